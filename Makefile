@@ -1,0 +1,71 @@
+# A fresh machine needs Python 3.10+ and make. `make help` lists what there is.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# One thread per process: small tensors gain nothing from more, and two test processes run side by side.
+TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-slow check format lint types layers bench-overhead build clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
+
+demo: $(VENV)/.demo ## the Yi incident, broken, caught, proved and cured, on this machine
+	$(BIN)/finitune demo yi
+
+test: $(VENV)/.dev ## all tests except the slow ones
+	$(TEST) -n $(WORKERS) -m "not slow"
+
+test-slow: $(VENV)/.dev ## the slow tests
+	$(TEST) -m slow || [ $$? -eq 5 ] # 5: there are none
+
+check: format lint types layers test ## what CI runs: format, lint, types, layers, tests
+
+format: $(VENV)/.dev ## is everything formatted? (`.venv/bin/ruff format` does it)
+	$(BIN)/ruff format --check .
+
+lint: $(VENV)/.dev ## ruff
+	$(BIN)/ruff check .
+
+types: $(VENV)/.dev ## pyright, strict for the part that works without torch
+	$(BIN)/pyright
+
+layers: $(VENV)/.dev ## import-linter: imports run downward only, torch only where it may be
+	$(BIN)/lint-imports --no-cache
+
+bench-overhead: $(VENV)/.demo ## what the guard costs, against no guard and against its peers
+	$(BIN)/python benchmarks/overhead.py
+
+build: $(VENV)/.dev ## the wheel and the source archive, in dist/
+	$(BIN)/python -m build
+
+clean: ## remove the environment and everything made here
+	rm -rf $(VENV) build dist runs .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps: installed again only when a dependency changed. The package itself is installed in place.
+$(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "installing finitune with its dependencies into $(VENV) (minutes on the first run)"
+	$(PIP) --editable '.[hf,report]' --constraint constraints.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "installing finitune with its dependencies and tools into $(VENV) (minutes on the first run)"
+	$(PIP) --editable '.[dev]' --constraint constraints.txt
+	@touch $(VENV)/.demo $@
+
+# Some systems ship Python without the means to put pip into an environment; then the pip or the virtualenv
+# of the system does it, and where there is neither we say what to install.
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 10) or sys.exit("finitune needs Python 3.10 or newer, but $(PYTHON) is %d.%d; try: make PYTHON=python3.12 ..." % v[:2])'
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 \
+	|| $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 \
+	|| { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } 2>/dev/null \
+	|| $(PYTHON) -m virtualenv --clear $(VENV) 2>/dev/null \
+	|| { rm -rf $(VENV); echo "$(PYTHON) cannot make an environment: install the venv module (Debian, Ubuntu: apt install python3-venv) or virtualenv" >&2; exit 1; }
+	@touch $@

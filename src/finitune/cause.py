@@ -1,0 +1,47 @@
+"""What a chapter of `causes/` may declare.
+
+    foresee(facts by name...) -> Iterator[Finding]      before the run, from facts alone
+    weigh(inputs by name...)  -> Iterator[Evidence]     after it, for and against
+    experiments = [Experiment(...), ...]                what decides it
+    remedies = ["slug", ...]                            chapters of `remedies/`, best first
+    public_incidents = 10                               how often it occurs in the public incidents: the prior
+
+`weigh` may name any group of `Facts`, and: `symptoms` (set of slugs seen), `origin` (Origin), `signals`
+(name -> Series up to the bad step), `repeats` (bool), `arms` (arm -> "finite" or "non-finite"), `incident`
+(the recorded event).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from finitune.chapter import Chapter, chapters
+
+SECTIONS = (
+    "What happens", "How to tell", "How to prove", "What to do", "What does not help", "References",
+)  # fmt: skip
+"""The sections every chapter's docstring has, in this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """Run the captured step again under `arm`; the cause predicts the outcome `expect`.
+
+    A placebo changes something of the same kind that the cause says is innocent, so it expects no cure.
+    Placeholders: `{origin}` the module of the origin, `{sibling}` a like module elsewhere; `{short_rows}` the batch's
+    token ids whose embedding rows are far too short, `{other_rows}` as many ordinary ones; `{tensor}` the weight that
+    stands out, `{other_tensor}` another of its shape. An experiment whose placeholder has no value is not run.
+    """
+
+    arm: str
+    expect: Literal["finite", "non-finite"]
+    placebo: bool = False
+    optional: bool = False
+    """A prediction that the cause allows but does not demand: its failure says nothing."""
+
+
+def causes() -> Mapping[str, Chapter]:
+    """Every chapter of the cause book, by slug."""
+    return chapters("causes")

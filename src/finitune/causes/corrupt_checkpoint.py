@@ -1,0 +1,140 @@
+"""Weights on disk that are damaged: non-finite values, zeros where weights belong, files cut short.
+
+## What happens
+
+A download that ended early, a disk or a copy that flipped bits, a run that saved after it had gone NaN, or a delta
+applied to the wrong base. The header of the file may still be sound, so the model loads without a word; one NaN in
+one tensor is enough for every output to be NaN, and the first step spreads it through all weights and optimizer
+state.
+
+## How to tell
+
+Read every weight once: non-finite elements, norm or linear weights that are zero throughout, files shorter than
+their header promises, shards that the index names and that are not there. The loss of the very first step is NaN, or
+far above that of the published model, whatever the precision and the data. The checksum differs from the published
+one.
+
+## How to prove
+
+Run the captured step again with the weights of an earlier step or of a fresh download: it becomes sound.
+
+## What to do
+
+Download the file again and compare checksums, or go back to the last checkpoint that was sound (restore-weights).
+Apply a delta only to the exact base it was made from. Make sure that no checkpoint is written after a non-finite
+step.
+
+## What does not help
+
+Replacing NaN by 0 on loading: it gives a plausible, wrong model. Lower precision or higher precision, clipping, a
+lower learning rate: the values are wrong before the first step. Resuming with a fresh optimizer: the weights stay
+damaged.
+
+## References
+
+vllm-project/vllm#53537 (a damaged shard that loaded silently), NikoNairre/CT-CIG#3, openvla/openvla#49,
+microsoft/LLaVA-Med#44 (a delta on the wrong base).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from finitune.cause import Experiment
+from finitune.facts import TensorScan, Weights
+from finitune.finding import Evidence, Finding, Origin, Where
+from finitune.signal import Series
+
+experiments = [
+    Experiment(arm="repair-weight={tensor}", expect="finite"),
+    Experiment(arm="repair-weight={other_tensor}", expect="non-finite", placebo=True),
+]
+remedies = ["restore-weights"]
+public_incidents = 7
+
+ODD = 100.0
+"""Peak over rms beyond which one element dominates its tensor; a normal tensor of 10**8 elements reaches 6."""
+HUGE = 1e4
+"""No weight of a released model comes near; a flipped exponent bit gives 1e4 to 1e38."""
+
+# Zero on purpose: biases, fresh adapters (B of LoRA), gates that open during training.
+_MAY_BE_ZERO = re.compile(r"bias$|lora_|adapter|gate$|alpha$|scale$")
+_NORM = re.compile(r"(norm\w*|ln_?\w*)\.(weight|gamma)$", re.IGNORECASE)
+_LINEAR = re.compile(
+    r"\b(\w+_proj|q_lin|k_lin|v_lin|out_lin|query_key_value|query|key|value|dense\w*|c_attn|c_proj|c_fc|fc\d|w[123qkvo]|"
+    r"lm_head|wi(_\d)?|wo|attn\w*|up|down)\.weight$"
+)
+
+
+def foresee(weights: Weights) -> Iterator[Finding]:
+    for problem in weights.problems:
+        yield Finding(
+            cause="corrupt-checkpoint", severity="error", message=problem,
+            where=Where(file=weights.source), evidence={"problems": len(weights.problems)},
+        )  # fmt: skip
+    for tensor in weights.tensors:
+        if tensor.nonfinite:
+            yield _nonfinite(tensor)
+    # Some families store norm weights as an offset from 1, so zero is a convention where every norm is zero.
+    norms = [tensor for tensor in weights.tensors if _NORM.search(tensor.name)]
+    offset_from_one = not any(tensor.peak for tensor in norms)
+    for tensor in weights.tensors:
+        if not _zero(tensor):
+            continue
+        if _NORM.search(tensor.name) and not offset_from_one:
+            yield _zeros(tensor, "a norm with zero weights erases what passes through it", norms=len(norms))
+        elif len(tensor.shape) == 2 and _LINEAR.search(tensor.name):
+            yield _zeros(tensor, "sound only where layers were added on purpose as a no-op (block expansion)")
+
+
+def weigh(weights: Weights, origin: Origin | None = None, loss: Series | None = None) -> Iterator[Evidence]:
+    broken = [tensor for tensor in weights.tensors if tensor.nonfinite]
+    odd = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and t.peak > ODD * t.rms]
+    huge = [t for t in odd if t.peak > HUGE]
+    if broken:
+        yield Evidence(text=f"{broken[0].name} holds {broken[0].nonfinite} non-finite weights", bits=6.0)
+    elif huge:
+        yield Evidence(text=f"{huge[0].name} has one weight of {huge[0].peak:.3g}, far beyond its others", bits=6.0)
+    else:
+        yield Evidence(text="no weight is non-finite or beyond all others", bits=-6.0)
+        return
+    if origin is not None and origin.phase == "parameter":
+        yield Evidence(text="the weight itself is the first bad value", bits=3.0)
+    if loss is not None:
+        first = len(loss) <= 1
+        text = "it fails on the first step that was seen" if first else f"{len(loss) - 1} steps before it were sound"
+        yield Evidence(text=text, bits=2.0 if first else -2.0)
+
+
+def _zero(tensor: TensorScan) -> bool:
+    return tensor.peak == 0 and not tensor.nonfinite and bool(tensor.shape) and not _MAY_BE_ZERO.search(tensor.name)
+
+
+def _nonfinite(tensor: TensorScan) -> Finding:
+    total = 1
+    for size in tensor.shape:
+        total *= size
+    first = list(tensor.first_nonfinite or [])
+    return Finding(
+        cause="corrupt-checkpoint",
+        severity="error",
+        message=f"{tensor.nonfinite} of {total} weights are NaN or infinite, the first at index {first}",
+        where=Where(file=tensor.file, tensor=tensor.name),
+        evidence={
+            "nonfinite": tensor.nonfinite,
+            "elements": total,
+            "first_nonfinite": first,
+            "finite_peak": tensor.peak,
+        },
+    )
+
+
+def _zeros(tensor: TensorScan, meaning: str, norms: int | None = None) -> Finding:
+    return Finding(
+        cause="corrupt-checkpoint",
+        severity="warning" if norms is None else "error",
+        message=f"all weights of this {'x'.join(map(str, tensor.shape))} tensor are zero; {meaning}",
+        where=Where(file=tensor.file, tensor=tensor.name),
+        evidence={"peak": tensor.peak, **({} if norms is None else {"norms": norms})},
+    )

@@ -1,0 +1,118 @@
+"""The learning rate is too high for this update, so the loss climbs and ends in NaN.
+
+## What happens
+
+Each step overshoots what the curvature allows. The loss rises over several logged steps, gradients grow with it, and
+in the end a value leaves the range of its dtype. The rate that counts is the largest over all parameter groups and
+over the schedule, after warm-up; for adapters alpha over rank multiplies it.
+
+## How to tell
+
+The loss climbs first and the NaN comes later: a NaN in the first steps, while warm-up keeps the rate near zero, is
+something else. The gradient norm climbs along. The mean loss goes above ln(vocabulary), worse than guessing. One
+parameter group (text encoder, embeddings) has a rate a hundred times that of the rest.
+
+## How to prove
+
+Go back to the weights before the climb and run the same steps with a tenth of the rate: the loss falls. The same
+steps with the same rate climb again. A lower rate that only delays the NaN is evidence against this cause.
+
+## What to do
+
+Lower the rate to what the recipe of the model uses (lower-learning-rate): about 1e-5 to 5e-5 for full fine-tuning,
+1e-4 to 5e-4 for LoRA. Warm up, clip at 1.0, use a larger batch.
+
+## What does not help
+
+Anything that treats NaN itself: another dtype only moves the step at which it happens. Clipping alone does not stop
+a divergence of an adaptive optimizer, whose step size does not depend on the size of the gradient.
+
+## References
+
+ssbuild/chatglm_finetuning#28 (LoRA at 5e-3 fails, at 2e-5 converges), haotian-liu/LLaVA#918, kohya-ss/sd-scripts#201
+(one group at 100 times the rate of the other), zai-org/GLM-4#174, axolotl-ai-cloud/axolotl#1434,
+jumon/whisper-finetuning#13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from finitune.cause import Experiment
+from finitune.facts import Optimizer
+from finitune.finding import Evidence, Finding, Severity, Where
+from finitune.signal import Series
+
+# Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
+# relative change per step. Recipes of released models use 5e-6 to 5e-5 for all weights; 1e-3 changes each by 5 % a
+# step, 1e-2 by half of itself.
+FULL_WARNING = 1e-3
+FULL_ERROR = 1e-2
+
+# Adapters start from B = 0 and carry a scale, so their recipes use about ten times as much (1e-4 to 5e-4, small models
+# up to 2e-3). 5e-3 is the confirmed failure of ssbuild/chatglm_finetuning#28.
+LORA_WARNING = 5e-3
+LORA_ERROR = 5e-2
+
+ADAM = re.compile(
+    r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?"
+    r"(_(torch|hf|apex|bnb|8bit|4bit|fused|npu|xla|anyprecision)\w*)?$"
+)
+"""Optimizers of which this holds. Others (SGD, Adafactor, Lion, Prodigy, GaLore...) have scales of their own."""
+
+RISEN = 1.5
+"""Last finite loss over the lowest before it: from here on training has undone what it learned."""
+
+experiments = [
+    Experiment(arm="update-times=0.01", expect="finite", optional=True),
+    Experiment(arm="update-times=1", expect="non-finite", placebo=True, optional=True),
+]
+remedies = ["lower-learning-rate"]
+public_incidents = 10
+
+
+def foresee(optimizer: Optimizer) -> Iterator[Finding]:
+    if optimizer.lr is None or not ADAM.match((optimizer.name or "adamw").lower()):
+        return
+    full = optimizer.lora is False
+    warn, fail = (FULL_WARNING, FULL_ERROR) if full else (LORA_WARNING, LORA_ERROR)
+    # full fine-tuning: strictly above, because 1e-3 is still in use for small models
+    if optimizer.lr < warn or (full and optimizer.lr == warn):
+        return
+    severity: Severity = "error" if optimizer.lr > fail else "warning"
+    kind = "LoRA" if optimizer.lora else "full fine-tuning" if full else "any fine-tuning, LoRA included"
+    yield Finding(
+        cause="lr-too-high",
+        severity=severity,
+        message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {kind} is at risk from {warn:g}",
+        where=Where(file=optimizer.source, key="learning_rate"),
+        evidence={
+            "lr": optimizer.lr,
+            "warning_from": warn,
+            "error_above": fail,
+            **({} if optimizer.lora is None else {"lora": optimizer.lora}),
+            **({} if optimizer.warmup_steps is None else {"warmup_steps": optimizer.warmup_steps}),
+        },
+    )
+
+
+def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:
+    losses = loss.values[np.isfinite(loss.values)]
+    if len(losses) < 2:
+        yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
+        return
+    lowest = int(losses.argmin())
+    ratio = float(losses[lowest:].max() / max(losses[lowest], 1e-30))
+    ratio = max(ratio, float(losses.max() / max(losses[0], 1e-30)))
+    if ratio > RISEN:
+        yield Evidence(text=f"the loss climbed to {ratio:.3g} times what it had been before it failed", bits=6.0 if ratio > 4 else 3.0)
+    else:
+        yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
+    norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]
+    if len(norms) >= 4 and norms[-3:].mean() > 5 * norms[: max(1, len(norms) // 2)].mean():
+        yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
+    if optimizer is not None and any(foresee(optimizer)):
+        yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)

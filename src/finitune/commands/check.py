@@ -1,0 +1,42 @@
+"""`finitune check`: will this run survive, and what to change."""
+
+from __future__ import annotations
+
+import click
+
+from finitune.commands import console, exit_code, fail_on, output_format, print_json
+
+
+@click.command
+@click.argument("configs", nargs=-1, metavar="[CONFIG]...")
+@click.option("--model", metavar="DIR", help="Directory of the model to fine-tune.")
+@click.option("--data", metavar="FILE", help="Training data: JSONL, JSON, Parquet, CSV or text.")
+@click.option("--gpu", metavar="NAME", help="Accelerator of the run: V100, T4, A100, H100, 4090, ...")
+@click.option("--requirements", metavar="FILE", help="Versions of the run, if not those of this environment.")
+@output_format
+@fail_on
+def command(
+    configs: tuple[str, ...],
+    model: str | None,
+    data: str | None,
+    gpu: str | None,
+    requirements: str | None,
+    form: str,
+    fail_on: str,
+) -> int:
+    """Foresee numerical failures before a run.
+
+    Reads configs, model, data and hardware; trains nothing.
+    """
+    if not configs and model is None and data is None:
+        raise click.UsageError("Nothing to check: name a config, --model or --data.")
+    from finitune.preflight import check
+
+    result = check(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
+    if form == "json":
+        print_json(result)
+    else:
+        from finitune.reports.terminal import print_check
+
+        print_check(result, console())
+    return exit_code((finding.severity for finding in result.findings), fail_on)

@@ -1,0 +1,29 @@
+"""`finitune diagnose`: why a run failed, with evidence."""
+
+from __future__ import annotations
+
+import click
+
+from finitune.commands import console, exit_code, fail_on, output_format, print_json
+
+
+@click.command
+@click.argument("path")
+@click.option("--verbose", "-v", is_flag=True, help="Show every piece of evidence with its weight in bits.")
+@output_format
+@fail_on
+def command(path: str, form: str, fail_on: str, *, verbose: bool) -> int:
+    """Say why a run failed, with evidence.
+
+    Names the first bad value, the cause and the cure of every incident recorded in PATH.
+    """
+    from finitune.diagnosis import diagnose
+
+    result = diagnose(path)
+    if form == "json":
+        print_json(result)
+    else:
+        from finitune.reports.terminal import print_diagnosis
+
+        print_diagnosis(result, console(), run_dir=path, verbose=verbose)
+    return exit_code(("error" for _ in result.incidents), fail_on)

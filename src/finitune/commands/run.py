@@ -1,0 +1,30 @@
+"""`finitune run`: watch the command you already use."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--run-dir", metavar="DIR", help="Where to record.  [default: runs/<time>]")
+@click.option(
+    "--mode", type=click.Choice(["observe", "guard"]), default="guard", show_default=True,
+    help="observe never alters the run; guard discards non-finite updates and stops when they persist.",
+)  # fmt: skip
+@click.option(
+    "--inject", multiple=True, metavar="KIND:MODULE:STEP[:RANK]",
+    help="Plant a fault (nan, inf, bitflip, overflow) to test your set-up; may be repeated.",
+)  # fmt: skip
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+def command(run_dir: str | None, mode: str, inject: tuple[str, ...], words: tuple[str, ...]) -> int:
+    """Watch the training command you already use.
+
+    For instance: finitune run -- torchrun --nproc-per-node 8 train.py --lr 1e-4
+
+    Returns the exit code of COMMAND, or 3 when finitune stopped it.
+    """
+    if not words:
+        raise click.UsageError("No command given; expected finitune run -- COMMAND")
+    from finitune.launch import run
+
+    return run(list(words), run_dir=run_dir, mode=mode, inject=list(inject))

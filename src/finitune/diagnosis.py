@@ -1,0 +1,187 @@
+"""After a run: gather what its recording holds, ask every cause, and rank them with every term shown.
+
+Nothing is run here. Replay wrote what it found into the recording, so the same diagnosis comes out while the run
+goes on, on another machine, and without torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from finitune.cause import Experiment, causes
+from finitune.chapter import Chapter, ask
+from finitune.facts import Facts, facts_from_json
+from finitune.finding import Cure, Diagnosis, Evidence, Incident, NotChecked, Origin, RankedCause, number
+from finitune.recording import Recording
+from finitune.remedy import remedies
+from finitune.signal import Signals
+
+CURE_SEEN_BITS = 5.0
+"""An arm that removes the cause made the step sound, as predicted."""
+PLACEBO_SEEN_BITS = 1.0
+PREDICTION_FAILED_BITS = -7.0
+"""Experiments outweigh circumstances: one failed prediction undoes several hints."""
+SHOWN = 3
+
+
+def diagnose(run_dir: str | Path) -> Diagnosis:
+    """Every incident in the recording at `run_dir`, each with its ranked causes.
+
+    Raises FileNotFoundError when there is no recording.
+    """
+    recording = Recording.load(run_dir)
+    incidents = [_incident(recording, event) for event in recording.events("incident")]
+    return Diagnosis(
+        incidents=incidents,
+        not_checked=[NotChecked(input="recording", why=problem) for problem in recording.problems],
+    )
+
+
+def rank(inputs: Mapping[str, Any], experiments: Sequence[Mapping[str, Any]] = ()) -> list[RankedCause]:
+    """Every cause of the book, most likely first.
+
+    `inputs` holds what chapters may name in `weigh`, `experiments` the recorded `arm` events of the incident.
+    """
+    book = causes()
+    total = sum(_public_incidents(chapter) for chapter in book.values())
+    ranked = [
+        _weighed(chapter, inputs, [e for e in experiments if e.get("cause") == name], total)
+        for name, chapter in book.items()
+    ]
+    return sorted(ranked, key=lambda cause: (not cause.proved, -cause.bits, cause.cause))
+
+
+def inputs_of(facts: Facts, event: Mapping[str, Any], origin: Mapping[str, Any] | None, signals: Signals) -> dict[str, Any]:
+    """What `weigh` may read about one incident, under the names that chapters use."""
+    step = event["step"]
+    known = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
+    before = {name: series.until(step) for name, series in signals.items() if series}
+    return {
+        **known,
+        **before,
+        "signals": before,
+        "symptoms": {event.get("symptom")},
+        "incident": event,
+        "origin": _origin(origin.get("origin")) if origin else None,
+        "repeats": origin.get("repeats") if origin else None,
+    }
+
+
+def _incident(recording: Recording, event: Mapping[str, Any]) -> Incident:
+    same = [
+        e for e in recording.events("origin", "arm", "action", "stop")
+        if e.get("incident") == event.get("id") and e["rank"] == event["rank"]
+    ]  # fmt: skip
+    signals = next(rank.signals for rank in recording.ranks if rank.rank == event["rank"])
+    return incident_of(event, same, recording.facts, signals)
+
+
+def incident_of(
+    event: Mapping[str, Any], following: Sequence[Mapping[str, Any]], run_facts: Facts, signals: Signals
+) -> Incident:
+    """The incident that `event` opened, from the events that belong to it; live and from a recording alike."""
+    origin = next((e for e in following if e["event"] == "origin"), None)
+    own = event.get("facts")
+    facts = (facts_from_json(own) if isinstance(own, Mapping) else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
+    inputs = inputs_of(facts, event, origin, signals)
+    ranked = rank(inputs, [e for e in following if e["event"] == "arm"])
+    stopped = any(e["event"] == "stop" for e in following)
+    actions = [e for e in following if e["event"] == "action"]
+    return Incident(
+        step=event["step"],
+        rank=event.get("rank", 0),
+        symptom=str(event.get("symptom")),
+        reproducible=inputs["repeats"],
+        bit_for_bit=origin.get("bit_for_bit") if origin else None,
+        origin=inputs["origin"],
+        causes=[cause for cause in ranked if cause.proved or cause.bits > 0][:SHOWN],
+        action="stopped" if stopped else event.get("action", "none"),
+        not_located=origin.get("why_not") if origin else None,
+        last_good=event.get("last_good"),
+        last_step=actions[-1]["step"] if actions else event["step"],
+        message=str(event.get("text", "")),
+    )
+
+
+def _weighed(chapter: Chapter, inputs: Mapping[str, Any], experiments: Sequence[Mapping[str, Any]], total: int) -> RankedCause:
+    weigh = chapter.function("weigh")
+    answer = ask(weigh, inputs) if weigh else None
+    prior = Evidence(
+        text=f"occurs in {_public_incidents(chapter)} of {total} public incidents that the book knows",
+        bits=math.log2(max(_public_incidents(chapter), 0.5) / total),
+    )
+    terms = [prior, *(answer.results if answer else []), *map(_experiment_evidence, experiments)]
+    facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
+    asked = bool(answer and not answer.missing and not answer.broken)
+    return RankedCause(
+        cause=chapter.name,
+        confidence=None,
+        proved=asked and is_proved(experiments),
+        # A cause whose inputs are absent was not asked: it keeps its prior alone and is not shown as likely.
+        bits=sum(term.bits for term in terms),
+        evidence=terms,
+        remedies=_cures(chapter, inputs) if asked or not facts else [],
+        not_asked=answer.missing if answer else (),
+    )
+
+
+def is_proved(experiments: Sequence[Mapping[str, Any]]) -> bool:
+    """True when an arm that removes the cause made the step sound, and a placebo was tried and did not."""
+    cured = [e for e in experiments if not e.get("placebo") and e.get("expect") == "finite"]
+    placebos = [e for e in experiments if e.get("placebo")]
+    return (
+        any(e.get("result") == "finite" for e in cured)
+        and bool(placebos)
+        and all(e.get("result") == "non-finite" for e in placebos)
+    )
+
+
+def experiments_of(cause: str) -> list[Experiment]:
+    """What the chapter says would decide it."""
+    return causes()[cause].declared("experiments")
+
+
+def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:
+    as_predicted = event.get("result") == event.get("expect")
+    kind = "placebo" if event.get("placebo") else "experiment"
+    bits = PREDICTION_FAILED_BITS if not as_predicted else PLACEBO_SEEN_BITS if event.get("placebo") else CURE_SEEN_BITS
+    if as_predicted and event.get("expect") == "non-finite" and not event.get("placebo"):
+        bits = PLACEBO_SEEN_BITS
+    if not as_predicted and event.get("optional"):
+        bits = 0.0
+    verb = "as predicted" if as_predicted else f"but {event.get('expect')} was predicted"
+    return Evidence(text=f"{kind} {event.get('arm')}: {event.get('result')}, {verb}", bits=bits)
+
+
+def _cures(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Cure]:
+    """The chapter's remedies, made concrete where the facts allow it."""
+    out: list[Cure] = []
+    for name in chapter.declared("remedies"):
+        remedy = remedies().get(name)
+        if remedy is None:
+            continue
+        propose = remedy.function("propose")
+        proposed = ask(propose, inputs).results if propose else []
+        safety = getattr(remedy.module, "safety", "advice")
+        out.append(proposed[0] if proposed else Cure(name=name, safety=safety))
+    return out
+
+
+def _public_incidents(chapter: Chapter) -> int:
+    return int(getattr(chapter.module, "public_incidents", 0))
+
+
+def _origin(data: Any) -> Origin | None:
+    if not isinstance(data, Mapping):
+        return None
+    fields = {f.name for f in dataclasses.fields(Origin)}
+    given: dict[str, Any] = {str(k): v for k, v in data.items() if k in fields}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    given["peak"] = number(given.get("peak"))
+    try:
+        return Origin(**given)
+    except TypeError:
+        return None

@@ -1,0 +1,220 @@
+"""Facts: what is known without training, each group under the parameter name that chapters use.
+
+A group that is None was not asked. Arrays are numpy; `facts_from_json(facts_as_json(f))` is lossless.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from finitune.finding import as_json, number
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+MAX_FLOAT16 = 65504.0
+MIN_SUBNORMAL_FLOAT16 = 2.0**-24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """How numbers are held. dtypes as torch spells them: "float16", "bfloat16", "float32"."""
+
+    compute: str | None = None
+    parameters: str | None = None
+    scaler: str | None = None
+    """"dynamic", "static" or "none"."""
+    initial_scale: float | None = None
+    hysteresis: int | None = None
+    min_scale: float | None = None
+    source: str | None = None
+    """File and key, or the object, that says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """The architecture, as `config.json` or the live module says it."""
+
+    family: str | None = None
+    path: str | None = None
+    vocabulary: int | None = None
+    hidden: int | None = None
+    layers: int | None = None
+    norm_eps: float | None = None
+    tied: bool | None = None
+    dtype: str | None = None
+    """The dtype in which the weights lie on disk or in memory."""
+    trainable: int | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUse:
+    """Which token ids occur in the data; `ids`, `counts` and `first` have one entry per distinct id."""
+
+    ids: Ints
+    counts: Ints
+    first: Ints
+    """How many sequences begin with the id (position 0, padding included)."""
+    sequences: int
+    names: Mapping[int, str] = field(default_factory=dict[int, str])
+    pad_id: int | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingRows:
+    """Root mean square of rows of the input embedding; one entry per id."""
+
+    tensor: str
+    ids: Ints
+    rms: Floats
+    median_rms: float
+    """Median over all rows of the matrix, the yardstick."""
+    lost_in_cast: Floats
+    """Fraction [0, 1] of the row's non-zero elements that become zero in the compute dtype."""
+    dtype: str
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labels:
+    """Supervised targets per sequence, after truncation; index i is row i of the data."""
+
+    supervised: Ints
+    source: str | None = None
+    row_lines: Ints | None = None
+    """The line of each row in the file, from 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorScan:
+    """One weight tensor, read once. `peak` and `rms` are over the finite elements."""
+
+    name: str
+    dtype: str
+    shape: Sequence[int]
+    nonfinite: int
+    peak: float
+    rms: float
+    file: str | None = None
+    overflow: int = 0
+    """Elements beyond the largest finite value of the compute dtype."""
+    first_nonfinite: Sequence[int] | None = None
+    """Index of the first non-finite element."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Every tensor of the model, and what was wrong with the files themselves."""
+
+    tensors: Sequence[TensorScan]
+    problems: Sequence[str] = ()
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """Hyper-parameters of the update; `lr` is the largest over groups and over the schedule."""
+
+    name: str | None = None
+    lr: float | None = None
+    eps: float | None = None
+    betas: Sequence[float] | None = None
+    weight_decay: float | None = None
+    warmup_steps: int | None = None
+    warmup_ratio: float | None = None
+    clip: float | None = None
+    batch: int | None = None
+    lora: bool | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """The accelerator on which the run is meant to happen."""
+
+    name: str
+    bfloat16: bool
+    memory_gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All groups; each attribute name is a parameter name for `foresee` and `weigh`."""
+
+    precision: Precision | None = None
+    model: Model | None = None
+    tokens: TokenUse | None = None
+    rows: EmbeddingRows | None = None
+    labels: Labels | None = None
+    weights: Weights | None = None
+    optimizer: Optimizer | None = None
+    hardware: Hardware | None = None
+    versions: Mapping[str, str] | None = None
+
+    def over(self, other: Facts) -> Facts:
+        """These facts where they are known, `other`'s elsewhere."""
+        known = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return dataclasses.replace(other, **{k: v for k, v in known.items() if v is not None})
+
+
+def facts_as_json(facts: Facts) -> dict[str, Any]:
+    """Strict JSON; groups that are None are left out."""
+    return {k: v for k, v in as_json(facts).items() if v is not None}
+
+
+def facts_from_json(data: Mapping[str, Any]) -> Facts:
+    """Facts from what `facts_as_json` wrote; unknown keys are ignored, a broken group becomes None."""
+    groups: dict[str, Any] = {}
+    for name, kind in _types_of(Facts).items():
+        value = data.get(name)
+        if value is None:
+            continue
+        try:
+            groups[name] = _revive(kind, value)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            continue
+    return Facts(**groups)
+
+
+def _types_of(kind: type) -> dict[str, Any]:
+    """Field name -> type without `| None`."""
+    hints = typing.get_type_hints(kind)
+    return {f.name: _without_none(hints[f.name]) for f in dataclasses.fields(kind)}
+
+
+def _without_none(hint: Any) -> Any:
+    options = [option for option in typing.get_args(hint) if option is not type(None)]
+    return options[0] if type(None) in typing.get_args(hint) and len(options) == 1 else hint
+
+
+def _revive(kind: Any, value: Any) -> Any:
+    """The value that `as_json` wrote, as `kind` again. Raises when it cannot be one."""
+    if dataclasses.is_dataclass(kind):
+        fields = _types_of(cast("type", kind))
+        given = {k: _revive(fields[k], v) for k, v in value.items() if k in fields and v is not None}
+        return cast("Any", kind)(**given)
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is np.ndarray:
+        dtype = typing.get_args(args[1])[0]
+        found = np.array([_revive(float, v) for v in value] if dtype is np.float64 else value, dtype=dtype)
+        if found.ndim != 1:
+            raise ValueError(f"expected a list of numbers, not {value!r:.40}")
+        return found
+    if origin is Mapping:
+        return {args[0](k): _revive(args[1], v) for k, v in value.items()}
+    if origin is Sequence and isinstance(value, list):
+        return [_revive(args[0], v) for v in cast("list[Any]", value)]
+    if kind is float and (plain := number(value)) is not None:
+        return plain
+    if not isinstance(kind, type) or not isinstance(value, kind):
+        raise TypeError(f"expected {kind}, not {value!r:.40}")
+    return value

@@ -1,0 +1,212 @@
+"""Findings, incidents and diagnoses: what every verb returns, and how it becomes strict JSON.
+
+The field names are those of the JSON contract, so `as_json` is the whole serialiser.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Severity = Literal["error", "warning", "info"]
+Safety = Literal["safe", "unsafe", "advice"]
+Phase = Literal["input", "parameter", "forward", "backward", "optimizer"]
+Action = Literal["none", "skipped-step", "skipped-batch", "rolled-back", "healed", "stopped"]
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """The place of a finding; every field that does not apply stays None."""
+
+    file: str | None = None
+    key: str | None = None
+    module: str | None = None
+    tensor: str | None = None
+    tokens: Sequence[int] | None = None
+    rows: Sequence[int] | None = None
+    step: int | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cure:
+    """A remedy made concrete for one finding: the command to type or the settings to change.
+
+    `name` is a chapter of `remedies/`. `patch` maps config keys to their new values.
+    """
+
+    name: str
+    safety: Safety
+    command: str | None = None
+    patch: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One statement with its place, its numbers and its cure."""
+
+    cause: str
+    severity: Severity
+    message: str
+    where: Where = field(default_factory=Where)
+    evidence: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    remedy: Cure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotChecked:
+    """An input that was not there, so that nobody reads silence as health."""
+
+    input: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """What `finitune check` answers."""
+
+    findings: Sequence[Finding]
+    not_checked: Sequence[NotChecked]
+    passed: Sequence[str] = ()
+    schema: str = "finitune.check/1"
+
+    @property
+    def verdict(self) -> Literal["ok", "at-risk", "broken"]:
+        severities = {finding.severity for finding in self.findings}
+        if "error" in severities:
+            return "broken"
+        return "at-risk" if "warning" in severities else "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One reason for (positive bits) or against (negative bits) a cause.
+
+    `bits` is log2 of the likelihood ratio: +1 doubles the odds of the cause, -1 halves them.
+    """
+
+    text: str
+    bits: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The first operator whose inputs are finite and whose output is not.
+
+    `op` is the ATen name without overload (`aten.mm`), `rows` and `positions` index the batch,
+    `values` says what was seen there, `peak` is the largest finite magnitude that went in.
+    """
+
+    module: str | None
+    op: str
+    phase: Phase
+    dtype: str
+    rows: Sequence[int] | None = None
+    positions: Sequence[int] | None = None
+    tokens: Sequence[int] | None = None
+    values: str | None = None
+    peak: float | None = None
+    tensor: str | None = None
+    padding: bool | None = None
+    line: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedCause:
+    """A cause with every term of its weight.
+
+    `bits` is log2 of prior times evidence. `confidence` is None unless it was calibrated on data.
+    """
+
+    cause: str
+    confidence: float | None
+    proved: bool
+    bits: float
+    evidence: Sequence[Evidence]
+    remedies: Sequence[Cure]
+    not_asked: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """One bad step, or one run of bad steps with the same symptom, and why it happened."""
+
+    step: int
+    rank: int
+    symptom: str
+    reproducible: bool | None
+    origin: Origin | None
+    causes: Sequence[RankedCause]
+    action: Action
+    bit_for_bit: bool | None = None
+    """Whether the step came out the same to the last bit when it was run again."""
+    not_located: str | None = None
+    """Why there is no origin."""
+    last_good: int | None = None
+    """The step whose weights the run has."""
+    last_step: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What `finitune diagnose` answers."""
+
+    incidents: Sequence[Incident]
+    not_checked: Sequence[NotChecked] = ()
+    schema: str = "finitune.diagnosis/1"
+
+    @property
+    def verdict(self) -> Literal["healthy", "incident"]:
+        return "incident" if self.incidents else "healthy"
+
+
+def as_json(value: Any) -> Any:
+    """Plain dicts, lists, strings and finite numbers; non-finite floats become "nan", "inf", "-inf".
+
+    Takes dataclasses, mappings, sequences, numpy scalars and arrays. `json.dumps(..., allow_nan=False)`
+    never fails on the result.
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else number_name(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        out = {f.name: as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        verdict = getattr(value, "verdict", None)
+        return {"schema": out.pop("schema"), "verdict": verdict, **out} if verdict else out
+    if isinstance(value, Mapping):
+        return {str(k): as_json(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    tolist: Any = getattr(value, "tolist", None)
+    if tolist is not None:  # numpy scalars and arrays; a long double has no plain form but float
+        plain: Any = tolist()
+        return as_json(float(plain) if type(plain) is type(value) else plain)
+    if isinstance(value, Sequence | set | frozenset):
+        return [as_json(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
+    return str(value)
+
+
+def number_name(value: float) -> str:
+    """The strict-JSON spelling of a non-finite number."""
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def number(value: Any) -> float | None:
+    """The float behind a JSON value written by `as_json`; None for anything that is not a number."""
+    if isinstance(value, str):
+        return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.get(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # an integer beyond 2**1024
+        return math.inf if value > 0 else -math.inf
+
+
+class UnreadableInput(ValueError):
+    """Input that cannot be used: one line that names the file, the place and what was expected (exit code 2)."""

@@ -1,0 +1,1 @@
+"""The faults, one file each; `finitune.gym.fault` says what a file declares."""

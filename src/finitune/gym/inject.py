@@ -1,0 +1,81 @@
+"""Plant a fault in a watched run, so that users can test their own set-up: `finitune run --inject KIND:MODULE:STEP[:RANK]`.
+
+nan, inf      one element of the module's output in that step, each time the step is run
+overflow      the module's output scaled beyond the range of its dtype, each time the step is run
+bitflip       one exponent bit of the gradient of the module's first parameter, once: run again, the step is sound
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from finitune.launch import parse_injection
+
+
+class Watched(Protocol):
+    """What an injection needs to know of a monitor."""
+
+    model: nn.Module
+    rank: int
+
+    @property
+    def running_step(self) -> int: ...
+
+
+def inject(monitor: Watched, faults: list[str]) -> None:
+    """Plant `faults`, each `KIND:MODULE:STEP[:RANK]`; raises ValueError for a module that is not there."""
+    for fault in faults:
+        kind, name, step, rank = parse_injection(fault)
+        if rank is not None and rank != monitor.rank:
+            continue
+        try:
+            module = monitor.model.get_submodule(name)
+        except AttributeError:
+            raise ValueError(f"--inject {fault}: the model has no module {name!r}") from None
+        if kind == "bitflip":
+            _flip_gradient_bit(monitor, module, step)
+        else:
+            _spoil_output(monitor, module, step, kind)
+
+
+def _spoil_output(monitor: Watched, module: nn.Module, step: int, kind: str) -> None:
+    def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
+        if monitor.running_step != step or not torch.is_grad_enabled():
+            return None
+        if isinstance(output, tuple):
+            return (_spoiled(output[0], kind), *output[1:])
+        return _spoiled(output, kind)
+
+    module.register_forward_hook(hook)
+
+
+def _spoiled(output: Tensor, kind: str) -> Tensor:
+    if kind == "overflow":
+        return output / output.detach().abs().amax() * torch.finfo(output.dtype).max * 4
+    first = torch.zeros_like(output, dtype=torch.bool)
+    first.view(-1)[0] = True
+    return output.masked_fill(first, float(kind))
+
+
+def _flip_gradient_bit(monitor: Watched, module: nn.Module, step: int) -> None:
+    done: list[int] = []
+
+    def hook(gradient: Tensor) -> Tensor | None:
+        if monitor.running_step != step or done:
+            return None
+        done.append(step)
+        return _with_top_exponent_bits(gradient)
+
+    next(module.parameters()).register_hook(hook)
+
+
+def _with_top_exponent_bits(gradient: Tensor) -> Tensor:
+    """A copy whose first element has all exponent bits set: inf or NaN."""
+    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[gradient.element_size()]
+    exponent = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80, torch.float32: 0x7F800000}[gradient.dtype]
+    out = gradient.detach().clone(memory_format=torch.contiguous_format)
+    out.view(-1)[:1].view(integer).bitwise_or_(exponent)
+    return out

@@ -1,0 +1,225 @@
+"""What to make of a bad step: settling scaler, known incident, new incident; and when a run must end."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from finitune.facts import Facts
+from finitune.finding import Incident
+from finitune.investigation import Investigation, is_sound
+from finitune.probes.live_facts import run_facts
+from finitune.probes.optimizers import parameters_of, scales_itself
+from finitune.probes.ranks import agree
+from finitune.probes.reading import Reading
+from finitune.recording import SIGNALS, Recorder
+from finitune.replay.capture import Capture
+from finitune.replay.rerun import Outcome, Setting
+from finitune.reports.terminal import incident_lines
+from finitune.signal import Series
+from finitune.symptom import sightings
+from finitune.yardstick import Yardstick
+
+Mode = Literal["observe", "guard"]
+
+PATIENCE = 3
+"""Bad steps in a row after which a fault counts as persistent."""
+RECENT, RECENT_BAD = 20, 10
+"""A fault is persistent too when so many of so many recent steps were bad."""
+MAX_INVESTIGATIONS = 20
+SETTLED_SCALE = 2.0**10
+"""A sound float16 run bears a loss scale of 2**10 and more (seed incident 000: 2**13 to 2**15)."""
+RECHECK_SCALE = 16.0
+"""A settling loss scale is looked at again each time it has fallen by this factor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """The run that is watched, and where its recording goes."""
+
+    model: nn.Module
+    optimizer: Any
+    recorder: Recorder
+    mode: Mode
+    world: int
+    signals: dict[str, Series]
+
+    @property
+    def run_dir(self) -> Path:
+        return self.recorder.directory
+
+    def say(self, *lines: str) -> None:
+        print("finitune: " + "\n".join(lines), file=sys.stderr, flush=True)
+
+
+def watched(model: nn.Module, optimizer: Any, recorder: Recorder, mode: Mode, world: int) -> Watched:
+    signals = {name: Series() for name in SIGNALS}
+    return Watched(model=model, optimizer=optimizer, recorder=recorder, mode=mode, world=world, signals=signals)
+
+
+class Incidents:
+    """The incidents of one run. Every method that takes part in a rank reduction is called by all ranks alike."""
+
+    def __init__(self, run: Watched) -> None:
+        self._run = run
+        self._facts: Facts | None = None
+        self._yardstick = Yardstick()
+        self._count = 0
+        self._open: dict[str, Any] | None = None
+        self._bad_in_a_row = 0
+        self._recent: deque[bool] = deque(maxlen=RECENT)
+        self._settling_from: float | None = None
+
+    def bad(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
+        """A step is not sound. `may_settle`: the loop's own scaler skips it, normal until proved otherwise."""
+        self._describe_run(capture)
+        may_settle = may_settle and not reading.bad_loss and self._open is None
+        if may_settle and self._is_settling(reading, capture) and not self._has_collapsed(reading):
+            return
+        self._bad_in_a_row += 1
+        if self._open is not None:
+            self._continue(reading)
+        else:
+            self._investigate(reading, capture, may_settle)
+
+    def over(self, reading: Reading, capture: Capture) -> str | None:
+        """A step has ended. Returns why the run must end, None while it may go on."""
+        self._describe_run(capture)
+        self._recent.append(reading.bad and self._open is not None)
+        if not reading.bad:
+            self._open, self._settling_from, self._bad_in_a_row = None, None, 0
+            self._look_for_divergence(reading, capture)
+            return None
+        return self._persistent()
+
+    @property
+    def open_id(self) -> int | None:
+        return self._open["id"] if self._open else None
+
+    def _persistent(self) -> str | None:
+        if self._run.mode != "guard" or self._open is None or self._open["settles"]:
+            return None
+        if self._bad_in_a_row >= PATIENCE:
+            return f"the fault persists ({self._bad_in_a_row} steps in a row)"
+        if sum(self._recent) >= RECENT_BAD:
+            return f"the fault persists ({sum(self._recent)} of the last {len(self._recent)} steps)"
+        return None
+
+    def _is_settling(self, reading: Reading, capture: Capture) -> bool:
+        """True for an overflow that a somewhat lower loss scale cures."""
+        if self._settling_from is not None and reading.scale * RECHECK_SCALE > self._settling_from:
+            return True
+        lower = min(SETTLED_SCALE, reading.scale / 4)
+        sound = is_sound(Setting(model=self._run.model, capture=capture, scale=reading.scale, run_scale=lower))
+        (unsound,) = agree(sound is not True)
+        self._settling_from = None if unsound else reading.scale
+        return not unsound
+
+    def _has_collapsed(self, reading: Reading) -> bool:
+        """True when the scaler has been skipping for so long that it is no settling any more."""
+        signals = {name: self._run.signals[name].until(reading.step) for name in ("loss_scale", "skipped")}
+        signals["loss_scale"].add(reading.step, reading.scale)
+        signals["skipped"].add(reading.step, 1.0)
+        return any(seen.symptom == "loss-scale-collapse" for seen in sightings(signals))
+
+    def _continue(self, reading: Reading) -> None:
+        assert self._open is not None
+        text = f"{reading.what}. {self._consequence(reading)}"
+        self._run.recorder.event(
+            "action", step=reading.step, incident=self._open["id"], action=self._open["action"], text=text
+        )  # fmt: skip
+        self._run.say(f"step {reading.step}: {text}")
+
+    def _investigate(self, reading: Reading, capture: Capture, may_settle: bool) -> None:
+        symptom = "nonfinite-loss" if reading.bad_loss else "nonfinite-gradient"
+        if self._settling_from is not None:
+            symptom = "loss-scale-collapse"
+        inquiry = self._inquiry(reading, capture, symptom, reading.what, passes=int(may_settle))
+        self._open = inquiry.event
+        for name, value in (("loss", reading.loss), ("grad_norm", reading.grad_norm)):
+            self._run.signals[name].add(reading.step, value)
+        if self._count <= MAX_INVESTIGATIONS:
+            inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
+            (elsewhere,) = agree(bool(inquiry.repeats))
+            if inquiry.repeats is False and elsewhere:
+                return  # it repeats on another rank, which will say so
+            # A scaler that will find a scale low enough is the loop's own business, however long it takes.
+            inquiry.event["settles"] = may_settle and inquiry.result("loss-scale-1") == "finite"
+            inquiry.record()
+            inquiry.prove()
+        else:
+            inquiry.why_not = f"more than {MAX_INVESTIGATIONS} incidents in this run"
+            inquiry.record()
+        self._tell(inquiry.incident())
+
+    def _look_for_divergence(self, reading: Reading, capture: Capture) -> None:
+        """Finite, but is the loss running away? Earlier batches decide between divergence and other data."""
+        seen = next((s for s in sightings(self._run.signals) if s.symptom == "divergence"), None)
+        if seen is None:
+            self._yardstick.keep(reading.step, capture, sum(reading.losses))
+        elif not self._yardstick.asked_at(reading.step) and self._yardstick.is_damaged(self._run.model):
+            inquiry = self._inquiry(reading, capture, "divergence", seen.text, passes=0)
+            inquiry.why_not = "every number of this step is finite"
+            inquiry.record()
+            inquiry.prove()
+            self._tell(inquiry.incident())
+
+    def _inquiry(self, reading: Reading, capture: Capture, symptom: str, text: str, passes: int) -> Investigation:
+        self._count += 1
+        discards = self._run.mode == "guard" and symptom != "divergence"
+        names = {id(p): name for name, p in self._run.model.named_parameters()}
+        graded = [names.get(id(p), "?") for p in parameters_of(self._run.optimizer) if p.grad is not None]
+        bad = [name for name, norm in zip(graded, reading.norms.tolist(), strict=False) if not math.isfinite(norm)]
+        assert self._facts is not None
+        return Investigation(
+            recorder=self._run.recorder,
+            model=self._run.model,
+            optimizer=self._run.optimizer,
+            capture=capture,
+            scale=reading.scale,
+            run_facts=self._facts,
+            signals=self._run.signals,
+            passes=passes,
+            event={
+                "step": reading.step,
+                "id": self._count,
+                "symptom": symptom,
+                "text": text,
+                "bad": bad[:100],
+                "tensors": len(reading.norms),
+                "loss": reading.loss,
+                "grad_norm": reading.grad_norm,
+                "loss_scale": reading.scale,
+                "action": "skipped-step" if discards else "none",
+                "settles": False,
+                "last_good": reading.step - 1 if reading.bad else self._yardstick.last_step,
+            },
+        )
+
+    def _consequence(self, reading: Reading) -> str:
+        if self._run.mode == "observe":
+            return "Only observed, nothing was changed."
+        who = "The trainer skips it" if reading.skipped or scales_itself(self._run.optimizer) else "Update discarded"
+        return f"{who}; weights are those of step {reading.step - 1}."
+
+    def _tell(self, incident: Incident) -> None:
+        self._run.say(*incident_lines(incident, run_dir=str(self._run.run_dir)))
+
+    def _describe_run(self, capture: Capture) -> None:
+        """Once the first step has shown the dtype of its forward, write the header of the recording."""
+        if self._facts is not None:
+            return
+        micro = next((m for m in capture.micro_steps if m.calls), None)
+        dtype: torch.dtype | None = micro.calls[0].autocast.dtype if micro else None
+        self._facts = run_facts(self._run.model, self._run.optimizer, dtype)
+        self._run.recorder.header(
+            self._facts, mode=self._run.mode, world=self._run.world, command=sys.argv, started=time.time()
+        )

@@ -1,0 +1,1 @@
+"""How finitune gets into training programs: one file per framework."""

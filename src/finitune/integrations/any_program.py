@@ -1,0 +1,60 @@
+"""Any program that trains with PyTorch: an optimizer is watched from the moment it is made.
+
+Used by `finitune run`. The model is the outermost module that holds all of the optimizer's parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from finitune.monitor import Monitor, watch
+
+
+def attach() -> None:
+    """Watch every optimizer that this process makes from now on; the environment says where and how."""
+    directory = Path(os.environ["FINITUNE_RUN_DIR"])
+    mode: Any = os.environ.get("FINITUNE_MODE", "guard")
+    injections = json.loads(os.environ.get("FINITUNE_INJECT", "[]"))
+    make = Optimizer.__init__
+    monitors: list[Monitor] = []
+
+    @functools.wraps(make)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        model = model_of(self)
+        if model is None:
+            return
+        # One recording holds one optimizer; further ones get a directory of their own beside it.
+        place = directory if not monitors else directory / f"optimizer{len(monitors) + 1}"
+        try:
+            monitors.append(watch(model, self, run_dir=place, mode=mode))
+            if injections and len(monitors) == 1:
+                from finitune.gym.inject import inject
+
+                inject(monitors[0], injections)
+        except Exception as error:
+            print(f"finitune: this optimizer is not watched ({type(error).__name__}: {error})", flush=True)
+
+    Optimizer.__init__ = made
+
+
+def model_of(optimizer: Any) -> nn.Module | None:
+    """The outermost live module whose parameters include all of the optimizer's; None when there is none."""
+    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    holders = [
+        module
+        for module in gc.get_objects()
+        if issubclass(type(module), nn.Module) and trained <= {id(p) for p in module.parameters()}
+    ]
+    inner = {id(child) for module in holders for child in module.modules() if child is not module}
+    outermost = [module for module in holders if id(module) not in inner]
+    return outermost[0] if outermost else None

@@ -1,0 +1,229 @@
+"""A bad step investigated while its weights, batch and random numbers are still there: locate, weigh, experiment.
+
+Writes what it finds into the recording; what it concludes is diagnosis read back from the same facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from finitune.cause import Experiment
+from finitune.diagnosis import experiments_of, incident_of, is_proved
+from finitune.facts import Facts, facts_as_json, facts_from_json
+from finitune.finding import Incident, Origin, as_json
+from finitune.probes.live_facts import batch_facts
+from finitune.recording import Recorder
+from finitune.replay.arms import arm, input_embedding
+from finitune.replay.capture import Capture
+from finitune.replay.locate import Located, locate
+from finitune.replay.rerun import Outcome, Setting, rerun
+from finitune.signal import Signals
+
+MAX_EXPERIMENTS = 8
+DIVERGED = 4.0
+"""A loss this many times the lowest of the run is no sound step, finite or not."""
+CONTENDERS = 2
+"""How many leading causes are put to the test."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Investigation:
+    """One incident under investigation. `passes` counts extra forward-backward runs up to the origin."""
+
+    recorder: Recorder
+    model: nn.Module
+    optimizer: Any
+    capture: Capture
+    scale: float
+    event: dict[str, Any]
+    run_facts: Facts
+    signals: Signals
+    located: Located | None = None
+    repeats: bool | None = None
+    bit_for_bit: bool = False
+    passes: int = 0
+    why_not: str | None = None
+    following: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """The events of this incident after the first, as the recording has them."""
+
+    @property
+    def origin(self) -> Origin | None:
+        return self.located.origin if self.located else None
+
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        return [as_json(layer) for layer in self.located.layers] if self.located else []
+
+    def setting(self) -> Setting:
+        return Setting(model=self.model, optimizer=self.optimizer, capture=self.capture, scale=self.scale)
+
+    def find_origin(self, observed: Outcome | None) -> None:
+        """Run the step once more under watch, and see whether it repeats."""
+        self.why_not = self.capture.runnable
+        if self.why_not is None:
+            try:
+                self.located = locate(self.setting())
+                self.passes += 1
+            except Exception as error:  # out of memory, a model that cannot be called twice: training goes on
+                self.why_not = f"the step could not be run again: {type(error).__name__}: {str(error)[:200]}"
+        if self.located is not None:
+            again = self.located.outcome
+            self.repeats = not again.sound
+            self.bit_for_bit = observed is not None and _same_bits(observed.losses, again.losses)
+
+    def record(self) -> None:
+        """Write the incident with the facts of its batch, then the origin."""
+        self.event["facts"] = facts_as_json(self._batch_facts())
+        self.recorder.event("incident", **self.event)
+        self._record(
+            "origin",
+            origin=self.origin,
+            repeats=self.repeats,
+            bit_for_bit=self.bit_for_bit,
+            passes=self.passes,
+            layers=self.layers,
+            why_not=self.why_not,
+        )
+
+    def incident(self) -> Incident:
+        """The incident as `finitune diagnose` will read it from the recording."""
+        return incident_of(self.event, self.following, self.run_facts, self.signals)
+
+    def prove(self) -> None:
+        """Put the leading causes to the test until one is proved."""
+        if self.capture.runnable is None:
+            for contender in self.incident().causes[:CONTENDERS]:
+                if len(self._arms()) >= MAX_EXPERIMENTS:
+                    break
+                for experiment in experiments_of(contender.cause):
+                    self._try(contender.cause, experiment)
+                if is_proved([event for event in self._arms() if event["cause"] == contender.cause]):
+                    break
+
+    def _try(self, cause: str, experiment: Experiment) -> None:
+        for spelling in self._spellings(experiment):
+            known = next((e for e in self._arms() if e["arm"] == spelling), None)
+            result = known["result"] if known else self.result(spelling)
+            if result is not None:
+                self._record(
+                    "arm", arm=spelling, cause=cause, expect=experiment.expect, result=result,
+                    placebo=experiment.placebo, optional=experiment.optional,
+                )  # fmt: skip
+
+    def _arms(self) -> list[dict[str, Any]]:
+        return [event for event in self.following if event["event"] == "arm"]
+
+    def _record(self, event: str, **fields: Any) -> None:
+        self.recorder.event(event, step=self.event["step"], incident=self.event["id"], **fields)
+        self.following.append(as_json({"event": event, "step": self.event["step"], **fields}))
+
+    def result(self, spelling: str) -> str | None:
+        """"finite", "non-finite", or "diverged" for a finite loss far above the run's own; None: does not apply here."""
+        try:
+            function, arguments = arm(spelling)
+            setting = self.setting()
+            outcome = rerun(setting, function(setting, *arguments))
+        except Exception:  # an arm that the model or the batch does not support proves nothing
+            return None
+        loss = sum(outcome.losses) / (setting.run_scale or setting.scale)
+        if outcome.sound and loss > DIVERGED * self._lowest_loss():
+            return "diverged"
+        return "finite" if outcome.sound else "non-finite"
+
+    def _lowest_loss(self) -> float:
+        """Over the run so far; infinite when no loss was finite yet."""
+        losses = self.signals["loss"].values
+        return float(losses[np.isfinite(losses)].min(initial=np.inf))
+
+    def _spellings(self, experiment: Experiment) -> Iterator[str]:
+        """The experiment's arm with its placeholders filled; nothing where one of them has no value here."""
+        text = experiment.arm
+        for placeholder, value in self._placeholders().items():
+            if placeholder in text:
+                if value is None:
+                    return
+                text = text.replace(placeholder, value)
+        yield text
+
+    def _placeholders(self) -> Mapping[str, str | None]:
+        module = self.origin.module if self.origin else None
+        facts = facts_from_json(self.event["facts"])
+        short, others = _short_and_other_rows(facts)
+        return {
+            "{origin}": module or None,
+            "{sibling}": _sibling(self.model, module) if module else None,
+            "{short_rows}": short,
+            "{other_rows}": others,
+            "{tensor}": _odd_tensor(self.origin, facts),
+            "{other_tensor}": _other_tensor(self.model, _odd_tensor(self.origin, facts)),
+        }
+
+    def _batch_facts(self) -> Facts:
+        calls = [call for micro in self.capture.micro_steps for call in micro.calls]
+        call = next((c for c in calls if c.token_ids() is not None), calls[0] if calls else None)
+        ids = call.token_ids() if call else None
+        labels = call.kwargs.get("labels") if call else None
+        with torch.no_grad():
+            return batch_facts(self.model, input_embedding(self.model), ids, labels)
+
+
+def is_sound(setting: Setting) -> bool | None:
+    """Is the step finite as `setting` has it? None where it cannot be run again. One extra pass."""
+    try:
+        return rerun(setting).sound if setting.capture.runnable is None else None
+    except Exception:
+        return None
+
+
+def _same_bits(seen: tuple[float, ...], again: tuple[float, ...]) -> bool:
+    return len(seen) == len(again) and all(a == b or (a != a and b != b) for a, b in zip(seen, again, strict=True))
+
+
+def _short_and_other_rows(facts: Facts) -> tuple[str | None, str | None]:
+    """Ids of the batch's rows that are far shorter than usual, and as many of its ordinary ones."""
+    rows = facts.rows
+    if rows is None or not rows.median_rms > 0:
+        return None, None
+    short = rows.ids[rows.rms < 1e-2 * rows.median_rms][:64]
+    others = rows.ids[rows.rms > 0.1 * rows.median_rms][: len(short)]
+    join = lambda ids: ",".join(map(str, ids.tolist())) or None  # noqa: E731
+    return join(short), join(others)
+
+
+def _sibling(model: nn.Module, module: str) -> str | None:
+    """A module of the same kind elsewhere: the same path with another layer number."""
+    parts = module.split(".")
+    for place, part in enumerate(parts):
+        if not part.isdigit():
+            continue
+        for other in (int(part) - 1, int(part) + 1):
+            path = ".".join([*parts[:place], str(other), *parts[place + 1 :]])
+            try:
+                if other >= 0 and type(model.get_submodule(path)) is type(model.get_submodule(module)):
+                    return path
+            except AttributeError:
+                continue
+    return None
+
+
+def _odd_tensor(origin: Origin | None, facts: Facts) -> str | None:
+    """The tensor that is itself the origin, else the one whose peak stands out most."""
+    if origin is not None and origin.phase == "parameter":
+        return origin.tensor
+    tensors = facts.weights.tensors if facts.weights else ()
+    return next((scan.name for scan in tensors), None)
+
+
+def _other_tensor(model: nn.Module, name: str | None) -> str | None:
+    """Another parameter of the same shape."""
+    if name is None:
+        return None
+    named = dict(model.named_parameters())
+    shape = named[name].shape if name in named else None
+    return next((other for other, p in named.items() if other != name and p.shape == shape), None)

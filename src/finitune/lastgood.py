@@ -1,0 +1,56 @@
+"""Write the weights and the optimizer state of the last good step, so that a stopped run loses nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from finitune.recording import write_json
+
+
+def save_last_good(model: nn.Module, optimizer: Any, directory: Path) -> None:
+    """`model.safetensors` (or what the model's own `save_pretrained` writes), `optimizer.safetensors` and
+    `optimizer.json` under `directory`, by a temporary name and a rename. No pickle.
+    """
+    temporary = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    own_save = getattr(model, "save_pretrained", None)
+    if callable(own_save):
+        own_save(temporary)
+    else:
+        save_file(_independent(model.state_dict()), temporary / "model.safetensors")
+    tensors, numbers = _optimizer_state(model, optimizer)
+    save_file(tensors, temporary / "optimizer.safetensors")
+    write_json(temporary / "optimizer.json", numbers)
+    shutil.rmtree(directory, ignore_errors=True)
+    temporary.rename(directory)
+
+
+def _optimizer_state(model: nn.Module, optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors as `<parameter>.<entry>`, everything else as plain numbers."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, Any] = {
+        "groups": [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups],
+        "state": {},
+    }
+    for p, entries in optimizer.state.items():
+        name = names.get(id(p), f"parameter{len(tensors)}")
+        for entry, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"{name}.{entry}"] = value.detach().clone().contiguous().cpu()
+            else:
+                numbers["state"].setdefault(name, {})[entry] = value
+    return tensors, numbers
+
+
+def _independent(state: dict[str, Any]) -> dict[str, Tensor]:
+    """Contiguous copies on the CPU; tensors that share storage would be refused by the file format."""
+    return {k: v.detach().clone().contiguous().cpu() for k, v in state.items() if isinstance(v, torch.Tensor)}

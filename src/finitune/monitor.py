@@ -1,0 +1,355 @@
+"""The monitor: asks before every optimizer step whether loss and gradients are finite, and acts when they are not.
+
+A bad update is discarded by withholding the gradients from the optimizer for that one step. An optimizer that carries
+its own loss scaler, and a GradScaler, keep their right to skip; then the monitor only looks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from finitune.incidents import Incidents, Mode, watched
+from finitune.lastgood import save_last_good
+from finitune.probes import calls
+from finitune.probes.finite import norms
+from finitune.probes.optimizers import (
+    BeforeLineSearch,
+    Withheld,
+    before_line_search,
+    gradients_of,
+    innermost,
+    learning_rate,
+    loss_scale_of,
+    parameters_of,
+    scales_itself,
+)
+from finitune.probes.ranks import rank_and_world
+from finitune.probes.reading import Reading, Unclipped, read_step
+from finitune.recording import Recorder
+from finitune.replay import objective
+from finitune.replay.capture import Call, Capture, MicroStep, output_tensors
+
+MODES: tuple[Mode, ...] = ("observe", "guard")
+MAX_CALLS = 16
+"""Model calls kept since the last backward; older ones belong to an evaluation with gradients on."""
+
+
+class Stopped(SystemExit):
+    """Raised where a guarded run ends because its fault persists; the process exits with code 3."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(3)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def watch(model: nn.Module, optimizer: Any, *, run_dir: str | Path | None = None, mode: Mode = "guard") -> Monitor:
+    """Watch every step of `optimizer` on `model` from now on; nothing else in the loop changes.
+
+    The recording goes to `run_dir`, by default `runs/<time>`. The result is a context manager; leaving it, or the
+    end of the process, ends the watch. An optimizer that is watched already keeps its monitor.
+    """
+    optimizer = innermost(optimizer)
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        model = model.module  # run again, the wrapper would start its collectives
+    known = getattr(optimizer, "_finitune_monitor", None)
+    return known if isinstance(known, Monitor) else Monitor(model, optimizer, run_dir=run_dir, mode=mode)
+
+
+class Monitor:
+    """Watches one model and its optimizer until closed. `step` is the last optimizer step that was begun, from 1."""
+
+    def __init__(self, model: nn.Module, optimizer: Any, *, run_dir: str | Path | None = None, mode: Mode = "guard"):
+        if mode not in MODES:
+            raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
+        self.model = model
+        self.optimizer = optimizer
+        self.mode = mode
+        self.rank, world = rank_and_world()
+        self.run_dir = Path(run_dir) if run_dir else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+        self.step = 0
+        recorder = Recorder(self.run_dir, rank=self.rank, world=world)
+        self._run = watched(model, optimizer, recorder, mode, world)
+        self._incidents = Incidents(self._run)
+        self._capture = Capture()
+        self._micro = MicroStep()
+        self._unclipped: Unclipped | None = None
+        self._reading: Reading | None = None
+        self._withheld = Withheld()
+        self._discarded = False
+        self._line_search: BeforeLineSearch | None = None
+        self._scheduler_steps = 0
+        self._depth = 0
+        self._busy = False
+        self._said: set[str] = set()
+        self._began = time.perf_counter()
+        self._handles: list[Any] = []
+        self._listen()
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    @property
+    def running_step(self) -> int:
+        """The step whose forward, backward or replay is running now, from 1."""
+        return self.step if self._busy else self.step + 1
+
+    def close(self) -> None:
+        """End the watch; model and optimizer are as they were before it."""
+        if not self._handles:
+            return
+        atexit.unregister(self.close)
+        calls.leave(self)
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        del self.optimizer.zero_grad, self.optimizer._finitune_monitor
+        self._run.recorder.event("end", step=self.step)
+        self._run.recorder.close()
+
+    def check_printed(self, printed: Any, *, since: int) -> None:
+        """Compare a loss that a trainer shows for the steps after `since` with the losses that were.
+
+        Where it shows a finite number for steps of which one was not finite, the truth is said and recorded.
+        """
+        losses = self._run.signals["loss"]
+        pairs = zip(losses.steps.tolist(), losses.values.tolist(), strict=True)
+        bad = [(step, true) for step, true in pairs if step > since and not math.isfinite(true)]
+        if bad and isinstance(printed, int | float) and math.isfinite(printed):
+            step, true = bad[0]
+            self._run.recorder.event("log", step=self.step, printed=printed, true=true, steps=[s for s, _ in bad])
+            self._run.say(f"step {self.step}: the trainer shows loss {printed:g}; the loss of step {step} was {true}")
+
+    def broken(self, error: BaseException) -> None:
+        """A fault of finitune itself: said once, recorded, and training goes on."""
+        text = f"{type(error).__name__}: {str(error)[:300]}"
+        if text not in self._said:
+            self._said.add(text)
+            with contextlib.suppress(Exception):
+                self._run.recorder.event("broken", step=self.step, text=text)
+            self._run.say(f"step {self.step}: finitune itself failed and left the run alone ({text})")
+
+    # The calls of the training loop, in the order in which a step makes them.
+
+    def _listen(self) -> None:
+        for module in _entry_points(self.model, parameters_of(self.optimizer)):
+            self._handles += [
+                module.register_forward_pre_hook(self._guarded(self._before_forward), with_kwargs=True),
+                module.register_forward_hook(self._guarded(self._after_forward), with_kwargs=True, always_call=True),
+            ]
+        self._handles += [
+            self.optimizer.register_step_pre_hook(self._guarded(self._before_step)),
+            self.optimizer.register_step_post_hook(self._guarded(self._after_step)),
+        ]
+        zero_grad = self.optimizer.zero_grad
+
+        def observed_zero_grad(*args: Any, **kwargs: Any) -> None:
+            self._guarded(self._before_zero_grad)()
+            zero_grad(*args, **kwargs)
+
+        observed_zero_grad.__wrapped__ = zero_grad  # pyright: ignore[reportFunctionMemberAccess]
+        self.optimizer.zero_grad = observed_zero_grad
+        self.optimizer._finitune_monitor = self
+        calls.listen(self)
+        atexit.register(self.close)
+
+    def _guarded(self, method: Any) -> Any:
+        """Our own exception never reaches the training loop; Stopped is meant to."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if self._busy:
+                return None
+            try:
+                return method(*args, **kwargs)
+            except Exception as error:
+                self._withheld.give_back()
+                self.broken(error)
+                return None
+
+        return run
+
+    def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._depth += 1
+        if self._depth == 1 and torch.is_grad_enabled():
+            self._micro.calls.append(Call.of(module, args, kwargs))
+            del self._micro.calls[:-MAX_CALLS]
+
+    def _after_forward(self, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0 and torch.is_grad_enabled() and self._micro.calls:
+            for place, tensor in enumerate(output_tensors(output)):
+                number = objective.sequence_number(tensor)
+                if number is not None:
+                    self._micro.calls[-1].outputs.setdefault(number, place)
+
+    def before_backward(self, roots: list[Tensor]) -> None:
+        if self._busy or not self._micro.calls:
+            return
+        micro, self._micro = self._micro, MicroStep()
+        micro.root = roots[0].detach()
+        outputs = {number for call in micro.calls for number in call.outputs}
+        try:
+            micro.objective = objective.read(roots[0], outputs)
+            # Calls whose outputs the loss does not use need not be run again.
+            micro.calls = [call for call in micro.calls if micro.objective.uses & call.outputs.keys()]
+        except (objective.NotReadable, AttributeError, RuntimeError) as error:
+            micro.unreadable = str(error)
+        self._capture.micro_steps.append(micro)
+
+    def after_total_norm(self, norm: Tensor, count: int) -> None:
+        """Clipping has measured the gradients and is about to scale them."""
+        gradients = gradients_of(self.optimizer)
+        if not self._busy and count == len(gradients):
+            self._unclipped = Unclipped.of(gradients, norm)
+
+    def _before_step(self, _optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            self._gate()
+            return None
+        gated = self._gated(closure)
+        return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((args[0], gated, *args[2:]), kwargs)
+
+    def _gated(self, closure: Any) -> Any:
+        """The closure, passing the gate each time it has computed gradients."""
+        self._line_search = before_line_search(self.optimizer)
+        self._discarded = False
+        evaluations = 0
+
+        def gated() -> Any:
+            nonlocal evaluations
+            result = closure()
+            evaluations += 1
+            if evaluations == 1:
+                self._guarded(self._gate)()
+            elif self._line_search and not bool(torch.isfinite(norms(gradients_of(self.optimizer))).all()):
+                self._discard()
+            return result
+
+        return gated
+
+    def _gate(self) -> None:
+        self._discarded = False
+        own = scales_itself(self.optimizer)
+        self._reading = self._read(scale=loss_scale_of(self.optimizer), scaled=own)
+        if self._reading.bad:
+            with self._paused():
+                self._incidents.bad(self._reading, self._capture, may_settle=own)
+            if self.mode == "guard" and not own:
+                self._discard()
+
+    def _discard(self) -> None:
+        self._withheld.take(parameters_of(self.optimizer))
+        self._discarded = True
+
+    def _after_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self._discarded and self._line_search is not None:
+            self._line_search.restore()
+        self._line_search = None
+        self._withheld.give_back()
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            overflow = scales_itself(self.optimizer) and bool(self.optimizer.overflow)
+            reading.skipped = self._discarded or overflow
+            self._finish(reading)
+
+    def after_scaler_step(self, scaler: Any, optimizer: Any) -> None:
+        """GradScaler.step has returned; if it did not call the optimizer, it skipped."""
+        if self._busy or innermost(optimizer) is not self.optimizer or not self._capture.micro_steps:
+            return
+        reading = self._read(scale=float(scaler.get_scale()), scaled=False)
+        reading.skipped = reading.bad = True
+        with self._paused():
+            self._incidents.bad(reading, self._capture, may_settle=True)
+        self._finish(reading)
+
+    def _before_zero_grad(self) -> None:
+        """Gradients about to be dropped without a step: the loop itself decided to skip."""
+        if not self._capture.micro_steps or self._reading is not None:
+            return
+        reading = self._read(scale=None, scaled=True)
+        reading.skipped = True
+        if reading.bad:
+            with self._paused():
+                self._incidents.bad(reading, self._capture, may_settle=reading.scale > 1)
+        self._finish(reading)
+
+    def scheduler_may_step(self, scheduler: Any) -> bool:
+        """A schedule that advances with every step does not advance on a step that was discarded."""
+        if self._busy or innermost(scheduler.optimizer) is not self.optimizer:
+            return True
+        self._scheduler_steps += 1
+        return not (self._discarded and self._scheduler_steps >= self.step)
+
+    # What a step comes to.
+
+    def _read(self, *, scale: float | None, scaled: bool) -> Reading:
+        """Measure the step; `scale` None means: what the loop itself multiplied its loss with."""
+        self.step += 1
+        micros = self._capture.micro_steps
+        if scale is None:
+            scale = micros[0].objective.scale() if micros and micros[0].objective else 1.0
+        roots = [micro.root for micro in micros if micro.root is not None and micro.root.numel() == 1]
+        gradients = gradients_of(self.optimizer)
+        return read_step(self.step, roots, gradients, self._unclipped, scale=scale, scaled=scaled)
+
+    def _finish(self, reading: Reading) -> None:
+        now = time.perf_counter()
+        row = {
+            "loss": reading.loss if reading.losses else None,
+            "grad_norm": reading.grad_norm,
+            "lr": learning_rate(self.optimizer),
+            "loss_scale": reading.scale if reading.scale != 1 else None,
+            "skipped": float(reading.skipped),
+            "seconds": now - self._began,
+        }
+        self._began = now
+        for name, value in row.items():
+            if value is not None:
+                self._run.signals[name].add(reading.step, value)
+        self._run.recorder.step(reading.step, **row)
+        capture, self._capture, self._unclipped = self._capture, Capture(), None
+        with self._paused():
+            why = self._incidents.over(reading, capture)
+            if why is not None:
+                self._stop(why)
+
+    def _stop(self, why: str) -> None:
+        checkpoint = self.run_dir / "last-good"
+        if self.rank == 0:
+            save_last_good(self.model, self.optimizer, checkpoint)
+        self._run.recorder.event(
+            "stop", step=self.step, incident=self._incidents.open_id, text=why, checkpoint=str(checkpoint)
+        )
+        self._run.say(f"step {self.step}: {why}. Run ended; weights of the last good step are in {checkpoint}")
+        self.close()
+        raise Stopped(why)
+
+    @contextlib.contextmanager
+    def _paused(self) -> Iterator[None]:
+        """While the monitor itself runs the model, it does not watch."""
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+
+def _entry_points(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Module]:
+    """The modules that hold everything that is trained: whichever of them the loop calls first is the model's call."""
+    trained = {id(p) for p in parameters}
+    return [m for m in model.modules() if trained <= {id(p) for p in m.parameters()}] or [model]

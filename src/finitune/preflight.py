@@ -1,0 +1,89 @@
+"""Before a run: gather the facts, ask every cause what it foresees, and say what was not checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from finitune.cause import causes
+from finitune.chapter import Chapter, ask
+from finitune.facts import Facts
+from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked
+from finitune.remedy import remedies
+from finitune.sources import Config, gather
+
+INPUT_OF = {
+    "precision": "config", "optimizer": "config", "model": "model", "weights": "model", "rows": "model",
+    "tokens": "data", "labels": "data", "hardware": "gpu", "versions": "requirements",
+}  # fmt: skip
+"""The input that each group of facts comes from."""
+
+
+def check(
+    *configs: Config,
+    model: str | Path | None = None,
+    data: str | Path | None = None,
+    gpu: str | None = None,
+    requirements: str | Path | None = None,
+) -> CheckResult:
+    """Will this run survive? Needs no GPU and no torch; the weights are read once, in less than 1 GiB of memory.
+
+    `configs` are files or mappings, recognised by content. Raises UnreadableInput for an input that cannot be used.
+    """
+    reading = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
+    return foresee(reading.facts, reading.not_checked)
+
+
+def foresee(facts: Facts, not_checked: Sequence[NotChecked] = ()) -> CheckResult:
+    """What every cause of the book says about these facts, the gravest first."""
+    inputs = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
+    findings: list[Finding] = []
+    passed: list[str] = []
+    left_out = list(not_checked)
+    for name, chapter in causes().items():
+        function = chapter.function("foresee")
+        if function is None:
+            continue
+        answer = ask(function, inputs)
+        if answer.broken:
+            left_out.append(NotChecked(input=name, why=f"this check is broken ({answer.broken}); please report it"))
+        left_out += [_absent(group) for group in answer.missing if not _explained(group, left_out)]
+        findings += [_with_remedy(finding, chapter, inputs) for finding in answer.results]
+        if not (answer.broken or answer.missing or answer.results):
+            passed.append(name)
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    return CheckResult(findings=findings, not_checked=_one_per_input(left_out), passed=passed)
+
+
+def _with_remedy(finding: Finding, chapter: Chapter, inputs: Mapping[str, Any]) -> Finding:
+    """The chapter's best remedy that has something to say about this finding."""
+    if finding.remedy is not None:
+        return finding
+    asked = {**inputs, "finding": finding, "where": finding.where}
+    for name in chapter.declared("remedies"):
+        remedy = remedies().get(name)
+        propose = remedy.function("propose") if remedy else None
+        cures = [cure for cure in ask(propose, asked).results if isinstance(cure, Cure)] if propose else []
+        if cures:
+            return dataclasses.replace(finding, remedy=cures[0])
+    return finding
+
+
+def _absent(group: str) -> NotChecked:
+    source = INPUT_OF.get(group, group)
+    return NotChecked(input=source, why=f"what was given says nothing about {group}")
+
+
+def _explained(group: str, left_out: Sequence[NotChecked]) -> bool:
+    return any(entry.input in (INPUT_OF.get(group, group), group) for entry in left_out)
+
+
+def _one_per_input(entries: Sequence[NotChecked]) -> list[NotChecked]:
+    whys: dict[str, list[str]] = {}
+    for entry in entries:
+        seen = whys.setdefault(entry.input, [])
+        if entry.why not in seen:
+            seen.append(entry.why)
+    return [NotChecked(input=name, why="; ".join(reasons)) for name, reasons in whys.items()]

@@ -1,0 +1,84 @@
+"""What is measured of one optimizer step: its losses, the norm of every gradient, the loss scale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from finitune.probes.finite import norms
+from finitune.probes.ranks import agree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unclipped:
+    """The gradients right before clipping, which spreads one bad value to all of them."""
+
+    norms: Tensor
+    total: Tensor
+    """The norm that clipping measured, shape []."""
+    seen: tuple[tuple[int, int], ...]
+    """Identity and version of each gradient."""
+
+    @staticmethod
+    def of(gradients: list[Tensor], total: Tensor) -> Unclipped:
+        seen = tuple((id(g), g._version) for g in gradients)
+        return Unclipped(norms=norms(gradients), total=total.detach(), seen=seen)
+
+    def only_clipped(self, gradients: list[Tensor]) -> bool:
+        """True when clipping is all that has happened to them since: one change in place, or none."""
+        now = [(id(g), g._version) for g in gradients]
+        return len(now) == len(self.seen) and all(
+            a == b and later - earlier in (0, 1) for (a, earlier), (b, later) in zip(self.seen, now, strict=True)
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Reading:
+    """One optimizer step as it was measured. `skipped` is known only when the step is over."""
+
+    step: int
+    losses: tuple[float, ...]
+    """What was handed to backward, per micro-step, multiplied by `scale`."""
+    norms: Tensor
+    """Per gradient, shape [gradients], as they lie in memory, before clipping."""
+    scale: float
+    grad_norm: float
+    """Over all gradients, before clipping, without the loss scale."""
+    bad: bool
+    """Not sound, on this rank or another."""
+    bad_loss: bool
+    skipped: bool = False
+
+    @property
+    def loss(self) -> float:
+        return sum(self.losses) / self.scale if self.losses else math.nan
+
+    @property
+    def what(self) -> str:
+        if self.bad_loss:
+            return f"loss is {self.loss}"
+        count = int((~torch.isfinite(self.norms)).sum())
+        return f"gradients are not finite ({count} of {len(self.norms)} tensors)"
+
+
+def read_step(
+    step: int, roots: list[Tensor], gradients: list[Tensor], unclipped: Unclipped | None, *, scale: float, scaled: bool
+) -> Reading:
+    """Measure; one read of the gradients and one transfer to the host. All ranks must call it for the same step.
+
+    `roots` are the scalar losses, `scaled` says whether the gradients still carry the loss scale.
+    """
+    reuse = unclipped is not None and unclipped.only_clipped(gradients)
+    each = unclipped.norms if unclipped is not None and reuse else norms(gradients)
+    totals = [torch.linalg.vector_norm(each, dtype=torch.float64)] + ([unclipped.total] if unclipped else [])
+    values: list[float] = torch.stack([t.reshape(()).to(each.device, torch.float64) for t in [*roots, *totals]]).tolist()
+    losses = tuple(values[: len(roots)])
+    scale = max(scale, 1e-45)
+    bad, bad_loss = agree(not all(map(math.isfinite, values)), not all(map(math.isfinite, losses)))
+    grad_norm = values[-1] / (scale if scaled else 1.0)
+    return Reading(
+        step=step, losses=losses, norms=each, scale=scale, grad_norm=grad_norm, bad=bad, bad_loss=bad_loss
+    )  # fmt: skip

@@ -1,0 +1,218 @@
+"""The recording: the directory a run leaves behind. Written by the training side, read by every other side.
+
+`header.json` holds the facts, `rank00000.jsonl` one JSON object per line, appended as the run goes:
+
+    {"kind": "open", "format": 1, "rank": 0, ...}
+    {"kind": "step", "step": 31, "loss": 2.1, "grad_norm": "inf", "lr": 1e-4, "loss_scale": 65536.0}
+    {"kind": "event", "event": "incident", "step": 31, ...}
+
+Events: `incident`, `origin`, `arm`, `action`, `log`, `stop`, `end`, `broken` (a fault of finitune itself).
+Every line goes to the operating system at once, so `kill -9` loses nothing; a line cut short is dropped by the reader.
+When the disk is full, training goes on: rows are missing, which is said once, and later rows are whole again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from finitune.facts import Facts, facts_as_json, facts_from_json
+from finitune.finding import as_json, number
+from finitune.signal import Series
+
+FORMAT = 1
+SIGNALS = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "seconds")
+_RANK_FILE = re.compile(r"rank(\d{5})\.jsonl$")
+
+
+class Recorder:
+    """Appends to the recording of one rank; an existing recording is continued, never overwritten."""
+
+    def __init__(self, directory: str | Path, *, rank: int = 0, world: int = 1) -> None:
+        self.directory = Path(directory)
+        self.rank = rank
+        self.captures = self.directory / "captures"
+        self.captures.mkdir(parents=True, exist_ok=True)
+        self.path = self.directory / f"rank{rank:05d}.jsonl"
+        self._torn = _ends_in_half_a_line(self.path)
+        self._silent = False
+        self._file: FileIO | None = self.path.open("ab", buffering=0)
+        self._write({"kind": "open", "format": FORMAT, "rank": rank, "world": world, "pid": os.getpid()})
+
+    def header(self, facts: Facts, **more: Any) -> None:
+        """Write `header.json`; rank 0 only, by a temporary name and a rename."""
+        if self.rank == 0:
+            data = {"format": FORMAT, "facts": facts_as_json(facts), **more}
+            try:
+                write_json(self.directory / "header.json", data)
+            except OSError as error:
+                self._complain(error)
+
+    def step(self, step: int, **signals: float | None) -> None:
+        """One row of signals; a value of None is left out."""
+        self._write({"kind": "step", "step": step, **{k: v for k, v in signals.items() if v is not None}})
+
+    def event(self, event: str, *, step: int, **fields: Any) -> None:
+        """One event, synced to the disk."""
+        self._write({"kind": "event", "event": event, "step": step, "time": time.time(), **fields})
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        if self._file is None:
+            return
+        line = json.dumps(as_json(row), allow_nan=False, separators=(",", ":")) + "\n"
+        data = ("\n" + line if self._torn else line).encode()
+        try:
+            self._torn = self._file.write(data) != len(data)
+        except OSError as error:
+            self._torn = True
+            self._complain(error)
+
+    def _complain(self, error: OSError) -> None:
+        if not self._silent:
+            reason = error.strerror or error
+            print(f"finitune: {self.path}: {reason}; training goes on, the recording has gaps", file=sys.stderr)
+        self._silent = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """What one rank wrote."""
+
+    rank: int
+    signals: Mapping[str, Series]
+    events: list[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A recording as read back. `problems` says in words what could not be read."""
+
+    directory: Path
+    header: Mapping[str, Any]
+    ranks: list[Rank]
+    problems: list[str] = field(default_factory=list[str])
+
+    @staticmethod
+    def load(directory: str | Path) -> Recording:
+        """Read a recording, finished or not, damaged or not.
+
+        Raises FileNotFoundError when `directory` holds no recording at all.
+        """
+        directory = Path(directory)
+        files = sorted(p for p in directory.glob("rank*.jsonl") if _RANK_FILE.search(p.name) and p.is_file())
+        if not files:
+            raise FileNotFoundError(f"{directory}: no recording here (expected rank00000.jsonl)")
+        problems: list[str] = []
+        return Recording(
+            directory=directory,
+            header=_read_header(directory / "header.json", problems),
+            ranks=[_read_rank(path, problems) for path in files],
+            problems=problems,
+        )
+
+    @property
+    def facts(self) -> Facts:
+        facts = self.header.get("facts")
+        return facts_from_json(facts) if isinstance(facts, Mapping) else Facts()  # pyright: ignore[reportUnknownArgumentType]
+
+    @property
+    def signals(self) -> Mapping[str, Series]:
+        """The signals of the lowest rank."""
+        return self.ranks[0].signals
+
+    def events(self, *names: str) -> list[Mapping[str, Any]]:
+        """Events of all ranks, each with its `rank`, in order of rank and time; all of them without `names`."""
+        return [
+            {"rank": rank.rank, **event}
+            for rank in self.ranks
+            for event in rank.events
+            if not names or event.get("event") in names
+        ]
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Strict JSON under a temporary name, then renamed: the file is whole or absent."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(as_json(data), allow_nan=False, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def _ends_in_half_a_line(path: Path) -> bool:
+    """Whether an earlier crash cut the last line short, so that the next one must not be glued to it."""
+    if not path.exists() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
+
+
+def _read_header(path: Path, problems: list[str]) -> Mapping[str, Any]:
+    try:
+        header = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problems.append(f"{path}: missing, so no facts about the run")
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(f"{path}: not readable as JSON ({error}), so no facts about the run")
+        return {}
+    if not isinstance(header, dict):
+        problems.append(f"{path}: expected a JSON object")
+        return {}
+    return header  # pyright: ignore[reportUnknownVariableType]
+
+
+def _read_rank(path: Path, problems: list[str]) -> Rank:
+    match = _RANK_FILE.search(path.name)
+    assert match
+    signals = {name: Series() for name in SIGNALS}
+    events: list[Mapping[str, Any]] = []
+    newest = -(2**62)
+    for row in _rows(path, problems):
+        step = row.get("step")
+        if not isinstance(step, int) or isinstance(step, bool) or abs(step) >= 2**62:
+            continue
+        if row.get("kind") == "event" and isinstance(row.get("event"), str):
+            events.append(row)
+        elif row.get("kind") == "step":
+            if step < newest:  # a resumed run: what came after this step never happened
+                signals = {name: series.until(step) for name, series in signals.items()}
+            newest = step
+            for name, series in signals.items():
+                value = number(row.get(name))
+                if value is not None:
+                    series.add(step, value)
+    return Rank(rank=int(match[1]), signals=signals, events=events)
+
+
+def _rows(path: Path, problems: list[str]) -> Iterator[Mapping[str, Any]]:
+    with path.open("rb") as file:
+        for line_number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                end = "the last line was cut short" if not line.endswith(b"\n") else f"line {line_number} is damaged"
+                problems.append(f"{path}: {end}; it was left out")
+                continue
+            if isinstance(row, dict):
+                yield row
+            else:
+                problems.append(f"{path}: line {line_number} is not a JSON object; it was left out")

@@ -1,0 +1,1 @@
+"""The remedies: one file per cure. `finitune.remedy` says what a chapter may declare."""

@@ -1,0 +1,30 @@
+"""Keep the modules that overflow in float32, and only those.
+
+## What it changes
+
+The named modules compute in float32 inside a float16 run; their inputs are cast up and their outputs down. A few of
+a hundred modules cost little memory and time.
+
+## When it is safe
+
+When what leaves the module is within the range of float16 again. A residual stream that is itself above 65504 needs
+float32 from the first such module to the last. `finitune plan` searches the smallest set on a captured step and
+proves it.
+
+## References
+
+huggingface/transformers#5651 (T5's wo in float32), huggingface/transformers#28673 (attention of Phi-2),
+unslothai/unsloth-zoo#600 (the decoder's feed-forward of Gemma).
+"""
+
+from __future__ import annotations
+
+from finitune.finding import Cure, Origin, Where
+
+safety = "advice"
+
+
+def propose(origin: Origin | None = None, where: Where | None = None) -> Cure:
+    tensor = where.tensor.rpartition(".")[0] if where and where.tensor else None
+    module = (origin.module if origin else None) or (where.module if where else None) or tensor
+    return Cure(name="float32-modules", safety="advice", patch={"float32_modules": [module]} if module else None)

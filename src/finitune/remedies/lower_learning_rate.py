@@ -1,0 +1,32 @@
+"""Lower the learning rate to the range of recipes that are known to converge.
+
+## What it changes
+
+One setting. For all weights 2e-5, for LoRA 2e-4. Where only a diverging run is known, a tenth of its rate.
+
+## When it is safe
+
+It changes what is learned in a given number of steps, so look at the loss curve. It cures a divergence; it does not
+cure a NaN in the first steps, which arises in the forward or backward pass and has nothing to do with the rate.
+
+## References
+
+ssbuild/chatglm_finetuning#28, haotian-liu/LLaVA#918.
+"""
+
+from __future__ import annotations
+
+from finitune.facts import Optimizer
+from finitune.finding import Cure
+
+safety = "unsafe"
+
+FULL = 2e-5
+LORA = 2e-4
+
+
+def propose(optimizer: Optimizer) -> Cure | None:
+    if optimizer.lr is None:
+        return None
+    usual = LORA if optimizer.lora else FULL
+    return Cure(name="lower-learning-rate", safety="unsafe", patch={"learning_rate": min(usual, optimizer.lr / 10)})

@@ -1,0 +1,35 @@
+"""Replace damaged weights by sound ones: a fresh download, or the last good checkpoint.
+
+## What it changes
+
+The files of the model. Nothing that was trained since the last sound checkpoint survives; nothing of value is lost,
+because non-finite weights spread to everything trained after them.
+
+## When it is safe
+
+When the replacement is checked: compare the published checksum of every file, then run `finitune check` on it. Keep
+the damaged files until then.
+
+## References
+
+vllm-project/vllm#53537, openvla/openvla#49.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from finitune.facts import Model
+from finitune.finding import Cure
+
+safety = "advice"
+
+
+def propose(model: Model | None = None) -> Cure:
+    """The command proves that what was put there is sound; where to get it from only the user knows."""
+    path = model.path if model else None
+    return Cure(
+        name="restore-weights",
+        safety="advice",
+        command=shlex.join(["finitune", "check", "--model", path]) if path else None,
+    )

@@ -1,0 +1,170 @@
+"""Run a captured step again in place and leave no trace: gradients, buffers, random numbers are put back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from finitune.probes.finite import norms
+from finitune.replay.capture import Call, Capture, MicroStep, Randomness, output_tensors
+
+
+MAX_TRIAL_BYTES = 2 * 2**30
+"""A trial update copies weights and optimizer state; beyond this it is not made."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Setting:
+    """How a step is run again; an arm changes one field or the model, for the time of one run."""
+
+    model: nn.Module
+    capture: Capture
+    scale: float = 1.0
+    """The loss scale of the captured step."""
+    run_scale: float | None = None
+    """Multiply the loss with this instead of `scale`."""
+    dtype: torch.dtype | None = None
+    """Compute in this dtype instead of the captured one."""
+    change_inputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    optimizer: Any = None
+    update_times: float | None = None
+    """Apply the optimizer's update with its learning rate times this, look at the loss, and take it back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one run of the step gave. `norms` has one entry per trainable parameter, in order."""
+
+    losses: tuple[float, ...]
+    norms: Tensor
+    """As backward left them, so multiplied by the loss scale where it was kept."""
+
+    losses_after: tuple[float, ...] | None = None
+    """On the same batch after a trial update, where one was asked for."""
+
+    @property
+    def sound(self) -> bool:
+        """Finite, and not made worse by a trial update."""
+        finite = all(map(math.isfinite, self.losses)) and bool(torch.isfinite(self.norms).all())
+        return finite and (self.losses_after is None or sum(self.losses_after) <= sum(self.losses))
+
+
+def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> Outcome:
+    """Forward and backward of every micro-step under `arm`, gradients summed as in the real step.
+
+    Raises whatever the model raises; the model is as it was either way.
+    """
+    parameters = trainable(setting.model)
+    with untouched(setting.model), arm or nullcontext():
+        try:
+            losses = tuple(_micro_step(setting, micro) for micro in setting.capture.micro_steps)
+            gradients = [p.grad if p.grad is not None else p.new_zeros(()) for p in parameters]
+            after = None if setting.update_times is None else _losses_after_update(setting, setting.update_times)
+            return Outcome(losses=losses, norms=norms(gradients).cpu(), losses_after=after)
+        finally:
+            for p in parameters:
+                p.grad = None
+
+
+def losses_of(setting: Setting) -> tuple[float, ...]:
+    """Forward only, of every micro-step; wrap in `torch.no_grad()` to keep no graph."""
+    with untouched(setting.model):
+        return tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Gradients set aside; afterwards gradients, buffers and random number states are as before."""
+    randomness = Randomness.now()
+    parameters = list(model.parameters())
+    gradients = [p.grad for p in parameters]
+    buffers = [(b, b.detach().clone()) for b in model.buffers()]
+    for p in parameters:
+        p.grad = None
+    try:
+        yield
+    finally:
+        for p, gradient in zip(parameters, gradients, strict=True):
+            p.grad = gradient
+        with torch.no_grad():
+            for buffer, saved in buffers:
+                if buffer.dtype == saved.dtype and not torch.equal(buffer, saved):
+                    buffer.copy_(saved)
+        torch.clear_autocast_cache()
+        randomness.restore()
+
+
+def _losses_after_update(setting: Setting, times: float) -> tuple[float, ...]:
+    """Take the optimizer's step with its learning rate multiplied, and give weights and state back."""
+    optimizer = setting.optimizer
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    state = {p: dict(optimizer.state.get(p, {})) for p in parameters}
+    tensors = [t for t in [*parameters, *(v for own in state.values() for v in own.values())] if isinstance(t, Tensor)]
+    if hasattr(optimizer, "loss_scale") or sum(t.nbytes for t in tensors) > MAX_TRIAL_BYTES:
+        raise ValueError("no trial update for an optimizer with its own loss scaler, or of this size")
+    saved = [(t, t.detach().clone()) for t in tensors]
+    rates = [group["lr"] for group in optimizer.param_groups]
+    try:
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * times
+        optimizer.step()
+        with torch.no_grad():
+            return tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)
+    finally:
+        with torch.no_grad():
+            for tensor, copy in saved:
+                tensor.copy_(copy)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        for p, own in state.items():
+            if own:
+                optimizer.state[p].update(own)
+            else:
+                optimizer.state.pop(p, None)
+
+
+def _micro_step(setting: Setting, micro: MicroStep) -> float:
+    with torch.enable_grad():
+        root = _loss(setting, micro)
+        root.backward()
+    return float(root.detach())
+
+
+def _loss(setting: Setting, micro: MicroStep) -> Tensor:
+    assert micro.objective is not None
+    torch.clear_autocast_cache()
+    values: dict[int, Tensor] = {}
+    for call in micro.calls:
+        outputs = _call(setting, call)
+        values.update({number: outputs[place] for number, place in call.outputs.items()})
+    # The loop's own casts are in the graph that the objective was read from, so autocast must not add its own.
+    with micro.calls[-1].autocast.restored(off=True):
+        root = micro.objective.rebuild(values)
+        return root if setting.run_scale is None else root * (setting.run_scale / setting.scale)
+
+
+def _call(setting: Setting, call: Call) -> list[Tensor]:
+    call.randomness.restore()
+    args, kwargs = call.args, dict(call.kwargs)
+    if setting.change_inputs is not None:
+        kwargs = setting.change_inputs(kwargs)
+    dtype = setting.dtype
+    if dtype is not None:
+        args, kwargs = pytree.tree_map(lambda leaf: _cast(leaf, dtype), (args, kwargs))
+    with call.autocast.restored(dtype, off=dtype is torch.float32):
+        return output_tensors(call.module(*args, **kwargs))
+
+
+def _cast(leaf: Any, dtype: torch.dtype) -> Any:
+    return leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf

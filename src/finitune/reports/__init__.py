@@ -1,0 +1,45 @@
+"""Reports: renderings of findings, diagnoses and recordings. They read; they never measure and never judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from finitune.finding import Diagnosis, UnreadableInput
+from finitune.recording import Recording
+from finitune.reports import json
+
+Format = Literal["html", "json"]
+
+
+def report(
+    run_dir: str | Path, output: str | Path | None = None, format: Format = "html", *, diagnosis: Diagnosis
+) -> Path | str:
+    """Render a recording and its diagnosis.
+
+    With `output`, or for HTML (then by default `RUN_DIR/report.html`), the file is written and its path returned;
+    otherwise the text is returned. Raises FileNotFoundError when there is no recording, and UnreadableInput when
+    the packages for HTML are not installed or the file cannot be written.
+    """
+    if format == "html":
+        text = _html(Recording.load(run_dir), diagnosis)
+        output = Path(run_dir) / "report.html" if output is None else output
+    else:
+        text = json.render(diagnosis)
+    if output is None:
+        return text
+    try:
+        Path(output).write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise UnreadableInput(f"{output}: cannot write the report ({error.strerror})") from error
+    return Path(output)
+
+
+def _html(recording: Recording, diagnosis: Diagnosis) -> str:
+    try:
+        from finitune.reports import run_page
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("jinja2", "markupsafe", "matplotlib"):
+            raise
+        raise UnreadableInput("finitune report needs jinja2 and matplotlib: pip install 'finitune[report]'") from error
+    return run_page.page(recording, diagnosis)

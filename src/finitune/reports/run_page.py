@@ -1,0 +1,233 @@
+"""A recording and its diagnosis as a page: the first screen, charts, experiments, evidence, events, facts."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from finitune.finding import Diagnosis, Incident, RankedCause, number
+from finitune.recording import Recording
+from finitune.reports import charts
+from finitune.reports import sentences as say
+from finitune.reports.html import Line, Picture, Row, Section, Tone, story
+from finitune.signal import Series
+
+INCIDENTS_SHOWN = 10
+CAUSES_SHOWN = 4
+ROWS_SHOWN = 200
+
+
+def page(recording: Recording, diagnosis: Diagnosis) -> str:
+    """The report of one run as HTML: verdict, first bad value, cause and cure; then everything they rest on."""
+    incidents = diagnosis.incidents
+    sections = [_signals(recording, incidents)]
+    if len(incidents) > 1:
+        sections.append(_overview(incidents))
+    for incident in incidents[:INCIDENTS_SHOWN]:
+        sections += _incident(recording, incident, named=len(incidents) > 1)
+    sections += [_timeline(recording), _facts(recording), _not_checked(recording, diagnosis)]
+    title, text, lines, tone = _verdict(recording, incidents)
+    shown = [section for section in sections if section]
+    return story(title, shown, subject=str(recording.directory), text=text, lines=lines, tone=tone)
+
+
+def _verdict(recording: Recording, incidents: Sequence[Incident]) -> tuple[str, str, list[Line], Tone]:
+    """The first screen."""
+    last = max((series.last_step for rank in recording.ranks for series in rank.signals.values()), default=-1)
+    if not incidents:
+        text = f"Steps up to {last:,} were recorded." if last >= 0 else "No step was recorded."
+        return "No incident", text, [], "good" if last >= 0 else "plain"
+    incident = incidents[0]
+    lines = [
+        Line(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)),
+        Line(label="repeats", text=say.repeats(incident)),
+        Line(label="cause", text=say.why(incident)),
+    ]
+    for position, cure in enumerate(incident.causes[0].remedies if incident.causes else ()):
+        lines.append(Line(label="or do" if position else "do", command=say.do(cure), text=say.cure_note(cure)))
+    title = f"Incident at {say.steps(incident)}"
+    if len(incidents) > 1:
+        title = f"{len(incidents)} incidents, the first at {say.steps(incident)}"
+    text = say.what_happened(incident)
+    return title, text[:1].upper() + text[1:], lines, "bad"
+
+
+def _signals(recording: Recording, incidents: Sequence[Incident]) -> Section | None:
+    """Loss, gradient norm and loss scale over the steps."""
+    signals = recording.signals
+    marks = [incident.step for incident in incidents[: INCIDENTS_SHOWN * 5]]
+    scales: dict[str, charts.Scale] = {
+        "loss": "log" if charts.wide(signals["loss"]) else "linear",
+        "grad_norm": "log",
+        "loss_scale": "log2",
+    }
+    names = {"loss": "Loss", "grad_norm": "Gradient norm before clipping", "loss_scale": "Loss scale"}
+    panels = [
+        charts.Panel(
+            series={name: signals[name]},
+            scale=scale,
+            title=f"{names[name]}{', logarithmic' if scale != 'linear' else ''}. {_nonfinite(signals[name])}",
+        )
+        for name, scale in scales.items()
+        if signals[name]
+    ]
+    if not panels:
+        return None
+    caption = "Crosses on the upper edge are steps whose value was not finite. Dashed lines are incidents."
+    return Section(title="Signals", pictures=[Picture(svg=charts.lines(panels, marks=marks), caption=caption)])
+
+
+def _nonfinite(series: Series) -> str:
+    steps = [int(step) for step, value in zip(series.steps, series.values, strict=True) if not math.isfinite(value)]
+    if not steps:
+        return f"All {say.counted(len(series), 'recorded step')} finite."
+    return f"Not finite at {say.counted(len(steps), 'step')} of {len(series):,}, the first {steps[0]:,}."
+
+
+def _overview(incidents: Sequence[Incident]) -> Section:
+    rows: list[Row] = [("Step", "Symptom", "First bad value", "Cause")]
+    for incident in incidents[:ROWS_SHOWN]:
+        cause = f"{incident.causes[0].cause}, {say.certainty(incident.causes[0])}" if incident.causes else "unknown"
+        rows.append((say.steps(incident), incident.symptom, say.first_bad_value(incident.origin, incident.not_located), cause))
+    return Section(title="Incidents", table=rows, text=_cut(len(incidents), ROWS_SHOWN, "incident"))
+
+
+def _incident(recording: Recording, incident: Incident, *, named: bool) -> list[Section | None]:
+    """Experiments, evidence and the captured step of one incident."""
+    suffix = f", {say.steps(incident)}" if named else ""
+    identity = _identity(recording, incident)
+    arms = [e for e in recording.events("arm") if identity is not None and _key(e) == identity]
+    origins = [e for e in recording.events("origin") if identity is not None and _key(e) == identity]
+    causes = incident.causes[:CAUSES_SHOWN]
+    return [
+        _captured(origins, incident, suffix),
+        _experiments(arms, suffix),
+        *(_evidence(cause, suffix, first=cause is causes[0]) for cause in causes),
+    ]
+
+
+def _identity(recording: Recording, incident: Incident) -> tuple[Any, Any] | None:
+    """Rank and number of the recorded incident that this one came from."""
+    for event in recording.events("incident"):
+        if event["rank"] == incident.rank and event.get("step") == incident.step:
+            return event["rank"], event.get("id")
+    return None
+
+
+def _key(event: Mapping[str, Any]) -> tuple[Any, Any]:
+    return event["rank"], event.get("incident")
+
+
+def _experiments(arms: Sequence[Mapping[str, Any]], suffix: str) -> Section | None:
+    rows: list[Row] = [("Changed in the captured step", "Cause on trial", "Expected", "Observed", "")]
+    for arm in arms:
+        notes = ["placebo"] if arm.get("placebo") is True else []
+        notes += ["against the cause"] if arm.get("result") != arm.get("expect") else []
+        rows.append((*(str(arm.get(key, "")) for key in ("arm", "cause", "expect", "result")), ", ".join(notes)))
+    text = (
+        "Each row ran the captured step again with one thing changed. A placebo changes something of the same kind "
+        "that the cause calls innocent, so it must not help."
+    )
+    return Section(title=f"Experiments{suffix}", text=text, table=rows) if arms else None
+
+
+def _evidence(cause: RankedCause, suffix: str, *, first: bool) -> Section:
+    rows: list[Row] = [("Evidence", "Bits")]
+    rows += [(text, weight) for weight, text in say.terms(cause)]
+    rows.append(("sum", say.bits(cause.bits)))
+    text = "One bit doubles the odds of the cause, minus one halves them." if first else ""
+    text += f"\n\nNot asked, for want of input: {', '.join(cause.not_asked)}." if cause.not_asked else ""
+    return Section(title=f"Evidence for {cause.cause} ({say.certainty(cause)}){suffix}", text=text, table=rows)
+
+
+def _captured(origins: Sequence[Mapping[str, Any]], incident: Incident, suffix: str) -> Section | None:
+    """The peak of every module's output in the captured step."""
+    layers = [_layer(layer) for event in origins for layer in _list(event.get("layers"))]
+    drawable = [layer for layer in layers if layer is not None]
+    if not drawable:
+        return None
+    module = incident.origin.module if incident.origin else None
+    bad = sum(count > 0 for _, _, count in drawable)
+    caption = f"{say.counted(len(drawable), 'module')} in forward order, from the top. The dashed line is the largest"
+    caption += f" float16. {bad} of them gave non-finite values (crosses)."
+    picture = Picture(svg=charts.profile(drawable, origin=module), caption=caption)
+    return Section(title=f"The captured step{suffix}", pictures=[picture])
+
+
+def _layer(layer: Any) -> tuple[str, float, int] | None:
+    known = _mapping(layer)
+    peak, count = number(known.get("peak")), number(known.get("nonfinite"))
+    if peak is None:
+        return None
+    return str(known.get("module")), peak, int(count) if count is not None and math.isfinite(count) else 0
+
+
+def _list(value: Any) -> list[Any]:
+    return cast(list[Any], value) if isinstance(value, list) else []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], value) if isinstance(value, Mapping) else {}
+
+
+def _timeline(recording: Recording) -> Section | None:
+    """What happened, in order; the events of all ranks."""
+    events = sorted(recording.events(), key=lambda event: (event["step"], event["rank"]))
+    rows: list[Row] = [("Step", "Rank", "Event", "What")]
+    for event in events[:ROWS_SHOWN]:
+        rows.append((f"{event['step']:,}", str(event["rank"]), str(event["event"]), _told(event)))
+    return Section(title="Timeline", table=rows, text=_cut(len(events), ROWS_SHOWN, "event")) if events else None
+
+
+def _told(event: Mapping[str, Any]) -> str:
+    """One event in words."""
+    text = str(event.get("text", ""))
+    match event["event"]:
+        case "origin":
+            known = _mapping(event.get("origin"))
+            return f"{known.get('module') or known.get('tensor')}, {known.get('op')} ({known.get('phase')})"
+        case "arm":
+            placebo = " (placebo)" if event.get("placebo") is True else ""
+            return f"{event.get('arm')}{placebo}: {event.get('result')}"
+        case "action":
+            return text or str(event.get("action", ""))
+        case "log":
+            return f"the log printed {event.get('printed')}; the value was {event.get('true')}"
+        case "stop":
+            checkpoint = event.get("checkpoint")
+            return f"{text}; last good checkpoint {checkpoint}" if checkpoint else text
+        case "broken":
+            return f"a fault of finitune itself: {text}"
+        case _:
+            return text
+
+
+def _facts(recording: Recording) -> Section | None:
+    """Versions, hardware, precision, optimizer, model: every scalar of the header."""
+    rows: list[Row] = [("Group", "Name", "Value")]
+    known = _mapping(recording.header.get("facts"))
+    run = {key: value for key, value in recording.header.items() if key not in ("facts", "format")}
+    for group in ("versions", "hardware", "precision", "optimizer", "model"):
+        rows += _scalars(group, known.get(group))
+    if command := _list(run.get("command")):
+        run["command"] = shlex.join(map(str, command))
+    rows += _scalars("run", run)
+    return Section(title="Facts", table=rows) if len(rows) > 1 else None
+
+
+def _scalars(group: str, values: Any) -> list[Row]:
+    pairs = _mapping(values).items()
+    return [(group, key, say.setting(value)) for key, value in pairs if value is not None and value != {}]
+
+
+def _not_checked(recording: Recording, diagnosis: Diagnosis) -> Section | None:
+    rows: list[Row] = [("Input", "Why")]
+    rows += [(missing.input, missing.why) for missing in diagnosis.not_checked]
+    rows += [("recording", problem) for problem in recording.problems]
+    return Section(title="Not checked", table=rows) if len(rows) > 1 else None
+
+
+def _cut(count: int, shown: int, noun: str) -> str:
+    return f"{say.counted(count, noun)} in all; the first {shown} are listed." if count > shown else ""

@@ -1,0 +1,171 @@
+"""Sentences that every report shares: the terminal and the page say the same facts in the same words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from finitune.finding import Action, Cure, Incident, Origin, RankedCause, Where, as_json, number_name
+
+_RANGES_SHOWN = 8
+_SHOWN_BITS = 0.05
+
+_ACTIONS: Mapping[Action, str] = {
+    "none": "Nothing was changed.",
+    "skipped-step": "Update discarded; weights are those of step {good}.",
+    "skipped-batch": "Batch discarded; weights are those of step {good}.",
+    "rolled-back": "Rolled back to step {good}.",
+    "healed": "Healed; the run goes on.",
+    "stopped": "Run stopped; weights are those of step {good}.",
+}
+
+_REPEATS: Mapping[bool | None, str] = {
+    True: "yes",
+    False: "no: the same step is sound when run again",
+    None: "not tried",
+}
+
+
+def printable(text: object) -> str:
+    """`text` on one line, control characters spelled out: names and logs come from anywhere and must not steer us."""
+    return "".join(
+        c if c.isprintable() else " " if c.isspace() else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in str(text)
+    )
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """`[0, 1, 2, 7]` -> "0-2, 7"; long lists are cut, and say how many there are in all."""
+    runs: list[tuple[int, int]] = []
+    distinct = sorted(set(numbers))
+    for n in distinct:
+        if runs and n == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], n)
+        else:
+            runs.append((n, n))
+    shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:_RANGES_SHOWN])
+    return shown if len(runs) <= _RANGES_SHOWN else f"{shown}, ... ({len(distinct)} in all)"
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def several(noun: str, numbers: Sequence[int]) -> str:
+    """`rows 2, 5`, or `row 2` when there is one."""
+    return f"{noun}{'s' if len(set(numbers)) > 1 else ''} {ranges(numbers)}"
+
+
+def figure(value: float) -> str:
+    """A number as people read it: 65504, 0.0003, 1.2e+05, nan."""
+    if not math.isfinite(value):
+        return number_name(value)
+    return f"{value:.0f}" if value == int(value) and abs(value) < 1e6 else f"{value:.3g}"
+
+
+def place(where: Where) -> str:
+    """Where a finding is, most general part first; empty when it names no place."""
+    parts = [part for part in (where.file, where.key, where.module, where.tensor) if part]
+    parts += [several("token", where.tokens)] if where.tokens else []
+    parts += [several("row", where.rows)] if where.rows else []
+    parts += [f"step {where.step}"] if where.step is not None else []
+    parts += [f"rank {where.rank}"] if where.rank is not None else []
+    return ", ".join(parts)
+
+
+def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
+    """`model.layers.7.mlp, aten.mul (forward), float16: inf in rows 2, 5 at padding positions 0-3`."""
+    if origin is None:
+        return f"not located: {why_not or 'the step was sound when run again'}"
+    subject = [part for part in (origin.module, origin.tensor) if part]
+    head = ", ".join([*subject, f"{origin.op} ({origin.phase})", origin.dtype])
+    seen = [origin.values or "not finite"]
+    seen += [f"in {several('row', origin.rows)}"] if origin.rows else []
+    if origin.positions:
+        kind = {True: "padding ", False: "real-token ", None: ""}[origin.padding]
+        seen.append(f"at {several(kind + 'position', origin.positions)}")
+    seen += [f"({several('token', origin.tokens)})"] if origin.tokens else []
+    text = f"{head}: {' '.join(seen)}"
+    text += f"; largest value going in {figure(origin.peak)}" if origin.peak is not None else ""
+    return f"{text}; {origin.line}" if origin.line else text
+
+
+def repeats(incident: Incident) -> str:
+    return _REPEATS[incident.reproducible] + (", bit for bit" if incident.reproducible and incident.bit_for_bit else "")
+
+
+def steps(incident: Incident) -> str:
+    """`step 31`, `steps 31-33`, `step 31, rank 2`."""
+    last = incident.last_step
+    text = f"steps {incident.step}-{last}" if last is not None and last > incident.step else f"step {incident.step}"
+    return f"{text}, rank {incident.rank}" if incident.rank else text
+
+
+def what_happened(incident: Incident) -> str:
+    """What was seen, and what became of the step."""
+    seen = (incident.message or incident.symptom).rstrip(".")
+    good = "the last good one" if incident.last_good is None else incident.last_good
+    return f"{seen}. {_ACTIONS.get(incident.action, '').format(good=good)}".rstrip()
+
+
+def reasons(cause: RankedCause) -> str:
+    """What speaks most for the cause: for a proof the experiment and the placebo, else the heaviest evidence."""
+    told = [evidence.text for evidence in sorted(cause.evidence, key=lambda e: -e.bits) if evidence.bits > 0]
+    proof = [
+        next((text for text in told if text.startswith(kind)), "") for kind in ("experiment", "placebo") if cause.proved
+    ]
+    return "; ".join(text for text in proof if text) or "".join(told[:1])
+
+
+def certainty(cause: RankedCause) -> str:
+    """`proved`, or `not proved`, with the confidence where one was calibrated."""
+    if cause.proved:
+        return "proved"
+    return "not proved" if cause.confidence is None else f"{cause.confidence:.0%} sure, not proved"
+
+
+def why(incident: Incident) -> str:
+    """The first cause in one sentence with its best reason."""
+    if not incident.causes:
+        return "unknown: no chapter of the cause book explains this step"
+    cause = incident.causes[0]
+    reason = reasons(cause)
+    return f"{cause.cause}, {certainty(cause)}" + (f": {reason}" if reason else "")
+
+
+def terms(cause: RankedCause) -> list[tuple[str, str]]:
+    """Bits and text of everything that `cause.bits` is the sum of."""
+    rest = cause.bits - sum(evidence.bits for evidence in cause.evidence)
+    before = [("how often it occurs in public incidents", rest)] if abs(rest) >= _SHOWN_BITS else []
+    return [(bits(value), text) for text, value in [*before, *((e.text, e.bits) for e in cause.evidence)]]
+
+
+def bits(value: float) -> str:
+    return f"{value:+.1f}" if math.isfinite(value) else number_name(value)
+
+
+def do(cure: Cure) -> str:
+    """What to type or to set."""
+    if cure.command:
+        return cure.command
+    if cure.patch:
+        return "set " + ", ".join(f"{key} = {setting(value)}" for key, value in cure.patch.items())
+    return cure.name
+
+
+def cure_note(cure: Cure) -> str:
+    """The remedy's name, where `do` does not already say it, and how safe it is."""
+    return cure.safety if do(cure) == cure.name else f"{cure.name}, {cure.safety}"
+
+
+def setting(value: Any) -> str:
+    """A value as a config file spells it."""
+    plain = as_json(value)
+    if isinstance(plain, bool) or plain is None:
+        return {True: "true", False: "false", None: "null"}[plain]
+    if isinstance(plain, float):
+        return f"{plain:.6g}"
+    if isinstance(plain, list):
+        return "[" + ", ".join(setting(item) for item in plain) + "]"  # pyright: ignore[reportUnknownVariableType]
+    return str(plain)  # pyright: ignore[reportUnknownArgumentType]

@@ -1,0 +1,211 @@
+"""Findings and diagnoses as lines for a terminal: aligned, one screen, colour for severity only."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from rich.console import Console
+from rich.text import Text
+
+from finitune.finding import (
+    SEVERITIES,
+    CheckResult,
+    Cure,
+    Diagnosis,
+    Finding,
+    Incident,
+    NotChecked,
+    RankedCause,
+    as_json,
+)
+from finitune.reports import sentences as say
+
+WIDTH = 100
+"""Longest line that is pleasant to read; narrower terminals get narrower lines."""
+
+INCIDENTS_SHOWN = 3
+CHANGES_SHOWN = 20
+STYLES = {
+    "error": "bold red", "broken": "bold red", "incident": "bold red",
+    "warning": "yellow", "at-risk": "yellow",
+    "info": "cyan", "ok": "green", "healthy": "green",
+}  # fmt: skip
+
+
+def print_check(result: CheckResult, console: Console) -> None:
+    """Findings by severity, `place: message` with the cure under each; then what passed and what was not checked."""
+    width = _width(console)
+    counts = {s: sum(f.severity == s for f in result.findings) for s in SEVERITIES}
+    found = ", ".join(say.counted(n, s) if s != "info" else f"{n:,} info" for s, n in counts.items() if n)
+    _print(console, f"{result.verdict}: {found or 'nothing found'}", styled=result.verdict)
+    for severity in SEVERITIES:
+        group = [finding for finding in result.findings if finding.severity == severity]
+        if group:
+            _print(console, "")
+            _print(console, severity, styled=severity)
+        for finding in group:
+            _print_all(console, _finding(finding, width))
+    _print(console, "")
+    _print_all(console, _rows(_closing(result.passed, result.not_checked), indent=0, width=width))
+
+
+def print_diagnosis(
+    diagnosis: Diagnosis, console: Console, *, run_dir: str | None = None, verbose: bool = False
+) -> None:
+    """One block per incident; with `verbose` every term of every cause. `run_dir` is where the report can be made."""
+    width = _width(console)
+    if not diagnosis.incidents:
+        _print(console, "healthy: no incident", styled="healthy")
+    shown = diagnosis.incidents if verbose else diagnosis.incidents[:INCIDENTS_SHOWN]
+    for position, incident in enumerate(shown):
+        if position:
+            _print(console, "")
+        more = run_dir if position == len(shown) - 1 else None
+        for line in incident_lines(incident, run_dir=more, width=width, verbose=verbose):
+            _print(console, line, styled=say.steps(incident), style=STYLES["incident"])
+    hidden = diagnosis.incidents[len(shown) :]
+    if hidden:
+        _print(console, "")
+        _print(console, f"{say.counted(len(hidden), 'further incident')}, {say.steps(hidden[0])} and later: --verbose")
+    if diagnosis.not_checked:
+        _print(console, "")
+        _print_all(console, _rows(_closing((), diagnosis.not_checked), indent=0, width=width))
+
+
+def incident_lines(
+    incident: Incident, *, run_dir: str | None = None, width: int = WIDTH, verbose: bool = False
+) -> list[str]:
+    """The block of one incident; the monitor prints the same lines while the run goes on."""
+    rows = [
+        _Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)),
+        _Row(label="repeats", text=say.repeats(incident)),
+        _Row(label="cause", text=say.why(incident)),
+    ]
+    if incident.causes and not incident.causes[0].proved and len(incident.causes) > 1:
+        rows.append(_Row(label="or", text=", ".join(cause.cause for cause in incident.causes[1:4])))
+    rows += _cures(incident.causes[0].remedies if incident.causes else ())
+    if run_dir:
+        rows.append(_Row(label="more", text=f"finitune report {shlex.quote(run_dir)}", note=""))
+    lines = _wrap(f"{say.steps(incident)}: {say.what_happened(incident)}", width, first="")
+    lines += _rows(rows, indent=2, width=width)
+    for cause in incident.causes if verbose else ():
+        lines += _terms(cause, width)
+    return lines
+
+
+def print_repair(result: Any, console: Console) -> None:
+    """What `finitune repair` wrote and what it changed; `result` is its dataclass, with `output` and `changes`."""
+    width = _width(console)
+    plain: dict[str, Any] = as_json(result)
+    plain.pop("schema", None)
+    changes: Any = plain.pop("changes", None) or []
+    rows = [_Row(label=key.replace("_", " "), text=say.setting(value)) for key, value in plain.items()]
+    rows.append(_Row(label="changes", text=f"{len(changes):,}"))
+    _print_all(console, _rows(rows, indent=0, width=width))
+    for change in changes[:CHANGES_SHOWN]:
+        _print_all(console, _wrap(_change(change), width, first="  ", rest="    "))
+    if len(changes) > CHANGES_SHOWN:
+        _print(console, f"  and {len(changes) - CHANGES_SHOWN:,} more: --format json")
+
+
+def _change(change: Any) -> str:
+    if not isinstance(change, Mapping):
+        return say.setting(change)
+    known = cast(Mapping[str, Any], change).items()
+    return ", ".join(f"{key.replace('_', ' ')} {say.setting(value)}" for key, value in known if value is not None)
+
+
+def print_table(rows: Sequence[tuple[str, str, str]], console: Console) -> None:
+    """Three columns: a name, a short right-aligned figure, a sentence."""
+    first = max((len(name) for name, _, _ in rows), default=0)
+    second = max((len(count) for _, count, _ in rows), default=0)
+    for name, count, text in rows:
+        lead = f"{name:<{first}}  {count:>{second}}  "
+        _print_all(console, _wrap(text, _width(console), first=lead, rest=" " * len(lead)))
+
+
+def _finding(finding: Finding, width: int) -> Iterator[str]:
+    place = say.place(finding.where)
+    yield from _wrap(f"{place or finding.cause}: {finding.message}", width, first="  ", rest="    ")
+    rows = [_Row(label="cause", text=finding.cause)] if place else []
+    rows += _cures([finding.remedy] if finding.remedy else [])
+    yield from _rows(rows, indent=4, width=width)
+
+
+def _terms(cause: RankedCause, width: int) -> Iterator[str]:
+    """The audit trail of one cause: prior, evidence, sum, and what was not asked."""
+    yield ""
+    yield f"  {cause.cause}, {say.certainty(cause)}: {say.bits(cause.bits)} bits"
+    for weight, text in say.terms(cause):
+        lead = f"    {weight:>6}  "
+        yield from _wrap(text, width, first=lead, rest=" " * len(lead))
+    if cause.not_asked:
+        yield from _wrap(f"not asked: {', '.join(cause.not_asked)}", width, first=" " * 12, rest=" " * 12)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A label and its text. A row with a `note` is a command: never broken, so that it can be copied."""
+
+    label: str
+    text: str
+    note: str | None = None
+
+
+def _cures(cures: Sequence[Cure]) -> list[_Row]:
+    return [
+        _Row(label="or do" if position else "do", text=say.do(cure), note=f"({say.cure_note(cure)})")
+        for position, cure in enumerate(cures)
+    ]
+
+
+def _closing(passed: Sequence[str], not_checked: Sequence[NotChecked]) -> list[_Row]:
+    rows = [_Row(label="passed", text=", ".join(passed))] if passed else []
+    if not_checked:
+        rows.append(_Row(label="not checked", text="; ".join(f"{n.input} ({n.why})" for n in not_checked)))
+    return rows
+
+
+def _rows(rows: Sequence[_Row], *, indent: int, width: int) -> list[str]:
+    """Label and text in two columns."""
+    column = max((len(row.label) for row in rows), default=0)
+    lines: list[str] = []
+    for row in rows:
+        lead = f"{'':{indent}}{row.label:<{column}}  "
+        if row.note is None:
+            lines += _wrap(row.text, width, first=lead)
+            continue
+        text = say.printable(row.text)
+        fits = len(lead) + len(text) + 3 + len(row.note) <= width
+        lines += [f"{lead}{text}   {row.note}".rstrip()] if fits else [lead + text, " " * len(lead) + row.note]
+    return lines
+
+
+def _wrap(text: str, width: int, *, first: str, rest: str | None = None) -> list[str]:
+    """Lines of at most `width` characters; words are never cut, because names are made to be copied."""
+    rest = " " * len(first) if rest is None else rest
+    return textwrap.wrap(
+        say.printable(text), max(width, 40), initial_indent=first, subsequent_indent=rest,
+        break_long_words=False, break_on_hyphens=False,
+    ) or [first]  # fmt: skip
+
+
+def _width(console: Console) -> int:
+    return min(console.width, WIDTH)
+
+
+def _print(console: Console, line: str, *, styled: str = "", style: str | None = None) -> None:
+    """One line; its beginning, when it is `styled`, in the colour of the severity."""
+    text = Text(line)
+    if styled and line.startswith(styled):
+        text.stylize(style or STYLES[styled], 0, len(styled))
+    console.print(text, soft_wrap=True)
+
+
+def _print_all(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        _print(console, line)

@@ -1,0 +1,77 @@
+"""Signals: one number per step, held in a Series; live, from a recording or from a log alike."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+class Series:
+    """Steps (strictly increasing) and their values (any float, NaN and infinities included)."""
+
+    __slots__ = ("_steps", "_values")
+
+    def __init__(self, steps: Iterable[int] = (), values: Iterable[float] = ()) -> None:
+        self._steps = array("q", steps)
+        self._values = array("d", values)
+        if len(self._steps) != len(self._values):
+            raise ValueError(f"{len(self._steps)} steps but {len(self._values)} values")
+        if any(b <= a for a, b in pairwise(self._steps)):
+            raise ValueError("steps of a Series must increase")
+
+    def add(self, step: int, value: float) -> None:
+        """Append one value; a step seen before replaces its value and drops all later ones (a resumed run)."""
+        while self._steps and self._steps[-1] >= step:
+            self._steps.pop()
+            self._values.pop()
+        self._steps.append(step)
+        self._values.append(value)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def __repr__(self) -> str:
+        return f"Series({len(self)} steps, last {self.last_step}: {self.last})"
+
+    @property
+    def last(self) -> float:
+        """The newest value; NaN when empty."""
+        return self._values[-1] if self._values else math.nan
+
+    @property
+    def last_step(self) -> int:
+        """The newest step; -1 when empty."""
+        return self._steps[-1] if self._steps else -1
+
+    @property
+    def steps(self) -> npt.NDArray[np.int64]:
+        return np.array(self._steps, dtype=np.int64)
+
+    @property
+    def values(self) -> Floats:
+        return np.array(self._values, dtype=np.float64)
+
+    def window(self, size: int) -> Floats:
+        """The newest `size` values, oldest first; fewer when there are fewer."""
+        return np.array(self._values[max(len(self) - size, 0) :], dtype=np.float64)
+
+    def until(self, step: int) -> Series:
+        """The same series as it was right after `step`."""
+        count = int(np.searchsorted(self.steps, step, side="right"))
+        out = Series()
+        out._steps, out._values = self._steps[:count], self._values[:count]
+        return out
+
+
+Signals = Mapping[str, Series]
+"""Signal name -> Series. Names: loss, grad_norm (before clipping), lr, loss_scale, skipped (0 or 1)."""

@@ -1,0 +1,225 @@
+"""A model directory -> Model, Weights and the rows of its input embedding.
+
+safetensors files are streamed: memory stays small whatever the model, and a truncated or damaged file is a problem
+of `Weights`, because that is an answer. A configuration that is not JSON, or a path that is not there, is
+unreadable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, cast
+
+import numpy as np
+
+from finitune.facts import EmbeddingRows, Facts, Floats, Model, Weights
+from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources.reading import Reading
+from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header, read_rows
+from finitune.sources.scan import scan
+from finitune.sources.text import flag, json_object_of, real, section, short, whole, word
+
+INDEX = "model.safetensors.index.json"
+
+INPUT_EMBEDDINGS = (
+    "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "tok_embeddings.weight", "embed_in.weight",
+    "token_embedding.weight", "shared.weight",
+)  # fmt: skip
+"""How architectures name the matrix that token ids index, the commonest first."""
+
+OUTPUT_HEADS = ("lm_head.weight", "embed_out.weight", "output_layer.weight", "output.weight")
+
+ROW_BLOCK_BYTES = 2**22
+
+VANISHES_BELOW = 2.0**-25
+"""A magnitude up to here rounds to zero in float16 (half its smallest subnormal; the tie goes to even, zero)."""
+
+
+def read(path: str | Path, *, compute: str | None = None) -> Reading:
+    """Facts about the model at `path`: a directory, or one safetensors file.
+
+    `compute` is the dtype of the run; casts and overflow are judged by it, and not at all when it is None.
+    Raises UnreadableInput when there is no model to read.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise UnreadableInput(f"{path}: no such file or directory (expected a model directory)")
+    directory = path if path.is_dir() else path.parent
+    config = json_object_of(directory / "config.json") if (directory / "config.json").exists() else {}
+    files, problems = weight_files(path)
+    if not files and not problems:
+        if path.is_dir() and any(path.glob("*.bin")):
+            why = (
+                f"{path}: the weights are PyTorch .bin files, which are pickles and not opened; convert to safetensors"
+            )
+            return Reading(
+                facts=Facts(model=_model(path, config, [])), not_checked=[NotChecked(input="model", why=why)]
+            )
+        raise UnreadableInput(f"{path}: no weights here (expected *.safetensors)")
+    tensors, damaged = headers(files)
+    problems = [*problems, *damaged, *_unmet_promises(path, tensors)]
+    model = _model(path, config, tensors)
+    found = Facts(
+        model=model,
+        weights=Weights(tensors=scan(tensors, compute=compute), problems=problems, source=str(path)),
+    )
+    embedding = input_embedding(tensors, vocabulary=model.vocabulary)
+    if embedding is None:
+        why = f"{path}: no tensor here looks like the input embedding (expected a name such as {INPUT_EMBEDDINGS[0]})"
+        return Reading(facts=found, not_checked=[NotChecked(input="embedding rows", why=why)])
+    return Reading(facts=Facts(rows=embedding_rows(embedding, compute=compute)).over(found))
+
+
+def weight_files(path: Path) -> tuple[list[Path], list[str]]:
+    """The safetensors files of a model, and one line for each that the index names and that is missing.
+
+    Raises UnreadableInput for an index that is not one, or that points outside the directory.
+    """
+    if path.is_file():
+        return [path], []
+    if (path / INDEX).exists():
+        named = {directory_file(path, name, path / INDEX) for name in _weight_map(path / INDEX).values()}
+        missing = sorted(file for file in named if not file.exists())
+        return sorted(named - set(missing)), [f"{file.name}: named in {INDEX}, but not there" for file in missing]
+    files = sorted(path.glob("*.safetensors"))
+    # some publishers add the same weights a second time in their own layout
+    own = [file for file in files if not file.name.startswith("consolidated")]
+    return own or files, []
+
+
+def headers(files: Sequence[Path]) -> tuple[list[Tensor], list[str]]:
+    """Every tensor of the files, and one line for each file whose header cannot be trusted."""
+    tensors: list[Tensor] = []
+    problems: list[str] = []
+    for file in files:
+        found = _header(file)
+        if isinstance(found, str):
+            problems.append(found)
+        else:
+            tensors += found
+    return tensors, problems
+
+
+def _header(file: Path) -> list[Tensor] | str:
+    try:
+        return read_header(file)
+    except UnreadableInput as error:
+        return str(error).replace(str(file), file.name, 1)
+
+
+def directory_file(directory: Path, name: str, index: Path) -> Path:
+    """`name` inside `directory`; judged by its text, because caches of models are full of symbolic links."""
+    parts = [*PurePosixPath(name).parts, *PureWindowsPath(name).parts]
+    absolute = PurePosixPath(name).is_absolute() or PureWindowsPath(name).drive or PureWindowsPath(name).root
+    if absolute or ".." in parts or not parts or "\0" in name:
+        raise UnreadableInput(f"{index}: weight_map: {short(repr(name))} leaves the directory (expected a file in it)")
+    return directory / name
+
+
+def input_embedding(tensors: Sequence[Tensor], *, vocabulary: int | None) -> Tensor | None:
+    """The matrix that token ids index; of several with the same name the one with `vocabulary` rows, or the largest."""
+    return _named(tensors, INPUT_EMBEDDINGS, vocabulary)
+
+
+def output_head(tensors: Sequence[Tensor], *, vocabulary: int | None) -> Tensor | None:
+    """The matrix that gives one logit per row; None when it is tied and so not stored."""
+    return _named(tensors, OUTPUT_HEADS, vocabulary)
+
+
+def embedding_rows(tensor: Tensor, *, compute: str | None) -> EmbeddingRows:
+    """Rms of every row, in float64. A row with a non-finite element has a NaN rms and does not count in the median."""
+    rows, columns = tensor.shape
+    step = max(1, ROW_BLOCK_BYTES // max(1, 4 * columns))
+    casts = compute == "float16" and TORCH_NAMES[tensor.dtype] != "float16"
+
+    def block(first: int) -> tuple[Floats, Floats]:
+        values = read_rows(tensor, first, min(step, rows - first))
+        wide = values.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            rms = np.sqrt(np.einsum("ij,ij->i", wide, wide) / columns)
+        return np.where(np.isfinite(rms), rms, np.nan), _lost(wide) if casts else np.zeros(len(values))
+
+    with ThreadPoolExecutor(2) as pool:
+        blocks = list(pool.map(block, range(0, rows, step)))
+    rms = np.concatenate([b[0] for b in blocks])
+    return EmbeddingRows(
+        tensor=tensor.name,
+        ids=np.arange(rows, dtype=np.int64),
+        rms=rms,
+        median_rms=float(np.nanmedian(rms)) if np.isfinite(rms).any() else math.nan,
+        lost_in_cast=np.concatenate([b[1] for b in blocks]),
+        dtype=TORCH_NAMES[tensor.dtype],
+        file=str(tensor.file),
+    )
+
+
+def _lost(values: Floats) -> Floats:
+    size = np.abs(values)
+    present = np.count_nonzero(size > 0, axis=1)
+    gone = np.count_nonzero((size > 0) & (size <= VANISHES_BELOW), axis=1)
+    return gone / np.maximum(present, 1)
+
+
+def _named(tensors: Sequence[Tensor], endings: Sequence[str], vocabulary: int | None) -> Tensor | None:
+    matrices = [t for t in tensors if len(t.shape) == 2 and t.dtype in TORCH_NAMES and t.elements]
+    for ending in endings:
+        fits = [t for t in matrices if t.name == ending or t.name.endswith("." + ending)]
+        if fits:
+            return max(fits, key=lambda t: (t.shape[0] == vocabulary, t.shape[0]))
+    return None
+
+
+def _weight_map(index: Path) -> Mapping[str, str]:
+    weight_map = json_object_of(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(
+        isinstance(v, str) for v in cast(dict[Any, Any], weight_map).values()
+    ):
+        raise UnreadableInput(f"{index}: weight_map: expected tensor names with file names")
+    return cast(dict[str, str], weight_map)
+
+
+def _unmet_promises(path: Path, tensors: Sequence[Tensor]) -> list[str]:
+    """Tensors that the index puts into a file which is sound but does not hold them."""
+    if not path.is_dir() or not (path / INDEX).exists():
+        return []
+    held: dict[Path, set[str]] = {}
+    for tensor in tensors:
+        held.setdefault(tensor.file, set()).add(tensor.name)
+    absent = [
+        f"{file}: {short(name)}: promised by {INDEX}, but not in the file"
+        for name, file in _weight_map(path / INDEX).items()
+        if path / file in held and name not in held[path / file]
+    ]
+    return absent[:10] + ([f"{len(absent) - 10} more tensors are promised but absent"] if len(absent) > 10 else [])
+
+
+def _model(path: Path, config: Mapping[str, Any], tensors: Sequence[Tensor]) -> Model:
+    # models that see or hear keep the settings of their language model one level down
+    parts = [section(config, key) for key in ("text_config", "llm_config", "language_config")]
+    inner = next((part for part in parts if part), section(config, "text_config"))
+    merged = {**inner, **{k: v for k, v in config.items() if v is not None}}
+    file = str(path / "config.json")
+    sizes: Counter[str] = Counter()
+    for tensor in tensors:
+        if tensor.dtype in TORCH_NAMES:
+            sizes[TORCH_NAMES[tensor.dtype]] += tensor.elements
+    declared = word(merged, "dtype") or word(merged, "torch_dtype")
+    return Model(
+        family=word(config, "model_type"),
+        path=str(path),
+        vocabulary=_first(whole, merged, file, "vocab_size"),
+        hidden=_first(whole, merged, file, "hidden_size", "n_embd", "d_model"),
+        layers=_first(whole, merged, file, "num_hidden_layers", "n_layer", "num_layers"),
+        norm_eps=_first(real, merged, file, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
+        tied=_first(flag, merged, file, "tie_word_embeddings"),
+        dtype=sizes.most_common(1)[0][0] if sizes else declared,
+        total=sum(tensor.elements for tensor in tensors) or None,
+    )
+
+
+def _first(read_as: Any, data: Mapping[str, Any], file: str, *keys: str) -> Any:
+    return next((value for key in keys if (value := read_as(data, key, file)) is not None), None)

@@ -1,0 +1,356 @@
+"""Training data -> TokenUse and Labels: chat, instruction, prompt/completion, text or token rows, as JSONL, JSON or
+text.
+
+The file is streamed. A row that cannot be read is `UnreadableInput` with its line, because a trainer would stop
+there too. An end token that the trainer appends is not counted as supervised.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from finitune.facts import Facts, Ints, Labels, TokenUse
+from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources.reading import Reading, Supervision
+from finitune.sources.text import json_of, kind_of, reason, short
+from finitune.sources.tokenizer import Encoded, NoTokenizer, Tokenizer, encode, names, renderer
+
+IGNORED = -100
+"""The label that every trainer of the field leaves out of the loss."""
+
+MAX_TOKEN_ID = 10_000_000
+"""Forty times the largest vocabulary in use; beyond it an id is a mistake, and counting it would fill the memory."""
+
+BATCH = 256
+FLUSH_TOKENS = 2**20
+
+FORMS = "messages, conversations, prompt/completion, instruction/output, text or input_ids"
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One example: its place in the file and the object that stands there. `line` counts from 1."""
+
+    line: int
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Text:
+    """Text to tokenise; `supervised` are the character spans of the targets, None for all of it."""
+
+    text: str
+    special: bool
+    supervised: Sequence[tuple[int, int]] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tokens:
+    """One tokenised row. `real` leaves out padding, `ids` does not."""
+
+    ids: Sequence[int]
+    real: Sequence[int]
+    supervised: int
+
+
+def read(
+    path: str | Path,
+    tokenizer: Tokenizer | None = None,
+    *,
+    supervision: Supervision | None = None,
+    why_no_tokenizer: str = "no tokenizer (give --model DIR)",
+) -> Reading:
+    """Facts about the data at `path`, tokenised as a trainer with these settings would.
+
+    Raises UnreadableInput for a file or a row that cannot be read.
+    """
+    path = Path(path)
+    settings = supervision or Supervision()
+    census = _Census()
+    lines, supervised = array("q"), array("q")
+    render = _Renderer(tokenizer)
+    try:
+        for batch in _batches(rows(path), BATCH):
+            for row, tokens in zip(batch, _tokenised(path, batch, tokenizer, render, settings), strict=True):
+                census.add(tokens)
+                lines.append(row.line)
+                supervised.append(tokens.supervised)
+    except NoTokenizer as error:
+        why = why_no_tokenizer if tokenizer is None else str(error)
+        return Reading(not_checked=[NotChecked(input="data", why=f"{path}: not tokenised: {why}")])
+    if not lines:
+        raise UnreadableInput(f"{path}: no rows (expected {FORMS})")
+    use = census.use(tokenizer, str(path))
+    if settings.packing or path.suffix == ".txt":
+        why = f"{path}: rows are joined before training, so no row stands alone"
+        return Reading(facts=Facts(tokens=use), not_checked=[NotChecked(input="labels", why=why)])
+    labels = Labels(supervised=_ints(supervised), row_lines=_ints(lines), source=str(path))
+    return Reading(facts=Facts(tokens=use, labels=labels))
+
+
+def rows(path: Path) -> Iterator[Row]:
+    """The rows of a file, in order. One JSON object per line, one JSON list, or lines of plain text (`.txt`)."""
+    head = _head(path)
+    if head[:4] in (b"PAR1", b"ARRO") or path.is_dir():
+        raise UnreadableInput(f"{path}: this kind of data is not read yet (expected JSONL, JSON or .txt)")
+    if path.suffix == ".txt":
+        yield from (Row(line=number, data={"text": text}) for number, text in lines(path) if text.strip())
+    elif head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
+        yield from (Row(line=i, data=_object(path, f"item {i}", item)) for i, item in enumerate(_list(path), start=1))
+    else:
+        for number, text in lines(path):
+            if text.strip():
+                yield Row(line=number, data=_object(path, f"line {number}", _json(path, number, text)))
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a UTF-8 file with their numbers from 1, line ends kept."""
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                yield number, _decoded(path, number, raw)
+    except OSError as error:
+        raise UnreadableInput(f"{path}: {reason(error)} (expected training data)") from None
+
+
+def _decoded(path: Path, number: int, raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise UnreadableInput(f"{path}: line {number}: byte {error.start}: not UTF-8") from None
+
+
+class _Census:
+    """Counts of token ids, flushed to numpy in large pieces."""
+
+    def __init__(self) -> None:
+        self._pending: list[Sequence[int]] = []
+        self._pending_size = 0
+        self._first = array("q")
+        self._counts = np.zeros(0, np.int64)
+        self._sequences = 0
+
+    def add(self, row: _Tokens) -> None:
+        self._sequences += 1
+        self._first.extend(row.ids[:1])
+        self._pending.append(row.real)
+        self._pending_size += len(row.real)
+        if self._pending_size >= FLUSH_TOKENS:
+            self._flush()
+
+    def use(self, tokenizer: Tokenizer | None, source: str) -> TokenUse:
+        self._flush()
+        first = np.bincount(_ints(self._first), minlength=len(self._counts)).astype(np.int64)
+        counts = np.pad(self._counts, (0, len(first) - len(self._counts)))
+        ids = np.flatnonzero(counts + first).astype(np.int64)
+        special = [int(i) for i in ids if int(i) in tokenizer.special] if tokenizer else []
+        return TokenUse(
+            ids=ids,
+            counts=counts[ids],
+            first=first[ids],
+            sequences=self._sequences,
+            names=names(tokenizer, special) if tokenizer else {},
+            pad_id=tokenizer.pad_id if tokenizer else None,
+            source=source,
+        )
+
+    def _flush(self) -> None:
+        flat = np.fromiter(chain.from_iterable(self._pending), np.int64, count=self._pending_size)
+        counts = np.bincount(flat, minlength=len(self._counts))
+        counts[: len(self._counts)] += self._counts
+        self._counts, self._pending, self._pending_size = counts.astype(np.int64), [], 0
+
+
+class _Renderer:
+    """The chat template, compiled when the first row of messages comes."""
+
+    def __init__(self, tokenizer: Tokenizer | None) -> None:
+        self._tokenizer = tokenizer
+        self._render: Callable[[Sequence[Mapping[str, Any]]], str] | None = None
+
+    def __call__(self, messages: Sequence[Mapping[str, Any]], where: str) -> str:
+        if self._tokenizer is None:
+            raise NoTokenizer("no tokenizer")
+        render = self._render = self._render or renderer(self._tokenizer)
+        try:
+            return render(messages)
+        except Exception as error:  # templates raise what they like to refuse a conversation
+            raise UnreadableInput(f"{where}: refused by the chat template ({short(error)})") from None
+
+
+def _tokenised(
+    path: Path, batch: Sequence[Row], tokenizer: Tokenizer | None, render: _Renderer, settings: Supervision
+) -> list[_Tokens]:
+    limit = settings.max_length
+    ready = {i: _given_tokens(path, row, limit) for i, row in enumerate(batch) if "input_ids" in row.data}
+    texts = {i: _text_of(path, row, render, settings) for i, row in enumerate(batch) if i not in ready}
+    if texts and tokenizer is None:
+        raise NoTokenizer("no tokenizer")
+    for special in (False, True):
+        chosen = {i: text for i, text in texts.items() if text.special is special}
+        if chosen and tokenizer:
+            for i, text in chosen.items():
+                _refuse_half_characters(f"{path}: line {batch[i].line}", text.text)
+            encoded = encode(tokenizer, [text.text for text in chosen.values()], special=special)
+            ready |= {i: _encoded_row(one, texts[i], limit) for i, one in zip(chosen, encoded, strict=True)}
+    return [ready[i] for i in range(len(batch))]
+
+
+def _refuse_half_characters(where: str, text: str) -> None:
+    """JSON can spell half of a surrogate pair, which is no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UnreadableInput(f"{where}: character {error.start} is half of a surrogate pair (expected text)") from None
+
+
+def _encoded_row(encoded: Encoded, text: _Text, limit: int | None) -> _Tokens:
+    ids, spans = encoded.ids[:limit], encoded.spans[1:limit]
+    # the first token is nobody's target, because targets are shifted by one
+    if text.supervised is None:
+        count = len(spans)
+    else:
+        count = sum(any(start < b and stop > a for a, b in text.supervised) for start, stop in spans)
+    return _Tokens(ids=ids, real=ids, supervised=count)
+
+
+def _given_tokens(path: Path, row: Row, limit: int | None) -> _Tokens:
+    where = f"{path}: line {row.line}"
+    ids = _token_list(where, row.data, "input_ids")
+    if ids and not 0 <= min(ids) <= max(ids) <= MAX_TOKEN_ID:
+        wrong = min(ids) if min(ids) < 0 else max(ids)
+        raise UnreadableInput(f"{where}: input_ids: token id {wrong} (expected 0 to {MAX_TOKEN_ID})")
+    labels = _token_list(where, row.data, "labels") if row.data.get("labels") is not None else ids
+    mask = _token_list(where, row.data, "attention_mask") if row.data.get("attention_mask") is not None else None
+    for key, values in (("labels", labels), ("attention_mask", mask)):
+        if values is not None and len(values) != len(ids):
+            raise UnreadableInput(f"{where}: {key}: {len(values)} values for {len(ids)} input_ids")
+    ids, labels = ids[:limit], labels[:limit]
+    real = [id_ for id_, seen in zip(ids, mask, strict=False) if seen] if mask else ids
+    return _Tokens(ids=ids, real=real, supervised=len(labels[1:]) - labels[1:].count(IGNORED))
+
+
+def _text_of(path: Path, row: Row, render: _Renderer, settings: Supervision) -> _Text:
+    data, where = row.data, f"{path}: line {row.line}"
+    if "messages" in data or "conversations" in data:
+        messages = _messages(where, data.get("messages", data.get("conversations")))
+        return _chat(render(messages, where), messages, only=bool(settings.assistant_only or settings.completion_only))
+    if "prompt" in data and "completion" in data:
+        if isinstance(data["prompt"], list):
+            prompt, answer = _messages(where, data["prompt"]), _messages(where, data["completion"])
+            only = settings.completion_only is not False
+            return _chat(render([*prompt, *answer], where), answer, only=only)
+        return _continued(_string(where, data, "prompt"), _string(where, data, "completion"), settings)
+    if "instruction" in data and "output" in data:
+        parts = [_string(where, data, "instruction"), _string(where, data, "input") if data.get("input") else ""]
+        return _continued("\n".join(part for part in parts if part) + "\n", _string(where, data, "output"), settings)
+    if "text" in data:
+        return _Text(text=_string(where, data, "text"), special=True, supervised=None)
+    keys = short(", ".join(map(str, data)) or "nothing")
+    raise UnreadableInput(f"{where}: no form that is known here, found {keys} (expected {FORMS})")
+
+
+def _continued(prompt: str, answer: str, settings: Supervision) -> _Text:
+    only = settings.completion_only is not False
+    spans = [(len(prompt), len(prompt) + len(answer))] if only else None
+    return _Text(text=prompt + answer, special=True, supervised=spans)
+
+
+def _chat(text: str, messages: Sequence[Mapping[str, Any]], *, only: bool) -> _Text:
+    if not only:
+        return _Text(text=text, special=False, supervised=None)
+    spans: list[tuple[int, int]] = []
+    position = 0
+    for message in messages:
+        said = str(message["content"]).strip()
+        found = text.find(said, position)
+        if found < 0:
+            # the template rewrote the words: what is supervised cannot be told, so nothing is claimed to be missing
+            return _Text(text=text, special=False, supervised=None)
+        position = found + len(said)
+        if message["role"] == "assistant":
+            spans.append((found, position))
+    return _Text(text=text, special=False, supervised=spans)
+
+
+def _messages(where: str, value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise UnreadableInput(f"{where}: messages: expected a list, found {kind_of(value)}")
+    out: list[dict[str, Any]] = []
+    for number, item in enumerate(cast(list[Any], value), start=1):
+        if not isinstance(item, Mapping):
+            raise UnreadableInput(f"{where}: message {number}: expected role and content, found {kind_of(item)}")
+        message = cast(Mapping[str, Any], item)
+        role, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
+        if isinstance(content, list):  # parts of several kinds; the text ones are what is tokenised
+            parts = [cast(Mapping[str, Any], p) for p in cast(list[Any], content) if isinstance(p, Mapping)]
+            content = "".join(str(part.get("text") or "") for part in parts)
+        if content is None and message.get("tool_calls"):
+            content = ""
+        if not isinstance(role, str) or not isinstance(content, str):
+            raise UnreadableInput(f"{where}: message {number}: expected role and content as text")
+        out.append({**message, "role": _ROLES.get(role, role), "content": content})
+    return out
+
+
+def _string(where: str, data: Mapping[str, Any], key: str) -> str:
+    value = data[key]
+    if not isinstance(value, str):
+        raise UnreadableInput(f"{where}: {key}: expected text, found {kind_of(value)}")
+    return value
+
+
+def _token_list(where: str, data: Mapping[str, Any], key: str) -> list[int]:
+    value = data[key]
+    if not isinstance(value, list) or not set(map(type, cast(list[Any], value))) <= {int}:
+        raise UnreadableInput(f"{where}: {key}: expected a list of whole numbers")
+    return cast(list[int], value)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            return b""
+        with path.open("rb") as file:
+            return file.read(4096)
+    except OSError as error:
+        raise UnreadableInput(f"{path}: {reason(error)} (expected training data)") from None
+
+
+def _list(path: Path) -> list[Any]:
+    value = json_of(path, limit=math.inf)
+    assert isinstance(value, list)
+    return cast(list[Any], value)
+
+
+def _json(path: Path, number: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path}: line {number}: not JSON ({short(error)})") from None
+
+
+def _object(path: Path, place: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UnreadableInput(f"{path}: {place}: expected a JSON object, found {kind_of(value)}")
+    return cast(Mapping[str, Any], value)
+
+
+def _batches(items: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    source = iter(items)
+    while batch := list(islice(source, size)):
+        yield batch
+
+
+def _ints(values: array[int]) -> Ints:
+    return np.array(values, dtype=np.int64)

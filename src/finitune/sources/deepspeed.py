@@ -1,0 +1,83 @@
+"""A DeepSpeed configuration (JSON) -> Precision and Optimizer. "auto" leaves a value to the trainer's own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from finitune.facts import Facts, Optimizer, Precision
+from finitune.finding import number
+from finitune.sources.text import flag, real, section, whole, word
+
+PRECEDENCE = 1
+"""The engine holds the numbers, so where DeepSpeed and the trainer disagree, DeepSpeed's word is what happens."""
+
+OWN_KEYS = {
+    "zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_clipping",
+    "zero_allow_untested_optimizer", "steps_per_print", "wall_clock_breakdown",
+}  # fmt: skip
+
+
+def recognises(data: Mapping[str, Any]) -> bool:
+    """True for a mapping with DeepSpeed's own keys, or with fp16 or bf16 as a section."""
+    return bool(OWN_KEYS & data.keys()) or any(isinstance(data.get(key), Mapping) for key in ("fp16", "bf16"))
+
+
+def read(data: Mapping[str, Any], file: str) -> Facts:
+    """What the engine is told."""
+    return Facts(precision=_precision(data, file), optimizer=_optimizer(data, file))
+
+
+def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
+    fp16, bf16 = section(data, "fp16"), section(data, "bf16") or section(data, "bfloat16")
+    half, brain = (flag(part, "enabled", file) for part in (fp16, bf16))
+    scale = _scaling(fp16, file)
+    if half:
+        return Precision(compute="float16", source=f"{file}: fp16.enabled", **scale)
+    if brain:
+        return Precision(compute="bfloat16", scaler="none", source=f"{file}: bf16.enabled")
+    if fp16 and fp16.get("enabled") == "auto":
+        return Precision(**scale)
+    undecided = "auto" in (fp16.get("enabled"), bf16.get("enabled"))
+    if undecided or (half is None and brain is None):
+        return None
+    return Precision(compute="float32", scaler="none", source=file)
+
+
+def _scaling(fp16: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """The loss scaler with DeepSpeed's defaults: 2**16, hysteresis 2, never below 1. A static scale is one above 0."""
+    static = real(fp16, "loss_scale", file) or 0.0
+    power = real(fp16, "initial_scale_power", file)
+    hysteresis = whole(fp16, "hysteresis", file)
+    minimum = real(fp16, "min_loss_scale", file)
+    return {
+        "scaler": "static" if static > 0 else "dynamic",
+        "initial_scale": static if static > 0 else 2.0 ** min(16.0 if power is None else power, 1000.0),
+        "hysteresis": 2 if hysteresis is None else hysteresis,
+        "min_scale": 1.0 if minimum is None else minimum,
+    }
+
+
+def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
+    block = section(data, "optimizer")
+    given = section(block, "params")
+    schedule = section(section(data, "scheduler"), "params")
+    rates = [real(given, "lr", file), real(schedule, "warmup_max_lr", file), real(schedule, "cycle_max_lr", file)]
+    found = Optimizer(
+        name=word(block, "type"),
+        lr=max((rate for rate in rates if rate is not None), default=None),
+        eps=real(given, "eps", file),
+        betas=_pair(given.get("betas")),
+        weight_decay=real(given, "weight_decay", file),
+        warmup_steps=whole(schedule, "warmup_num_steps", file),
+        clip=real(data, "gradient_clipping", file),
+        batch=whole(data, "train_micro_batch_size_per_gpu", file),
+        source=file,
+    )
+    return None if found == Optimizer(source=file) else found
+
+
+def _pair(value: Any) -> list[float] | None:
+    numbers = [number(v) for v in cast(list[Any], value)] if isinstance(value, list) else []
+    known = [n for n in numbers if n is not None]
+    return known if len(numbers) == len(known) == 2 else None

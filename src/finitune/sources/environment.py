@@ -1,0 +1,104 @@
+"""Versions of the packages a fine-tune stands on: of this environment, or of a requirements or lock file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from finitune.finding import UnreadableInput
+from finitune.sources.text import short, text_of
+
+RELEVANT = (
+    "torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "tokenizers", "safetensors",
+    "bitsandbytes", "flash-attn", "xformers", "triton", "liger-kernel", "torchao", "transformer-engine", "apex",
+    "unsloth", "unsloth-zoo", "lightning", "pytorch-lightning", "ludwig", "axolotl", "llamafactory", "vllm",
+    "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "numpy",
+)  # fmt: skip
+
+_LINE = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*(.*)$")
+_PIN = re.compile(r"^={1,3}\s*v?([0-9][^\s,;=*]*)(?:=\S*)?$")
+
+_PACKAGE_TABLE = re.compile(r"^\[\[packages?\]\]\s*$", re.MULTILINE)
+_TOML_TEXT = re.compile(r"^(name|version)\s*=\s*[\"']([^\"'\n]*)[\"']\s*$", re.MULTILINE)
+
+
+def read(requirements: str | Path | None = None) -> dict[str, str]:
+    """Package -> version, for the relevant ones. Nothing is imported.
+
+    `requirements` is a requirements.txt (only exact pins tell a version), `uv.lock`, `poetry.lock`, `pylock.toml`
+    or `Pipfile.lock`. Raises UnreadableInput for a file that is none of them.
+    """
+    found = _installed() if requirements is None else _listed(Path(requirements))
+    return {name: found[name] for name in RELEVANT if name in found}
+
+
+def _installed() -> dict[str, str]:
+    return {name: version for name in RELEVANT if (version := _version(name))}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _listed(path: Path) -> dict[str, str]:
+    text = text_of(path, expected="requirements or a lock file")
+    if text.lstrip().startswith("{"):
+        return _pipfile_lock(path, text)
+    if path.suffix in (".lock", ".toml"):
+        return _toml_lock(path, text)
+    return _requirements(path, text)
+
+
+def _requirements(path: Path, text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, raw in enumerate(text.replace("\\\n", " \n").splitlines(), start=1):
+        line = re.split(r"(?:^|\s)#|\s--", raw, maxsplit=1)[0].strip().rstrip("\\").strip()
+        if not line or line.startswith(("-", ".", "/")) or "://" in line:
+            continue
+        match = _LINE.match(line.split(";", 1)[0].strip())
+        if match is None or (match[2] and not re.match(r"^[=<>!~@(]", match[2])):
+            raise UnreadableInput(
+                f"{path}: line {number}: {short(repr(line))} (expected a requirement such as torch==2.6.0)"
+            )
+        if pin := _PIN.match(match[2].strip()):
+            found[_name(match[1])] = pin[1]
+    return found
+
+
+def _toml_lock(path: Path, text: str) -> dict[str, str]:
+    """Names and versions of the `[[package]]` tables; Python 3.10 has no TOML reader, and these need none."""
+    tables = _PACKAGE_TABLE.split(text)[1:]
+    if not tables:
+        raise UnreadableInput(f"{path}: no packages (expected uv.lock, poetry.lock or pylock.toml)")
+    found: dict[str, str] = {}
+    for table in tables:
+        fields = dict(_TOML_TEXT.findall(re.split(r"^\[", table, maxsplit=1, flags=re.MULTILINE)[0]))
+        if "name" in fields and "version" in fields:
+            found[_name(fields["name"])] = fields["version"]
+    return found
+
+
+def _pipfile_lock(path: Path, text: str) -> dict[str, str]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path}: not JSON ({short(error)})") from None
+    found: dict[str, str] = {}
+    for group in ("default", "develop"):
+        packages = data.get(group)
+        for name, entry in cast(Mapping[str, Any], packages).items() if isinstance(packages, Mapping) else ():
+            version = cast(Mapping[str, Any], entry).get("version") if isinstance(entry, Mapping) else None
+            if isinstance(version, str) and version.startswith("=="):
+                found[_name(name)] = version[2:]
+    return found
+
+
+def _name(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

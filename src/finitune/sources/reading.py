@@ -1,0 +1,40 @@
+"""What a source hands back: the facts it found, and in words what it could not look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from finitune.facts import Facts
+from finitune.finding import NotChecked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Facts from one input, and what was left out of them."""
+
+    facts: Facts = field(default_factory=Facts)
+    not_checked: Sequence[NotChecked] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervision:
+    """How the trainer turns a row of data into labels, as far as the configs say.
+
+    `max_length` is in tokens. `completion_only` and `assistant_only` are None where nothing was said:
+    then a prompt/completion row supervises its completion and a chat row all of its tokens.
+    """
+
+    max_length: int | None = None
+    completion_only: bool | None = None
+    assistant_only: bool | None = None
+    packing: bool | None = None
+
+    def over(self, other: Supervision) -> Supervision:
+        """These settings where they are known, `other`'s elsewhere."""
+        return Supervision(
+            max_length=other.max_length if self.max_length is None else self.max_length,
+            completion_only=other.completion_only if self.completion_only is None else self.completion_only,
+            assistant_only=other.assistant_only if self.assistant_only is None else self.assistant_only,
+            packing=other.packing if self.packing is None else self.packing,
+        )

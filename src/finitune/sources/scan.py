@@ -1,0 +1,207 @@
+"""One pass over the bits of weights: how many are non-finite, the peak, the rms, how many a cast would overflow.
+
+The magnitudes of IEEE numbers order like their bits, so one integer maximum tells the peak and whether anything is
+non-finite; only a block that shows something is looked at element by element. Blocks stay in the cache, files are
+read by several threads (numpy and the kernel both release the interpreter lock), and memory does not grow with the
+model.
+"""
+
+# pyright: reportUnknownMemberType=false, reportArgumentType=false
+# (numpy's stubs leave ndarray.view() partly unknown, and arrays are buffers only from Python 3.12 on)
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from finitune.facts import TensorScan
+from finitune.finding import UnreadableInput
+from finitune.sources.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor, decode, float8_values
+
+BLOCK_BYTES = 2**20
+"""Fits in a second-level cache."""
+
+UNIT_BYTES = 16 * BLOCK_BYTES
+"""What one thread takes at a time."""
+
+MAX_THREADS = 4
+"""More only wait for each other at the interpreter lock."""
+
+OVERFLOWS_FROM = {"float16": 65520.0, "bfloat16": (2 - 2**-8) * 2.0**127}
+"""Smallest magnitude that rounds to infinity: the largest finite value plus half a unit in its last place."""
+
+# Squares are summed in float32 only where they can neither overflow nor vanish there.
+_SAFE_SQUARES = (1e-12, 1e15)
+
+_Bits = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Statistics of one stretch of a tensor; `first` is the flat index of the first non-finite element."""
+
+    nonfinite: int
+    peak: float
+    squares: float
+    overflow: int
+    first: int | None
+
+
+def scan(tensors: Sequence[Tensor], *, compute: str | None) -> list[TensorScan]:
+    """Statistics of every floating tensor, in the order given; others are left out.
+
+    `compute` is the dtype whose range `overflow` is judged by; None judges nothing.
+    """
+    floating = [tensor for tensor in tensors if tensor.dtype in TORCH_NAMES]
+    overflow_at = OVERFLOWS_FROM.get(compute or "", math.inf)
+    units = [
+        (index, first, min(first + UNIT_BYTES // ITEM_BYTES[tensor.dtype], tensor.elements))
+        for index, tensor in enumerate(floating)
+        for first in range(0, tensor.elements, UNIT_BYTES // ITEM_BYTES[tensor.dtype])
+    ]
+    buffers = threading.local()
+
+    def work(unit: tuple[int, int, int]) -> list[Part]:
+        if not hasattr(buffers, "pair"):
+            buffers.pair = (np.empty(BLOCK_BYTES // 4, np.uint32), np.empty(BLOCK_BYTES // 4, np.uint32))
+        index, first, stop = unit
+        return _scan_unit(floating[index], first, stop, overflow_at, *buffers.pair)
+
+    found: list[list[Part]] = [[] for _ in floating]
+    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
+        for (index, _, _), parts in zip(units, pool.map(work, units), strict=True):
+            found[index] += parts
+    return [_whole(tensor, parts) for tensor, parts in zip(floating, found, strict=True)]
+
+
+def scan_array(values: npt.NDArray[Any], dtype: str, *, overflow_at: float = math.inf) -> Part:
+    """Statistics of an array in memory (the bits of `dtype`), mainly to test the block against."""
+    raw = np.frombuffer(values.tobytes(), np.uint8)
+    block, scratch = np.zeros(len(raw) // 4 + 2, np.uint32), np.zeros(len(raw) // 4 + 2, np.uint32)
+    block.view(np.uint8)[: len(raw)] = raw
+    return _scan_block(block, len(raw) // ITEM_BYTES[dtype], dtype, 0, overflow_at, scratch)
+
+
+def _scan_unit(tensor: Tensor, first: int, stop: int, overflow_at: float, block: _Bits, scratch: _Bits) -> list[Part]:
+    size = ITEM_BYTES[tensor.dtype]
+    step = BLOCK_BYTES // size
+    parts: list[Part] = []
+    with tensor.file.open("rb", buffering=0) as file:
+        file.seek(tensor.start + first * size)
+        for begin in range(first, stop, step):
+            count = min(step, stop - begin)
+            _fill(file, memoryview(block.view(np.uint8))[: count * size], tensor)
+            parts.append(_scan_block(block, count, tensor.dtype, begin, overflow_at, scratch))
+    return parts
+
+
+def _fill(file: Any, view: memoryview, tensor: Tensor) -> None:
+    while view:
+        got = file.readinto(view)
+        if not got:
+            raise UnreadableInput(f"{tensor.file}: {tensor.name}: the file ended while it was read")
+        view = view[got:]
+
+
+def _scan_block(block: _Bits, count: int, dtype: str, begin: int, overflow_at: float, scratch: _Bits) -> Part:
+    """`block` holds `count` elements and is overwritten; `scratch` is as large."""
+    raw = block.view(np.uint8)[: count * ITEM_BYTES[dtype]]
+    if dtype in ("F8_E4M3", "F8_E5M2"):
+        return _scan_float8(raw, dtype, begin, overflow_at)
+    bits = raw.view({"BF16": "<u2", "F16": "<u2", "F32": "<u4", "F64": "<u8"}[dtype])
+    peak = _peak(bits, dtype)
+    low, high = _SAFE_SQUARES
+    if dtype == "F64" or not (peak == 0 or low < peak < high) or peak >= overflow_at:
+        return _scan_elements(decode(raw, dtype), begin, overflow_at)
+    squares = _squares(block, count, dtype, scratch) if peak else 0.0
+    return Part(nonfinite=0, peak=peak, squares=squares, overflow=0, first=None)
+
+
+def _peak(bits: npt.NDArray[Any], dtype: str) -> float:
+    """The largest magnitude; not finite where any element is not.
+
+    Read as signed, the positive number with the most magnitude is the maximum; read as unsigned, the negative one.
+    """
+    sign = 1 << (8 * bits.itemsize - 1)
+    largest, positive = int(bits.max()), int(bits.view(f"<i{bits.itemsize}").max())
+    top = max(largest - sign if largest >= sign else largest, positive)
+    return float(decode(np.array([top], bits.dtype).view(np.uint8), dtype)[0])
+
+
+def _squares(block: _Bits, count: int, dtype: str, scratch: _Bits) -> float:
+    if dtype == "F32":
+        values = block[:count].view(np.float32)
+        return float(np.dot(values, values))
+    pairs, out = block[: (count + 1) // 2], scratch[: (count + 1) // 2]
+    if count % 2:  # the upper half of the last pair is left over from an earlier block
+        pairs[-1] &= 0xFFFF
+    values = out.view(np.float32)
+    if dtype == "BF16":  # a bfloat16 is the upper half of a float32
+        np.left_shift(pairs, 16, out=out)
+        low = float(np.dot(values, values))
+        np.bitwise_and(pairs, 0xFFFF0000, out=pairs)
+        upper = pairs.view(np.float32)
+        return low + float(np.dot(upper, upper))
+    total = 0.0
+    for shift, half in ((13, np.left_shift), (-3, np.right_shift)):
+        # float16 bits, moved to where float32 keeps them, are the value times 2**-112, subnormals included
+        half(np.bitwise_and(pairs, 0x7FFF if shift > 0 else 0x7FFF0000, out=out), abs(shift), out=out)
+        np.multiply(values, np.float32(2.0**112), out=values)
+        total += float(np.dot(values, values))
+    return total
+
+
+def _scan_elements(values: npt.NDArray[Any], begin: int, overflow_at: float) -> Part:
+    wide = np.abs(values.astype(np.float64))
+    finite = np.isfinite(wide)
+    sound = wide if finite.all() else wide[finite]
+    peak = float(sound.max(initial=0.0))
+    # scaled by the peak, so that the squares of float64 stay in range too
+    scale = peak or 1.0
+    return Part(
+        nonfinite=len(wide) - len(sound),
+        peak=peak,
+        squares=float(np.dot(sound / scale, sound / scale)) * scale * scale if scale < 1e150 else math.inf,
+        overflow=int(np.count_nonzero(sound >= overflow_at)),
+        first=None if len(sound) == len(wide) else begin + int(np.argmin(finite)),
+    )
+
+
+def _scan_float8(raw: npt.NDArray[np.uint8], dtype: str, begin: int, overflow_at: float) -> Part:
+    counts = np.bincount(raw, minlength=256)
+    values = np.abs(float8_values(dtype).astype(np.float64))
+    if counts[~np.isfinite(values)].any():
+        return _scan_elements(values[raw], begin, overflow_at)
+    present = values[counts > 0]
+    return Part(
+        nonfinite=0,
+        peak=float(present.max(initial=0.0)),
+        squares=float(np.sum(np.where(counts > 0, values * values, 0.0) * counts)),
+        overflow=0,
+        first=None,
+    )
+
+
+def _whole(tensor: Tensor, parts: Sequence[Part]) -> TensorScan:
+    nonfinite = sum(part.nonfinite for part in parts)
+    finite = tensor.elements - nonfinite
+    first = next((part.first for part in parts if part.first is not None), None)
+    return TensorScan(
+        name=tensor.name,
+        dtype=TORCH_NAMES[tensor.dtype],
+        shape=tensor.shape,
+        nonfinite=nonfinite,
+        peak=max((part.peak for part in parts), default=0.0),
+        rms=math.sqrt(math.fsum(part.squares for part in parts) / finite) if finite else 0.0,
+        file=str(tensor.file),
+        overflow=sum(part.overflow for part in parts),
+        first_nonfinite=None if first is None else [int(i) for i in np.unravel_index(first, tensor.shape or (1,))],
+    )

@@ -1,0 +1,160 @@
+"""The tokenizer of a model directory: text -> token ids, messages -> text, and which ids are special."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from finitune.facts import Ints
+from finitune.finding import UnreadableInput
+from finitune.sources.text import json_object_of, short, text_of
+
+
+class NoTokenizer(Exception):
+    """There is nothing to tokenise with, and why; an input that is missing, not one that is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenizer:
+    """A loaded tokenizer. `special` maps ids of added tokens to their text."""
+
+    library: Any
+    chat_template: str | None
+    special: Mapping[int, str]
+    words: Mapping[str, str]
+    """bos_token, eos_token, ... as `tokenizer_config.json` spells them; templates may use them."""
+    pad_id: int | None
+    bos_id: int | None
+    eos_id: int | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """One text: its ids, and for each id the characters [start, stop) it stands for."""
+
+    ids: Sequence[int]
+    spans: Sequence[tuple[int, int]]
+
+
+def load(directory: str | Path) -> Tokenizer:
+    """The tokenizer in `directory`.
+
+    Raises NoTokenizer when there is none or the library is not installed, UnreadableInput when it is damaged.
+    """
+    directory = Path(directory)
+    directory = directory if directory.is_dir() else directory.parent
+    file = directory / "tokenizer.json"
+    if not file.exists():
+        raise NoTokenizer(f"{directory}: no tokenizer.json here")
+    try:
+        import tokenizers
+    except ImportError:
+        raise NoTokenizer("the package tokenizers is not installed (pip install 'finitune[hf]')") from None
+    try:
+        library: Any = tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises plain Exception for anything it dislikes
+        raise UnreadableInput(f"{file}: not a tokenizer ({short(error)})") from None
+    library.no_truncation()
+    library.no_padding()
+    path = directory / "tokenizer_config.json"
+    config = json_object_of(path) if path.exists() else {}
+    words = {
+        key: text for key in ("bos_token", "eos_token", "pad_token", "unk_token") if (text := _text(config.get(key)))
+    }
+    added = library.get_added_tokens_decoder()
+    ids: dict[str, int | None] = {key: library.token_to_id(text) for key, text in words.items()}
+    return Tokenizer(
+        library=library,
+        chat_template=_chat_template(directory, config),
+        special={int(id_): str(token.content) for id_, token in added.items()},
+        words=words,
+        pad_id=ids.get("pad_token"),
+        bos_id=ids.get("bos_token"),
+        eos_id=ids.get("eos_token"),
+        source=str(file),
+    )
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[str], *, special: bool) -> list[Encoded]:
+    """Tokenise a batch; `special` adds what the tokenizer itself puts around a text (a BOS, for example)."""
+    found = tokenizer.library.encode_batch(list(texts), add_special_tokens=special)
+    return [Encoded(ids=one.ids, spans=one.offsets) for one in found]
+
+
+def names(tokenizer: Tokenizer, ids: Sequence[int] | Ints) -> dict[int, str]:
+    """The text of each id that the tokenizer knows."""
+    found = {int(id_): tokenizer.special.get(int(id_)) or tokenizer.library.id_to_token(int(id_)) for id_ in ids}
+    return {id_: name for id_, name in found.items() if name}
+
+
+def renderer(tokenizer: Tokenizer) -> Any:
+    """A function from messages to text, through the chat template in a sandbox.
+
+    Raises NoTokenizer without a template or without jinja2, UnreadableInput for a template that does not compile.
+    """
+    if tokenizer.chat_template is None:
+        raise NoTokenizer(f"{Path(tokenizer.source).parent}: no chat template for rows of messages")
+    try:
+        import jinja2
+        from jinja2.ext import Extension, loopcontrols
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise NoTokenizer("the package jinja2 is not installed (pip install 'finitune[hf]')") from None
+
+    class Generation(Extension):
+        """`{% generation %}` marks what the assistant says; the text inside is kept."""
+
+        tags = frozenset({"generation"})  # pyright: ignore[reportAssignmentType]
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    environment: Any = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _refuse
+    # a fixed day, because a check must say the same tomorrow
+    environment.globals["strftime_now"] = date(2026, 1, 1).strftime
+    try:
+        template = environment.from_string(tokenizer.chat_template)
+    except jinja2.TemplateError as error:
+        raise UnreadableInput(f"{tokenizer.source}: chat template: {short(error)}") from None
+
+    def render(messages: Sequence[Mapping[str, Any]]) -> str:
+        return template.render(messages=messages, add_generation_prompt=False, **tokenizer.words)
+
+    return render
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(message)
+
+
+def _tojson(value: Any, **options: Any) -> str:
+    plain: dict[str, Any] = {"ensure_ascii": False, **options}
+    return json.dumps(value, **plain)
+
+
+def _chat_template(directory: Path, config: Mapping[str, Any]) -> str | None:
+    file = directory / "chat_template.jinja"
+    if file.exists():
+        return text_of(file, expected="a chat template")
+    template = config.get("chat_template")
+    if isinstance(template, list):  # several by name
+        named = {t.get("name"): t.get("template") for t in cast(list[Any], template) if isinstance(t, dict)}  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        template = cast(dict[Any, Any], named).get("default")
+    return template if isinstance(template, str) else None
+
+
+def _text(token: Any) -> str | None:
+    """A special token as `tokenizer_config.json` holds it: its text, or an object with its text."""
+    if isinstance(token, Mapping):
+        token = cast(Mapping[str, Any], token).get("content")
+    return token if isinstance(token, str) and token else None

@@ -1,0 +1,50 @@
+import math
+
+import numpy as np
+import pytest
+
+from finitune.causes.all_labels_ignored import expected_empty_batches, foresee
+from finitune.facts import Labels, Optimizer
+
+
+def labels(*supervised: int) -> Labels:
+    return Labels(supervised=np.array(supervised), source="d.jsonl", row_lines=np.arange(len(supervised)) + 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "severity"),
+    [
+        (labels(0, 5, 5), 1, "error"),
+        (labels(0, 0), None, "error"),
+        (labels(0, 5, 5), None, "warning"),
+        (labels(0, 5, 5, 5), 2, "warning"),
+        (labels(*[0] * 90, *[5] * 10), 2, "error"),
+        (labels(0, 0, *[5] * 1000), 2, "warning"),
+    ],
+)
+def test_fires_by_how_likely_a_wholly_empty_batch_is(rows, batch, severity):
+    (finding,) = foresee(rows, Optimizer(batch=batch))
+    assert finding.severity == severity
+
+
+def test_fires_with_rows_lines_and_counts():
+    (finding,) = foresee(labels(4, 0, 4, 0))
+    assert finding.where.rows == [1, 3]
+    assert finding.where.file == "d.jsonl"
+    assert finding.evidence["lines"] == [2, 4]
+    assert finding.evidence["unsupervised_rows"] == 2
+    assert "2 of 4 rows" in finding.message
+    assert "lines 2, 4" in finding.message
+
+
+@pytest.mark.parametrize("batch", [None, 1, 4, 0])
+def test_stays_quiet(batch):
+    assert not list(foresee(labels(1, 7, 300), Optimizer(batch=batch)))
+    assert not list(foresee(labels(1, 7, 300)))
+
+
+def test_expected_number_of_empty_batches_is_the_hypergeometric_mean():
+    for rows, empty, batch in [(10, 4, 2), (100, 7, 3), (5, 5, 5), (8, 1, 2), (50, 50, 1)]:
+        exact = math.comb(empty, batch) / math.comb(rows, batch) * (rows // batch)
+        assert expected_empty_batches(rows, empty, batch) == pytest.approx(exact)
+    assert expected_empty_batches(3, 3, 8) == 0  # fewer rows than a batch: not a mean, and the caller says "every row"

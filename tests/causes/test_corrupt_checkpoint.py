@@ -1,0 +1,60 @@
+import pytest
+
+from finitune.causes.corrupt_checkpoint import foresee
+from finitune.facts import TensorScan, Weights
+
+
+def tensor(name: str, *, peak: float = 1.0, nonfinite: int = 0, shape: tuple[int, ...] = (4, 4), **more) -> TensorScan:
+    return TensorScan(name=name, dtype="bfloat16", shape=shape, nonfinite=nonfinite, peak=peak, rms=peak, **more)
+
+
+def found(*tensors: TensorScan, problems: tuple[str, ...] = ()):
+    return list(foresee(Weights(tensors=tensors, problems=problems, source="dir")))
+
+
+SOUND_NORM = tensor("model.layers.1.input_layernorm.weight", shape=(4,))
+
+
+def test_fires_for_non_finite_weights_with_tensor_index_and_count():
+    (finding,) = found(tensor("a.weight", nonfinite=3, first_nonfinite=[1, 2], file="x.safetensors"))
+    assert finding.severity == "error"
+    assert (finding.where.file, finding.where.tensor) == ("x.safetensors", "a.weight")
+    assert finding.evidence["nonfinite"] == 3
+    assert finding.evidence["first_nonfinite"] == [1, 2]
+    assert "3 of 16" in finding.message
+
+
+def test_fires_for_every_problem_of_the_files():
+    assert [f.severity for f in found(problems=("one", "two"))] == ["error", "error"]
+
+
+def test_fires_for_a_norm_of_zeros_among_sound_norms():
+    (finding,) = found(tensor("model.layers.0.input_layernorm.weight", peak=0, shape=(4,)), SOUND_NORM)
+    assert finding.severity == "error"
+
+
+@pytest.mark.parametrize(
+    "name", ["model.layers.0.mlp.down_proj.weight", "h.3.attn.c_attn.weight", "lm_head.weight", "t.wo.weight"]
+)
+def test_fires_as_a_warning_for_a_linear_weight_of_zeros(name):
+    assert [f.severity for f in found(tensor(name, peak=0))] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.q_proj.bias", "a.q_proj.lora_B.weight", "a.q_proj.lora_B.default.weight", "a.lora_A.weight", "cross.attn_gate",
+     "a.embed.weight", "x.adapter.up.weight"],
+)  # fmt: skip
+def test_stays_quiet_about_zeros_that_are_meant(name):
+    assert not found(tensor(name, peak=0), SOUND_NORM)
+
+
+def test_stays_quiet_where_every_norm_is_stored_as_an_offset_from_one():
+    assert not found(
+        tensor("model.layers.0.input_layernorm.weight", peak=0, shape=(4,)),
+        tensor("model.norm.weight", peak=0, shape=(4,)),
+    )
+
+
+def test_stays_quiet_about_sound_and_empty_tensors():
+    assert not found(tensor("a.q_proj.weight"), SOUND_NORM, tensor("scalar", peak=0, shape=()))

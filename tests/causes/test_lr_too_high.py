@@ -1,0 +1,36 @@
+import pytest
+
+from finitune.causes.lr_too_high import foresee
+from finitune.facts import Optimizer
+
+
+@pytest.mark.parametrize(
+    ("lr", "lora", "severity"),
+    [
+        (2e-3, False, "warning"), (2e-2, False, "error"), (5e-3, True, "warning"), (1e-1, True, "error"),
+        (5e-3, None, "warning"), (1.0, None, "error"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", [None, "adamw_torch", "AdamW", "paged_adamw_8bit", "FusedAdam", "adamw_bnb_8bit"])
+def test_fires_by_size_and_by_what_is_trained(lr, lora, severity, name):
+    (finding,) = foresee(Optimizer(lr=lr, lora=lora, name=name, source="a.json"))
+    assert finding.severity == severity
+    assert finding.evidence["lr"] == lr
+    assert finding.where.file == "a.json"
+    assert f"{lr:g}" in finding.message
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        Optimizer(lr=2e-5, lora=False), Optimizer(lr=1e-3, lora=False), Optimizer(lr=2e-4, lora=True),
+        Optimizer(lr=2e-3, lora=True),
+        Optimizer(lr=2e-3), Optimizer(), Optimizer(lr=0.0),
+        Optimizer(lr=0.1, name="sgd"), Optimizer(lr=1.0, name="prodigy"), Optimizer(lr=1e-2, name="adafactor"),
+        Optimizer(lr=1e-2, name="galore_adamw"), Optimizer(lr=2e-2, name="Muon"),
+        Optimizer(lr=2e-2, name="schedule_free_adamw"),
+        Optimizer(lr=1e-2, name="apollo_adamw"),
+    ],
+)  # fmt: skip
+def test_stays_quiet(optimizer):
+    assert not list(foresee(optimizer))

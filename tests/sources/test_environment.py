@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+from tests.sources.worlds import one_line
+
+from finitune.finding import UnreadableInput
+from finitune.sources import environment
+
+
+def test_versions_of_this_environment():
+    assert environment.read()["numpy"] == np.__version__
+
+
+def test_pins_of_a_requirements_file(tmp_path):
+    (tmp_path / "r.txt").write_text(
+        "# comment\n--index-url https://x\n-r other.txt\ntorch==2.6.0+cu124 ; python_version > '3.8'\n"
+        "DeepSpeed == 0.12.5  # pinned\nflash_attn[extra]===2.5\ntransformers>=4.40,<5\npeft\ntrl ~= 0.9\n"
+        "numpy==1.26.4 \\\n    --hash=sha256:abc\ngit+https://github.com/a/b\n./local\nrequests==2.0\nxformers=0.0.20=py310\n"
+        "unsloth @ git+https://github.com/unslothai/unsloth\n"
+    )
+    assert environment.read(tmp_path / "r.txt") == {
+        "torch": "2.6.0+cu124", "deepspeed": "0.12.5", "flash-attn": "2.5", "numpy": "1.26.4", "xformers": "0.0.20",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("uv.lock", '[[package]]\nname = "torch"\nversion = "2.6.0"\n[package.x]\nversion = "9"\n[[package]]\nname = "y"\n'),
+        ("poetry.lock", "[[package]]\nname = 'Torch'\nversion = '2.6.0'\n[metadata]\n"),
+        ("pylock.toml", 'lock-version = "1.0"\n[[packages]]\nname = "torch"\nversion = "2.6.0"\n'),
+        ("Pipfile.lock", '{"default": {"torch": {"version": "==2.6.0"}, "trl": {"git": "x"}}, "develop": {}}'),
+    ],
+)  # fmt: skip
+def test_lock_files(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert environment.read(tmp_path / name) == {"torch": "2.6.0"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("r.txt", "torch==2.0\n???\n"),
+        ("r.txt", "two words\n"),
+        ("uv.lock", "x = 1\n"),
+        ("Pipfile.lock", "{"),
+        ("r.txt", "\xff"),
+    ],
+)
+def test_a_file_that_is_none_of_them_is_one_line(tmp_path, name, text):
+    (tmp_path / name).write_text(text, encoding="latin-1")
+    with pytest.raises(UnreadableInput) as caught:
+        environment.read(tmp_path / name)
+    assert name in one_line(caught.value)
+
+
+def test_an_absent_file_is_one_line(tmp_path):
+    with pytest.raises(UnreadableInput, match="no such file"):
+        environment.read(tmp_path / "absent.txt")
