@@ -6,9 +6,9 @@
     remedies = ["slug", ...]                            chapters of `remedies/`, best first
     public_incidents = 10                               how often it occurs in the public incidents: the prior
 
-`weigh` may name any group of `Facts`, and: `symptoms` (set of slugs seen), `origin` (Origin), `signals`
-(name -> Series up to the bad step), `repeats` (bool), `arms` (arm -> "finite" or "non-finite"), `incident`
-(the recorded event).
+`weigh` may name any group of `Facts`, any signal (`loss`, `grad_norm`, `lr`, `loss_scale`, `skipped`: a Series up to
+the bad step), and: `signals` (all of these), `symptoms` (set of slugs seen), `origin` (Origin), `repeats` (bool),
+`incident` (the recorded event). Experiments are weighed by the diagnosis itself.
 """
 
 from __future__ import annotations

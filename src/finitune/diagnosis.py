@@ -15,7 +15,7 @@ from typing import Any
 from finitune.cause import Experiment, causes
 from finitune.chapter import Chapter, ask
 from finitune.facts import Facts, facts_from_json
-from finitune.finding import Cure, Diagnosis, Evidence, Incident, NotChecked, Origin, RankedCause, number
+from finitune.finding import Cure, Diagnosis, Evidence, Incident, NotChecked, Origin, RankedCause, Safety, number
 from finitune.recording import Recording
 from finitune.remedy import remedies
 from finitune.signal import Signals
@@ -55,7 +55,9 @@ def rank(inputs: Mapping[str, Any], experiments: Sequence[Mapping[str, Any]] = (
     return sorted(ranked, key=lambda cause: (not cause.proved, -cause.bits, cause.cause))
 
 
-def inputs_of(facts: Facts, event: Mapping[str, Any], origin: Mapping[str, Any] | None, signals: Signals) -> dict[str, Any]:
+def inputs_of(
+    facts: Facts, event: Mapping[str, Any], origin: Mapping[str, Any] | None, signals: Signals
+) -> dict[str, Any]:
     """What `weigh` may read about one incident, under the names that chapters use."""
     step = event["step"]
     known = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
@@ -107,7 +109,9 @@ def incident_of(
     )
 
 
-def _weighed(chapter: Chapter, inputs: Mapping[str, Any], experiments: Sequence[Mapping[str, Any]], total: int) -> RankedCause:
+def _weighed(
+    chapter: Chapter, inputs: Mapping[str, Any], experiments: Sequence[Mapping[str, Any]], total: int
+) -> RankedCause:
     weigh = chapter.function("weigh")
     answer = ask(weigh, inputs) if weigh else None
     prior = Evidence(
@@ -120,24 +124,26 @@ def _weighed(chapter: Chapter, inputs: Mapping[str, Any], experiments: Sequence[
     return RankedCause(
         cause=chapter.name,
         confidence=None,
-        proved=asked and is_proved(experiments),
+        proved=asked and bool(proof_of(experiments)),
         # A cause whose inputs are absent was not asked: it keeps its prior alone and is not shown as likely.
         bits=sum(term.bits for term in terms),
         evidence=terms,
         remedies=_cures(chapter, inputs) if asked or not facts else [],
-        not_asked=answer.missing if answer else (),
+        not_asked=(answer.missing or ((answer.broken,) if answer.broken else ())) if answer else (),
+        proof=proof_of(experiments) if asked else (),
     )
 
 
-def is_proved(experiments: Sequence[Mapping[str, Any]]) -> bool:
-    """True when an arm that removes the cause made the step sound, and a placebo was tried and did not."""
-    cured = [e for e in experiments if not e.get("placebo") and e.get("expect") == "finite"]
+def proof_of(experiments: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The arm that removes the cause and made the step sound, and the placebo that did not; empty: not proved.
+
+    Of several arms that cured, the one that changes least is the last.
+    """
+    cured = [e for e in experiments if not e.get("placebo") and e.get("expect") == e.get("result") == "finite"]
     placebos = [e for e in experiments if e.get("placebo")]
-    return (
-        any(e.get("result") == "finite" for e in cured)
-        and bool(placebos)
-        and all(e.get("result") == "non-finite" for e in placebos)
-    )
+    if not cured or not placebos or any(e.get("result") != "non-finite" for e in placebos):
+        return ()
+    return str(cured[-1].get("arm")), str(placebos[0].get("arm"))
 
 
 def experiments_of(cause: str) -> list[Experiment]:
@@ -166,7 +172,7 @@ def _cures(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Cure]:
             continue
         propose = remedy.function("propose")
         proposed = ask(propose, inputs).results if propose else []
-        safety = getattr(remedy.module, "safety", "advice")
+        safety: Safety = getattr(remedy.module, "safety", "advice")
         out.append(proposed[0] if proposed else Cure(name=name, safety=safety))
     return out
 

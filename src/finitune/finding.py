@@ -130,6 +130,9 @@ class RankedCause:
     evidence: Sequence[Evidence]
     remedies: Sequence[Cure]
     not_asked: Sequence[str] = ()
+    """Inputs of the chapter that were not there, or why it could not be asked."""
+    proof: Sequence[str] = ()
+    """Where it is proved: the arm that made the step sound, and the placebo that did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

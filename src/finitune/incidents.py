@@ -88,7 +88,7 @@ class Incidents:
         if self._open is not None:
             self._continue(reading)
         else:
-            self._investigate(reading, capture, may_settle)
+            self._investigate(reading, capture, may_settle=may_settle)
 
     def over(self, reading: Reading, capture: Capture) -> str | None:
         """A step has ended. Returns why the run must end, None while it may go on."""
@@ -138,7 +138,7 @@ class Incidents:
         )  # fmt: skip
         self._run.say(f"step {reading.step}: {text}")
 
-    def _investigate(self, reading: Reading, capture: Capture, may_settle: bool) -> None:
+    def _investigate(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
         symptom = "nonfinite-loss" if reading.bad_loss else "nonfinite-gradient"
         if self._settling_from is not None:
             symptom = "loss-scale-collapse"

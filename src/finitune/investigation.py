@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from finitune.cause import Experiment
-from finitune.diagnosis import experiments_of, incident_of, is_proved
+from finitune.diagnosis import experiments_of, incident_of, proof_of
 from finitune.facts import Facts, facts_as_json, facts_from_json
 from finitune.finding import Incident, Origin, as_json
 from finitune.probes.live_facts import batch_facts
@@ -103,7 +103,7 @@ class Investigation:
                     break
                 for experiment in experiments_of(contender.cause):
                     self._try(contender.cause, experiment)
-                if is_proved([event for event in self._arms() if event["cause"] == contender.cause]):
+                if proof_of([event for event in self._arms() if event["cause"] == contender.cause]):
                     break
 
     def _try(self, cause: str, experiment: Experiment) -> None:
@@ -124,7 +124,10 @@ class Investigation:
         self.following.append(as_json({"event": event, "step": self.event["step"], **fields}))
 
     def result(self, spelling: str) -> str | None:
-        """"finite", "non-finite", or "diverged" for a finite loss far above the run's own; None: does not apply here."""
+        """How the step comes out: finite, non-finite, or diverged (a finite loss far above the run's own).
+
+        None where the arm does not apply to this step.
+        """
         try:
             function, arguments = arm(spelling)
             setting = self.setting()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 from pathlib import Path
@@ -23,7 +25,8 @@ def save_last_good(model: nn.Module, optimizer: Any, directory: Path) -> None:
     temporary.mkdir(parents=True)
     own_save = getattr(model, "save_pretrained", None)
     if callable(own_save):
-        own_save(temporary)
+        with contextlib.redirect_stderr(io.StringIO()):  # its progress bar would tear the message apart
+            own_save(temporary)
     else:
         save_file(_independent(model.state_dict()), temporary / "model.safetensors")
     tensors, numbers = _optimizer_state(model, optimizer)

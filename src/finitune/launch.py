@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from finitune.finding import UnreadableInput
+from finitune.injection import Injection
 from finitune.recording import Recording
 
 STOPPED = 3
@@ -30,22 +31,12 @@ def run(
         name = command[0] if command else "nothing after --"
         raise UnreadableInput(f"{name}: no such command (expected what you type to train, e.g. python train.py)")
     for fault in inject:
-        parse_injection(fault)
+        Injection.parse(fault)
     directory = Path(run_dir) if run_dir else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
     directory.mkdir(parents=True, exist_ok=True)
     began = time.time()
     code = _wait(subprocess.Popen(list(command), env=_environment(directory.resolve(), mode, inject)))
     return STOPPED if _was_stopped(directory, began) else code
-
-
-def parse_injection(text: str) -> tuple[str, str, int, int | None]:
-    """`KIND:MODULE:STEP[:RANK]` -> kind, module, step, rank. Raises UnreadableInput."""
-    parts = text.split(":")
-    kinds = ("nan", "inf", "bitflip", "overflow")
-    wrong = len(parts) not in (3, 4) or parts[0] not in kinds or not all(p.isdigit() for p in parts[2:])
-    if wrong:
-        raise UnreadableInput(f"--inject {text}: expected KIND:MODULE:STEP[:RANK] with KIND one of {', '.join(kinds)}")
-    return parts[0], parts[1], int(parts[2]), int(parts[3]) if len(parts) == 4 else None
 
 
 def _environment(directory: Path, mode: str, inject: Sequence[str]) -> dict[str, str]:

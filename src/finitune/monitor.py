@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from finitune.incidents import Incidents, Mode, watched
 from finitune.lastgood import save_last_good
@@ -97,10 +98,10 @@ class Monitor:
         self._handles: list[Any] = []
         self._listen()
 
-    def __enter__(self) -> Monitor:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -217,12 +218,13 @@ class Monitor:
             self._unclipped = Unclipped.of(gradients, norm)
 
     def _before_step(self, _optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        itself, *rest = args
+        closure = kwargs.get("closure", rest[0] if rest else None)
         if not callable(closure):
             self._gate()
             return None
         gated = self._gated(closure)
-        return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((args[0], gated, *args[2:]), kwargs)
+        return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((itself, gated, *rest[1:]), kwargs)
 
     def _gated(self, closure: Any) -> Any:
         """The closure, passing the gate each time it has computed gradients."""

@@ -4,8 +4,8 @@ import shlex
 import numpy as np
 import pytest
 
-from finitune.facts import Model
-from finitune.finding import Origin, Where
+from finitune.facts import EmbeddingRows, Model, TokenUse
+from finitune.finding import Where
 from finitune.remedies.reinit_token_rows import apply, propose, untrained
 
 
@@ -26,15 +26,29 @@ def new_rows(values: np.ndarray, tokens: list[int], seed: int = 0, step: int = 6
     return np.array([row for _, row in apply(blocks(values, step), tokens, seed)])
 
 
-def test_fires_with_a_command_for_the_tokens_of_a_finding_or_of_an_origin():
+def test_fires_with_a_command_for_the_tokens_of_a_finding_or_the_short_rows_of_a_batch():
     cure = propose(where=Where(tokens=[7, 6, 7]), model=Model(path="my model/"))
     assert cure.safety == "unsafe"
     assert shlex.split(cure.command) == [
         "finitune", "repair", "reinit-token-rows", "--model", "my model/", "--tokens", "6,7",
         "--output", "my model-repaired",
     ]  # fmt: skip
-    origin = Origin(module="m", op="aten.mm", phase="backward", dtype="float16", tokens=[5])
-    assert "--tokens 5 " in propose(origin=origin, model=Model(path="m")).command
+    rows = EmbeddingRows(
+        tensor="e", ids=np.array([4, 5]), rms=np.array([0.02, 1e-8]), median_rms=0.02, lost_in_cast=np.zeros(2),
+        dtype="float16",
+    )  # fmt: skip
+    assert "--tokens 5 " in propose(rows=rows, model=Model(path="m")).command
+
+
+def test_fires_once_for_every_short_row_that_the_data_use():
+    use = TokenUse(ids=np.array([2, 3, 5, 9]), counts=np.array([1, 1, 1, 0]), first=np.array([1, 0, 0, 0]), sequences=1)
+    rms = np.full(10, 0.02)
+    rms[[2, 3, 4, 9]] = 1e-9
+    rows = EmbeddingRows(
+        tensor="e", ids=np.arange(10), rms=rms, median_rms=0.02, lost_in_cast=np.zeros(10), dtype="bfloat16"
+    )
+    assert "--tokens 2,3 " in propose(where=Where(tokens=[2]), model=Model(path="m"), tokens=use, rows=rows).command
+    assert "--tokens 2,3 " in propose(model=Model(path="m"), tokens=use, rows=rows).command
 
 
 def test_stays_quiet_about_the_command_without_tokens_or_model():

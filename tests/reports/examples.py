@@ -38,6 +38,7 @@ OVERFLOW = RankedCause(
         Cure(name="keep-modules-float32", safety="safe", command="finitune plan runs/0815 --apply"),
         Cure(name="use-bfloat16", safety="unsafe", patch={"bf16.enabled": True, "fp16.enabled": False}),
     ],
+    proof=("module-float32=model.layers.7.mlp", "module-float32=model.layers.6.mlp"),
 )  # fmt: skip
 
 UNTRAINED = RankedCause(
@@ -48,7 +49,7 @@ UNTRAINED = RankedCause(
 
 INCIDENT = Incident(
     step=31, rank=0, symptom="nonfinite-gradient", reproducible=True, origin=ORIGIN, causes=[OVERFLOW, UNTRAINED],
-    action="skipped-step", message="gradients are not finite (2 of 291 tensors)",
+    action="skipped-step", last_good=30, message="gradients are not finite (2 of 291 tensors)",
 )  # fmt: skip
 
 DIAGNOSIS = Diagnosis(incidents=[INCIDENT], not_checked=[NotChecked(input="data", why="the recording names no file")])

@@ -40,14 +40,13 @@ not checked  hardware (no --gpu given); data (no --data given)
 
 BLOCK = """\
 step 31: gradients are not finite (2 of 291 tensors). Update discarded; weights
-are those of the last good step.
+are those of step 30.
   first bad value  model.layers.7.mlp, aten.mul (forward), float16: inf in rows
                    2, 5 at padding positions 0-3
   repeats          yes
-  cause            fp16-activation-overflow, proved: experiment
-                   module-float32=model.layers.7.mlp: finite, as predicted;
-                   placebo module-float32=model.layers.6.mlp: non-finite, as
-                   predicted
+  cause            fp16-activation-overflow, proved: sound with
+                   model.layers.7.mlp in float32, not with model.layers.6.mlp in
+                   float32
   do               finitune plan runs/0815 --apply
                    (keep-modules-float32, safe)
   or do            set bf16.enabled = true, fp16.enabled = false
@@ -113,7 +112,7 @@ def test_healthy() -> None:
 
 
 def test_unproved_unknown_and_unlocated_are_said() -> None:
-    unsure = dataclasses.replace(OVERFLOW, proved=False)
+    unsure = dataclasses.replace(OVERFLOW, proved=False, proof=())
     incident = dataclasses.replace(INCIDENT, causes=[unsure, UNTRAINED], origin=None, reproducible=None, rank=2)
     text = "\n".join(terminal.incident_lines(incident))
     assert text.startswith("step 31, rank 2: ")

@@ -100,6 +100,8 @@ def test_auto_is_filled_from_the_trainer_and_a_scaler_needs_float16(tmp_path):
     assert facts.optimizer.lr == 1e-5
     assert facts.optimizer.batch == 3
     assert facts.optimizer.name == "AdamW"
+    assert facts.optimizer.source == str(half)
+    assert facts.precision.source == f"{half}: fp16"
     brain = facts_of(engine, settings(tmp_path / "brain.json", bf16=True)).precision
     assert brain.compute == "bfloat16"
     assert brain.initial_scale is None

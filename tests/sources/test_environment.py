@@ -25,7 +25,7 @@ def test_pins_of_a_requirements_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("uv.lock", '[[package]]\nname = "torch"\nversion = "2.6.0"\n[package.x]\nversion = "9"\n[[package]]\nname = "y"\n'),
+        ("uv.lock", '[[package]]\nname = "torch"\nversion = "2.6.0"\n[package.x]\nversion = "9"\n'),
         ("poetry.lock", "[[package]]\nname = 'Torch'\nversion = '2.6.0'\n[metadata]\n"),
         ("pylock.toml", 'lock-version = "1.0"\n[[packages]]\nname = "torch"\nversion = "2.6.0"\n'),
         ("Pipfile.lock", '{"default": {"torch": {"version": "==2.6.0"}, "trl": {"git": "x"}}, "develop": {}}'),

@@ -72,6 +72,14 @@ def test_a_header_length_beyond_the_file_is_refused_before_memory_is_taken(tmp_p
         read_header(a_file(tmp_path / "x.safetensors", {}, length=length))
 
 
+def test_a_header_that_fits_into_its_file_has_a_limit_all_the_same(tmp_path):
+    path = a_file(tmp_path / "x.safetensors", {}, length=150_000_000)
+    with path.open("r+b") as file:
+        file.truncate(200_000_000)  # takes no space on the disk
+    with pytest.raises(UnreadableInput, match="at most 100000000"):
+        read_header(path)
+
+
 def test_a_file_cut_at_any_byte_is_refused(tmp_path):
     whole = tmp_path / "whole.safetensors"
     save_file({"w": np.arange(6, dtype=np.float32).reshape(2, 3)}, whole)
@@ -140,6 +148,14 @@ def test_encoding_rounds_to_nearest_even(values, dtype):
     array = np.array(values, np.float64)
     ours = decode(np.frombuffer(encode(array, dtype), np.uint8), dtype)
     np.testing.assert_array_equal(ours, array.astype(DTYPES[dtype]).astype(ours.dtype))
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+def test_ties_go_to_even(dtype):
+    ulp = 2.0 ** (-7 if dtype == "BF16" else -10)
+    array = np.array([1 + ulp / 2, 1 + 3 * ulp / 2, -1 - ulp / 2, 1 + ulp / 2 + 2.0**-20])
+    ours = decode(np.frombuffer(encode(array, dtype), np.uint8), dtype)
+    np.testing.assert_array_equal(ours, [1, 1 + 2 * ulp, -1, 1 + ulp])
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("F8_E4M3", ml_dtypes.float8_e4m3fn), ("F8_E5M2", ml_dtypes.float8_e5m2)])

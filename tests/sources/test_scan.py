@@ -46,6 +46,12 @@ def test_ordinary_weights_of_any_length(dtype, size):
     check_against_numpy((np.random.default_rng(size).standard_normal(size) * 0.02).astype(DTYPES[dtype]), dtype)
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e20, 1e30])
+@pytest.mark.parametrize("dtype", ["BF16", "F32"])
+def test_squares_beyond_the_range_of_float32_are_summed_all_the_same(dtype, size):
+    check_against_numpy((np.random.default_rng(0).standard_normal(100) * size).astype(DTYPES[dtype]), dtype)
+
+
 def test_odd_length_ignores_what_an_earlier_block_left_behind():
     # the buffer is reused: the upper half of the last pair must not leak into the sum
     block = np.full(4, 0x7F7F7F7F, np.uint32)

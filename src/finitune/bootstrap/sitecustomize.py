@@ -54,6 +54,8 @@ def _make_finitune_importable():
         home = os.environ["FINITUNE_HOME"]
         file = os.path.join(home, "__init__.py")
         spec = importlib.util.spec_from_file_location("finitune", file, submodule_search_locations=[home])
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["finitune"] = module
         spec.loader.exec_module(module)

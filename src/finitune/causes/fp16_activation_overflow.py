@@ -76,11 +76,9 @@ def foresee(precision: Precision, model: Model, weights: Weights | None = None) 
         return
     family = model.family or "unknown"
     reported = family.startswith(REPORTED_FAMILIES)
-    record = (
-        f"float16 overflow is publicly reported for the {family} family"
-        if reported
-        else f"none of the {family} family is known here, but its activations were never held to that range"
-    )
+    record = f"float16 overflow of the {family} family is on record"
+    if not reported:
+        record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
     peak = max((tensor.peak for tensor in weights.tensors), default=0.0) if weights else None
     yield Finding(
         cause="fp16-activation-overflow",
@@ -106,7 +104,9 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
         return
     losses = loss.values[np.isfinite(loss.values)] if loss is not None else np.zeros(0)
     if len(losses) > 1 and losses[-1] > CLIMBED * losses.min():
-        yield Evidence(text=f"the loss had climbed to {losses[-1]:.4g} before: something else grew the values", bits=-5.0)
+        yield Evidence(
+            text=f"the loss had climbed to {losses[-1]:.4g} before: something else grew the values", bits=-5.0
+        )
     if origin.phase == "forward":
         peak = f", largest value going in {origin.peak:.4g}" if origin.peak is not None else ""
         yield Evidence(text=f"{origin.op} leaves the range of float16 in the forward{peak}", bits=5.0)

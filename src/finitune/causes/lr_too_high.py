@@ -108,7 +108,10 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     ratio = float(losses[lowest:].max() / max(losses[lowest], 1e-30))
     ratio = max(ratio, float(losses.max() / max(losses[0], 1e-30)))
     if ratio > RISEN:
-        yield Evidence(text=f"the loss climbed to {ratio:.3g} times what it had been before it failed", bits=6.0 if ratio > 4 else 3.0)
+        yield Evidence(
+            text=f"the loss climbed to {ratio:.3g} times what it had been before it failed",
+            bits=6.0 if ratio > 4 else 3.0,
+        )
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]

@@ -1,4 +1,4 @@
-"""Plant a fault in a watched run, so that users can test their own set-up: `finitune run --inject KIND:MODULE:STEP[:RANK]`.
+"""Plant a fault in a watched run, so that users can test their own set-up (`finitune run --inject ...`).
 
 nan, inf      one element of the module's output in that step, each time the step is run
 overflow      the module's output scaled beyond the range of its dtype, each time the step is run
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from finitune.launch import parse_injection
+from finitune.injection import Injection
 
 
 class Watched(Protocol):
@@ -28,17 +28,17 @@ class Watched(Protocol):
 def inject(monitor: Watched, faults: list[str]) -> None:
     """Plant `faults`, each `KIND:MODULE:STEP[:RANK]`; raises ValueError for a module that is not there."""
     for fault in faults:
-        kind, name, step, rank = parse_injection(fault)
-        if rank is not None and rank != monitor.rank:
+        planned = Injection.parse(fault)
+        if planned.rank is not None and planned.rank != monitor.rank:
             continue
         try:
-            module = monitor.model.get_submodule(name)
+            module = monitor.model.get_submodule(planned.module)
         except AttributeError:
-            raise ValueError(f"--inject {fault}: the model has no module {name!r}") from None
-        if kind == "bitflip":
-            _flip_gradient_bit(monitor, module, step)
+            raise ValueError(f"--inject {fault}: the model has no module {planned.module!r}") from None
+        if planned.kind == "bitflip":
+            _flip_gradient_bit(monitor, module, planned.step)
         else:
-            _spoil_output(monitor, module, step, kind)
+            _spoil_output(monitor, module, planned.step, planned.kind)
 
 
 def _spoil_output(monitor: Watched, module: nn.Module, step: int, kind: str) -> None:

@@ -12,10 +12,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from finitune.gym.inject import inject
 from finitune.monitor import Monitor, watch
 
 
@@ -37,9 +37,7 @@ def attach() -> None:
         place = directory if not monitors else directory / f"optimizer{len(monitors) + 1}"
         try:
             monitors.append(watch(model, self, run_dir=place, mode=mode))
-            if injections and len(monitors) == 1:
-                from finitune.gym.inject import inject
-
+            if len(monitors) == 1:
                 inject(monitors[0], injections)
         except Exception as error:
             print(f"finitune: this optimizer is not watched ({type(error).__name__}: {error})", flush=True)

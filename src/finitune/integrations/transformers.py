@@ -51,4 +51,4 @@ def attach() -> None:
         def __init__(self) -> None:
             super().__init__(mode=mode)
 
-    trainer.DEFAULT_CALLBACKS.append(Attached)
+    trainer.DEFAULT_CALLBACKS.append(Attached)  # pyright: ignore[reportArgumentType]

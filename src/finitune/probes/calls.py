@@ -45,7 +45,7 @@ def leave(listener: Listener) -> None:
 
 
 def _tell(method: str, *args: Any) -> None:
-    for listener in list(_listeners):
+    for listener in _listeners:
         try:
             getattr(listener, method)(*args)
         except Exception as error:

@@ -10,9 +10,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from finitune.facts import EmbeddingRows, Facts, Hardware, Labels, Model, Optimizer, Precision, TensorScan, TokenUse, Weights
+from finitune.facts import (
+    EmbeddingRows,
+    Facts,
+    Hardware,
+    Labels,
+    Model,
+    Optimizer,
+    Precision,
+    TensorScan,
+    TokenUse,
+    Weights,
+)
 
-PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "deepspeed", "lightning", "bitsandbytes", "ludwig", "unsloth")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "accelerate",
+    "peft",
+    "trl",
+    "deepspeed",
+    "lightning",
+    "bitsandbytes",
+    "ludwig",
+    "unsloth",
+)
 IGNORED_LABEL = -100
 SUSPECTS = 5
 

@@ -32,7 +32,7 @@ def learning_rate(optimizer: Any) -> float | None:
 
 
 def scales_itself(optimizer: Any) -> bool:
-    """Half-precision optimizers, as DeepSpeed and Apex build them, scale the loss and skip overflowing steps themselves."""
+    """True for half-precision optimizers as DeepSpeed and Apex build them: they scale the loss and skip overflows."""
     return hasattr(optimizer, "loss_scale") and hasattr(optimizer, "overflow")
 
 

@@ -8,10 +8,10 @@ import torch
 
 
 def rank_and_world() -> tuple[int, int]:
-    """This process's rank and how many there are, from torch.distributed or from the launcher's environment."""
+    """Rank of this process and how many there are, from torch.distributed or from the launcher's environment."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def agree(*flags: bool) -> tuple[bool, ...]:

@@ -74,7 +74,9 @@ def read_step(
     reuse = unclipped is not None and unclipped.only_clipped(gradients)
     each = unclipped.norms if unclipped is not None and reuse else norms(gradients)
     totals = [torch.linalg.vector_norm(each, dtype=torch.float64)] + ([unclipped.total] if unclipped else [])
-    values: list[float] = torch.stack([t.reshape(()).to(each.device, torch.float64) for t in [*roots, *totals]]).tolist()
+    values: list[float] = torch.stack(
+        [t.reshape(()).to(each.device, torch.float64) for t in [*roots, *totals]]
+    ).tolist()
     losses = tuple(values[: len(roots)])
     scale = max(scale, 1e-45)
     bad, bad_loss = agree(not all(map(math.isfinite, values)), not all(map(math.isfinite, losses)))

@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from finitune.facts import Model
-from finitune.finding import Cure, Origin, Where
+from finitune.facts import EmbeddingRows, Model, TokenUse
+from finitune.finding import Cure, Where
 
 safety = "unsafe"
 
@@ -43,12 +43,21 @@ Blocks = Callable[[], Iterable[tuple[int, npt.NDArray[np.float32]]]]
 """Reads a matrix anew: the index of the first row, and some rows. Never the whole matrix at once."""
 
 
-def propose(where: Where | None = None, origin: Origin | None = None, model: Model | None = None) -> Cure:
-    ids = (where.tokens if where else None) or (origin.tokens if origin else None)
+def propose(
+    where: Where | None = None,
+    rows: EmbeddingRows | None = None,
+    model: Model | None = None,
+    tokens: TokenUse | None = None,
+) -> Cure:
+    """One command for the tokens of the finding and every other token of the data whose row is as short."""
+    ids = {*((where.tokens if where else None) or ())}
+    if rows is not None and (tokens is not None or not ids):
+        short = rows.ids[rows.rms <= TRAINED_ABOVE * rows.median_rms]
+        ids |= {*np.intersect1d(short, rows.ids if tokens is None else tokens.ids[tokens.counts > 0]).tolist()}
     if not ids or model is None or not model.path:
         return Cure(name="reinit-token-rows", safety="unsafe")
     command = ["finitune", "repair", "reinit-token-rows", "--model", model.path]
-    command += ["--tokens", ",".join(str(i) for i in sorted(set(ids))), "--output", _beside(model.path)]
+    command += ["--tokens", ",".join(str(i) for i in sorted(ids)), "--output", _beside(model.path)]
     return Cure(name="reinit-token-rows", safety="unsafe", command=shlex.join(command))
 
 

@@ -146,7 +146,7 @@ def arm(spelling: str) -> tuple[Arm, tuple[str, ...]]:
     """
     name, equals, argument = spelling.partition("=")
     function = globals().get(name.replace("-", "_"))
-    if not _is_arm(name, function):
+    if function is None or not _is_arm(name, function):
         raise ValueError(f"unknown arm {name!r}; there are {', '.join(arm_names())}")
     return function, ((argument,) if equals else ())
 

@@ -7,11 +7,11 @@ source line whose forward created it, through the sequence number that autograd 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ from finitune.probes.finite import Places, is_finite, places
 from finitune.replay.rerun import Outcome, Setting, rerun
 
 _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_")
-_TORCH = os.path.dirname(torch.__file__)
+_TORCH = str(Path(torch.__file__).parent)
+_HERE = str(Path(__file__).parent)
 MAX_PLACES = 16
 
 
@@ -139,7 +140,9 @@ class OperatorWatch(TorchDispatchMode):
             leaves = [t for t in leaves if t is not args[0]]
         return leaves
 
-    def _look(self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], unsound: list[Tensor], node: Any):
+    def _look(
+        self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], unsound: list[Tensor], node: Any
+    ):
         name = func.overloadpacket.__name__
         if "empty" in name or name in ("detach", "alias"):
             return
@@ -222,13 +225,15 @@ class OperatorWatch(TorchDispatchMode):
         for tensor in pytree.tree_leaves(output)[:1]:
             if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel():
                 found = places(tensor, limit=0)
-                self.layers.append(Layer(module=name, peak=found.peak, nonfinite=found.nan + found.inf + found.minus_inf))
+                self.layers.append(
+                    Layer(module=name, peak=found.peak, nonfinite=found.nan + found.inf + found.minus_inf)
+                )
 
 
 def _row_and_position(
     index: list[int], shape: torch.Size, n_rows: int, n_positions: int
 ) -> tuple[int, int | None] | None:
-    """Where an element of an activation lies in the batch, judged by the tensor's shape; None when it cannot be told."""
+    """Where an element of an activation lies in the batch, by the tensor's shape; None when it cannot be told."""
     if shape[0] == n_rows and len(shape) >= 2:
         if shape[1] == n_positions:
             return index[0], index[1]
@@ -237,7 +242,9 @@ def _row_and_position(
         return (index[0], None) if len(shape) > 2 else None
     if shape[0] == n_rows * n_positions:
         return index[0] // n_positions, index[0] % n_positions
-    if n_rows and shape[0] % n_rows == 0 and len(shape) == 3 and shape[1] == n_positions:  # [rows * heads, positions, ...]
+    if (
+        n_rows and shape[0] % n_rows == 0 and len(shape) == 3 and shape[1] == n_positions
+    ):  # [rows * heads, positions, ...]
         return index[0] // (shape[0] // n_rows), index[1]
     return None
 
@@ -269,11 +276,10 @@ def _name(dtype: torch.dtype) -> str:
 def _user_line() -> str | None:
     """`file.py:123` of the innermost frame outside torch and outside finitune's replay."""
     frame = sys._getframe(2)
-    here = os.path.dirname(__file__)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_TORCH, here, "<")):
-            return f"{os.path.basename(file)}:{frame.f_lineno}"
+        if not file.startswith((_TORCH, _HERE, "<")):
+            return f"{Path(file).name}:{frame.f_lineno}"
         frame = frame.f_back
     return None
 

@@ -90,7 +90,7 @@ def _factors(node: Any, outputs: set[int]) -> Iterator[Tensor]:
         if other is None or other.numel() != 1:
             return
         if node.name() == "MulBackward0":
-            yield _kept(other)
+            yield other.clone()  # a scaler changes its scale in place
         node = node.next_functions[0][0]
 
 
@@ -133,13 +133,15 @@ def _sum_of(node: Any) -> Callable[..., Tensor]:
 def _reduced(node: Any) -> Callable[..., Tensor]:
     function = torch.mean if node.name().startswith("Mean") else torch.sum
     if not node.name().endswith("1"):
-        return lambda x: function(x)
+        return function
     dim, keepdim = _signed(node._saved_dim), node._saved_keepdim
     return lambda x: function(x, dim=dim, keepdim=keepdim)
 
 
 def _sliced(node: Any) -> Callable[..., Tensor]:
-    dim, start, end, step = (_signed(v) for v in (node._saved_dim, node._saved_start, node._saved_end, node._saved_step))
+    dim, start, end, step = (
+        _signed(v) for v in (node._saved_dim, node._saved_start, node._saved_end, node._saved_step)
+    )
     return lambda x: torch.ops.aten.slice.Tensor(x, dim, start, end, step)
 
 

@@ -15,7 +15,6 @@ from torch.utils import _pytree as pytree
 from finitune.probes.finite import norms
 from finitune.replay.capture import Call, Capture, MicroStep, Randomness, output_tensors
 
-
 MAX_TRIAL_BYTES = 2 * 2**30
 """A trial update copies weights and optimizer state; beyond this it is not made."""
 

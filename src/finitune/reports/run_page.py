@@ -90,7 +90,9 @@ def _overview(incidents: Sequence[Incident]) -> Section:
     rows: list[Row] = [("Step", "Symptom", "First bad value", "Cause")]
     for incident in incidents[:ROWS_SHOWN]:
         cause = f"{incident.causes[0].cause}, {say.certainty(incident.causes[0])}" if incident.causes else "unknown"
-        rows.append((say.steps(incident), incident.symptom, say.first_bad_value(incident.origin, incident.not_located), cause))
+        rows.append(
+            (say.steps(incident), incident.symptom, say.first_bad_value(incident.origin, incident.not_located), cause)
+        )
     return Section(title="Incidents", table=rows, text=_cut(len(incidents), ROWS_SHOWN, "incident"))
 
 

@@ -13,11 +13,11 @@ _SHOWN_BITS = 0.05
 
 _ACTIONS: Mapping[Action, str] = {
     "none": "Nothing was changed.",
-    "skipped-step": "Update discarded; weights are those of step {good}.",
-    "skipped-batch": "Batch discarded; weights are those of step {good}.",
-    "rolled-back": "Rolled back to step {good}.",
+    "skipped-step": "Update discarded; weights are those of {good}.",
+    "skipped-batch": "Batch discarded; weights are those of {good}.",
+    "rolled-back": "Rolled back to {good}.",
     "healed": "Healed; the run goes on.",
-    "stopped": "Run stopped; weights are those of step {good}.",
+    "stopped": "Run stopped; weights are those of {good}.",
 }
 
 _REPEATS: Mapping[bool | None, str] = {
@@ -78,8 +78,10 @@ def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
     """`model.layers.7.mlp, aten.mul (forward), float16: inf in rows 2, 5 at padding positions 0-3`."""
     if origin is None:
         return f"not located: {why_not or 'the step was sound when run again'}"
-    subject = [part for part in (origin.module, origin.tensor) if part]
-    head = ", ".join([*subject, f"{origin.op} ({origin.phase})", origin.dtype])
+    if origin.phase in ("parameter", "input"):
+        head = f"{origin.tensor} ({origin.phase}), {origin.dtype}"
+    else:
+        head = ", ".join([origin.module or "the loss", f"{origin.op} ({origin.phase})", origin.dtype])
     seen = [origin.values or "not finite"]
     seen += [f"in {several('row', origin.rows)}"] if origin.rows else []
     if origin.positions:
@@ -87,7 +89,8 @@ def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
         seen.append(f"at {several(kind + 'position', origin.positions)}")
     seen += [f"({several('token', origin.tokens)})"] if origin.tokens else []
     text = f"{head}: {' '.join(seen)}"
-    text += f"; largest value going in {figure(origin.peak)}" if origin.peak is not None else ""
+    if origin.peak is not None and origin.phase in ("forward", "backward"):
+        text += f"; largest value going in {figure(origin.peak)}"
     return f"{text}; {origin.line}" if origin.line else text
 
 
@@ -105,17 +108,31 @@ def steps(incident: Incident) -> str:
 def what_happened(incident: Incident) -> str:
     """What was seen, and what became of the step."""
     seen = (incident.message or incident.symptom).rstrip(".")
-    good = "the last good one" if incident.last_good is None else incident.last_good
+    good = "the last good step" if incident.last_good is None else f"step {incident.last_good}"
     return f"{seen}. {_ACTIONS.get(incident.action, '').format(good=good)}".rstrip()
 
 
 def reasons(cause: RankedCause) -> str:
-    """What speaks most for the cause: for a proof the experiment and the placebo, else the heaviest evidence."""
+    """The proof, or else the piece of evidence that speaks most for the cause."""
+    if cause.proof:
+        cured, placebo = (arm_in_words(arm) for arm in cause.proof)
+        return f"sound with {cured}, not with {placebo}"
     told = [evidence.text for evidence in sorted(cause.evidence, key=lambda e: -e.bits) if evidence.bits > 0]
-    proof = [
-        next((text for text in told if text.startswith(kind)), "") for kind in ("experiment", "placebo") if cause.proved
-    ]
-    return "; ".join(text for text in proof if text) or "".join(told[:1])
+    return told[0] if told else ""
+
+
+_ARMS = {
+    "module-float32": "{} in float32",
+    "replace-embedding-rows": "embedding rows {} replaced",
+    "repair-weight": "odd values of {} set to zero",
+    "float32": "everything in float32",
+}
+
+
+def arm_in_words(arm: str) -> str:
+    """`module-float32=model.layers.7.mlp` -> `model.layers.7.mlp in float32`."""
+    name, _, argument = arm.partition("=")
+    return _ARMS[name].format(argument.replace(",", ", ")) if name in _ARMS else arm
 
 
 def certainty(cause: RankedCause) -> str:

@@ -107,8 +107,8 @@ def _configured(configs: Sequence[Config]) -> tuple[Facts, Supervision]:
     facts, settings = Facts(), Supervision()
     for _, more, supervision in read:
         facts = Facts(
-            precision=_filled(facts.precision, more.precision),
-            optimizer=_filled(facts.optimizer, more.optimizer),
+            precision=_filled(facts.precision, more.precision, key="compute"),
+            optimizer=_filled(facts.optimizer, more.optimizer, key="lr"),
         ).over(facts.over(more))
         settings = settings.over(supervision)
     return dataclasses.replace(facts, precision=_consistent(facts.precision)), settings
@@ -146,11 +146,13 @@ def _read(module: ModuleType, data: Mapping[str, Any], file: str) -> tuple[int, 
     return getattr(module, "PRECEDENCE", 0), module.read(data, file), settings
 
 
-def _filled(first: Any, second: Any) -> Any:
-    """`first`, with what it leaves open taken from `second`."""
+def _filled(first: Any, second: Any, *, key: str) -> Any:
+    """`first`, with what it leaves open taken from `second`; the source is the one that said `key`."""
     if first is None or second is None:
         return first or second
-    open_fields = [f.name for f in dataclasses.fields(first) if getattr(first, f.name) is None]
+    open_fields = {f.name for f in dataclasses.fields(first) if getattr(first, f.name) is None}
+    if key in open_fields and getattr(second, key) is not None:
+        open_fields.add("source")
     return dataclasses.replace(first, **{name: getattr(second, name) for name in open_fields})
 
 

@@ -12,7 +12,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,8 +58,8 @@ class _Text:
 class _Tokens:
     """One tokenised row. `real` leaves out padding, `ids` does not."""
 
-    ids: Sequence[int]
-    real: Sequence[int]
+    ids: Ints
+    real: Ints
     supervised: int
 
 
@@ -134,7 +134,7 @@ class _Census:
     """Counts of token ids, flushed to numpy in large pieces."""
 
     def __init__(self) -> None:
-        self._pending: list[Sequence[int]] = []
+        self._pending: list[Ints] = [np.zeros(0, np.int64)]
         self._pending_size = 0
         self._first = array("q")
         self._counts = np.zeros(0, np.int64)
@@ -142,7 +142,7 @@ class _Census:
 
     def add(self, row: _Tokens) -> None:
         self._sequences += 1
-        self._first.extend(row.ids[:1])
+        self._first.extend(row.ids[:1].tolist())
         self._pending.append(row.real)
         self._pending_size += len(row.real)
         if self._pending_size >= FLUSH_TOKENS:
@@ -165,10 +165,9 @@ class _Census:
         )
 
     def _flush(self) -> None:
-        flat = np.fromiter(chain.from_iterable(self._pending), np.int64, count=self._pending_size)
-        counts = np.bincount(flat, minlength=len(self._counts))
+        counts = np.bincount(np.concatenate(self._pending), minlength=len(self._counts))
         counts[: len(self._counts)] += self._counts
-        self._counts, self._pending, self._pending_size = counts.astype(np.int64), [], 0
+        self._counts, self._pending, self._pending_size = counts.astype(np.int64), [np.zeros(0, np.int64)], 0
 
 
 class _Renderer:
@@ -215,7 +214,7 @@ def _refuse_half_characters(where: str, text: str) -> None:
 
 
 def _encoded_row(encoded: Encoded, text: _Text, limit: int | None) -> _Tokens:
-    ids, spans = encoded.ids[:limit], encoded.spans[1:limit]
+    ids, spans = np.array(encoded.ids[:limit], np.int64), encoded.spans[1:limit]
     # the first token is nobody's target, because targets are shifted by one
     if text.supervised is None:
         count = len(spans)
@@ -227,17 +226,16 @@ def _encoded_row(encoded: Encoded, text: _Text, limit: int | None) -> _Tokens:
 def _given_tokens(path: Path, row: Row, limit: int | None) -> _Tokens:
     where = f"{path}: line {row.line}"
     ids = _token_list(where, row.data, "input_ids")
-    if ids and not 0 <= min(ids) <= max(ids) <= MAX_TOKEN_ID:
-        wrong = min(ids) if min(ids) < 0 else max(ids)
+    if len(ids) and not 0 <= ids.min() <= ids.max() <= MAX_TOKEN_ID:
+        wrong = ids.min() if ids.min() < 0 else ids.max()
         raise UnreadableInput(f"{where}: input_ids: token id {wrong} (expected 0 to {MAX_TOKEN_ID})")
     labels = _token_list(where, row.data, "labels") if row.data.get("labels") is not None else ids
     mask = _token_list(where, row.data, "attention_mask") if row.data.get("attention_mask") is not None else None
     for key, values in (("labels", labels), ("attention_mask", mask)):
         if values is not None and len(values) != len(ids):
             raise UnreadableInput(f"{where}: {key}: {len(values)} values for {len(ids)} input_ids")
-    ids, labels = ids[:limit], labels[:limit]
-    real = [id_ for id_, seen in zip(ids, mask, strict=False) if seen] if mask else ids
-    return _Tokens(ids=ids, real=real, supervised=len(labels[1:]) - labels[1:].count(IGNORED))
+    real = ids[:limit] if mask is None else ids[:limit][mask[:limit] != 0]
+    return _Tokens(ids=ids[:limit], real=real, supervised=int(np.count_nonzero(labels[1:limit] != IGNORED)))
 
 
 def _text_of(path: Path, row: Row, render: _Renderer, settings: Supervision) -> _Text:
@@ -310,11 +308,17 @@ def _string(where: str, data: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _token_list(where: str, data: Mapping[str, Any], key: str) -> list[int]:
-    value = data[key]
-    if not isinstance(value, list) or not set(map(type, cast(list[Any], value))) <= {int}:
-        raise UnreadableInput(f"{where}: {key}: expected a list of whole numbers")
-    return cast(list[int], value)
+def _token_list(where: str, data: Mapping[str, Any], key: str) -> Ints:
+    value: list[Any] | None = data[key] if isinstance(data[key], list) else None
+    try:
+        found = np.array(value)
+    except ValueError:  # lists of unequal length inside
+        found = np.array(None)
+    if found.ndim == 1 and (found.dtype.kind == "i" or not found.size):
+        return found.astype(np.int64)
+    if value and set(map(type, value)) == {int}:
+        raise UnreadableInput(f"{where}: {key}: token id {max(value, key=abs)} (expected 0 to {MAX_TOKEN_ID})")
+    raise UnreadableInput(f"{where}: {key}: expected a list of whole numbers")
 
 
 def _head(path: Path) -> bytes:

@@ -64,6 +64,6 @@ def _level_before(values: npt.NDArray[np.float64], *, whole: bool) -> float | No
     deviation = max(1.4826 * float(np.median(np.abs(baseline - median))), MAD_FLOOR)
     total = 0.0
     for value in recent:
-        total = max(0.0, total + float(np.clip((value - median) / deviation, -CLIP, CLIP)) - DRIFT)
+        total = max(0.0, total + min(max((float(value) - median) / deviation, -CLIP), CLIP) - DRIFT)
     risen = float(np.median(recent)) - median > math.log(RISE)
     return math.exp(median) if total > ALARM and risen else None

@@ -1,0 +1,1 @@
+"""The founding incidents, broken and cured, offline."""
