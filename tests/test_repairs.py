@@ -1,5 +1,7 @@
 import hashlib
 import json
+from io import BytesIO
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -119,6 +121,7 @@ def test_read_only_links_of_a_cache_become_files_of_their_own(tmp_path):
     repair("reinit-token-rows", model=snapshot, tokens=[6], output=tmp_path / "new")
     assert digests(blobs) == seal
     assert not any(file.is_symlink() for file in (tmp_path / "new").iterdir())
+    assert all(file.stat().st_mode & 0o200 for file in (tmp_path / "new").iterdir())
 
 
 def test_the_output_is_whole_or_absent(tmp_path, monkeypatch):
@@ -141,6 +144,18 @@ def test_a_row_that_does_not_read_back_is_refused(tmp_path, monkeypatch):
     with pytest.raises(UnreadableInput, match="did not read back"):
         repair("reinit-token-rows", model=model, tokens=[6], output=tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_disk_that_forgets_is_noticed(tmp_path, monkeypatch):
+    model = broken(tmp_path / "m")
+    real = Path.open
+
+    def forgetful(self, mode="r", *more, **options):
+        return BytesIO() if mode == "r+b" else real(self, mode, *more, **options)
+
+    monkeypatch.setattr(Path, "open", forgetful)
+    with pytest.raises(UnreadableInput, match="did not read back"):
+        repair("reinit-token-rows", model=model, tokens=[6], output=tmp_path / "new")
 
 
 @pytest.mark.parametrize(
@@ -206,6 +221,22 @@ def test_rows_without_labels_are_left_out_and_the_others_keep_their_bytes(tmp_pa
     assert [c.row for c in result.changes] == [1]
     manifest = json.loads((tmp_path / "new.jsonl.finitune-repair.json").read_text())
     assert manifest["dropped_lines"] == [3]
+
+
+def test_data_that_do_not_read_back_leave_nothing_behind(tmp_path, monkeypatch):
+    data = jsonl(tmp_path / "d.jsonl", ROWS)
+    monkeypatch.setattr("finitune.remedies.drop_unsupervised_rows.apply", lambda items, rows: iter(items))
+    with pytest.raises(UnreadableInput, match="4 rows read back, 2 were expected"):
+        repair("drop-unsupervised-rows", data=data, rows=[1, 3], output=tmp_path / "new.jsonl")
+    assert names(tmp_path) == ["d.jsonl"]
+
+
+def test_a_manifest_is_not_written_over(tmp_path):
+    data = jsonl(tmp_path / "d.jsonl", ROWS)
+    (tmp_path / "new.jsonl.finitune-repair.json").write_text("of another repair")
+    with pytest.raises(UnreadableInput, match="already there"):
+        repair("drop-unsupervised-rows", data=data, rows=[1], output=tmp_path / "new.jsonl")
+    assert not (tmp_path / "new.jsonl").exists()
 
 
 def test_a_json_list_stays_a_json_list(tmp_path):

@@ -208,7 +208,8 @@ class Incidents:
         if self._run.mode == "observe":
             return "Only observed, nothing was changed."
         who = "The trainer skips it" if reading.skipped or scales_itself(self._run.optimizer) else "Update discarded"
-        return f"{who}; weights are those of step {reading.step - 1}."
+        last_good = self._open["last_good"] if self._open else reading.step - 1
+        return f"{who}; weights are those of step {last_good}."
 
     def _tell(self, incident: Incident) -> None:
         self._run.say(*incident_lines(incident, run_dir=str(self._run.run_dir)))

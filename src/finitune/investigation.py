@@ -21,6 +21,7 @@ from finitune.probes.live_facts import batch_facts
 from finitune.recording import Recorder
 from finitune.replay.arms import arm, input_embedding
 from finitune.replay.capture import Capture
+from finitune.replay.capture_files import save_capture
 from finitune.replay.locate import Located, locate
 from finitune.replay.rerun import Outcome, Setting, rerun
 from finitune.signal import Signals
@@ -80,6 +81,7 @@ class Investigation:
     def record(self) -> None:
         """Write the incident with the facts of its batch, then the origin."""
         self.event["facts"] = facts_as_json(self._batch_facts())
+        self.event["capture"] = self._save_capture()
         self.recorder.event("incident", **self.event)
         self._record(
             "origin",
@@ -90,6 +92,16 @@ class Investigation:
             layers=self.layers,
             why_not=self.why_not,
         )
+
+    def _save_capture(self) -> str | None:
+        """Path of the capture, relative to the recording; a disk that is full costs the capture alone."""
+        try:
+            path = save_capture(
+                self.capture, self.recorder.captures, step=self.event["step"], rank=self.recorder.rank, scale=self.scale
+            )
+        except OSError as error:
+            return f"not written: {error.strerror}"
+        return str(path.relative_to(self.recorder.directory)) if path else None
 
     def incident(self) -> Incident:
         """The incident as `finitune diagnose` will read it from the recording."""

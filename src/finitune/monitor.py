@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +91,7 @@ class Monitor:
         self._withheld = Withheld()
         self._discarded = False
         self._line_search: BeforeLineSearch | None = None
-        self._scheduler_steps = 0
+        self._scheduled: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # schedule -> step of its last call
         self._depth = 0
         self._busy = False
         self._said: set[str] = set()
@@ -291,11 +292,15 @@ class Monitor:
         self._finish(reading)
 
     def scheduler_may_step(self, scheduler: Any) -> bool:
-        """A schedule that advances with every step does not advance on a step that was discarded."""
+        """A schedule that advances with every step does not advance on a step that was discarded.
+
+        The first step of a schedule is taken by its constructor.
+        """
         if self._busy or innermost(scheduler.optimizer) is not self.optimizer:
             return True
-        self._scheduler_steps += 1
-        return not (self._discarded and self._scheduler_steps >= self.step)
+        last, self._scheduled[scheduler] = self._scheduled.get(scheduler, 0), self.step
+        begins = getattr(scheduler, "_is_initial", False) or getattr(scheduler, "last_epoch", 0) < 0
+        return begins or not self._discarded or self.step - last > 1
 
     # What a step comes to.
 

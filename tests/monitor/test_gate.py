@@ -73,7 +73,7 @@ class Loop:
         if self.fault == "hook":
             victim.register_hook(self._spoil)
         elif self.fault == "late hook":
-            victim.register_post_accumulate_grad_hook(lambda p: self._write(p.grad))
+            victim.register_post_accumulate_grad_hook(self._write_late)
         elif self.fault == "module hook":
             self.model[0].register_full_backward_hook(lambda m, gi, go: None)
             self.model[2].register_full_backward_hook(lambda m, gi, go: tuple(self._spoil(g) for g in gi))
@@ -89,6 +89,9 @@ class Loop:
         if self.faulty:
             gradient.view(-1)[3] = self.value
         return gradient
+
+    def _write_late(self, parameter):
+        self._write(parameter.grad)
 
     def step(self):
         self.taken += 1

@@ -65,7 +65,7 @@ def test_new_rows_have_the_median_length_of_the_trained_ones():
 
 
 def test_new_rows_follow_mean_and_covariance_of_the_trained_ones():
-    values = matrix(4000)
+    values = matrix(4000) + 2
     trained = np.delete(values.astype(np.float64), [3, 4, 7], axis=0)
     drawn = new_rows(values, [3, 4] * 2000)
     # directions only, because the length is fixed afterwards
@@ -90,11 +90,8 @@ def test_the_same_seed_gives_the_same_rows_however_the_matrix_is_cut(step):
 def test_rows_that_are_replaced_or_damaged_teach_nothing():
     values = matrix()
     spoilt = values.copy()
-    spoilt[3], spoilt[9] = 1e6, np.nan
-    clean = np.delete(values, 9, axis=0)
-    assert np.isfinite(new_rows(spoilt, [3])).all()
-    lengths = [np.linalg.norm(new_rows(v, [3])) for v in (spoilt, clean)]
-    assert lengths[0] == pytest.approx(lengths[1], rel=0.02)
+    spoilt[3], spoilt[7] = 1e6, np.nan
+    np.testing.assert_allclose(new_rows(spoilt, [3]), new_rows(values, [3]), rtol=1e-9)
 
 
 def test_nothing_to_learn_from_is_said():

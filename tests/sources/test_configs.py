@@ -4,7 +4,7 @@ import pytest
 from tests.sources.worlds import one_line, settings
 
 from finitune.finding import UnreadableInput
-from finitune.sources import config_formats, gather, supervision_of
+from finitune.sources import config_formats, gather, training_arguments
 from finitune.sources.reading import Supervision
 
 
@@ -138,10 +138,11 @@ def test_settings_may_be_given_as_a_mapping():
     assert facts_of({"fp16": True}).precision.compute == "float16"
 
 
-def test_how_rows_become_labels(tmp_path):
-    file = settings(tmp_path / "a.json", max_seq_length=512, completion_only_loss=True, packing=False)
-    assert supervision_of(file) == Supervision(max_length=512, completion_only=True, packing=False)
-    assert supervision_of(settings(tmp_path / "b.json", max_length=None, output_dir="o")) == Supervision()
+def test_how_rows_become_labels():
+    said = {"max_seq_length": 512, "completion_only_loss": True, "packing": False}
+    supervision = training_arguments.supervision
+    assert supervision(said, "a.json") == Supervision(max_length=512, completion_only=True, packing=False)
+    assert supervision({"max_length": None, "output_dir": "o"}, "a.json") == Supervision()
 
 
 @pytest.mark.parametrize(

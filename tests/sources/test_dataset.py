@@ -163,9 +163,10 @@ def test_messages_without_a_template_are_not_checked(tmp_path):
 
 
 def test_a_template_that_rewrites_the_words_claims_nothing_missing(tmp_path):
-    words = load(worlds.add_tokenizer(tmp_path / "t", chat_template="{{ messages[1].content | replace('it', 'the') }}"))
+    template = "{{ messages[1].content | replace('it', 'the') }} please help me"
+    words = load(worlds.add_tokenizer(tmp_path / "t", chat_template=template))
     found = read(jsonl(tmp_path / "d.jsonl", [chat()]), words, supervision=Supervision(assistant_only=True))
-    assert supervised(found) == [3]
+    assert supervised(found) == [6]
 
 
 @pytest.mark.parametrize(

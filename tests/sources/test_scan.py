@@ -9,13 +9,20 @@ from safetensors.numpy import save_file
 
 from finitune.finding import UnreadableInput
 from finitune.sources import scan as module
-from finitune.sources.safetensors import read_header
-from finitune.sources.scan import OVERFLOWS_FROM, scan, scan_array
+from finitune.sources.safetensors import ITEM_BYTES, read_header
+from finitune.sources.scan import OVERFLOWS_FROM, Part, scan
 
 DTYPES = {
     "BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64,
     "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2,
 }  # fmt: skip
+
+
+def scan_array(values: np.ndarray, dtype: str, *, overflow_at: float = math.inf) -> Part:
+    raw = values.tobytes()
+    block, scratch = (np.zeros(len(raw) // 4 + 2, np.uint32) for _ in range(2))
+    block.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
+    return module._scan_block(block, len(raw) // ITEM_BYTES[dtype], dtype, 0, overflow_at, scratch)
 
 
 def check_against_numpy(values: np.ndarray, dtype: str, overflow_at: float = math.inf) -> None:

@@ -9,6 +9,7 @@ import functools
 import gc
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,17 @@ def attach() -> None:
     @functools.wraps(make)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
-        model = model_of(self)
-        if model is None:
-            return
         # One recording holds one optimizer; further ones get a directory of their own beside it.
         place = directory if not monitors else directory / f"optimizer{len(monitors) + 1}"
         try:
+            model = model_of(self)
+            if model is None:
+                return
             monitors.append(watch(model, self, run_dir=place, mode=mode))
             if len(monitors) == 1:
                 inject(monitors[0], injections)
         except Exception as error:
-            print(f"finitune: this optimizer is not watched ({type(error).__name__}: {error})", flush=True)
+            print(f"finitune: this optimizer is not watched ({type(error).__name__}: {error})", file=sys.stderr)
 
     Optimizer.__init__ = made
 

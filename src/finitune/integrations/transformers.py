@@ -7,6 +7,7 @@ The callback watches the trainer's model and optimizer and keeps the log honest:
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,19 @@ class TrainerCallback(transformers.TrainerCallback):
         model, optimizer = kwargs.get("model"), kwargs.get("optimizer")
         if model is not None and optimizer is not None:
             run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(args.output_dir) / "finitune"
-            self.monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode)
+            try:
+                self.monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode)
+            except Exception as error:  # the training goes on, watched or not
+                print(f"finitune: this training is not watched ({type(error).__name__}: {error})", file=sys.stderr)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         if self.monitor is None or not logs or "loss" not in logs:
             return
         since, self._logged_until = self._logged_until, self.monitor.step
-        self.monitor.check_printed(logs["loss"], since=since)
+        try:
+            self.monitor.check_printed(logs["loss"], since=since)
+        except Exception as error:
+            self.monitor.broken(error)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.monitor is not None:

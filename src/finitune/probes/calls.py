@@ -27,6 +27,9 @@ class Listener(Protocol):
 
 _listeners: list[Listener] = []
 _originals: dict[str, Callable[..., Any]] = {}
+_schedule_steps: dict[type, Callable[..., Any]] = {}
+_stepping: list[Any] = []
+"""The schedule whose step runs now; what it calls on the way, another schedule or its parent class, is part of it."""
 
 
 def listen(listener: Listener) -> None:
@@ -56,7 +59,6 @@ def _install() -> None:
     _originals["backward"] = torch.autograd.backward
     _originals["total_norm"] = clip_grad._get_total_norm
     _originals["scaler_step"] = torch.amp.GradScaler.step
-    _originals["scheduler_step"] = torch.optim.lr_scheduler.LRScheduler.step
 
     @functools.wraps(torch.autograd.backward)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
@@ -76,15 +78,35 @@ def _install() -> None:
         _tell("after_scaler_step", self, optimizer)
         return result
 
-    @functools.wraps(torch.optim.lr_scheduler.LRScheduler.step)
-    def scheduler_step(self: Any, *args: Any, **kwargs: Any) -> None:
-        if all(_may_step(listener, self) for listener in _listeners):
-            _originals["scheduler_step"](self, *args, **kwargs)
-
     torch.autograd.backward = backward
     clip_grad._get_total_norm = total_norm
     torch.amp.GradScaler.step = scaler_step
-    torch.optim.lr_scheduler.LRScheduler.step = scheduler_step
+    for kind in _schedules():
+        _schedule_steps[kind] = kind.step
+        kind.step = _asking_first(kind.step)
+
+
+def _schedules() -> list[Any]:
+    """LRScheduler and the classes derived from it that step in a way of their own; a plateau has no schedule."""
+    kinds: list[Any] = [torch.optim.lr_scheduler.LRScheduler]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    return [kind for kind in dict.fromkeys(kinds) if "step" in vars(kind) and not issubclass(kind, plateau)]
+
+
+def _asking_first(step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    def scheduler_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _stepping and not all([_may_step(listener, self) for listener in _listeners]):
+            return None
+        _stepping.append(self)
+        try:
+            return step(self, *args, **kwargs)
+        finally:
+            _stepping.pop()
+
+    return scheduler_step
 
 
 def _may_step(listener: Listener, scheduler: Any) -> bool:
@@ -99,4 +121,6 @@ def _restore() -> None:
     torch.autograd.backward = _originals.pop("backward")
     clip_grad._get_total_norm = _originals.pop("total_norm")
     torch.amp.GradScaler.step = _originals.pop("scaler_step")
-    torch.optim.lr_scheduler.LRScheduler.step = _originals.pop("scheduler_step")
+    for kind, step in _schedule_steps.items():
+        kind.step = step  # pyright: ignore[reportAttributeAccessIssue]
+    _schedule_steps.clear()

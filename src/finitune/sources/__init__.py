@@ -72,11 +72,6 @@ def gather(
     return Reading(facts=facts, not_checked=missing)
 
 
-def supervision_of(*configs: Config) -> Supervision:
-    """How these configurations turn rows into labels."""
-    return _configured(configs)[1]
-
-
 def _with_data(
     facts: Facts, data: str | Path, model: str | Path | None, settings: Supervision
 ) -> tuple[Facts, Sequence[NotChecked]]:

@@ -82,14 +82,6 @@ def scan(tensors: Sequence[Tensor], *, compute: str | None) -> list[TensorScan]:
     return [_whole(tensor, parts) for tensor, parts in zip(floating, found, strict=True)]
 
 
-def scan_array(values: npt.NDArray[Any], dtype: str, *, overflow_at: float = math.inf) -> Part:
-    """Statistics of an array in memory (the bits of `dtype`), mainly to test the block against."""
-    raw = np.frombuffer(values.tobytes(), np.uint8)
-    block, scratch = np.zeros(len(raw) // 4 + 2, np.uint32), np.zeros(len(raw) // 4 + 2, np.uint32)
-    block.view(np.uint8)[: len(raw)] = raw
-    return _scan_block(block, len(raw) // ITEM_BYTES[dtype], dtype, 0, overflow_at, scratch)
-
-
 def _scan_unit(tensor: Tensor, first: int, stop: int, overflow_at: float, block: _Bits, scratch: _Bits) -> list[Part]:
     size = ITEM_BYTES[tensor.dtype]
     step = BLOCK_BYTES // size

@@ -1,0 +1,141 @@
+"""Two ranks, a fault on one of them: both discard the step, both keep the same weights, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from finitune.diagnosis import diagnose
+from finitune.recording import Recording
+
+BAD, STEPS = 3, 6
+
+SCRIPT = """
+import hashlib, json, math, os, sys
+import torch, torch.distributed as dist
+from torch import nn
+import finitune
+
+torch.set_num_threads(1)
+fault, out, bad, steps, times = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
+ddp = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+generator = torch.Generator().manual_seed(rank)
+step = 0
+
+def faulty(kind):
+    return fault == kind and rank == 1 and bad <= step < bad + times
+
+# Inside the backward, before the bucket is reduced.
+model[0].register_full_backward_hook(lambda m, gi, go: None)
+model[2].register_full_backward_hook(lambda m, gi, go: tuple(g * math.nan for g in gi) if faulty("gradient") else None)
+
+def digest():
+    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+
+def moments():
+    tensors = [t for entry in optimizer.state.values() for t in entry.values()]
+    return hashlib.sha256(b"".join(t.numpy().tobytes() for t in tensors)).hexdigest()
+
+history = []
+try:
+    with finitune.watch(ddp, optimizer, run_dir=out + "/run"):
+        for step in range(1, steps + 1):
+            x, y = torch.randn(8, 6, generator=generator), torch.randint(3, (8,), generator=generator)
+            with torch.autocast("cpu", torch.bfloat16, enabled=fault == "bfloat16"):
+                loss = nn.functional.cross_entropy(ddp(x), y)
+            if faulty("loss"):
+                loss = loss * torch.tensor(math.nan)
+            if faulty("detached loss"):
+                loss = loss + torch.tensor(math.nan)
+            loss.backward()
+            if fault == "clip":
+                nn.utils.clip_grad_norm_(ddp.parameters(), 0.1)
+            if faulty("late"):  # after the reduction, on this rank alone
+                model[0].weight.grad[0, 0] = math.inf
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            finite = all(bool(p.isfinite().all()) for p in model.parameters())
+            history.append([digest(), moments(), finite, optimizer.param_groups[0]["lr"]])
+finally:
+    with open(f"{out}/history{rank}.json", "w") as file:
+        json.dump(history, file)
+dist.destroy_process_group()
+"""
+
+
+def two_ranks(tmp_path, fault, times=1, timeout=60):
+    """Both processes to their end: exit codes, what they printed, and per rank and step [weights, moments, finite, lr]."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(script), fault, str(tmp_path), str(BAD), str(STEPS), str(times)]
+    ranks = [
+        subprocess.Popen(
+            command, env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        for rank in (0, 1)
+    ]
+    try:
+        said = [process.communicate(timeout=timeout) for process in ranks]
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"the ranks wait for each other ({fault})")
+    finally:
+        for process in ranks:
+            process.kill()
+    histories = [json.loads((tmp_path / f"history{rank}.json").read_text()) for rank in (0, 1)]
+    return [process.returncode for process in ranks], [err for _, err in said], histories
+
+
+@pytest.mark.parametrize("fault", ["loss", "gradient", "detached loss", "late"])
+def test_a_fault_on_one_rank_is_discarded_on_both(fault, tmp_path):
+    codes, said, (first, second) = two_ranks(tmp_path, fault)
+    assert codes == [0, 0], said
+    assert first == second, "weights, moments and learning rate, on every step"
+    assert [entry[2] for entry in first] == [True] * STEPS
+    assert first[BAD - 1][:2] == first[BAD - 2][:2]
+    assert first[BAD - 1][3] == first[BAD - 2][3], "the schedule waits on both ranks"
+    assert len({entry[0] for entry in first}) == STEPS - 1
+    recording = Recording.load(tmp_path / "run")
+    assert [rank.rank for rank in recording.ranks] == [0, 1]
+    assert all(rank.signals["skipped"].values.tolist() == [0, 0, 1, 0, 0, 0] for rank in recording.ranks)
+    assert not recording.events("broken")
+    if fault != "late":  # written into .grad by hand, it is not there when the step is run again
+        origins = [event for event in recording.events("origin") if event["origin"] is not None]
+        assert [event["rank"] for event in origins] == [1], "where the fault is"
+        assert all(event["repeats"] for event in origins)
+        (incident,) = [incident for incident in diagnose(tmp_path / "run").incidents if incident.origin is not None]
+        assert (incident.step, incident.rank) == (BAD, 1)
+
+
+def test_a_persistent_fault_on_one_rank_ends_both_with_code_3(tmp_path):
+    codes, said, (first, second) = two_ranks(tmp_path, "loss", times=99)
+    assert codes == [3, 3], said
+    assert first == second
+    assert len(first) == BAD + 1
+    assert (tmp_path / "run" / "last-good" / "model.safetensors").is_file()
+    assert {event["rank"] for event in Recording.load(tmp_path / "run").events("stop")} == {0, 1}
+
+
+def test_two_healthy_ranks_are_left_alone(tmp_path):
+    codes, said, (first, second) = two_ranks(tmp_path, "clip")
+    assert codes == [0, 0], said
+    assert first == second
+    assert len({entry[0] for entry in first}) == STEPS
+    assert "finitune" not in "".join(said)
