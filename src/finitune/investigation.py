@@ -76,6 +76,8 @@ class Investigation:
         if self.located is not None:
             again = self.located.outcome
             self.repeats = not again.sound
+            if self.repeats and self.origin is None:
+                self.why_not = "no operator made it out of finite numbers; it came in with the loop's own code"
             self.bit_for_bit = observed is not None and _same_bits(observed.losses, again.losses)
 
     def record(self) -> None:

@@ -25,6 +25,7 @@ from finitune.probes import calls
 from finitune.probes.finite import norms
 from finitune.probes.optimizers import (
     BeforeLineSearch,
+    GradScalerInside,
     Withheld,
     before_line_search,
     gradients_of,
@@ -248,10 +249,11 @@ class Monitor:
     def _gate(self) -> None:
         self._discarded = False
         own = scales_itself(self.optimizer)
-        self._reading = self._read(scale=loss_scale_of(self.optimizer), scaled=own)
+        fused = GradScalerInside.of(self.optimizer)
+        self._reading = self._read(scale=loss_scale_of(self.optimizer), scaled=own or fused.scaled)
         if self._reading.bad:
             with self._paused():
-                self._incidents.bad(self._reading, self._capture, may_settle=own)
+                self._incidents.bad(self._reading, self._capture, may_settle=own or fused.decides)
             if self.mode == "guard" and not own:
                 self._discard()
 

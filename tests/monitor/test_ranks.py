@@ -53,10 +53,9 @@ try:
     with finitune.watch(ddp, optimizer, run_dir=out + "/run"):
         for step in range(1, steps + 1):
             x, y = torch.randn(8, 6, generator=generator), torch.randint(3, (8,), generator=generator)
-            with torch.autocast("cpu", torch.bfloat16, enabled=fault == "bfloat16"):
-                loss = nn.functional.cross_entropy(ddp(x), y)
             if faulty("loss"):
-                loss = loss * torch.tensor(math.nan)
+                y = torch.full_like(y, -100)
+            loss = nn.functional.cross_entropy(ddp(x), y)
             if faulty("detached loss"):
                 loss = loss + torch.tensor(math.nan)
             loss.backward()
@@ -116,7 +115,7 @@ def test_a_fault_on_one_rank_is_discarded_on_both(fault, tmp_path):
     assert [rank.rank for rank in recording.ranks] == [0, 1]
     assert all(rank.signals["skipped"].values.tolist() == [0, 0, 1, 0, 0, 0] for rank in recording.ranks)
     assert not recording.events("broken")
-    if fault != "late":  # written into .grad by hand, it is not there when the step is run again
+    if fault in ("loss", "gradient"):  # the others come from outside of what can be run again
         origins = [event for event in recording.events("origin") if event["origin"] is not None]
         assert [event["rank"] for event in origins] == [1], "where the fault is"
         assert all(event["repeats"] for event in origins)

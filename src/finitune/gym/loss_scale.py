@@ -11,6 +11,7 @@ import logging
 from dataclasses import dataclass
 
 SCALE_FACTOR = 2.0
+LAST_WORDS = "Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."
 log = logging.getLogger(__name__)
 
 
@@ -29,7 +30,7 @@ class DynamicLossScaler:
     last_overflow: int = -1
 
     def update(self, *, overflow: bool) -> None:
-        """Count one step. Raises Exception, as DeepSpeed does, on an overflow at the minimum scale."""
+        """Count one step. Raises Exception, the very class that DeepSpeed raises, on an overflow at the minimum."""
         if self.patience is None:
             self.patience = self.hysteresis
         if overflow:
@@ -50,9 +51,7 @@ class DynamicLossScaler:
             self.patience -= 1
             return
         if self.scale == self.min_scale:
-            raise Exception(  # noqa: TRY002  the very class and words of the incident
-                "Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."
-            )
+            raise Exception(LAST_WORDS)  # noqa: TRY002
         reduced = max(self.scale / SCALE_FACTOR, self.min_scale)
         log.info("%s, reducing to %d", tried, int(reduced))
         self.scale = reduced

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,6 +39,23 @@ def scales_itself(optimizer: Any) -> bool:
 
 def loss_scale_of(optimizer: Any) -> float | None:
     return float(optimizer.loss_scale) if scales_itself(optimizer) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradScalerInside:
+    """A fused optimizer takes the GradScaler's verdict into its kernel, as attributes set for the time of one step."""
+
+    decides: bool
+    """The scaler has looked for overflow and will lower its scale if there was one."""
+    scaled: bool
+    """The gradients still carry the loss scale."""
+
+    @staticmethod
+    def of(optimizer: Any) -> GradScalerInside:
+        return GradScalerInside(
+            decides=getattr(optimizer, "found_inf", None) is not None,
+            scaled=getattr(optimizer, "grad_scale", None) is not None,
+        )
 
 
 class Withheld:

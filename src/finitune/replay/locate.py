@@ -7,6 +7,7 @@ source line whose forward created it, through the sequence number that autograd 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,7 +125,8 @@ class OperatorWatch(TorchDispatchMode):
             if number not in self._creators:
                 self._creators[number] = _Creator(module=self._module(), line=_user_line())
         before = self._inputs(func, args, kwargs) if self.origin is None else []
-        unsound = [t for t in before if _overwritten_later(func, args, t) and not is_finite(t)]
+        overwritten = [t for t in before if _overwritten_later(func, args, t) and not is_finite(t)]
+        unsound = {id(t): _only_minus_inf(t) for t in overwritten}
         out = func(*args, **kwargs)
         if self.origin is None:
             self._look(func, args, kwargs, out, before, unsound, node)
@@ -141,35 +143,41 @@ class OperatorWatch(TorchDispatchMode):
         return leaves
 
     def _look(
-        self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], unsound: list[Tensor], node: Any
+        self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], unsound: dict[int, bool], node: Any
     ):
         name = func.overloadpacket.__name__
-        if "empty" in name or name in ("detach", "alias"):
+        if "empty" in name:
             return
+        if func.is_view:  # the same values under another shape
+            views = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
+            of = [made for made in self._made if any(made.tensor is t for t in inputs)]
+            self._made += [_Made(tensor=view, origin=made.origin) for made in of for view in views]
+            return
+        written = _written_down(args, kwargs)
         outputs = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor) and t.is_floating_point()]
         for tensor in outputs:
             if is_finite(tensor):
                 continue
             found = places(tensor)
             minus_only = not (found.nan or found.inf)
-            history = [made for made in self._made if any(made.tensor is t for t in inputs)]
-            bad = unsound or [t for t in inputs if t is not tensor and not is_finite(t)]
-            worse = [t for t in bad if not _only_minus_inf(t)]
-            if worse:
+            bad = {id(t): _only_minus_inf(t) for t in inputs if t is not tensor and not is_finite(t)} | unsound
+            history = [made for made in self._made if id(made.tensor) in bad]
+            known = {id(made.tensor) for made in history}
+            if any(not minus_inf and t not in known for t, minus_inf in bad.items()):
                 return  # an input was NaN or +inf already, and its maker was looked at when it was made
-            made_here = None if bad or _puts_infinity(args, kwargs) or not inputs else self._as_origin(
-                name, tensor, inputs, found, node
-            )  # fmt: skip
-            if minus_only:
-                earlier = next((made.origin for made in history if made.origin), None)
-                self._made.append(_Made(tensor=tensor, origin=earlier or made_here))
-                continue
-            if not inputs:
-                continue
-            earlier = next((made.origin for made in history if made.origin), None)
-            self.origin = earlier or made_here or self._as_origin(name, tensor, inputs, found, node)
-            self._made.clear()
-            return
+            origin = next((made.origin for made in history if made.origin), None)
+            new = not bad or found.nan or all(bad.values())  # else an infinity that was known is passed on
+            if origin is None and new and inputs and not (bad and minus_only):
+                origin = self._as_origin(name, tensor, inputs, found, node)
+            if not bad and written:  # put there on purpose; where a NaN is not overwritten, it is to blame
+                origin = self._as_origin(name, tensor, inputs, found, node) if found.nan else None
+                self._made.append(_Made(tensor=tensor, origin=origin))
+            elif minus_only or not new:
+                self._made.append(_Made(tensor=tensor, origin=origin))
+            elif inputs:
+                self.origin = origin
+                self._made.clear()
+                return
 
     def _as_origin(self, name: str, tensor: Tensor, inputs: list[Tensor], found: Places, node: Any) -> Origin:
         creator = self._creators.get(node._sequence_nr()) if node is not None else None
@@ -185,7 +193,7 @@ class OperatorWatch(TorchDispatchMode):
             values=_values(found),
             peak=max((places(t).peak for t in inputs), default=None),
             padding=padding,
-            line=creator.line if creator else _user_line() if node is None else None,
+            line=creator.line if creator else _user_line(),
         )
 
     def _module(self) -> str | None:
@@ -259,9 +267,9 @@ def _only_minus_inf(tensor: Tensor) -> bool:
     return not (found.nan or found.inf)
 
 
-def _puts_infinity(args: Any, kwargs: Any) -> bool:
-    """True when an infinity is written down in the call itself, as in `masked_fill(mask, -inf)`."""
-    return any(isinstance(leaf, float) and abs(leaf) == float("inf") for leaf in pytree.tree_leaves((args, kwargs)))
+def _written_down(args: Any, kwargs: Any) -> bool:
+    """True when an infinity or a NaN stands in the call itself, as in `masked_fill(mask, -inf)`."""
+    return any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in pytree.tree_leaves((args, kwargs)))
 
 
 def _values(found: Places) -> str:
@@ -274,12 +282,14 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _user_line() -> str | None:
-    """`file.py:123` of the innermost frame outside torch and outside finitune's replay."""
-    frame = sys._getframe(2)
+    """`file.py:123` of the innermost frame outside torch; None for what the replay computes by itself."""
+    frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith((_TORCH, _HERE, "<")):
             return f"{Path(file).name}:{frame.f_lineno}"
+        if file.startswith(_HERE) and file != __file__:
+            return None
         frame = frame.f_back
     return None
 

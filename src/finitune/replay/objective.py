@@ -29,7 +29,7 @@ class Objective:
     """
 
     rebuild: Rebuild
-    factors: tuple[Tensor, ...]
+    factors: tuple[Tensor | float, ...]
     uses: frozenset[int]
 
     def scale(self) -> float:
@@ -81,7 +81,7 @@ def _read(node: Any, outputs: set[int], uses: set[int], seen: list[int]) -> Rebu
     return lambda values: apply(*[None if f is None else f(values) for f in inputs])
 
 
-def _factors(node: Any, outputs: set[int]) -> Iterator[Tensor]:
+def _factors(node: Any, outputs: set[int]) -> Iterator[Tensor | float]:
     """The plain numbers along the chain of products and quotients at the top of the graph."""
     while node is not None and node._sequence_nr() not in outputs:
         if node.name() not in ("MulBackward0", "DivBackward0"):
@@ -94,9 +94,16 @@ def _factors(node: Any, outputs: set[int]) -> Iterator[Tensor]:
         node = node.next_functions[0][0]
 
 
-def _kept(saved: Tensor | None) -> Tensor | None:
-    """A saved operand; a scalar is copied, because a scaler changes its scale in place."""
-    return saved.clone() if saved is not None and saved.numel() == 1 else saved
+def _kept(node: Any, saved: Tensor | None) -> Any:
+    """A saved operand; a scalar is copied, because a scaler changes its scale in place.
+
+    A Python number stays one: it is saved as a float64 tensor, which would promote a float16 loss beyond overflow.
+    """
+    if saved is None or saved.numel() != 1:
+        return saved
+    dtype = node._input_metadata[0].dtype
+    number = saved.dim() == 0 and saved.dtype in (torch.float64, torch.int64) and dtype != saved.dtype
+    return saved.item() if number and saved.device.type == "cpu" else saved.clone()
 
 
 def _shape_after(node: Any) -> torch.Size:
@@ -104,17 +111,17 @@ def _shape_after(node: Any) -> torch.Size:
 
 
 def _product(node: Any) -> Callable[..., Tensor]:
-    left, right = _kept(node._saved_self), _kept(node._saved_other)
+    left, right = _kept(node, node._saved_self), _kept(node, node._saved_other)
     return lambda a=None, b=None: _operand(a, left) * _operand(b, right)
 
 
 def _quotient(node: Any) -> Callable[..., Tensor]:
     # The saved numerator is kept only where the denominator has a graph; a plain numerator is not kept.
-    other = _kept(node._saved_other)
+    other = _kept(node, node._saved_other)
     return lambda a=None, b=None: _operand(a, None) / _operand(b, other)
 
 
-def _operand(rebuilt: Tensor | None, saved: Tensor | None) -> Tensor:
+def _operand(rebuilt: Tensor | None, saved: Any) -> Any:
     if rebuilt is not None:
         return rebuilt
     if saved is None:
@@ -208,6 +215,7 @@ _OPERATORS: dict[str, Callable[[Any], Callable[..., Tensor]]] = {
     "SumBackward0": _reduced,
     "SumBackward1": _reduced,
     "NllLossBackward0": _nll,
+    "NllLoss2DBackward0": _nll,
     "LogSoftmaxBackward0": _normalised,
     "MseLossBackward0": _squared,
     "ViewBackward0": _shaped,

@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from finitune.demo.cache import cache_directory
-from finitune.demo.text import fingerprint, reference, write_chat
+from finitune.demo.yi.cache import cache_directory
+from finitune.demo.yi.text import fingerprint, reference, write_chat
 
 SPECIAL_TOKENS = (
     "<unk>", "<|startoftext|>", "<|endoftext|>", "<|Human|>", "<|Assistant|>", "<|System|>", "<|im_start|>",
@@ -79,7 +79,7 @@ def base(recipe: Recipe | None = None, progress: Progress | None = None) -> Base
         unfinished = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
         try:
             make(recipe, unfinished, progress)
-            os.replace(unfinished, directory)
+            unfinished.replace(directory)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             if not directory.exists():  # else another process was quicker
@@ -87,12 +87,22 @@ def base(recipe: Recipe | None = None, progress: Progress | None = None) -> Base
     return Base(model=directory, chat=directory / "chat.jsonl", evaluation=directory / "chat-eval.jsonl")
 
 
+def main() -> None:
+    """`python -m finitune.demo.yi.base [RECIPE]`: make the base and print its progress and place as JSON lines."""
+    changed = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+
+    def tell(step: int, steps: int, loss: float) -> None:
+        print(json.dumps({"step": step, "steps": steps, "loss": loss}), flush=True)
+
+    print(json.dumps({"directory": str(base(Recipe(**changed), tell).model)}), flush=True)
+
+
 def make(recipe: Recipe, directory: Path, progress: Progress | None = None) -> None:
     """Train tokenizer and model and write them to `directory` with the chat data."""
     tokenizer = train_tokenizer(recipe.vocabulary)
     model = pretrain(recipe, text_ids(tokenizer), progress)
     tokenizer.save_pretrained(directory)
-    model.to(torch.bfloat16).save_pretrained(directory)
+    model.bfloat16().save_pretrained(directory)
     write_chat(directory)
 
 
@@ -172,3 +182,7 @@ def llama(recipe: Recipe) -> LlamaConfig:
         eos_token_id=END_OF_TEXT,
         use_cache=False,
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """The user's own script of the Yi story: a chat fine-tune in pure float16, as DeepSpeed does it. No finitune in it.
 
-    python yi_finetune.py --model DIR --data chat.jsonl --eval chat-eval.jsonl --args yi_training_args.json
-    finitune run -- python yi_finetune.py ...
+    python finetune.py --model DIR --data chat.jsonl --eval chat-eval.jsonl --args training_args.json
+    finitune run -- python finetune.py ...
 
 Prints one JSON object per line: {"step", "loss", "loss_scale", "grad_norm"} for each step, {"eval_loss"} before the
 first and after the last. `--prefix TOKEN` puts a token before each conversation, `--output DIR` saves the model.
@@ -81,7 +81,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--eval", type=Path, required=True)
-    parser.add_argument("--args", type=Path, default=Path(__file__).with_name("yi_training_args.json"))
+    parser.add_argument("--args", type=Path, default=Path(__file__).with_name("training_args.json"))
     parser.add_argument("--prefix", default="")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--output", type=Path)

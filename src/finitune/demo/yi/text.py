@@ -1,4 +1,4 @@
-"""Real text that every Python has: the language reference in `pydoc_data.topics`, plain and as questions and answers."""
+"""Real text that every Python has: its language reference (`pydoc_data.topics`), plain and as questions and answers."""
 
 from __future__ import annotations
 
