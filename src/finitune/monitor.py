@@ -268,6 +268,7 @@ class Monitor:
         self._withheld.give_back()
         reading, self._reading = self._reading, None
         if reading is not None:
+            del self._capture.micro_steps[len(reading.losses) :]  # of a line search, which calls its closure again
             overflow = scales_itself(self.optimizer) and bool(self.optimizer.overflow)
             reading.skipped = self._discarded or overflow
             self._finish(reading)

@@ -105,10 +105,11 @@ def weigh(tokens: TokenUse, rows: EmbeddingRows, origin: Origin | None = None) -
     if not short:
         yield Evidence(text=f"all {len(rows.ids)} embedding rows of the batch are of normal length", bits=-6.0)
         return
-    worst = min(short, key=lambda row: row.row_rms)
+    first = [row for row in short if row.first_positions]
+    worst = min(first or short, key=lambda row: row.row_rms)
     size = f"row of token {worst.token} has rms {worst.row_rms:.2g}, {worst.ratio:.1g} of the median"
-    if any(row.first_positions for row in short):
-        yield Evidence(text=f"{size}; such rows begin sequences of this batch", bits=6.0)
+    if first:
+        yield Evidence(text=f"{size}; it begins {worst.first_positions} of {tokens.sequences} sequences", bits=6.0)
     else:
         yield Evidence(text=f"{size}, but none begins a sequence", bits=-1.0)
     if origin is not None and origin.phase == "backward":
