@@ -353,6 +353,17 @@ def test_a_per_epoch_schedule_advances_whatever_happened_to_the_last_step(schedu
     assert rates[per_epoch] == rates[-1]
 
 
+def test_what_is_kept_of_a_line_search_is_one_evaluation_of_its_closure(tmp_path):
+    """Run again as a yardstick, the batch must give the one loss that was read, not the sum over the search."""
+    loop = Loop(**SETUPS["closure lbfgs"], bad=-1)
+    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run") as watched:
+        for _ in range(4):
+            loop.step()
+        kept = watched._incidents._yardstick._kept
+        assert kept
+        assert all(len(capture.micro_steps) == 1 for _, capture, _ in kept)
+
+
 # Modes, and what is said
 
 
@@ -563,10 +574,15 @@ def test_a_persistent_fault_ends_the_run_with_the_last_good_weights(setup, tmp_p
 
 def test_a_fault_in_every_other_step_ends_the_run_too(tmp_path):
     loop = Loop(bad=-1)
-    with pytest.raises(Stopped, match="of the last"), watch(loop.model, loop.optimizer, run_dir=tmp_path / "run"):
+    watch(loop.model, loop.optimizer, run_dir=tmp_path / "run")
+
+    def train():
         for number in range(60):
             loop.bad = loop.taken + 1 if number % 2 else -1
             loop.step()
+
+    with pytest.raises(Stopped, match="of the last"):
+        train()
     assert loop.taken <= 25
 
 

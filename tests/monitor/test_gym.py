@@ -74,7 +74,10 @@ def test_every_fault(guarded):
 
     assert incident.causes
     assert incident.causes[0].cause == fault.cause, [(c.cause, c.bits) for c in incident.causes]
-    assert all(one.step >= incident.step or one.causes[0].cause == fault.cause for one in diagnose(recording.directory).incidents)
+    assert all(
+        one.step >= incident.step or one.causes[0].cause == fault.cause
+        for one in diagnose(recording.directory).incidents
+    )
 
     # What was done about it: nothing non-finite got into the weights that was not there before.
     if fault.cause != "corrupt-checkpoint":

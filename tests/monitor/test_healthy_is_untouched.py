@@ -92,18 +92,20 @@ MORE = {
 
 
 def randomness():
-    return torch.get_rng_state(), random.getstate(), np.random.get_state()
+    return torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
 
 
 def same_randomness(a, b):
-    return torch.equal(a[0], b[0]) and a[1] == b[1] and all(np.array_equal(x, y) for x, y in zip(a[2], b[2], strict=True))
+    return (
+        torch.equal(a[0], b[0]) and a[1] == b[1] and all(np.array_equal(x, y) for x, y in zip(a[2], b[2], strict=True))
+    )
 
 
 def trained(build, run_dir=None):
-    """Losses, loss scales, weights, optimizer state and random states after the run, watched where `run_dir` is given."""
+    """Losses and scales, weights, optimizer state and random states after the run, watched where `run_dir` is given."""
     torch.manual_seed(7)
     random.seed(7)
-    np.random.seed(7)
+    np.random.seed(7)  # noqa: NPY002  whose state is the process's
     run = build()
     guard = watch(run.model, run.optimizer, run_dir=run_dir) if run_dir else contextlib.nullcontext()
     with guard:
@@ -148,7 +150,7 @@ def test_bit_for_bit_and_silent(name, tmp_path, capsys):
 
 
 class Spoilt(nn.Module):
-    """BatchNorm (buffers that a forward changes), dropout (random numbers), a frozen part, a part in evaluation mode."""
+    """BatchNorm (whose buffers a forward changes), dropout, a frozen part, a part in evaluation mode."""
 
     def __init__(self):
         super().__init__()
@@ -173,7 +175,9 @@ def photograph(model, optimizer):
         "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_forward_hooks_with_kwargs",
     ]  # fmt: skip
     return {
-        "weights": {n: (p.data_ptr(), p.dtype, p.requires_grad, p.detach().clone()) for n, p in model.named_parameters()},
+        "weights": {
+            n: (p.data_ptr(), p.dtype, p.requires_grad, p.detach().clone()) for n, p in model.named_parameters()
+        },
         "gradients": {n: None if p.grad is None else (id(p.grad), p.grad.clone()) for n, p in model.named_parameters()},
         "tensor hooks": {n: len(p._backward_hooks or ()) for n, p in model.named_parameters()},
         "buffers": {n: (id(b), b.clone()) for n, b in model.named_buffers()},

@@ -10,11 +10,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.replay.steps import capture_of
 from torch import nn
 
 from finitune.replay.arms import arm, arm_names, input_embedding
 from finitune.replay.rerun import rerun
-from tests.replay.steps import capture_of
 
 IDS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
 
@@ -67,7 +67,9 @@ def run_arm(spelling, setting):
 
 def photograph(model, optimizer):
     return {
-        "weights": {n: (p.data_ptr(), p.dtype, p.requires_grad, p.detach().clone()) for n, p in model.named_parameters()},
+        "weights": {
+            n: (p.data_ptr(), p.dtype, p.requires_grad, p.detach().clone()) for n, p in model.named_parameters()
+        },
         "gradients": [p.grad for p in model.parameters()],
         "buffers": {n: b.clone() for n, b in model.named_buffers()},
         "attributes": [sorted(vars(m)) for m in model.modules()],

@@ -8,12 +8,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.replay.steps import capture_of
 from torch import nn
 
 from finitune.gym.data import batches
 from finitune.gym.models import tiny
 from finitune.replay.locate import locate
-from tests.replay.steps import capture_of
 
 HERE = "test_locate.py"
 
@@ -140,7 +140,7 @@ ORIGINS = {
     filled_and_overwritten: "aten.mul",
     in_place_on_a_masked_row: "aten.sub_",
     not_a_number_left_from_the_start: "aten.full_like",
-    infinite_minus_infinite: "aten.sub",
+    infinite_minus_infinite: "aten.full_like",
 }
 
 
@@ -264,6 +264,54 @@ def test_a_gradient_made_non_finite_by_a_hook_of_a_module():
     assert origin.line.startswith(HERE)
 
 
+def test_a_hook_on_the_gradient_of_a_parameter_is_named_by_the_parameter():
+    model = Net(tanh)
+    model.after.weight.register_hook(lambda g: g * 1e30 * 1e30)
+    origin = locate(capture_of(model, lambda _: model(torch.randn(2, 5)).mean())).origin
+    assert (origin.op, origin.phase, origin.module, origin.tensor) == ("aten.mul", "backward", "after", "after.weight")
+    assert origin.line.startswith(HERE)
+
+
+def test_a_constant_written_into_a_gradient():
+    def spoil(gradient):
+        gradient = gradient.clone()
+        gradient[0, 1] = math.nan
+        return gradient
+
+    model = Net(tanh)
+    model.after.weight.register_hook(spoil)
+    origin = locate(capture_of(model, lambda _: model(torch.randn(2, 5)).mean())).origin
+    assert (origin.phase, origin.module, origin.tensor) == ("backward", "after", "after.weight")
+    assert origin.line.startswith(HERE)
+
+
+def a_constant(x):
+    return torch.where(x > x.amin(), x, torch.tensor(math.nan))
+
+
+def an_infinite_constant_that_is_a_bound(x):
+    return torch.minimum(x, torch.tensor(math.inf)) * 1e30 * 1e30
+
+
+@pytest.mark.parametrize("function", [a_constant, an_infinite_constant_that_is_a_bound], ids=lambda f: f.__name__)
+def test_a_constant_in_the_forward(function):
+    located, body = origin_of(function)
+    assert (located.origin.phase, located.origin.module) == ("forward", "body")
+    assert located.origin.op == ("aten.lift_fresh" if function is a_constant else "aten.mul")
+    assert int(located.origin.line.split(":")[1]) in body.lines
+
+
+def test_gradients_that_overflow_where_micro_steps_are_summed():
+    """Each is within float16, their sum is not."""
+    model = nn.Sequential(nn.Linear(3, 2, bias=False)).half()
+    x = torch.full((1, 3), 50.0, dtype=torch.float16)
+    setting = capture_of(model, lambda _: (model(x).float() * 1000).sum(), micro_steps=2)
+    origin = locate(setting).origin
+    assert (origin.phase, origin.module, origin.tensor) == ("backward", "0", "0.weight")
+    assert origin.op in ("aten.add", "aten.add_")
+    assert origin.peak == float(torch.tensor(50000.0).half())
+
+
 # What is bad before anything is computed
 
 
@@ -273,7 +321,12 @@ def test_a_parameter(value):
     with torch.no_grad():
         model.after.weight[1, 2] = value
     origin = locate(capture_of(model, lambda _: model(torch.randn(2, 5)).mean())).origin
-    assert (origin.op, origin.phase, origin.module, origin.tensor) == ("parameter", "parameter", "after", "after.weight")
+    assert (origin.op, origin.phase, origin.module, origin.tensor) == (
+        "parameter",
+        "parameter",
+        "after",
+        "after.weight",
+    )
     assert origin.rows == [1]
 
 

@@ -131,7 +131,7 @@ def test_a_scale_is_kept_as_it_was_when_it_is_changed_later():
         (lambda x: shifted(x) * 65536.0 / 8, 65536),
         (lambda x: shifted(x) * 0.5, 1),
         (lambda x: shifted(x) * 3.0, 1),
-        (lambda x: (shifted(x) * torch.tensor(2.0**24)), 2**24),
+        (lambda x: shifted(x) * torch.tensor(2.0**24), 2**24),
     ],
 )
 def test_the_loss_scale_is_told_from_other_factors(loss, scale):

@@ -98,7 +98,8 @@ def _schedules() -> list[Any]:
 def _asking_first(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def scheduler_step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _stepping and not all([_may_step(listener, self) for listener in _listeners]):
+        answers = [] if _stepping else [_may_step(listener, self) for listener in _listeners]
+        if not all(answers):
             return None
         _stepping.append(self)
         try:

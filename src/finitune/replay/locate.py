@@ -92,7 +92,7 @@ def _leaf_origin(phase: Phase, name: str, tensor: Tensor, found: Places) -> Orig
 
 @dataclass(slots=True, kw_only=True)
 class _Made:
-    """Where a -inf came from: the operator that made it, None when it was put there on purpose."""
+    """Where a value came from that may be meant: the operator that made it, None for a -inf put there on purpose."""
 
     tensor: Tensor
     origin: Origin | None
@@ -115,6 +115,7 @@ class OperatorWatch(TorchDispatchMode):
         self._creators: dict[int, _Creator] = {}
         self._made: list[_Made] = []
         self._setting = setting
+        self._names = {id(p): name for name, p in setting.model.named_parameters()}
         self._call = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -148,12 +149,12 @@ class OperatorWatch(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if "empty" in name:
             return
-        if func.is_view:  # the same values under another shape
+        if func.is_view and name != "lift_fresh":  # the same values under another shape
             views = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
             of = [made for made in self._made if any(made.tensor is t for t in inputs)]
             self._made += [_Made(tensor=view, origin=made.origin) for made in of for view in views]
             return
-        written = _written_down(args, kwargs)
+        written = name == "lift_fresh" or _written_down(args, kwargs)
         outputs = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor) and t.is_floating_point()]
         for tensor in outputs:
             if is_finite(tensor):
@@ -169,8 +170,8 @@ class OperatorWatch(TorchDispatchMode):
             new = not bad or found.nan or all(bad.values())  # else an infinity that was known is passed on
             if origin is None and new and inputs and not (bad and minus_only):
                 origin = self._as_origin(name, tensor, inputs, found, node)
-            if not bad and written:  # put there on purpose; where a NaN is not overwritten, it is to blame
-                origin = self._as_origin(name, tensor, inputs, found, node) if found.nan else None
+            if not bad and written:  # put there on purpose, as a mask or a bound; to blame where a NaN comes of it
+                origin = None if minus_only else self._as_origin(name, tensor, inputs, found, node)
                 self._made.append(_Made(tensor=tensor, origin=origin))
             elif minus_only or not new:
                 self._made.append(_Made(tensor=tensor, origin=origin))
@@ -181,9 +182,16 @@ class OperatorWatch(TorchDispatchMode):
 
     def _as_origin(self, name: str, tensor: Tensor, inputs: list[Tensor], found: Places, node: Any) -> Origin:
         creator = self._creators.get(node._sequence_nr()) if node is not None else None
+        gradient_of = self._names.get(id(getattr(node, "variable", None)))  # summed up over micro-steps, or in a hook
         rows, positions, tokens, padding = self._places_in_batch(tensor, found)
         return Origin(
-            module=(creator.module if creator else None) if node is not None else self._module(),
+            module=gradient_of.rpartition(".")[0]
+            if gradient_of
+            else self._module()
+            if node is None
+            else creator.module
+            if creator
+            else None,
             op=f"aten.{name}",
             phase="backward" if node is not None else "forward",
             dtype=_name(tensor.dtype),
@@ -193,6 +201,7 @@ class OperatorWatch(TorchDispatchMode):
             values=_values(found),
             peak=max((places(t).peak for t in inputs), default=None),
             padding=padding,
+            tensor=gradient_of,
             line=creator.line if creator else _user_line(),
         )
 

@@ -42,7 +42,7 @@ def see(loss: Series) -> Sighting | None:
         return None
     values = loss.window(BASELINE + RECENT)
     values = values[np.isfinite(values) & (values > 0)]
-    before = _level_before(values, whole=len(values) == len(loss))
+    before = _level_before(values, whole=len(loss) <= BASELINE + RECENT)
     if before is None:
         return None
     text = f"loss {last:.4g}, {last / before:.2g} times its level before"
@@ -50,9 +50,9 @@ def see(loss: Series) -> Sighting | None:
 
 
 def _level_before(values: npt.NDArray[np.float64], *, whole: bool) -> float | None:
-    """The level that the loss has left, None when it has not. `whole`: the values are all there are."""
-    if whole and len(values) < EARLY:
-        if len(values) <= IN_A_ROW:
+    """The level that the loss has left, None when it has not. `whole`: the run has no steps before these."""
+    if len(values) < EARLY:
+        if not whole or len(values) <= IN_A_ROW:
             return None
         earlier, recent = values[:-IN_A_ROW], values[-IN_A_ROW:]
         level = float(np.median(earlier))

@@ -1,0 +1,52 @@
+import pytest
+
+from finitune.signal import Series
+from finitune.symptoms.loss_scale_collapse import WINDOW, see
+
+
+def seen(scales, skipped):
+    steps = range(1, len(scales) + 1)
+    return see(Series(steps, scales), Series(steps, [float(s) for s in skipped]))
+
+
+def falling(steps, first=2.0**16):
+    return [first / 2**i for i in range(steps)]
+
+
+def test_fires_when_every_step_is_skipped_with_what_is_left():
+    sighting = seen(falling(8), [1] * 8)
+    assert sighting.step == 8
+    assert sighting.numbers == {"loss_scale": 512.0, "skipped": 8.0, "halvings_left": 9.0}
+    assert "8 skipped steps of 8" in sighting.text
+
+
+@pytest.mark.parametrize("scale", [16.0, 4.0, 1.0, 0.5, 0.0])
+def test_fires_at_an_exhausted_scale_when_half_the_steps_are_skipped(scale):
+    sighting = seen([scale] * 8, [1, 0] * 3 + [0, 1])
+    assert sighting.numbers["halvings_left"] == {16.0: 4.0, 4.0: 2.0}.get(scale, 0.0)
+
+
+def test_fires_again_on_every_further_skipped_step():
+    scales = falling(17)
+    fired = [n for n in range(1, 18) if seen(scales[:n], [1] * n)]
+    assert fired == list(range(WINDOW, 18))
+
+
+@pytest.mark.parametrize("length", range(WINDOW))
+def test_stays_quiet_while_a_scale_settles(length):
+    assert seen(falling(length), [1] * length) is None
+
+
+def test_stays_quiet_about_a_scale_that_settled_and_about_one_loss_in_a_thousand():
+    settled = [*falling(7, 2.0**24), *[2.0**17] * 5]
+    assert seen(settled, [1] * 7 + [0] * 5) is None
+    assert seen([2.0**17] * 2000 + [2.0**18], [0] * 2000 + [1]) is None
+    assert seen([8.0] * 20, [0] * 20) is None, "low, and yet it holds"
+
+
+def test_stays_quiet_once_a_step_is_taken():
+    assert seen([*falling(9)], [1] * 8 + [0]) is None
+
+
+def test_stays_quiet_about_skipped_steps_with_sound_ones_between_at_a_sound_scale():
+    assert seen([2.0**13] * 16, [1, 0] * 7 + [1, 1]) is None
