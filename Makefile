@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check format lint types layers bench-overhead build clean
+.PHONY: help demo test test-slow check format lint types layers bench-check bench-overhead build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -37,6 +37,9 @@ types: $(VENV)/.dev ## pyright, strict for the part that works without torch
 
 layers: $(VENV)/.dev ## import-linter: imports run downward only, torch only where it may be
 	$(BIN)/lint-imports --no-cache
+
+bench-check: $(VENV)/.demo ## public incidents and healthy configurations before a run
+	$(BIN)/python benchmarks/incidents_check.py
 
 bench-overhead: $(VENV)/.demo ## what the guard costs, against no guard and against its peers
 	$(BIN)/python benchmarks/overhead.py

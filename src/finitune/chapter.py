@@ -87,7 +87,7 @@ def ask(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Answer:
     An input that is absent or None makes a required parameter missing; a parameter with a default is optional.
     An exception inside the function is returned as `broken`, because one bad chapter must not silence the others.
     """
-    parameters = inspect.signature(function).parameters.values()
+    parameters = _parameters(function)
     given = {p.name: inputs[p.name] for p in parameters if inputs.get(p.name) is not None}
     missing = tuple(p.name for p in parameters if p.name not in given and p.default is p.empty)
     if missing:
@@ -98,3 +98,9 @@ def ask(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Answer:
     except Exception as error:
         return Answer(results=[], broken=f"{type(error).__name__}: {error}")
     return Answer(results=[one for one in results if one is not None])
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """Symptoms are asked at every step, so the signature is read once."""
+    return tuple(inspect.signature(function).parameters.values())

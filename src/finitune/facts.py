@@ -34,6 +34,14 @@ class Precision:
     initial_scale: float | None = None
     hysteresis: int | None = None
     min_scale: float | None = None
+    scale_window: int | None = None
+    """Sound steps after which a dynamic scale is raised again."""
+    requested_by: str | None = None
+    """The framework whose rules turn the request into dtypes: "transformers", "deepspeed", "accelerate", "ludwig"..."""
+    cpu: bool | None = None
+    """True when the run is told to stay on the CPU."""
+    full_eval: str | None = None
+    """The dtype to which the whole model is cast for evaluation."""
     source: str | None = None
     """File and key, or the object, that says so."""
 
@@ -96,7 +104,11 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorScan:
-    """One weight tensor, read once. `peak` and `rms` are over the finite elements."""
+    """One weight tensor, read once. `peak` and `rms` are over the finite elements.
+
+    `peak` and the counts are exact; the rms of a tensor on disk with more than 10^5 elements is an estimate from a
+    sample, within a few percent where they are about normal.
+    """
 
     name: str
     dtype: str
@@ -132,7 +144,15 @@ class Optimizer:
     warmup_steps: int | None = None
     warmup_ratio: float | None = None
     clip: float | None = None
+    """Largest global gradient norm; 0 means that clipping is switched off."""
     batch: int | None = None
+    """Sequences per device and micro-step."""
+    accumulation: int | None = None
+    """Micro-steps per optimizer step."""
+    schedule: str | None = None
+    """Of the learning rate: "linear", "cosine", "constant"..."""
+    max_steps: int | None = None
+    epochs: float | None = None
     lora: bool | None = None
     source: str | None = None
 
@@ -144,6 +164,147 @@ class Hardware:
     name: str
     bfloat16: bool
     memory_gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """How the run is spread over devices and how gradients travel. What the files leave out stays None."""
+
+    kind: str | None = None
+    """"deepspeed", "fsdp", "ddp" or "none"."""
+    zero_stage: int | None = None
+    overlap_comm: bool | None = None
+    """DeepSpeed's own default is true for stage 3 and false below."""
+    reduce_bucket_size: int | None = None
+    """Elements per bucket; DeepSpeed's own default is 5e8."""
+    multi_rank_bucket_allreduce: bool | None = None
+    check_grad_overflow: bool | None = None
+    """bf16.check_grad_overflow; DeepSpeed's own default is false before 0.19.3 and true from there on."""
+    offload_optimizer: str | None = None
+    """"cpu", "nvme" or "none"."""
+    offload_parameters: str | None = None
+    communication_dtype: str | None = None
+    grad_accum_dtype: str | None = None
+    world: int | None = None
+    """Processes in all, as far as the launch command says."""
+    nodes: int | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantization:
+    """How frozen base weights are stored, and in which dtype their products are computed."""
+
+    bits: int | None = None
+    kind: str | None = None
+    """"nf4", "fp4", "int8", "gptq", "awq"..."""
+    compute_dtype: str | None = None
+    """As torch spells it, the framework's default included: float16 in Ludwig, float32 in bitsandbytes itself."""
+    compute_dtype_is_default: bool | None = None
+    """True when no file says `compute_dtype`."""
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """The adapter that is trained beside frozen weights; `kind` "none" is full fine-tuning, said in so many words."""
+
+    kind: str | None = None
+    """"lora", "dora", "adalora", "ia3", "none"..."""
+    rank: int | None = None
+    alpha: float | None = None
+    dropout: float | None = None
+    rank_stabilised: bool | None = None
+    """Scale alpha / sqrt(rank) instead of alpha / rank."""
+    target_modules: Sequence[str] | None = None
+    trainable: Sequence[str] | None = None
+    """Modules of the base that are trained in full beside the adapter (`modules_to_save`)."""
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Which attention runs: "eager", "sdpa", "flash_attention_2", "xformers"..."""
+
+    implementation: str
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How sequences become batches."""
+
+    padding_side: str | None = None
+    """"left" or "right"."""
+    packing: bool | None = None
+    max_length: int | None = None
+    """In tokens."""
+    group_by_length: bool | None = None
+    pad_token: str | None = None
+    eos_token: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Settings of the loop that are none of the groups above."""
+
+    framework: str | None = None
+    """"transformers", "deepspeed", "ludwig", "axolotl", "llama-factory"..."""
+    method: str | None = None
+    """"sft", "pt", "dpo", "ppo", "grpo"..."""
+    model_name: str | None = None
+    """The model as the configuration names it: a directory or a name on the hub."""
+    chat_template: str | None = None
+    """The template as the configuration names it."""
+    gradient_checkpointing: bool | None = None
+    reentrant: bool | None = None
+    compiled: bool | None = None
+    nan_filter: bool | None = None
+    """`logging_nan_inf_filter`: whether the printed loss leaves out non-finite steps (transformers' default: true)."""
+    response_template: str | None = None
+    train_on_prompt: bool | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """What the tokenizer of the model directory says."""
+
+    size: int | None = None
+    """One more than the largest token id."""
+    pad_id: int | None = None
+    bos_id: int | None = None
+    eos_id: int | None = None
+    unk_id: int | None = None
+    padding_side: str | None = None
+    chat_template: bool | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """One setting that two inputs give differently; `values` and `sources` go together, the one that counts first."""
+
+    key: str
+    """The group and field of Facts, such as "precision.compute"."""
+    values: Sequence[str]
+    sources: Sequence[str]
+    """File and key of each value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownKey:
+    """A key that no release of its format has, or a value outside its choices; the framework ignores it or refuses."""
+
+    file: str
+    key: str
+    near: Sequence[str] = ()
+    """What may have been meant, the nearest first."""
+    value: str | None = None
+    """The value, where the key is sound and its value is not one of the choices."""
+    release: str | None = None
+    """The release whose fields were compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +320,16 @@ class Facts:
     optimizer: Optimizer | None = None
     hardware: Hardware | None = None
     versions: Mapping[str, str] | None = None
+    parallel: Parallel | None = None
+    quantization: Quantization | None = None
+    adapter: Adapter | None = None
+    attention: Attention | None = None
+    batching: Batching | None = None
+    training: Training | None = None
+    vocabulary: Vocabulary | None = None
+    disagreements: Sequence[Disagreement] | None = None
+    """Empty when configurations were read and agree."""
+    unknown_keys: Sequence[UnknownKey] | None = None
 
     def over(self, other: Facts) -> Facts:
         """These facts where they are known, `other`'s elsewhere."""

@@ -187,7 +187,8 @@ class Investigation:
         ids = call.token_ids() if call else None
         labels = call.kwargs.get("labels") if call else None
         with torch.no_grad():
-            return batch_facts(self.model, input_embedding(self.model), ids, labels)
+            targets = [t for m in self.capture.micro_steps if m.objective for t in m.objective.targets]
+            return batch_facts(self.model, input_embedding(self.model), ids, labels, targets)
 
 
 def is_sound(setting: Setting) -> bool | None:
@@ -238,9 +239,9 @@ def _odd_tensor(origin: Origin | None, facts: Facts) -> str | None:
 
 
 def _other_tensor(model: nn.Module, name: str | None) -> str | None:
-    """Another parameter of the same shape."""
-    if name is None:
-        return None
+    """Another parameter, of the same shape where there is one."""
     named = dict(model.named_parameters())
-    shape = named[name].shape if name in named else None
-    return next((other for other, p in named.items() if other != name and p.shape == shape), None)
+    if name not in named:
+        return None
+    others = [other for other in named if other != name]
+    return next((other for other in others if named[other].shape == named[name].shape), next(iter(others), None))

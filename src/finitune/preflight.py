@@ -12,11 +12,13 @@ from finitune.chapter import Chapter, ask
 from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked
 from finitune.remedy import remedies
-from finitune.sources import Config, gather
+from finitune.sources import Config, gather, is_config
 
 INPUT_OF = {
     "precision": "config", "optimizer": "config", "model": "model", "weights": "model", "rows": "model",
-    "tokens": "data", "labels": "data", "hardware": "gpu", "versions": "requirements",
+    "tokens": "data", "labels": "data", "hardware": "gpu", "versions": "requirements", "vocabulary": "model",
+    "parallel": "config", "quantization": "config", "adapter": "config", "attention": "config", "batching": "config",
+    "training": "config", "disagreements": "config", "unknown_keys": "config",
 }  # fmt: skip
 """The input that each group of facts comes from."""
 
@@ -34,6 +36,18 @@ def check(
     """
     reading = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
     return foresee(reading.facts, reading.not_checked)
+
+
+def check_each(*configs: str | Path, **given: Any) -> CheckResult:
+    """Every configuration checked by itself, as if the others were not there; files that are none are passed over.
+
+    `given` as for `check`. What was not checked is left out, because nobody meant to give a whole run.
+    """
+    results = [check(config, **given) for config in configs if is_config(config)]
+    findings = [finding for result in results for finding in result.findings]
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    passed = set[str]().union(*(result.passed for result in results)) - {finding.cause for finding in findings}
+    return CheckResult(findings=findings, not_checked=[], passed=sorted(passed))
 
 
 def foresee(facts: Facts, not_checked: Sequence[NotChecked] = ()) -> CheckResult:

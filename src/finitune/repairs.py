@@ -29,7 +29,8 @@ from finitune.recording import write_json
 from finitune.remedy import remedies
 from finitune.sources import Config, gather
 from finitune.sources.checkpoint import headers, input_embedding, output_head, weight_files
-from finitune.sources.dataset import rows as data_rows
+from finitune.sources.dataset_rows import is_lines_or_list
+from finitune.sources.dataset_rows import rows as data_rows
 from finitune.sources.safetensors import ITEM_BYTES, Tensor, decode, encode, read_rows
 from finitune.sources.text import json_object_of, reason, whole
 
@@ -164,6 +165,8 @@ def _rewrite(chapter: Chapter, tensor: Tensor, copy: Path, tokens: Sequence[int]
 def _repair_data(chapter: Chapter, source: Path, output: Path, rows: Sequence[int], seed: int) -> RepairResult:
     apply = chapter.function("apply")
     assert apply is not None
+    if not is_lines_or_list(source):
+        raise UnreadableInput(f"{source}: rows of a table cannot be taken out here (expected JSONL, JSON or .txt)")
     places = [row.line for row in data_rows(source)]
     beyond = [row for row in rows if not 0 <= row < len(places)]
     if beyond:

@@ -243,3 +243,22 @@ def test_a_nan_factor_put_in_from_outside_is_not_said_to_be_sound_when_run_again
     (origin,) = Recording.load(tmp_path / "run").events("origin")
     assert origin["repeats"]
     assert "was sound when run again" not in capsys.readouterr().err
+
+
+def test_targets_of_a_loss_outside_the_model_are_known() -> None:
+    logits = torch.randn(2, 3, 5, requires_grad=True) * 1
+    target = torch.tensor([[-100, 1, 2], [3, -100, 0]])
+    loss = F.cross_entropy(logits.view(-1, 5), target.view(-1))
+    number = sequence_number(logits)
+    assert number is not None
+    assert [t.tolist() for t in read(loss, {number}).targets] == [target.view(-1).tolist()]
+
+
+@pytest.mark.parametrize("power", [2, 0.5])
+def test_powers_logarithms_and_log_sigmoids_are_read(power: float) -> None:
+    x = (torch.rand(4, requires_grad=True) + 0.5) * 1
+    number = sequence_number(x)
+    assert number is not None
+    loss = (F.logsigmoid(x.exp()).sum().neg() + x.pow(power).mean().log()) * 2
+    again = read(loss, {number}).rebuild({number: x})
+    assert torch.equal(again, loss)

@@ -1,10 +1,8 @@
-import json
-
 import pytest
 from tests.sources.worlds import one_line, settings
 
 from finitune.finding import UnreadableInput
-from finitune.sources import config_formats, gather, training_arguments
+from finitune.sources import config_formats, format_of, gather, training_arguments
 from finitune.sources.reading import Supervision
 
 
@@ -163,7 +161,7 @@ def test_how_rows_become_labels():
         ('{"learning_rate": [1]}', "expected a number"),
         ('{"per_device_train_batch_size": 1.5}', "expected a whole number"),
         ('{"fp16": {"enabled": 3}}', "enabled: 3 (expected true or false)"),
-        ("#!/bin/bash\ndeepspeed main.py --x 1", "expected named settings"),
+        ("#!/bin/bash\ndeepspeed main.py --x 1", "no command that launches a trainer"),
         ("\0", "neither JSON nor YAML"),
         ("[" * 100_000, "not JSON"),
     ],
@@ -186,13 +184,14 @@ def test_a_config_that_is_not_there_or_no_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "framework"),
     [
-        {"base_model": "x", "micro_batch_size": 2, "fp16": True},
-        {"input_features": [], "learning_rate": 1},
-        {"mixed_precision": "fp16"},
+        ({"base_model": "x", "micro_batch_size": 2, "fp16": True}, "axolotl"),
+        ({"input_features": [], "learning_rate": 1}, "ludwig"),
+        ({"mixed_precision": "fp16"}, "accelerate"),
+        ({"finetuning_type": "lora", "learning_rate": 1}, "llamafactory"),
     ],
 )
-def test_files_of_other_trainers_are_not_taken_for_training_arguments(tmp_path, other):
-    with pytest.raises(UnreadableInput, match="not a configuration that is known here"):
-        gather(settings(tmp_path / "c.json", **json.loads(json.dumps(other))))
+def test_files_of_other_trainers_are_not_taken_for_training_arguments(other, framework):
+    assert format_of(other).__name__.endswith(f".{framework}")
+    assert [m.__name__ for m in config_formats() if m.recognises(other)] == [f"finitune.sources.{framework}"]

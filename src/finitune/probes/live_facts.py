@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -50,12 +51,17 @@ def run_facts(model: nn.Module, optimizer: Any, compute: torch.dtype | None) -> 
     )
 
 
-def batch_facts(model: nn.Module, embedding: nn.Module | None, ids: Tensor | None, labels: Any) -> Facts:
-    """What the captured batch says: its tokens, their embedding rows, its labels, and the model's odd weights."""
+def batch_facts(
+    model: nn.Module, embedding: nn.Module | None, ids: Tensor | None, labels: Any, targets: Sequence[Tensor] = ()
+) -> Facts:
+    """What the captured batch says: its tokens, their embedding rows, its labels, and the model's odd weights.
+
+    `labels` go into the model, which shifts them; `targets` are those of a loss outside the model.
+    """
     return Facts(
         tokens=None if ids is None else _tokens(ids),
         rows=None if ids is None or embedding is None else _rows(model, embedding, ids),
-        labels=_labels(labels) if isinstance(labels, Tensor) and labels.dim() >= 1 else None,
+        labels=_labels(labels, targets),
         weights=_weights(model),
     )
 
@@ -151,10 +157,15 @@ def _rows(model: nn.Module, embedding: nn.Module, ids: Tensor) -> EmbeddingRows 
     )
 
 
-def _labels(labels: Tensor) -> Labels:
-    shifted = labels[..., 1:] if labels.dim() >= 2 else labels
-    supervised = (shifted != IGNORED_LABEL).reshape(labels.shape[0], -1).sum(dim=1)
-    return Labels(supervised=supervised.cpu().numpy().astype(np.int64), source="the captured batch")
+def _labels(labels: Any, targets: Sequence[Tensor]) -> Labels | None:
+    if isinstance(labels, Tensor) and labels.dim() >= 1:
+        rows = [labels[..., 1:] if labels.dim() >= 2 else labels]
+    else:
+        rows = [target.reshape(1, -1) if target.dim() < 2 else target for target in targets]
+    if not rows:
+        return None
+    supervised = [(part != IGNORED_LABEL).reshape(part.shape[0], -1).sum(dim=1).cpu() for part in rows]
+    return Labels(supervised=torch.cat(supervised).numpy().astype(np.int64), source="the captured batch")
 
 
 def _weights(model: nn.Module) -> Weights:

@@ -181,17 +181,10 @@ class OperatorWatch(TorchDispatchMode):
                 return
 
     def _as_origin(self, name: str, tensor: Tensor, inputs: list[Tensor], found: Places, node: Any) -> Origin:
-        creator = self._creators.get(node._sequence_nr()) if node is not None else None
-        gradient_of = self._names.get(id(getattr(node, "variable", None)))  # summed up over micro-steps, or in a hook
+        module, line, gradient_of = self._blamed(node)
         rows, positions, tokens, padding = self._places_in_batch(tensor, found)
         return Origin(
-            module=gradient_of.rpartition(".")[0]
-            if gradient_of
-            else self._module()
-            if node is None
-            else creator.module
-            if creator
-            else None,
+            module=module,
             op=f"aten.{name}",
             phase="backward" if node is not None else "forward",
             dtype=_name(tensor.dtype),
@@ -202,8 +195,18 @@ class OperatorWatch(TorchDispatchMode):
             peak=max((places(t).peak for t in inputs), default=None),
             padding=padding,
             tensor=gradient_of,
-            line=creator.line if creator else _user_line(),
+            line=line,
         )
+
+    def _blamed(self, node: Any) -> tuple[str | None, str | None, str | None]:
+        """Module, source line, and the parameter whose gradient is being summed up, for an operator run by `node`."""
+        if node is None:
+            return self._module(), _user_line(), None
+        gradient_of = self._names.get(id(getattr(node, "variable", None)))  # over micro-steps, or in a hook
+        if gradient_of is not None:
+            return gradient_of.rpartition(".")[0], _user_line(), gradient_of
+        creator = self._creators.get(node._sequence_nr())
+        return (creator.module, creator.line, None) if creator else (None, _user_line(), None)
 
     def _module(self) -> str | None:
         return self.modules[-1] if self.modules else None

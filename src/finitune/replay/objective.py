@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,6 +31,8 @@ class Objective:
     rebuild: Rebuild
     factors: tuple[Tensor | float, ...]
     uses: frozenset[int]
+    targets: tuple[Tensor, ...] = ()
+    """Class indices that the loop's own cross entropies compare with."""
 
     def scale(self) -> float:
         """The loss scale of a float16 loop: the product of those factors that are powers of two above one.
@@ -52,12 +54,16 @@ def read(root: Tensor, outputs: set[int]) -> Objective:
     """
     if root.grad_fn is None:
         raise NotReadable("the loss has no graph")
-    uses: set[int] = set()
-    seen = [0]
-    rebuild = _read(root.grad_fn, outputs, uses, seen)
-    if not uses:
+    walk = _Walk(outputs=outputs)
+    rebuild = _read(root.grad_fn, walk)
+    if not walk.uses:
         raise NotReadable("the loss does not come from the watched model")
-    return Objective(rebuild=rebuild, factors=tuple(_factors(root.grad_fn, outputs)), uses=frozenset(uses))
+    return Objective(
+        rebuild=rebuild,
+        factors=tuple(_factors(root.grad_fn, outputs)),
+        uses=frozenset(walk.uses),
+        targets=tuple(walk.targets),
+    )
 
 
 def sequence_number(tensor: Tensor) -> int | None:
@@ -65,19 +71,31 @@ def sequence_number(tensor: Tensor) -> int | None:
     return None if tensor.grad_fn is None else tensor.grad_fn._sequence_nr()
 
 
-def _read(node: Any, outputs: set[int], uses: set[int], seen: list[int]) -> Rebuild:
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """What is met on the way from the loss to the model's outputs."""
+
+    outputs: set[int]
+    uses: set[int] = field(default_factory=set[int])
+    targets: list[Tensor] = field(default_factory=list[Tensor])
+    nodes: int = 0
+
+
+def _read(node: Any, walk: _Walk) -> Rebuild:
     number = node._sequence_nr()
-    if number in outputs:
-        uses.add(number)
+    if number in walk.outputs:
+        walk.uses.add(number)
         return lambda values: values[number]
-    seen[0] += 1
-    if seen[0] > MAX_NODES:
+    walk.nodes += 1
+    if walk.nodes > MAX_NODES:
         raise NotReadable(f"more than {MAX_NODES} operators between model and loss")
     name = node.name()
     if name not in _OPERATORS:
         raise NotReadable(name)
-    inputs = [None if child is None else _read(child, outputs, uses, seen) for child, _ in node.next_functions]
+    inputs = [None if child is None else _read(child, walk) for child, _ in node.next_functions]
     apply = _OPERATORS[name](node)
+    if name.startswith("NllLoss"):
+        walk.targets.append(node._saved_target)
     return lambda values: apply(*[None if f is None else f(values) for f in inputs])
 
 
@@ -158,6 +176,11 @@ def _nll(node: Any) -> Callable[..., Tensor]:
     return lambda x: F.nll_loss(x, target, weight, ignore_index=ignore, reduction=reduction)
 
 
+def _power(node: Any) -> Callable[..., Tensor]:
+    exponent = node._saved_exponent
+    return lambda x: x**exponent
+
+
 def _squared(node: Any) -> Callable[..., Tensor]:
     target, reduction = node._saved_target, _REDUCTIONS[node._saved_reduction]
     return lambda x, _=None: F.mse_loss(x, target, reduction=reduction)
@@ -214,6 +237,10 @@ _OPERATORS: dict[str, Callable[[Any], Callable[..., Tensor]]] = {
     "MeanBackward1": _reduced,
     "SumBackward0": _reduced,
     "SumBackward1": _reduced,
+    "PowBackward0": _power,
+    "LogBackward0": lambda _node: torch.log,
+    "ExpBackward0": lambda _node: torch.exp,
+    "LogSigmoidBackward0": lambda _node: F.logsigmoid,
     "NllLossBackward0": _nll,
     "NllLoss2DBackward0": _nll,
     "LogSoftmaxBackward0": _normalised,

@@ -1,8 +1,13 @@
 """Sources: the world -> Facts, one file per format.
 
 A configuration format is one module here with `recognises(data) -> bool` and `read(data, file) -> Facts`; it is
-found by its file name. It may also have `supervision(data, file)` (how rows become labels), `follows(data)` (other
-configurations that it names) and `PRECEDENCE` (whose word counts where two disagree; 0 unless given).
+found by its file name. It may also have
+- `supervision(data, file)`: how rows become labels;
+- `follows(data)`: other configurations that it names, or that stand in it; with `LENIENT` they may be absent;
+- `PRECEDENCE`: whose word counts where two disagree; 0 unless given;
+- `parse(text, file)`: settings from text that is neither JSON nor YAML, None for text that is not its own;
+- `left_out(data, file)`: what could not be read, one line each;
+- a list of its keys in `<format>_fields.txt`; with `OPEN_ENDED` programs may add keys of their own.
 """
 
 from __future__ import annotations
@@ -14,18 +19,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from finitune.facts import EmbeddingRows, Facts, Precision, TokenUse
+from finitune.facts import EmbeddingRows, Facts, TokenUse, Vocabulary
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources import checkpoint, dataset, environment, hardware, tokenizer
+from finitune.sources.fields import unknown
 from finitune.sources.reading import Reading, Supervision
-from finitune.sources.text import config_of
+from finitune.sources.text import settings_of, text_of
+from finitune.sources.together import Configured, joined
 
 Config = str | Path | Mapping[str, Any]
 """A file, or the settings themselves."""
+
+MAX_FOLLOWED = 3
+"""So far from a configuration are named ones looked for: names of names, and folders above."""
 
 NAMED_ROWS = 64
 """So many of the shortest used embedding rows get the text of their token."""
@@ -49,39 +59,51 @@ def gather(
 
     Raises UnreadableInput for an input that is there and cannot be used.
     """
-    facts, settings = _configured(configs)
-    missing: list[NotChecked] = [] if configs else [NotChecked(input="config", why="no configuration given")]
+    configured = _read_all(configs)
+    facts, settings = configured.facts, configured.supervision
+    missing = [*configured.not_checked] if configs else [NotChecked(input="config", why="no configuration given")]
     compute = facts.precision.compute if facts.precision else None
     facts = Facts(
         hardware=hardware.read(gpu) if gpu else None,
         versions=environment.read(requirements) or None,
     ).over(facts)
+    words, no_words = _tokenizer(model)
     if model is None:
         missing.append(NotChecked(input="model", why="no --model given"))
     else:
         weights = checkpoint.read(model, compute=compute)
-        facts = weights.facts.over(facts)
+        facts = Facts(vocabulary=_vocabulary(words)).over(weights.facts.over(facts))
         missing += weights.not_checked
     if data is None:
         missing.append(NotChecked(input="data", why="no --data given"))
     else:
-        facts, left_out = _with_data(facts, data, model, settings)
+        facts, left_out = _with_data(facts, data, words, no_words, settings)
         missing += left_out
     if not gpu:
         missing.append(NotChecked(input="gpu", why="no --gpu given"))
     return Reading(facts=facts, not_checked=missing)
 
 
+def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, str]:
+    """The tokenizer of the model, or why there is none."""
+    if model is None or not Path(model).exists():
+        return None, "no tokenizer (give --model DIR)"
+    try:
+        return tokenizer.load(model), ""
+    except tokenizer.NoTokenizer as error:
+        return None, str(error)
+
+
+def _vocabulary(words: tokenizer.Tokenizer | None) -> Vocabulary | None:
+    return None if words is None else Vocabulary(
+        size=tokenizer.size(words), pad_id=words.pad_id, bos_id=words.bos_id, eos_id=words.eos_id, unk_id=words.unk_id,
+        padding_side=words.padding_side, chat_template=words.chat_template is not None, source=words.source,
+    )  # fmt: skip
+
+
 def _with_data(
-    facts: Facts, data: str | Path, model: str | Path | None, settings: Supervision
+    facts: Facts, data: str | Path, words: tokenizer.Tokenizer | None, why: str, settings: Supervision
 ) -> tuple[Facts, Sequence[NotChecked]]:
-    words: tokenizer.Tokenizer | None = None
-    why = "no tokenizer (give --model DIR)"
-    if model is not None:
-        try:
-            words = tokenizer.load(model)
-        except tokenizer.NoTokenizer as error:
-            why = str(error)
     found = dataset.read(data, words, supervision=settings, why_no_tokenizer=why)
     tokens = found.facts.tokens
     if words and tokens and facts.rows:
@@ -95,64 +117,90 @@ def _with_short_rows_named(tokens: TokenUse, rows: EmbeddingRows, words: tokeniz
     return dataclasses.replace(tokens, names={**tokenizer.names(words, shortest), **tokens.names})
 
 
-def _configured(configs: Sequence[Config]) -> tuple[Facts, Supervision]:
-    """The configurations joined setting by setting; the higher precedence wins, then the earlier argument."""
-    read = [item for config in configs for item in _with_named(config)]
-    read.sort(key=lambda item: -item[0])
-    facts, settings = Facts(), Supervision()
-    for _, more, supervision in read:
-        facts = Facts(
-            precision=_filled(facts.precision, more.precision, key="compute"),
-            optimizer=_filled(facts.optimizer, more.optimizer, key="lr"),
-        ).over(facts.over(more))
-        settings = settings.over(supervision)
-    return dataclasses.replace(facts, precision=_consistent(facts.precision)), settings
+def _read_all(configs: Sequence[Config]) -> Configured:
+    read: list[Configured] = []
+    seen: set[Path] = set()
+    for config in configs:
+        data, file = _loaded(config)
+        module = format_of(data)
+        if module is None:
+            known = ", ".join(_name(m).replace("_", " ") for m in config_formats())
+            raise UnreadableInput(f"{file}: not a configuration that is known here (expected one of: {known})")
+        seen.add(Path(file).resolve())
+        read += _with_named(module, data, file, seen, depth=0)
+    return joined(read)
 
 
-def _with_named(config: Config) -> Iterator[tuple[int, Facts, Supervision]]:
-    """A configuration and those that it names, whose paths count from the working directory, then from beside it."""
-    data, file = _loaded(config)
-    module = _format_of(data, file)
+def _with_named(
+    module: ModuleType, data: Mapping[str, Any], file: str, seen: set[Path], *, depth: int
+) -> Iterator[Configured]:
+    """A configuration and those that it names; each file is read once."""
     yield _read(module, data, file)
     follows = getattr(module, "follows", None)
-    for named in follows(data) if follows else ():
-        beside = Path(file).parent / named if isinstance(named, str) else None
-        inner, inner_file = _loaded(beside if beside and not Path(named).exists() else named)
-        yield _read(_format_of(inner, inner_file), inner, inner_file)
+    for named in follows(data) if follows and depth < MAX_FOLLOWED else ():
+        path = _beside(file, named) if isinstance(named, str) else None
+        if path is not None and not path.is_file() and getattr(module, "LENIENT", False):
+            yield Configured(not_checked=[NotChecked(input="config", why=f"{file} names {named}, which is not here")])
+            continue
+        if path is not None and path.resolve() in seen:
+            continue
+        seen |= {path.resolve()} if path else set()
+        # settings that stand in place belong to the file they stand in
+        inner, inner_file = (cast("Mapping[str, Any]", named), file) if path is None else _loaded(path)
+        inner_module = format_of(inner)
+        if inner_module is None:
+            why = f"{file} names {inner_file}, which is not a configuration that is known here"
+            yield Configured(not_checked=[NotChecked(input="config", why=why)])
+        else:
+            yield from _with_named(inner_module, inner, inner_file, seen, depth=depth + 1)
+
+
+def _beside(file: str, named: str) -> Path:
+    """Where a named file is: from the working directory, or beside the file that names it or a few folders above."""
+    folder = Path(file).resolve().parent
+    places = [Path(named), *(above / named for above in [folder, *folder.parents][: MAX_FOLLOWED + 1])]
+    return next((place for place in places if place.is_file()), Path(file).parent / named)
 
 
 def _loaded(config: Config) -> tuple[Mapping[str, Any], str]:
+    """The settings, by the first format that knows the text itself, else as JSON or YAML."""
     if isinstance(config, Mapping):
         return config, "the settings given"
-    return config_of(Path(config)), str(config)
+    path = Path(config)
+    text = text_of(path, expected="a configuration")
+    for module in config_formats():
+        parse = getattr(module, "parse", None)
+        found = parse(text, str(path)) if parse else None
+        if found is not None:
+            return found, str(config)
+    return settings_of(path, text), str(config)
 
 
-def _format_of(data: Mapping[str, Any], file: str) -> ModuleType:
-    module = next((m for m in config_formats() if m.recognises(data)), None)
-    if module is None:
-        known = ", ".join(m.__name__.rsplit(".", 1)[-1].replace("_", " ") for m in config_formats())
-        raise UnreadableInput(f"{file}: not a configuration that is known here (expected one of: {known})")
-    return module
+def format_of(data: Mapping[str, Any]) -> ModuleType | None:
+    """The format of these settings; None when none knows them."""
+    return next((module for module in config_formats() if module.recognises(data)), None)
 
 
-def _read(module: ModuleType, data: Mapping[str, Any], file: str) -> tuple[int, Facts, Supervision]:
+def is_config(file: str | Path) -> bool:
+    """True for a file that can be read as a configuration of a known format."""
+    try:
+        return format_of(_loaded(file)[0]) is not None
+    except UnreadableInput:
+        return False
+
+
+def _read(module: ModuleType, data: Mapping[str, Any], file: str) -> Configured:
     supervise = getattr(module, "supervision", None)
-    settings = supervise(data, file) if supervise else Supervision()
-    return getattr(module, "PRECEDENCE", 0), module.read(data, file), settings
+    left_out = getattr(module, "left_out", None)
+    open_ended = getattr(module, "OPEN_ENDED", False)
+    return Configured(
+        precedence=getattr(module, "PRECEDENCE", 0),
+        facts=module.read(data, file),
+        supervision=supervise(data, file) if supervise else Supervision(),
+        unknown_keys=list(unknown(_name(module), data, file, open_ended=open_ended)),
+        not_checked=[NotChecked(input="config", why=why) for why in (left_out(data, file) if left_out else ())],
+    )
 
 
-def _filled(first: Any, second: Any, *, key: str) -> Any:
-    """`first`, with what it leaves open taken from `second`; the source is the one that said `key`."""
-    if first is None or second is None:
-        return first or second
-    open_fields = {f.name for f in dataclasses.fields(first) if getattr(first, f.name) is None}
-    if key in open_fields and getattr(second, key) is not None:
-        open_fields.add("source")
-    return dataclasses.replace(first, **{name: getattr(second, name) for name in open_fields})
-
-
-def _consistent(precision: Precision | None) -> Precision | None:
-    """A loss scaler exists only in float16; the settings of one that "auto" did not switch on mean nothing."""
-    if precision is None or precision.compute in (None, "float16"):
-        return precision
-    return dataclasses.replace(precision, scaler="none", initial_scale=None, hysteresis=None, min_scale=None)
+def _name(module: ModuleType) -> str:
+    return module.__name__.rsplit(".", 1)[-1]

@@ -1,14 +1,10 @@
-"""Training data -> TokenUse and Labels: chat, instruction, prompt/completion, text or token rows, as JSONL, JSON or
-text.
+"""Training data -> TokenUse and Labels: chat, instruction, prompt/completion, text or token rows of any file.
 
-The file is streamed. A row that cannot be read is `UnreadableInput` with its line, because a trainer would stop
-there too. An end token that the trainer appends is not counted as supervised.
+The file is streamed. An end token that the trainer appends is not counted as supervised.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +16,9 @@ import numpy as np
 
 from finitune.facts import Facts, Ints, Labels, TokenUse
 from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources.dataset_rows import Row, rows
 from finitune.sources.reading import Reading, Supervision
-from finitune.sources.text import json_of, kind_of, reason, short
+from finitune.sources.text import kind_of, short
 from finitune.sources.tokenizer import Encoded, NoTokenizer, Tokenizer, encode, names, renderer
 
 IGNORED = -100
@@ -35,14 +32,6 @@ FLUSH_TOKENS = 2**20
 
 FORMS = "messages, conversations, prompt/completion, instruction/output, text or input_ids"
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One example: its place in the file and the object that stands there. `line` counts from 1."""
-
-    line: int
-    data: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,38 +85,6 @@ def read(
         return Reading(facts=Facts(tokens=use), not_checked=[NotChecked(input="labels", why=why)])
     labels = Labels(supervised=_ints(supervised), row_lines=_ints(lines), source=str(path))
     return Reading(facts=Facts(tokens=use, labels=labels))
-
-
-def rows(path: Path) -> Iterator[Row]:
-    """The rows of a file, in order. One JSON object per line, one JSON list, or lines of plain text (`.txt`)."""
-    head = _head(path)
-    if head[:4] in (b"PAR1", b"ARRO") or path.is_dir():
-        raise UnreadableInput(f"{path}: this kind of data is not read yet (expected JSONL, JSON or .txt)")
-    if path.suffix == ".txt":
-        yield from (Row(line=number, data={"text": text}) for number, text in lines(path) if text.strip())
-    elif head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
-        yield from (Row(line=i, data=_object(path, f"item {i}", item)) for i, item in enumerate(_list(path), start=1))
-    else:
-        for number, text in lines(path):
-            if text.strip():
-                yield Row(line=number, data=_object(path, f"line {number}", _json(path, number, text)))
-
-
-def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 file with their numbers from 1, line ends kept."""
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                yield number, _decoded(path, number, raw)
-    except OSError as error:
-        raise UnreadableInput(f"{path}: {reason(error)} (expected training data)") from None
-
-
-def _decoded(path: Path, number: int, raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise UnreadableInput(f"{path}: line {number}: byte {error.start}: not UTF-8") from None
 
 
 class _Census:
@@ -319,35 +276,6 @@ def _token_list(where: str, data: Mapping[str, Any], key: str) -> Ints:
     if value and set(map(type, value)) == {int}:
         raise UnreadableInput(f"{where}: {key}: token id {max(value, key=abs)} (expected 0 to {MAX_TOKEN_ID})")
     raise UnreadableInput(f"{where}: {key}: expected a list of whole numbers")
-
-
-def _head(path: Path) -> bytes:
-    try:
-        if path.is_dir():
-            return b""
-        with path.open("rb") as file:
-            return file.read(4096)
-    except OSError as error:
-        raise UnreadableInput(f"{path}: {reason(error)} (expected training data)") from None
-
-
-def _list(path: Path) -> list[Any]:
-    value = json_of(path, limit=math.inf)
-    assert isinstance(value, list)
-    return cast(list[Any], value)
-
-
-def _json(path: Path, number: int, text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: line {number}: not JSON ({short(error)})") from None
-
-
-def _object(path: Path, place: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise UnreadableInput(f"{path}: {place}: expected a JSON object, found {kind_of(value)}")
-    return cast(Mapping[str, Any], value)
 
 
 def _batches(items: Iterable[Row], size: int) -> Iterator[list[Row]]:

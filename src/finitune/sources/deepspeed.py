@@ -1,12 +1,13 @@
-"""A DeepSpeed configuration (JSON) -> Precision and Optimizer. "auto" leaves a value to the trainer's own settings."""
+"""A DeepSpeed configuration (JSON) -> Precision, Optimizer and Parallel. "auto" is left to the trainer's settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from finitune.facts import Facts, Optimizer, Precision
+from finitune.facts import Facts, Optimizer, Parallel, Precision
 from finitune.finding import number
+from finitune.sources.groups import group
 from finitune.sources.text import flag, real, section, whole, word
 
 PRECEDENCE = 1
@@ -17,6 +18,18 @@ OWN_KEYS = {
     "zero_allow_untested_optimizer", "steps_per_print", "wall_clock_breakdown",
 }  # fmt: skip
 
+DTYPES = {
+    "fp16": "float16", "float16": "float16", "half": "float16", "bf16": "bfloat16", "bfp16": "bfloat16",
+    "bfloat16": "bfloat16", "fp32": "float32", "float32": "float32", "float": "float32",
+}  # fmt: skip
+
+PARALLEL_KEYS = {
+    "overlap_comm": ("zero_optimization.overlap_comm",),
+    "reduce_bucket_size": ("zero_optimization.reduce_bucket_size",),
+    "multi_rank_bucket_allreduce": ("zero_optimization.use_multi_rank_bucket_allreduce",),
+    "check_grad_overflow": ("bf16.check_grad_overflow", "bfloat16.check_grad_overflow"),
+}
+
 
 def recognises(data: Mapping[str, Any]) -> bool:
     """True for a mapping with DeepSpeed's own keys, or with fp16 or bf16 as a section."""
@@ -25,7 +38,11 @@ def recognises(data: Mapping[str, Any]) -> bool:
 
 def read(data: Mapping[str, Any], file: str) -> Facts:
     """What the engine is told."""
-    return Facts(precision=_precision(data, file), optimizer=_optimizer(data, file))
+    return Facts(
+        precision=_precision(data, file),
+        optimizer=_optimizer(data, file),
+        parallel=_parallel(data, file),
+    )
 
 
 def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
@@ -33,15 +50,21 @@ def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
     half, brain = (flag(part, "enabled", file) for part in (fp16, bf16))
     scale = _scaling(fp16, file)
     if half:
-        return Precision(compute="float16", source=f"{file}: fp16.enabled", **scale)
+        return Precision(compute="float16", requested_by="deepspeed", source=f"{file}: fp16.enabled", **scale)
     if brain:
-        return Precision(compute="bfloat16", scaler="none", source=f"{file}: bf16.enabled")
+        return Precision(compute="bfloat16", scaler="none", requested_by="deepspeed", source=f"{file}: bf16.enabled")
+    amp, cast_ = section(data, "amp"), section(data, "torch_autocast")
+    if flag(amp, "enabled", file):  # NVIDIA apex, float16 with a scaler of its own
+        return Precision(compute="float16", scaler="dynamic", requested_by="deepspeed", source=f"{file}: amp.enabled")
+    if flag(cast_, "enabled", file) and (dtype := DTYPES.get((word(cast_, "dtype") or "").removeprefix("torch."))):
+        scaler = "dynamic" if dtype == "float16" else "none"
+        return Precision(compute=dtype, scaler=scaler, requested_by="deepspeed", source=f"{file}: torch_autocast.dtype")
     if fp16 and fp16.get("enabled") == "auto":
         return Precision(**scale)
     undecided = "auto" in (fp16.get("enabled"), bf16.get("enabled"))
     if undecided or (half is None and brain is None):
         return None
-    return Precision(compute="float32", scaler="none", source=file)
+    return Precision(compute="float32", scaler="none", requested_by="deepspeed", source=file)
 
 
 def _scaling(fp16: Mapping[str, Any], file: str) -> dict[str, Any]:
@@ -55,7 +78,35 @@ def _scaling(fp16: Mapping[str, Any], file: str) -> dict[str, Any]:
         "initial_scale": static if static > 0 else 2.0 ** min(16.0 if power is None else power, 1000.0),
         "hysteresis": 2 if hysteresis is None else hysteresis,
         "min_scale": 1.0 if minimum is None else minimum,
+        "scale_window": whole(fp16, "loss_scale_window", file),
     }
+
+
+def _parallel(data: Mapping[str, Any], file: str) -> Parallel | None:
+    zero = section(data, "zero_optimization")
+    switch = data.get("zero_optimization")
+    return group(
+        Parallel, data, file, PARALLEL_KEYS,
+        kind="deepspeed",
+        zero_stage=int(switch) if isinstance(switch, bool) else whole(zero, "stage", file),  # a switch before 0.3
+        offload_optimizer=_offload(zero, "offload_optimizer", ("cpu_offload",), file),
+        offload_parameters=_offload(zero, "offload_param", ("cpu_offload_params", "cpu_offload_param"), file),
+        communication_dtype=_dtype(data, "communication_data_type"),
+        grad_accum_dtype=_dtype(section(data, "data_types"), "grad_accum_dtype"),
+    )  # fmt: skip
+
+
+def _offload(zero: Mapping[str, Any], key: str, old_keys: Sequence[str], file: str) -> str | None:
+    """The device, from the section of today or the yes or no of releases before 0.3.16."""
+    if isinstance(zero.get(key), Mapping):
+        return word(section(zero, key), "device") or "none"
+    said = next((answer for old in old_keys if (answer := flag(zero, old, file)) is not None), None)
+    return None if said is None else "cpu" if said else "none"
+
+
+def _dtype(data: Mapping[str, Any], key: str) -> str | None:
+    said = word(data, key)
+    return DTYPES.get(said.removeprefix("torch."), said) if said else None
 
 
 def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
@@ -72,6 +123,7 @@ def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
         warmup_steps=whole(schedule, "warmup_num_steps", file),
         clip=real(data, "gradient_clipping", file),
         batch=whole(data, "train_micro_batch_size_per_gpu", file),
+        accumulation=whole(data, "gradient_accumulation_steps", file),
         source=file,
     )
     return None if found == Optimizer(source=file) else found

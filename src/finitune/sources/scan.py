@@ -1,9 +1,9 @@
 """One pass over the bits of weights: how many are non-finite, the peak, the rms, how many a cast would overflow.
 
-The magnitudes of IEEE numbers order like their bits, so one integer maximum tells the peak and whether anything is
-non-finite; only a block that shows something is looked at element by element. Blocks stay in the cache, files are
-read by several threads (numpy and the kernel both release the interpreter lock), and memory does not grow with the
-model.
+The magnitudes of IEEE numbers order like their bits, so integer maxima tell the peak and whether anything is
+non-finite; only a block that shows something is looked at element by element. Counts, peaks and places are exact; the
+rms of a large tensor is estimated from a sample. Blocks stay in the cache, files are read by several threads (numpy
+and the kernel both release the interpreter lock), and memory does not grow with the model.
 """
 
 # pyright: reportUnknownMemberType=false, reportArgumentType=false
@@ -26,10 +26,10 @@ from finitune.facts import TensorScan
 from finitune.finding import UnreadableInput
 from finitune.sources.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor, decode, float8_values
 
-BLOCK_BYTES = 2**20
-"""Fits in a second-level cache."""
+BLOCK_BYTES = 2**21
+"""Fits in the caches, and is large enough that the interpreter has little to do (measured: 2**18 is half as fast)."""
 
-UNIT_BYTES = 16 * BLOCK_BYTES
+UNIT_BYTES = 8 * BLOCK_BYTES
 """What one thread takes at a time."""
 
 MAX_THREADS = 4
@@ -37,6 +37,13 @@ MAX_THREADS = 4
 
 OVERFLOWS_FROM = {"float16": 65520.0, "bfloat16": (2 - 2**-8) * 2.0**127}
 """Smallest magnitude that rounds to infinity: the largest finite value plus half a unit in its last place."""
+
+SAMPLE_FROM = 2**16
+"""Elements of a block from which its squares are estimated."""
+
+SAMPLE_STRIDE = 251
+"""Every 251st 32-bit word is in the sample: a prime, so that a sample meets every column of a matrix. At 10^7 elements
+the rms is then off by about 0.3 % (one standard deviation, for weights that are about normal)."""
 
 # Squares are summed in float32 only where they can neither overflow nor vanish there.
 _SAFE_SQUARES = (1e-12, 1e15)
@@ -113,7 +120,12 @@ def _scan_block(block: _Bits, count: int, dtype: str, begin: int, overflow_at: f
     low, high = _SAFE_SQUARES
     if dtype == "F64" or not (peak == 0 or low < peak < high) or peak >= overflow_at:
         return _scan_elements(decode(raw, dtype), begin, overflow_at)
-    squares = _squares(block, count, dtype, scratch) if peak else 0.0
+    if count >= SAMPLE_FROM and peak:
+        sample = np.ascontiguousarray(block[: count * ITEM_BYTES[dtype] // 4 : SAMPLE_STRIDE])
+        taken = sample.nbytes // ITEM_BYTES[dtype]
+        squares = _squares(sample, taken, dtype, scratch) * (count / taken)
+    else:
+        squares = _squares(block, count, dtype, scratch) if peak else 0.0
     return Part(nonfinite=0, peak=peak, squares=squares, overflow=0, first=None)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,13 +14,23 @@ from finitune.finding import UnreadableInput
 MAX_CONFIG_BYTES = 64 * 2**20
 """No configuration is this large (a `tokenizer.json` of 256k tokens is about 35 MB)."""
 
+MAX_YAML_BYTES = 2**20
+MAX_YAML_DEPTH = 50
+MAX_NUMBER_DIGITS = 400
+_NUMERAL = re.compile(r"[-+0-9._:]+")
+MAX_YAML_VALUES = 100_000
+"""Aliases counted as often as they stand for something: a few lines of YAML can stand for more than any memory."""
+
 
 def text_of(path: Path, *, expected: str, limit: float = MAX_CONFIG_BYTES) -> str:
     """The whole file as UTF-8 text; a byte-order mark is dropped."""
     try:
-        if path.stat().st_size > limit:
+        with path.open("rb") as file:
+            # a device or a pipe has no size, so the bound is on what is read
+            raw = file.read(-1 if limit == math.inf else int(limit) + 1)
+        if len(raw) > limit:
             raise UnreadableInput(f"{path}: {path.stat().st_size} bytes (expected {expected} of at most {limit})")
-        return path.read_bytes().decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableInput(f"{path}: byte {error.start}: not UTF-8 (expected {expected})") from None
     except OSError as error:
@@ -48,7 +59,11 @@ def json_object_of(path: Path) -> dict[str, Any]:
 
 def config_of(path: Path) -> dict[str, Any]:
     """A configuration file, JSON or YAML, that must hold named settings."""
-    text = text_of(path, expected="a JSON or YAML configuration")
+    return settings_of(path, text_of(path, expected="a JSON or YAML configuration"))
+
+
+def settings_of(path: Path, text: str) -> dict[str, Any]:
+    """The settings in the text of a JSON or YAML file."""
     value = json_of(path) if text.lstrip()[:1] in ("{", "[") else _yaml(path, text)
     if not isinstance(value, Mapping):
         raise UnreadableInput(f"{path}: expected named settings (JSON object or YAML mapping), found {kind_of(value)}")
@@ -58,14 +73,50 @@ def config_of(path: Path) -> dict[str, Any]:
 def _yaml(path: Path, text: str) -> Any:
     import yaml
 
+    if len(text) > MAX_YAML_BYTES:
+        raise UnreadableInput(f"{path}: {len(text)} characters (expected YAML of at most {MAX_YAML_BYTES})")
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return yaml.safe_load(text)
+        _refuse_yaml_bomb(path, cast(Any, yaml).parse(text, Loader=loader))
+        return yaml.load(text, Loader=loader)  # noqa: S506 (a safe loader, in C where there is one)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1} column {mark.column + 1}" if mark else "somewhere"
         raise UnreadableInput(f"{path}: {place}: neither JSON nor YAML ({error.problem})") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise UnreadableInput(f"{path}: neither JSON nor YAML ({short(error)})") from None
+
+
+def _refuse_yaml_bomb(path: Path, events: Iterable[Any]) -> None:
+    """Count values as they will stand in memory's view: an alias weighs as much as what it names."""
+    import yaml
+
+    sizes: dict[str, int] = {}
+    stack: list[tuple[str | None, int]] = [(None, 0)]  # anchor and size of each open collection, outermost first
+    for event in events:
+        anchor, size = getattr(event, "anchor", None), 0
+        if isinstance(event, yaml.AliasEvent):
+            if any(name == anchor for name, _ in stack):
+                raise UnreadableInput(f"{path}: line {event.start_mark.line + 1}: *{anchor} holds itself")
+            size = sizes.get(anchor or "", 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            if len(event.value) > MAX_NUMBER_DIGITS and _NUMERAL.fullmatch(event.value):
+                raise UnreadableInput(
+                    f"{path}: line {event.start_mark.line + 1}: a number of {len(event.value)} digits"
+                )
+            size = 1
+            sizes[anchor or ""] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            stack.append((anchor, 1))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            name, size = stack.pop()
+            sizes[name or ""] = size
+        if size:
+            stack[-1] = (stack[-1][0], stack[-1][1] + size)
+        if len(stack) > MAX_YAML_DEPTH or stack[-1][1] > MAX_YAML_VALUES:
+            limit = f"depth {MAX_YAML_DEPTH}" if len(stack) > MAX_YAML_DEPTH else f"{MAX_YAML_VALUES} values"
+            line = event.start_mark.line + 1
+            raise UnreadableInput(f"{path}: line {line}: beyond {limit} (expected a configuration in YAML)")
 
 
 def real(data: Mapping[str, Any], key: str, file: str) -> float | None:
@@ -108,6 +159,17 @@ def word(data: Mapping[str, Any], key: str) -> str | None:
     """A string; None for anything else and for "auto"."""
     value = data.get(key)
     return value if isinstance(value, str) and value != "auto" else None
+
+
+def words(data: Mapping[str, Any], key: str) -> list[str] | None:
+    """Several strings: a list of them, or one string with commas; None for anything else."""
+    value = data.get(key)
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list):
+        return None
+    found = [item for item in cast(list[Any], value) if isinstance(item, str)]
+    return found or None
 
 
 def section(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -30,6 +30,8 @@ class Tokenizer:
     pad_id: int | None
     bos_id: int | None
     eos_id: int | None
+    unk_id: int | None
+    padding_side: str | None
     source: str
 
 
@@ -76,6 +78,8 @@ def load(directory: str | Path) -> Tokenizer:
         pad_id=ids.get("pad_token"),
         bos_id=ids.get("bos_token"),
         eos_id=ids.get("eos_token"),
+        unk_id=ids.get("unk_token"),
+        padding_side=_text(config.get("padding_side")),
         source=str(file),
     )
 
@@ -84,6 +88,12 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], *, special: bool) -> list
     """Tokenise a batch; `special` adds what the tokenizer itself puts around a text (a BOS, for example)."""
     found = tokenizer.library.encode_batch(list(texts), add_special_tokens=special)
     return [Encoded(ids=one.ids, spans=one.offsets) for one in found]
+
+
+def size(tokenizer: Tokenizer) -> int:
+    """One more than the largest token id, added tokens included."""
+    ids: Mapping[str, int] = tokenizer.library.get_vocab(with_added_tokens=True)
+    return max(ids.values(), default=-1) + 1
 
 
 def names(tokenizer: Tokenizer, ids: Sequence[int] | Ints) -> dict[int, str]:

@@ -1,0 +1,94 @@
+"""Adam keeps its state in float16, where eps and the squared gradient round to zero.
+
+## What happens
+
+With weights in float16 and no float32 copy, the second moment of a gradient below 5e-3 (squared, times 0.001) is below
+3e-8 and becomes 0, and so does an eps of 1e-8: half of the smallest float16 is 3e-8. The update is then something
+divided by zero, or 0 / 0 where the gradient is exactly zero, as it is for every embedding row that the batch does not
+use. The first loss is normal, every gradient is finite, and the weights are NaN after one step. Measured with torch
+2.13: NaN for a zero gradient, -inf for one of 1e-4, finite for 1e-2.
+
+## How to tell
+
+Trained weights in float16, an Adam that keeps its state in their dtype, eps below 3e-8. SGD and Adafactor train. The
+fused kernels compute the quotient in float32 and stay finite.
+
+## How to prove
+
+Take the same step with the optimizer's state in float32: the weights stay finite. With eps 1e-5 they do too.
+
+## What to do
+
+Hold weights and state in float32 (float32-trainable-weights). A larger eps (raise-adam-eps) is a stop-gap.
+
+## What does not help
+
+A lower learning rate: zero divided by zero stays NaN. Clipping, other data, a loss scaler: gradients were finite.
+
+## References
+
+NVIDIA/apex#240, google-deepmind/optax#1754 (a zero gradient suffices), matanbt/TROPT#8, kohya-ss/sd-scripts#1914,
+incident taxonomy; research on this project measured 1e-8 as failing and 1e-7 as finite.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from finitune.facts import Adapter, Optimizer, Parallel, Precision
+from finitune.finding import Evidence, Finding, Origin, Severity, Where
+
+ROUNDS_TO_ZERO = 2.0**-25
+"""Up to half of the smallest float16, and the half itself, rounds to zero."""
+DEFAULT_EPS = 1e-8
+"""Of torch.optim.Adam and AdamW, and of the trainers."""
+
+# Optimizers whose state has the dtype of the weights, in separate operations. Others keep float32 or 8-bit states.
+IN_WEIGHT_DTYPE = re.compile(r"^(adamw?|adamw_(torch|hf)|torch_adamw?)$")
+
+remedies = ["float32-trainable-weights", "raise-adam-eps"]
+public_incidents = 11
+
+
+def foresee(
+    precision: Precision, optimizer: Optimizer, adapter: Adapter | None = None, parallel: Parallel | None = None
+) -> Iterator[Finding]:
+    if not _at_risk(precision, optimizer) or (parallel and parallel.kind == "deepspeed"):
+        return
+    # PEFT holds the adapter in float32 beside a float16 base; only what is said to be trained in full is at risk.
+    if optimizer.lora or (adapter is not None and adapter.kind not in (None, "none")):
+        return
+    # Certain for an optimizer that is named; the default of recent trainers is a fused one, which survives.
+    severity: Severity = "error" if optimizer.name else "warning"
+    eps = DEFAULT_EPS if optimizer.eps is None else optimizer.eps
+    default = " (the default)" if optimizer.eps is None else ""
+    yield Finding(
+        cause="adam-eps-underflow-fp16",
+        severity=severity,
+        message=f"weights are trained in float16 without a float32 copy, where eps {eps:g}{default} is zero (smallest "
+        f"{2.0**-24:.2g}): {optimizer.name or 'Adam'} divides by zero, and the weights are NaN after one step",
+        where=Where(file=optimizer.source, key="adam_epsilon"),
+        evidence={"eps": eps, "rounds_to_zero_up_to": ROUNDS_TO_ZERO, "parameters": precision.parameters},
+    )
+
+
+def weigh(precision: Precision, optimizer: Optimizer, origin: Origin) -> Iterator[Evidence]:
+    if not _at_risk(precision, optimizer):
+        yield Evidence(text=f"eps {optimizer.eps} can be held beside {precision.parameters} weights", bits=-8.0)
+        return
+    yield Evidence(text=f"weights are float16, in which eps {optimizer.eps or DEFAULT_EPS:g} is zero", bits=4.0)
+    if origin.phase == "parameter":
+        yield Evidence(text="weights are bad before the forward begins", bits=2.0)
+    else:
+        yield Evidence(text=f"but the first bad value arises in the {origin.phase}, from sound weights", bits=-8.0)
+
+
+def _at_risk(precision: Precision, optimizer: Optimizer) -> bool:
+    eps = DEFAULT_EPS if optimizer.eps is None else optimizer.eps
+    return (
+        precision.parameters == "float16"
+        and precision.scaler in (None, "none")
+        and bool(IN_WEIGHT_DTYPE.match((optimizer.name or "adamw").lower()))
+        and eps <= ROUNDS_TO_ZERO
+    )

@@ -1,0 +1,127 @@
+"""Weights are trained in bfloat16 without a float32 copy, and most updates round away.
+
+## What happens
+
+bfloat16 has 8 bits of precision: neighbours are 2**-7 to 2**-8 of the value apart. Adam moves a weight by about the
+learning rate, and a move of less than half the distance to the neighbour rounds back to where it was. At 1e-5 and
+weights of the usual size 0.02 only 15 % of the weights move in a step, at 1e-6 2 %; a weight equal to 1.0 (a norm)
+needs more than 2e-3. Nothing is non-finite, the loss falls slowly or stands still, and as the schedule lowers the
+rate ever fewer weights move. Weight decay, lr * decay of the weight, always rounds away.
+
+## How to tell
+
+Trained weights in bfloat16, no float32 copy (DeepSpeed's bf16 mode keeps one), no stochastic rounding. Count the
+elements that change in a step. The first loss is the same in every epoch.
+
+## How to prove
+
+Take one step on a float32 copy and one in bfloat16 from the same state, and compare how many elements changed.
+
+## What to do
+
+Hold what is trained in float32 and compute in bfloat16 (float32-trainable-weights), or use stochastic rounding or
+Kahan summation in the optimizer. For adapters float32 costs nothing to speak of.
+
+## What does not help
+
+More steps: an update that rounds away does so every time. A higher rate moves more weights and may diverge. Float32
+reduction of gradients, or fused kernels: the loss is in the last addition.
+
+## References
+
+meta-pytorch/torchtune#2254, NVIDIA-NeMo/Automodel#2248 (maintainer), Nerogar/OneTrainer#996 (weight decay); arXiv
+2502.20566 (stochastic rounding); moved fractions were measured in this project's science survey and agree with
+`moved_fraction` to the last digit printed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from finitune.facts import Adapter, Optimizer, Parallel, Precision, Weights
+from finitune.finding import Evidence, Finding, Severity, Where
+
+USUAL_RMS = 0.02
+"""Initial standard deviation of most transformers, near which the weights of released models stay."""
+DEFAULT_LR = 5e-5
+"""Of TrainingArguments, where no rate is given."""
+FEW, HALF = 0.1, 0.5
+"""Less than one weight in ten moves: a warning. Below one half: worth knowing, and runs like it do train."""
+
+# Adam's first steps are of the size of the rate; other families have sizes of their own, these three round by chance.
+ADAM = re.compile(r"^(paged_|fused|deepspeedcpu)?_?adamw?(_(torch|hf|apex|bnb|8bit|fused)\w*)?$")
+ALWAYS_LOST = 2.0**-9
+"""A change of a bfloat16 value by less than this share of it rounds away, whatever its bits."""
+COMPENSATED = re.compile(r"anyprecision|kahan|stochastic|_sr$")
+
+remedies = ["float32-trainable-weights"]
+public_incidents = 7
+
+
+def foresee(
+    precision: Precision,
+    optimizer: Optimizer,
+    weights: Weights | None = None,
+    adapter: Adapter | None = None,
+    parallel: Parallel | None = None,
+) -> Iterator[Finding]:
+    kept = (parallel and parallel.kind in ("deepspeed", "fsdp")) or (precision.source or "").endswith("bf16.enabled")
+    trained_beside = optimizer.lora or (adapter is not None and adapter.kind not in (None, "none"))
+    name = (optimizer.name or "adamw").lower()
+    lr = DEFAULT_LR if optimizer.lr is None else optimizer.lr
+    if precision.parameters != "bfloat16" or kept or trained_beside or lr <= 0:
+        return
+    if not ADAM.match(name) or COMPENSATED.search(name):
+        return
+    rms = _typical_rms(weights)
+    moved = moved_fraction(lr, rms)
+    decay = optimizer.weight_decay or 0.0
+    if moved >= HALF and not 0 < lr * decay < ALWAYS_LOST:
+        return
+    said = optimizer.lora is False or (adapter is not None and adapter.kind == "none")
+    severity: Severity = "warning" if moved < FEW and said else "info"
+    tail = moved_fraction(lr / 10, rms)
+    decays = optimizer.schedule is not None and not optimizer.schedule.startswith("constant")
+    forecast = f", and {tail:.1%} when the {optimizer.schedule} schedule is down to a tenth" if decays else ""
+    lost = f", and weight decay {decay:g} never moves one" if 0 < lr * decay < ALWAYS_LOST else ""
+    yield Finding(
+        cause="bf16-update-stagnation",
+        severity=severity,
+        message=f"weights are loaded and trained in bfloat16: at learning rate {lr:g} about {moved:.1%} of "
+        f"them move in a step{forecast}{lost}; the other updates round away",
+        where=Where(file=optimizer.source, key="learning_rate"),
+        evidence={
+            "lr": lr, "weight_rms": rms, "moved_fraction": moved, "moved_at_a_tenth": tail,
+            "weight_decay": decay,
+        },
+    )  # fmt: skip
+
+
+def weigh(precision: Precision, optimizer: Optimizer, symptoms: set[str]) -> Iterator[Evidence]:
+    if precision.parameters != "bfloat16" or optimizer.lora:
+        yield Evidence(text=f"weights are not trained in bfloat16 ({precision.parameters})", bits=-8.0)
+        return
+    if optimizer.lr:
+        moved = moved_fraction(optimizer.lr, USUAL_RMS)
+        yield Evidence(text=f"about {moved:.1%} of bfloat16 weights move in a step", bits=3.0 if moved < HALF else -3.0)
+    if symptoms:
+        yield Evidence(text="but rounding gives neither a non-finite value nor a spike", bits=-8.0)
+
+
+def moved_fraction(lr: float, rms: float) -> float:
+    """Share of normally distributed bfloat16 weights of that rms that an update of size `lr` changes.
+
+    In [2**e, 2**(e+1)) neighbours are 2**(e-7) apart, so a weight moves where 2**(e-8) < lr.
+    """
+    exponent = math.ceil(math.log2(lr) + 8) - 1
+    return math.erf(2.0 ** (exponent + 1) / (rms * math.sqrt(2)))
+
+
+def _typical_rms(weights: Weights | None) -> float:
+    """Median over the matrices, the tensors that hold nearly all weights."""
+    sizes = [t.rms for t in weights.tensors if len(t.shape) >= 2 and t.rms > 0] if weights else []
+    return float(np.median(sizes)) if sizes else USUAL_RMS

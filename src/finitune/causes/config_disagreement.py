@@ -1,0 +1,100 @@
+"""Two configurations of one run give one setting differently.
+
+## What happens
+
+A script says float16 and the DeepSpeed file it names says bfloat16; a launcher's file asks for one batch size and the
+trainer for another. One of them wins, silently or by rule, and the run is not the one that was meant. The Trainer of
+transformers refuses to start when its own values and those of DeepSpeed differ, and asks to correct them.
+
+## How to tell
+
+Read all files of a run together and compare setting by setting. Which one counts depends on the framework; finitune
+lists the one that counts first.
+
+## How to prove
+
+Print the effective settings at the start of the run (the engine's configuration, the dtypes of the model).
+
+## What to do
+
+Give the setting in one place; write "auto" in the DeepSpeed file (match-settings).
+
+## What does not help
+
+Correcting the value in the file that does not count.
+
+## References
+
+LianjiaTech/BELLE#154 (fp16 true in DeepSpeed, false in the trainer; "auto" mended it), transformers documentation
+(DeepSpeed, shared configuration); shibing624/MedicalGPT#296 (a flag and a file that disagree).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from finitune.facts import Disagreement, Parallel, Training
+from finitune.finding import Evidence, Finding, Severity, Where
+
+REFUSED = {
+    "precision.compute": "{half}.enabled",
+    "optimizer.lr": "optimizer.params.lr",
+    "optimizer.eps": "optimizer.params.eps",
+    "optimizer.betas": "optimizer.params.betas",
+    "optimizer.weight_decay": "optimizer.params.weight_decay",
+    "optimizer.warmup_steps": "scheduler.params.warmup_num_steps",
+    "optimizer.clip": "gradient_clipping",
+    "optimizer.batch": "train_micro_batch_size_per_gpu",
+    "optimizer.accumulation": "gradient_accumulation_steps",
+}
+"""Settings that transformers compares with DeepSpeed's before it starts, and DeepSpeed's keys for them."""
+TRAINERS = ("transformers", "trl", "llama-factory", "axolotl")
+"""Frameworks whose loop is the Trainer of transformers."""
+
+remedies = ["match-settings"]
+public_incidents = 1
+
+
+def foresee(
+    disagreements: Sequence[Disagreement], parallel: Parallel | None = None, training: Training | None = None
+) -> Iterator[Finding]:
+    engine = parallel.source if parallel and parallel.kind == "deepspeed" else None
+    trainer = training is not None and training.framework in TRAINERS
+    for one in disagreements:
+        place = _place_in(one, engine)
+        refused = trainer and place is not None and one.key in REFUSED
+        # An error where the Trainer refuses to start; else one value wins, and the run is not what one file says.
+        severity: Severity = "error" if refused else "warning"
+        said = ", ".join(f"{value} ({source})" for value, source in zip(one.values, one.sources, strict=True))
+        after = "; the trainer refuses to start" if refused else f"; {one.values[0]} counts"
+        half = "bf16" if "bfloat16" in one.values else "fp16"
+        yield Finding(
+            cause="config-disagreement",
+            severity=severity,
+            message=f"{one.key.partition('.')[2].replace('_', ' ')} is given differently: {said}{after}",
+            where=Where(file=_file(place or one.sources[0]), key=one.key),
+            evidence={
+                "values": list(one.values),
+                "sources": list(one.sources),
+                **({"auto_key": REFUSED[one.key].format(half=half)} if place and one.key in REFUSED else {}),
+            },
+        )
+
+
+def weigh(disagreements: Sequence[Disagreement], symptoms: set[str]) -> Iterator[Evidence]:
+    if not disagreements:
+        yield Evidence(text="all configurations of the run agree", bits=-8.0)
+        return
+    yield Evidence(text=f"{len(disagreements)} settings are given differently in two places", bits=3.0)
+    dtype = any(one.key == "precision.compute" for one in disagreements)
+    if symptoms and not dtype:
+        yield Evidence(text="but the dtype is not among them", bits=-4.0)
+
+
+def _place_in(one: Disagreement, engine: str | None) -> str | None:
+    """The source in the DeepSpeed file, if there is one."""
+    return next((source for source in one.sources if engine and _file(source) == _file(engine)), None)
+
+
+def _file(source: str) -> str:
+    return source.rpartition(": ")[0] or source

@@ -1,0 +1,90 @@
+"""PyTorch's attention through cuDNN returns NaN in the backward pass.
+
+## What happens
+
+`scaled_dot_product_attention` chooses a kernel by itself. On Hopper cards PyTorch 2.5.0 put cuDNN first, whose
+backward pass assumed a memory layout that the gradient need not have: NaN gradients in the first steps, or a loss
+that explodes after thousands. 2.5.1 put it last. Releases from 2.11 on choose it again on Hopper, where the gradient
+of the query is NaN for sequence lengths that leave 64 when divided by 128, an explicit mask and very negative row
+sums. bfloat16 and float16 alike.
+
+## How to tell
+
+torch 2.5.0, or 2.11 and later, on an H100, H200, H800, H20 or GH200, attention "sdpa". The warning "cuDNN SDPA
+backward got grad_output.strides()" in stderr. The forward is finite; the first bad value is in the backward of
+attention.
+
+## How to prove
+
+Run the captured step with `torch.backends.cuda.enable_cudnn_sdp(False)`: it becomes sound.
+
+## What to do
+
+Use another kernel (disable-cudnn-attention), or install a release in which it is mended (upgrade-package).
+
+## What does not help
+
+float16 for bfloat16 or the reverse. A lower learning rate. More padding moves the sequence length, by luck.
+
+## References
+
+pytorch/pytorch#139298 (2.5.0, explosion, ended by the switch), huggingface/diffusers#9768 (2.5.1 is sound),
+pytorch/pytorch#196678 (regression since 2.11, confirmed by a maintainer), hiyouga/LLaMA-Factory#7388.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from packaging.specifiers import SpecifierSet
+
+from finitune.facts import Attention, Batching, Hardware
+from finitune.finding import Evidence, Finding, Origin, Where
+
+FIRST = SpecifierSet("==2.5.0")
+AGAIN = SpecifierSet(">=2.11")
+HOPPER = re.compile(r"\bG?H(100|200|800|20)\b")
+
+remedies = ["disable-cudnn-attention", "upgrade-package"]
+public_incidents = 5
+
+
+def foresee(
+    hardware: Hardware,
+    versions: Mapping[str, str],
+    attention: Attention | None = None,
+    batching: Batching | None = None,
+) -> Iterator[Finding]:
+    version = versions.get("torch")
+    sdpa = attention is None or attention.implementation == "sdpa"
+    if version is None or not sdpa or not HOPPER.search(hardware.name):
+        return
+    first = FIRST.contains(version, prereleases=True)
+    length = batching.max_length if batching else None
+    exposed = attention is not None and AGAIN.contains(version, prereleases=True) and (length or 0) % 128 == 64
+    if not first and not exposed:
+        return
+    when = "" if first else f" for padded sequences of length {length}"
+    yield Finding(
+        cause="cudnn-sdpa-bug",
+        # 2.5.0 fails in ordinary runs; the later defect needs a mask and rare values besides.
+        severity="warning" if first else "info",
+        message=f"torch {version} on {hardware.name} computes attention through cuDNN, whose backward can "
+        f"give NaN{when}",
+        where=Where(file=attention.source if attention else None, key="attn_implementation"),
+        evidence={
+            "package": "torch", "version": version, "hardware": hardware.name, "max_length": length,
+            "affected": str(FIRST if first else AGAIN), **({"fixed_in": "2.5.1"} if first else {}),
+        },
+    )  # fmt: skip
+
+
+def weigh(origin: Origin, versions: Mapping[str, str], hardware: Hardware) -> Iterator[Evidence]:
+    if "cudnn_attention" not in origin.op:
+        yield Evidence(text=f"the first bad value is in {origin.op}, not in attention through cuDNN", bits=-8.0)
+        return
+    yield Evidence(text=f"attention through cuDNN makes the first bad value, in the {origin.phase}", bits=8.0)
+    version = versions.get("torch", "")
+    if FIRST.contains(version, prereleases=True) or AGAIN.contains(version, prereleases=True):
+        yield Evidence(text=f"torch {version} on {hardware.name} is on record for it", bits=2.0)

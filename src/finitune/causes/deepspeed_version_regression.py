@@ -1,0 +1,117 @@
+"""A release of DeepSpeed with a known defect in its gradients.
+
+## What happens
+
+Some releases reduce, scale or average gradients wrongly in one mode and rightly in all others, so that the same
+settings train under the release before and the release after. Three are pinned down: the bucketed all-reduce of ZeRO-1
+and 2 from 0.12.4 on (loss 0, gradient norm exactly 1.0, later NaN); ZeRO-0 in bfloat16 before 0.18.6, where the
+optimizer divides gradients by 65536 though the loss was never scaled; ZeRO-1 in bfloat16 with float32 accumulation
+from 0.18.6 to 0.18.10, where the last micro-batch is left out of the average over ranks.
+
+## How to tell
+
+The version, the ZeRO stage and the dtype. The first loss is right. The loss changes by more than the learning rate
+could change it. Curves depend on how one batch is divided into micro-batches.
+
+## How to prove
+
+Train the same steps under the release before: if it is sound, the release is the cause.
+
+## What to do
+
+Install a release in which it is mended (upgrade-package). For the bucketed all-reduce
+`use_multi_rank_bucket_allreduce: false` is a workaround, for the float32 accumulation
+`bf16.immediate_grad_update: true`.
+
+## What does not help
+
+A lower learning rate, clipping, other data. float16 where the model needs bfloat16.
+
+## References
+
+deepspeedai/DeepSpeed#5242 (bisected by users: 0.12.3 good, 0.12.4 bad) and #4695; #7837 and #7839 (first in 0.18.6);
+#7985 (reproduced in 0.18.6 to 0.18.10, first in 0.19.0); shibing624/MedicalGPT#296.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from packaging.specifiers import SpecifierSet
+
+from finitune.facts import Parallel, Precision
+from finitune.finding import Evidence, Finding, Severity, Where
+
+remedies = ["upgrade-package"]
+public_incidents = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Defect:
+    affected: SpecifierSet
+    fixed_in: str
+    severity: Severity
+    what: str
+    key: str
+
+
+BUCKETS = _Defect(
+    affected=SpecifierSet(">=0.12.4,<0.14.3"), fixed_in="0.14.3", severity="error", key="zero_optimization.stage",
+    what="reduces gradients through shared buckets that are overwritten (loss 0, gradient norm 1.0 or nan)",
+)  # fmt: skip
+UNSCALED = _Defect(
+    affected=SpecifierSet(">=0.18.0,<0.18.6"), fixed_in="0.18.6", severity="warning", key="bf16.enabled",
+    what="divides bfloat16 gradients by 65536 without ZeRO, though the loss was never scaled",
+)  # fmt: skip
+LEAK = _Defect(
+    affected=SpecifierSet(">=0.18.6,<0.19.0"), fixed_in="0.19.0", severity="warning", key="data_types.grad_accum_dtype",
+    what="leaves the last micro-batch out of the average over ranks (ZeRO-1, float32 accumulation)",
+)  # fmt: skip
+
+
+def foresee(
+    precision: Precision, parallel: Parallel | None = None, versions: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    version = (versions or {}).get("deepspeed")
+    for defect in _defects(precision, parallel):
+        if parallel is None or version is None or not defect.affected.contains(version, prereleases=True):
+            continue
+        # Without overlap there are sound runs of these releases too.
+        soft = defect is BUCKETS and parallel.overlap_comm is not True
+        yield Finding(
+            cause="deepspeed-version-regression",
+            severity="warning" if soft else defect.severity,
+            message=f"DeepSpeed {version} {defect.what}; mended in {defect.fixed_in}",
+            where=Where(file=parallel.source, key=defect.key),
+            evidence={
+                "package": "deepspeed", "version": version, "affected": str(defect.affected),
+                "fixed_in": defect.fixed_in, "zero_stage": parallel.zero_stage, "compute": precision.compute,
+            },
+        )  # fmt: skip
+
+
+def weigh(
+    parallel: Parallel, precision: Precision, versions: Mapping[str, str], repeats: bool | None = None
+) -> Iterator[Evidence]:
+    version = versions.get("deepspeed", "")
+    known = [d for d in _defects(precision, parallel) if d.affected.contains(version, prereleases=True)]
+    if not known:
+        yield Evidence(text=f"no defect of DeepSpeed {version} in this mode is on record", bits=-5.0)
+        return
+    yield Evidence(text=f"DeepSpeed {version} {known[0].what}", bits=6.0)
+    if repeats:
+        yield Evidence(text="but the step is bad on one process too, without any reduction", bits=-8.0)
+
+
+def _defects(precision: Precision, parallel: Parallel | None) -> Iterator[_Defect]:
+    """The defects whose mode this is, whatever the version."""
+    if parallel is None or parallel.kind != "deepspeed":
+        return
+    if parallel.zero_stage in (1, 2) and parallel.multi_rank_bucket_allreduce is not False:
+        yield BUCKETS
+    if precision.compute == "bfloat16" and parallel.zero_stage == 0:
+        yield UNSCALED
+    accumulated_wide = parallel.grad_accum_dtype in ("fp32", "float32")
+    if precision.compute == "bfloat16" and parallel.zero_stage == 1 and accumulated_wide:
+        yield LEAK

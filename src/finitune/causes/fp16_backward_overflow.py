@@ -1,0 +1,81 @@
+"""Every forward value fits float16; the scaled gradients do not.
+
+## What happens
+
+The loss is multiplied by the loss scale before the backward pass, so that small gradients do not vanish. In models
+whose gradients grow towards the first layers some exceed 65504: the step is skipped and the scale is halved. A dynamic
+scale finds its height and all is well. A static scale, or a floor under the dynamic one, cannot: every step overflows.
+
+## How to tell
+
+The loss is finite and falling, the gradient norm NaN on most steps. Activations are far below 65504. Lines of
+OVERFLOW that count down from 2**16 or 2**32 and then stop are normal; a scale that goes on to 1 is not a question of
+scaling.
+
+## How to prove
+
+Run the captured step again with the loss not scaled: it becomes sound.
+
+## What to do
+
+Let the scale be dynamic and its floor 1 (dynamic-loss-scale), or compute in bfloat16 (use-bfloat16).
+
+## What does not help
+
+A larger static scale. Raising the floor so that the run does not stop: it then skips every step for ever. A forward
+probe alone does not find it.
+
+## References
+
+hiyouga/LLaMA-Factory#2030 (a larger initial
+scale only delays), incident taxonomy (four public incidents); measured in this project: an 8-layer model of Llama's
+shape is sound up to 2**13 to 2**15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finitune.cause import Experiment
+from finitune.facts import Precision
+from finitune.finding import Evidence, Finding, Origin, Where
+
+HIGH_STATIC = 2.0**15
+"""The most that a sound model of 8 layers bore; deeper ones bear less, and a static scale cannot give way."""
+HIGH_FLOOR = 2.0**10
+"""A dynamic scale of a healthy run is at or above it, but not always: a floor there takes away the room."""
+
+experiments = [Experiment(arm="loss-scale-1", expect="finite")]
+remedies = ["dynamic-loss-scale", "use-bfloat16"]
+public_incidents = 4
+
+
+def foresee(precision: Precision) -> Iterator[Finding]:
+    scale, floor = precision.initial_scale or 0.0, precision.min_scale or 0.0
+    if precision.compute != "float16":
+        return
+    if precision.scaler == "static" and scale >= HIGH_STATIC:
+        yield _finding(precision, "loss_scale", f"a static loss scale of {scale:g} cannot give way")
+    elif precision.scaler == "dynamic" and floor > HIGH_FLOOR:
+        text = f"the loss scale may not fall below {floor:g}, so every step of a model that needs less is skipped"
+        yield _finding(precision, "min_loss_scale", text)
+
+
+def weigh(origin: Origin) -> Iterator[Evidence]:
+    if origin.phase == "backward" and origin.dtype == "float16":
+        yield Evidence(text=f"the forward is sound; {origin.op} overflows float16 in the backward", bits=4.0)
+    else:
+        yield Evidence(text=f"the first bad value arises in the {origin.phase}, in {origin.dtype}", bits=-8.0)
+
+
+def _finding(precision: Precision, key: str, text: str) -> Finding:
+    file = (precision.source or "").rpartition(": ")[0]
+    return Finding(
+        cause="fp16-backward-overflow",
+        severity="warning",
+        message=text,
+        where=Where(file=file or precision.source, key=key),
+        evidence={
+            "scaler": precision.scaler, "initial_scale": precision.initial_scale, "min_scale": precision.min_scale,
+        },
+    )  # fmt: skip

@@ -1,0 +1,83 @@
+"""A padded position sees no key at all, and its softmax becomes NaN or garbage.
+
+## What happens
+
+With padding on the left and a causal mask, the first positions see only padding, which is masked: their row of the
+mask is empty. Eager attention adds the smallest number of the dtype to every score of such a row; in float16 that is
+-65504, a negative score pushes it to -inf, and the softmax of a row of -inf is NaN. bfloat16 does not reach it. Other
+kernels give uniform weights or NaN there, by version. The padded positions are ignored by the loss, but 0 times NaN is
+NaN, so the batch is lost, forward or backward.
+
+## How to tell
+
+It fails with batch size 2 and not with 1, and packing cures it. The first bad value is at padded positions, in a
+softmax. Left padding, eager attention, float16.
+
+## How to prove
+
+Run the captured step row by row, or padded on the other side: it becomes sound.
+
+## What to do
+
+Pad on the right for training (pad-right), pack, or use a fused kernel with a release that unmasks such rows.
+
+## What does not help
+
+Batch size 1 is a way round, not a cure. A lower learning rate, clipping. Treating the pattern as an overflow of large
+batches.
+
+## References
+
+huggingface/transformers#27179 (maintainer), #29739, #32390, #38690; pytorch/pytorch#101967 (0 times NaN);
+ludwig-ai/ludwig#3950; measured in this project: scores below -16 in an empty float16 row give NaN, in bfloat16 not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finitune.facts import Attention, Batching, Optimizer, Precision, Quantization, Vocabulary
+from finitune.finding import Evidence, Finding, Origin, Severity, Where
+
+remedies = ["pad-right"]
+public_incidents = 14
+
+
+def foresee(
+    optimizer: Optimizer,
+    precision: Precision | None = None,
+    quantization: Quantization | None = None,
+    batching: Batching | None = None,
+    attention: Attention | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> Iterator[Finding]:
+    half = (precision and precision.compute == "float16") or (quantization and quantization.compute_dtype == "float16")
+    said = batching.padding_side if batching else None
+    side = said or (vocabulary.padding_side if vocabulary else None)
+    packed = batching is not None and batching.packing is True
+    kernel = attention.implementation if attention else None
+    if not half or side != "left" or packed or optimizer.batch == 1 or kernel not in (None, "eager", "sdpa"):
+        return
+    # The tokenizer's own side is often set for generation, and the collator pads on the other: then it is a hint.
+    severity: Severity = "warning" if kernel == "eager" and said else "info"
+    source = batching.source if batching and said else vocabulary.source if vocabulary else None
+    yield Finding(
+        cause="fully-masked-attention-rows",
+        severity=severity,
+        message=f"left padding with {kernel or 'unnamed'} attention in float16: padded positions see no key, and "
+        "-65504 plus a negative score is -inf, whose softmax is NaN",
+        where=Where(file=source, key="padding_side"),
+        evidence={"padding_side": side, "attention": kernel, "batch": optimizer.batch, "max_float16": 65504.0},
+    )
+
+
+def weigh(origin: Origin) -> Iterator[Evidence]:
+    softmax = "softmax" in origin.op or "attention" in origin.op
+    if not softmax or origin.phase not in ("forward", "backward"):
+        yield Evidence(text=f"the first bad value is in {origin.op}, not in the softmax of attention", bits=-8.0)
+        return
+    if "nan" in (origin.values or ""):
+        yield Evidence(text=f"{origin.op} gives NaN from finite scores, as an empty row does", bits=5.0)
+    if origin.padding is not None:
+        text = "at padded positions" if origin.padding else "at real tokens, which always see themselves"
+        yield Evidence(text=text, bits=3.0 if origin.padding else -6.0)

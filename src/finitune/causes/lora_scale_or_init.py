@@ -1,0 +1,96 @@
+"""The adapter's scale is so large, or so small, that its updates overshoot or never arrive.
+
+## What happens
+
+The output of an adapter is multiplied by alpha over rank (over its square root when rank-stabilised). Alpha is often
+copied from a recipe of another rank: 256 over 8 multiplies every step by 32. The loss climbs and in float16 ends in
+NaN. With alpha 0 nothing is learned at all. Related: B not zero at the start changes the model before the first step,
+A and B both zero have no gradient.
+
+## How to tell
+
+Learning rate times scale against that of recipes: 1e-4 to 5e-4 times 1 to 2. The first loss is that of the base model;
+where it is not, the initialisation is wrong.
+
+## How to prove
+
+Take the captured step with a hundredth of the rate: the loss does not rise.
+
+## What to do
+
+Set alpha to one or two times the rank (lower-adapter-scale), or lower the learning rate in proportion.
+
+## What does not help
+
+Clipping: Adam's step does not depend on the size of the gradient. Freezing whatever went NaN.
+
+## References
+
+bmaltais/kohya_ss#1758 (alpha above 1 with its rank and rate), ml-explore/mlx-examples#620 (loss 1.4 to 6.4, then NaN);
+Hu et al., LoRA (2021); Kalajdzievski, Rank stabilization (2023).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from finitune.cause import Experiment
+from finitune.facts import Adapter, Optimizer
+from finitune.finding import Evidence, Finding, Where
+from finitune.signal import Series
+
+LARGE = 1e-2
+"""Learning rate times scale: 5e-3, a confirmed failure (ssbuild/chatglm_finetuning#28), at the usual scale 2."""
+RATE_ALONE = 5e-3
+"""From here on the rate is too high whatever the scale, which is another chapter."""
+RISEN = 1.5
+
+experiments = [Experiment(arm="update-times=0.01", expect="finite", optional=True)]
+remedies = ["lower-adapter-scale"]
+public_incidents = 6
+
+
+def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
+    scale = scale_of(adapter) if adapter else None
+    if adapter is None or scale is None:
+        return
+    evidence = {"alpha": adapter.alpha, "rank": adapter.rank, "scale": scale, "lr": optimizer.lr}
+    if scale == 0:
+        yield Finding(
+            cause="lora-scale-or-init",
+            severity="error",
+            message="alpha is 0, so the adapter adds nothing and learns nothing",
+            where=Where(file=adapter.source, key="lora_alpha"),
+            evidence=evidence,
+        )
+    elif optimizer.lr is not None and optimizer.lr < RATE_ALONE and optimizer.lr * scale >= LARGE:
+        yield Finding(
+            cause="lora-scale-or-init",
+            severity="warning",
+            message=f"the adapter's scale is {scale:g} (alpha {adapter.alpha:g}, rank {adapter.rank}), so learning "
+            f"rate {optimizer.lr:g} acts like {optimizer.lr * scale:g}; recipes stay below {LARGE:g}",
+            where=Where(file=adapter.source, key="lora_alpha"),
+            evidence={**evidence, "lr_times_scale": optimizer.lr * scale, "warning_from": LARGE},
+        )
+
+
+def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evidence]:
+    scale = scale_of(adapter)
+    if scale is None or optimizer.lr is None or optimizer.lr * scale < LARGE:
+        yield Evidence(text=f"learning rate times the adapter's scale ({scale}) is usual", bits=-5.0)
+        return
+    yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=3.0)
+    losses = loss.values[np.isfinite(loss.values)]
+    climbed = len(losses) > 1 and losses[-1] > RISEN * losses.min()
+    text = "the loss climbed first" if climbed else "the loss had not climbed"
+    yield Evidence(text=text, bits=3.0 if climbed else -5.0)
+
+
+def scale_of(adapter: Adapter) -> float | None:
+    """What multiplies the output of the adapter; None where alpha or rank are not known."""
+    if adapter.kind not in ("lora", "dora") or adapter.alpha is None or not adapter.rank:
+        return None
+    return adapter.alpha / (math.sqrt(adapter.rank) if adapter.rank_stabilised else adapter.rank)

@@ -1,0 +1,75 @@
+"""Gradient clipping is switched off, and a spike of the gradient goes into the weights.
+
+## What happens
+
+A rare batch gives a gradient ten or a hundred times the usual. Clipped to a norm of 1 it is one step among others;
+unclipped it fills the moments of Adam with large numbers, or in float16 pushes weights to where the next forward
+overflows. The loss spikes and may not come back.
+
+## How to tell
+
+`max_grad_norm` or `gradient_clipping` is 0. The gradient norm is finite and spikes before the loss does.
+
+## How to prove
+
+Take the captured step with the gradients clipped to 1: the loss of the next step does not rise.
+
+## What to do
+
+Clip at 1.0 (clip-gradients).
+
+## What does not help
+
+Clipping as a cure for NaN: the norm of a NaN gradient is NaN. A norm so small that every step is clipped, which is a
+lower learning rate under another name.
+
+## References
+
+lucidrains/denoising-diffusion-pytorch#102 (clipping removed the NaN under float16), incident taxonomy (three public
+incidents).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from finitune.facts import Optimizer, Precision
+from finitune.finding import Evidence, Finding, Severity, Where
+from finitune.signal import Series
+
+SPIKE = 10.0
+"""Gradient norm over its median: ordinary noise stays within a factor of two or three."""
+WINDOW = 3
+
+remedies = ["clip-gradients"]
+public_incidents = 3
+
+
+def foresee(optimizer: Optimizer, precision: Precision | None = None) -> Iterator[Finding]:
+    if optimizer.clip is None or optimizer.clip > 0:
+        return
+    half = precision is not None and precision.compute == "float16"
+    # Clipping is off by choice; in float16 a spike has little room, elsewhere it is worth knowing.
+    severity: Severity = "warning" if half else "info"
+    room = f", and {precision.compute} leaves a spike little room" if precision and half else ""
+    yield Finding(
+        cause="missing-gradient-clipping",
+        severity=severity,
+        message=f"gradient clipping is switched off (norm {optimizer.clip:g}){room}",
+        where=Where(file=optimizer.source, key="max_grad_norm"),
+        evidence={"clip": optimizer.clip, **({"compute": precision.compute} if precision else {})},
+    )
+
+
+def weigh(optimizer: Optimizer, grad_norm: Series) -> Iterator[Evidence]:
+    if optimizer.clip is None or optimizer.clip > 0:
+        yield Evidence(text="gradients are clipped, or nothing says that they are not", bits=-4.0)
+        return
+    yield Evidence(text="gradients are not clipped", bits=2.0)
+    norms = grad_norm.values[np.isfinite(grad_norm.values)]
+    if len(norms) > 2 * WINDOW and norms[-WINDOW:].max() > SPIKE * np.median(norms):
+        yield Evidence(text=f"the gradient norm spiked to {norms[-WINDOW:].max():.3g} just before", bits=4.0)
+    else:
+        yield Evidence(text="the gradient norm had not spiked", bits=-4.0)

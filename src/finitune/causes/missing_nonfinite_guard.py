@@ -1,0 +1,90 @@
+"""Nothing looks at the gradients before they are used, so one bad batch ends the run.
+
+## What happens
+
+Float16 has a loss scaler, which looks at every gradient and skips the step when one is not finite. bfloat16 needs no
+scaler, and so loses the look. One NaN in one gradient then reaches every weight and all optimizer state within one
+step (with clipping) or two, and the checkpoint that is written next is lost too, with exit status 0. In DeepSpeed the
+look came back for bfloat16: ZeRO-1 and 2 by default from 0.19.3 (`bf16.check_grad_overflow`), ZeRO-3 from 0.19.8.
+
+## How to tell
+
+bfloat16 under DeepSpeed, the release and the ZeRO stage; `check_grad_overflow` false. In the log: loss 0.0 with
+gradient norm exactly 1.0 or 1.414, which is NaN twice disguised.
+
+## How to prove
+
+Plant one NaN (`finitune run --inject nan:MODULE:STEP`) and look at the weights two steps later.
+
+## What to do
+
+Switch the check on (check-gradients), install a release that has it (upgrade-package), or train under
+`finitune run`, which discards such a step in every framework.
+
+## What does not help
+
+Clipping: the norm of a NaN gradient is NaN. Replacing NaN by zero in the gradient: a wrong update instead of none.
+
+## References
+
+Measured in this project with one element of one gradient (27 stacks, 8 faults): DeepSpeed 0.16.9 to 0.19.2 poisoned in
+ZeRO 1 and 2, 0.16.9 to 0.19.7 in ZeRO 3; deepspeedai/DeepSpeed#6976 (the key, 0.17.1), #8035 (its default, 0.19.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from packaging.specifiers import SpecifierSet
+
+from finitune.facts import Parallel, Precision
+from finitune.finding import Evidence, Finding, Where
+
+UNCHECKED = {1: SpecifierSet("<0.19.3"), 2: SpecifierSet("<0.19.3"), 3: SpecifierSet("<0.19.8")}
+"""ZeRO stage -> releases that use bfloat16 gradients unseen by default."""
+READS_KEY = SpecifierSet(">=0.17.1")
+FIXED_IN = {1: "0.19.3", 2: "0.19.3", 3: "0.19.8"}
+
+remedies = ["check-gradients", "upgrade-package"]
+public_incidents = 1
+
+
+def foresee(
+    precision: Precision, parallel: Parallel | None = None, versions: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    if parallel is None or not _unchecked(precision, parallel, versions or {}):
+        return
+    stage, version = parallel.zero_stage or 0, (versions or {}).get("deepspeed")
+    switched_off = parallel.check_grad_overflow is False and stage != 3
+    why = "bf16.check_grad_overflow is false" if switched_off else f"DeepSpeed {version} with ZeRO-{stage} has no check"
+    yield Finding(
+        cause="missing-nonfinite-guard",
+        # A warning for a guard that was switched off; a release without one is worth knowing, and trains well.
+        severity="warning" if switched_off else "info",
+        message=f"{why}: one non-finite bfloat16 gradient reaches every weight, and the next checkpoint",
+        where=Where(file=parallel.source, key="bf16.check_grad_overflow"),
+        evidence={"package": "deepspeed", "version": version, "fixed_in": FIXED_IN[stage], "zero_stage": stage},
+    )
+
+
+def weigh(
+    precision: Precision, parallel: Parallel, versions: Mapping[str, str], symptoms: set[str]
+) -> Iterator[Evidence]:
+    if not _unchecked(precision, parallel, versions):
+        yield Evidence(text="the engine skips a step with a non-finite gradient", bits=-6.0)
+        return
+    yield Evidence(text="nothing looks at the gradients before they are used", bits=3.0)
+    if symptoms:
+        yield Evidence(text="but a missing guard makes no bad number by itself", bits=-4.0)
+
+
+def _unchecked(precision: Precision, parallel: Parallel, versions: Mapping[str, str]) -> bool:
+    stage, version = parallel.zero_stage, versions.get("deepspeed")
+    if precision.compute != "bfloat16" or parallel.kind != "deepspeed" or stage not in UNCHECKED:
+        return False
+    if stage != 3 and parallel.check_grad_overflow is False:
+        return True
+    if version is None or not UNCHECKED[stage].contains(version, prereleases=True):
+        return False
+    read = stage != 3 and READS_KEY.contains(version, prereleases=True)
+    return not (read and parallel.check_grad_overflow)

@@ -1,0 +1,76 @@
+"""The loss scale is finding its height: skipped steps at the start that are normal.
+
+## What happens
+
+A dynamic loss scale begins high on purpose and is halved at each overflow until the gradients fit; later it is raised
+now and then, which costs a single skipped step. With the usual start of 2**16 a few steps are skipped, with 2**32
+about sixteen more. Weights are untouched by a skipped step.
+
+## How to tell
+
+Lines of OVERFLOW that count down from 2**16 or 2**32 and then stop; the loss is finite and goes on falling; the scale
+settles above 2**10. A scale that falls on to 1 is not this.
+
+## How to prove
+
+Run the captured step again with the loss not scaled: it is sound.
+
+## What to do
+
+Nothing. Where the lines disturb, begin at 2**16 (dynamic-loss-scale), or compute in bfloat16, which has no scaler.
+
+## What does not help
+
+Changing the card, the data or the learning rate: nothing is wrong. A static scale to be rid of the lines: it cannot
+give way when it has to.
+
+## References
+
+PKU-Alignment/safe-rlhf#21 (2**32 on an A100), hiyouga/LLaMA-Factory#9462 (an occasional skipped step), PyTorch
+documentation of GradScaler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from finitune.facts import Precision
+from finitune.finding import Evidence, Finding, Origin, Where
+from finitune.signal import Series
+
+HIGH_START = 2.0**20
+USUAL_START = 2.0**16
+"""Of GradScaler and DeepSpeed; each doubling beyond it costs one skipped step at the beginning."""
+HEALTHY = 2.0**10
+"""A scale that settles above it is no sign of trouble."""
+
+remedies = ["dynamic-loss-scale", "use-bfloat16"]
+public_incidents = 4
+
+
+def foresee(precision: Precision) -> Iterator[Finding]:
+    scale = precision.initial_scale or 0.0
+    if precision.compute != "float16" or precision.scaler != "dynamic" or scale < HIGH_START:
+        return
+    skipped = round(math.log2(scale / USUAL_START)) + (precision.hysteresis or 1) - 1
+    file = (precision.source or "").rpartition(": ")[0]
+    yield Finding(
+        cause="normal-scaler-warmup",
+        severity="info",
+        message=f"the loss scale begins at {scale:g}: about {skipped} skipped steps come first, which is normal",
+        where=Where(file=file or precision.source, key="initial_scale_power"),
+        evidence={"initial_scale": scale, "usual": USUAL_START, "skipped_steps": skipped},
+    )
+
+
+def weigh(loss_scale: Series, origin: Origin) -> Iterator[Evidence]:
+    scales = loss_scale.values[np.isfinite(loss_scale.values)]
+    if origin.phase != "backward" or not len(scales):
+        yield Evidence(text=f"the first bad value arises in the {origin.phase}, which no loss scale mends", bits=-8.0)
+    elif scales[-1] >= HEALTHY:
+        yield Evidence(text=f"the forward is sound and the loss scale is {scales[-1]:g}, where it belongs", bits=3.0)
+    else:
+        yield Evidence(text=f"the loss scale has fallen to {scales[-1]:g}", bits=-8.0)

@@ -1,0 +1,76 @@
+"""The 8-bit optimizer of bitsandbytes 0.36.0 to 0.41.0 quantises its state with a wrong map.
+
+## What happens
+
+One wrongly indented block built the table of the 256 values that 8-bit state can take. Moments are rounded to values
+that are not near them, updates have the wrong size, and adapters come out broken or NaN after a few steps, in every
+compute dtype. It was in five months of releases.
+
+## How to tell
+
+An optimizer with 8-bit state and a bitsandbytes release in that range. The same run with plain AdamW is sound.
+Gradients and loss are finite, and the weights are wrong after the step.
+
+## How to prove
+
+Take the same step with AdamW in 32 bits: the weights stay finite.
+
+## What to do
+
+Install 0.41.1 or later (upgrade-package), or use an optimizer with 32-bit state.
+
+## What does not help
+
+bfloat16 instead of float16: the state is 8-bit in both. A lower learning rate.
+
+## References
+
+bitsandbytes-foundation/bitsandbytes#227 (the block, mended in 0.41.1) and #152, kohya-ss/sd-scripts#523 (bfloat16 was
+tried, in vain).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from packaging.specifiers import SpecifierSet
+
+from finitune.facts import Optimizer
+from finitune.finding import Evidence, Finding, Where
+
+AFFECTED = SpecifierSet(">=0.36.0,<0.41.1")
+FIXED_IN = "0.41.1"
+
+remedies = ["upgrade-package"]
+public_incidents = 3
+
+
+def foresee(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Finding]:
+    version = versions.get("bitsandbytes")
+    if not _affected(optimizer, version):
+        return
+    # A warning: many runs of those months did converge, with a worse optimizer than they asked for.
+    yield Finding(
+        cause="optimizer-8bit-bug",
+        severity="warning",
+        message=f"bitsandbytes {version} builds the table of {optimizer.name}'s 8-bit state wrongly; mended in "
+        f"{FIXED_IN}",
+        where=Where(file=optimizer.source, key="optim"),
+        evidence={
+            "package": "bitsandbytes", "version": version, "affected": str(AFFECTED), "fixed_in": FIXED_IN,
+            "optimizer": optimizer.name,
+        },
+    )  # fmt: skip
+
+
+def weigh(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Evidence]:
+    version = versions.get("bitsandbytes")
+    if _affected(optimizer, version):
+        yield Evidence(text=f"{optimizer.name} with bitsandbytes {version}, whose 8-bit map is wrong", bits=7.0)
+    else:
+        yield Evidence(text=f"{optimizer.name} with bitsandbytes {version} is not concerned", bits=-8.0)
+
+
+def _affected(optimizer: Optimizer, version: str | None) -> bool:
+    eight_bits = "8bit" in (optimizer.name or "").lower().replace("_bit", "bit")
+    return eight_bits and version is not None and AFFECTED.contains(version, prereleases=True)

@@ -1,0 +1,85 @@
+"""Padding is the end token, so the end of every text is masked from the loss.
+
+## What happens
+
+A collator that sets the label of every padding id to -100 cannot tell the padding behind a text from the end token
+that belongs to it. The model never learns to stop: the loss is healthy, the text goes on and on. Adding the end token
+to the data changes nothing, because its label is masked again.
+
+## How to tell
+
+The padding id equals the end id, the data holds end tokens, and not one of them is supervised. The collator is
+transformers' `DataCollatorForLanguageModeling`, which TRL used before 0.17; collators that know where the padding
+begins (TRL since, Axolotl, LLaMA-Factory) are not concerned.
+
+## How to prove
+
+Collate one batch and count the labels that are the end id: none.
+
+## What to do
+
+Pad with another token (own-pad-token), or mask by position instead of by id.
+
+## What does not help
+
+Adding the end token a second time. More epochs. A stop string at generation hides it.
+
+## References
+
+unslothai/unsloth#416 (a reserved token as padding mended it), huggingface/trl#734, huggingface/transformers#22794 (the
+tokenizer did not append the end token, and the collator masked it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from packaging.specifiers import SpecifierSet
+
+from finitune.facts import Batching, TokenUse, Training, Vocabulary
+from finitune.finding import Evidence, Finding, Where
+
+MASKS_BY_ID = SpecifierSet("<0.17")
+"""Releases of TRL whose SFTTrainer used the collator of transformers; its own came with 0.17."""
+CONCERNED = ("transformers", "trl")
+"""Frameworks whose collator masks by id, or did. The others build labels where they still know what padding is."""
+
+remedies = ["own-pad-token"]
+public_incidents = 6
+
+
+def foresee(
+    tokens: TokenUse,
+    vocabulary: Vocabulary | None = None,
+    training: Training | None = None,
+    batching: Batching | None = None,
+    versions: Mapping[str, str] | None = None,
+) -> Iterator[Finding]:
+    end = vocabulary.eos_id if vocabulary else None
+    pad = vocabulary.pad_id if vocabulary else None
+    own = batching is not None and batching.pad_token is not None and batching.pad_token != batching.eos_token
+    ends = int(tokens.counts[tokens.ids == end].sum()) if end is not None else 0
+    if vocabulary is None or end is None or pad != end or own or not ends or (batching and batching.packing):
+        return
+    framework = training.framework if training else None
+    trl = (versions or {}).get("trl")
+    if framework not in CONCERNED or trl is None or not MASKS_BY_ID.contains(trl, prereleases=True):
+        return
+    yield Finding(
+        cause="pad-eos-label-masking",
+        severity="warning",  # training is sound in every number; the model does not learn to stop
+        message=f"padding and end are the same token ({end}), and the collator of TRL {trl} masks it by id: none of "
+        f"the {ends} end tokens in the data would be learned",
+        where=Where(file=vocabulary.source, tokens=[end]),
+        evidence={"pad_id": pad, "eos_id": end, "end_tokens": ends, "trl": trl, "framework": framework},
+    )
+
+
+def weigh(vocabulary: Vocabulary, symptoms: set[str]) -> Iterator[Evidence]:
+    same = vocabulary.pad_id is not None and vocabulary.pad_id == vocabulary.eos_id
+    if not same:
+        yield Evidence(text="padding and end are different tokens", bits=-8.0)
+        return
+    yield Evidence(text="padding and end are the same token", bits=1.0)
+    if symptoms:
+        yield Evidence(text="but a masked end token leaves every number healthy", bits=-6.0)

@@ -1,0 +1,97 @@
+"""The dtype around quantised weights is not the one that was asked for: a silent float16.
+
+## What happens
+
+Quantised weights are unpacked for every product, and a setting of its own says in which dtype. Where nobody says it,
+a default does: Ludwig computes 4-bit products in float16, and 8-bit loading casts everything that is not quantised
+(norms, embeddings, head) to float16 unless a dtype is given. A model that was pre-trained in bfloat16 then runs in
+float16 although the run says bfloat16, or says nothing: it overflows, or it answers with nothing.
+
+## How to tell
+
+`load_in_4bit` or `load_in_8bit` without a compute dtype; a census of the dtypes after loading shows float16 norms.
+bfloat16 in the trainer's settings changes nothing. The unquantised model is sound.
+
+## How to prove
+
+Load once more with the compute dtype set to bfloat16 or float32 and run the same batch: it is sound.
+
+## What to do
+
+Say the dtype (set-compute-dtype): bfloat16 where the card has it, else float32.
+
+## What does not help
+
+`bf16: true` alone: it rules autocast, not the unpacking. A lower learning rate; batch size 1, which only avoids the
+padding that overflows first.
+
+## References
+
+bitsandbytes-foundation/bitsandbytes#1572 (maintainer: the default is float16), ludwig-ai/ludwig#3950 (NaN from batch
+size 2 on), artidoro/qlora#24, huggingface/text-generation-inference#1554.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finitune.facts import Model, Optimizer, Precision, Quantization
+from finitune.finding import Evidence, Finding, Origin, Where
+
+remedies = ["set-compute-dtype"]
+public_incidents = 5
+
+
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    quantization: Quantization | None = None,
+    model: Model | None = None,
+    precision: Precision | None = None,
+) -> Iterator[Finding]:
+    if quantization is None or not _float16(quantization, precision):
+        return
+    wide = _wanted_wide(model, precision)
+    if wide is None and not quantization.compute_dtype_is_default:
+        return  # float16, said in so many words, and nothing speaks against it
+    default = "by default " if quantization.compute_dtype_is_default else ""
+    file, _, key = (quantization.source or "").rpartition(": ")
+    yield Finding(
+        cause="quant-compute-dtype",
+        # Unknown weights may be float16 ones, for which the default is right.
+        severity="info" if wide is None else "warning",
+        message=f"{quantization.bits or 4}-bit weights are {default}computed in float16"
+        + (f", although {wide}" if wide else "; a model pre-trained in bfloat16 may overflow there"),
+        where=Where(file=file or quantization.source, key=key if file else None),
+        evidence={
+            "bits": quantization.bits,
+            "compute_dtype": "float16",
+            "is_default": quantization.compute_dtype_is_default,
+            **({"stored": model.dtype} if model else {}),
+        },
+    )
+
+
+def weigh(quantization: Quantization, origin: Origin, precision: Precision | None = None) -> Iterator[Evidence]:
+    if not _float16(quantization, precision):
+        yield Evidence(text=f"quantised products are computed in {quantization.compute_dtype}", bits=-6.0)
+        return
+    yield Evidence(text="quantised products are computed in float16", bits=2.0)
+    if origin.dtype != "float16":
+        yield Evidence(text=f"but the first bad value arises in {origin.dtype}", bits=-6.0)
+    elif precision is not None and precision.compute == "bfloat16":
+        yield Evidence(text="the first bad value arises in float16, in a run that was to compute in bfloat16", bits=6.0)
+
+
+def _float16(quantization: Quantization, precision: Precision | None) -> bool:
+    """8-bit loading takes float16 where neither a compute dtype nor a load dtype is given."""
+    loaded = precision.parameters if precision else None
+    silent = quantization.bits == 8 and quantization.kind in (None, "int8") and loaded is None
+    return quantization.compute_dtype == "float16" or (quantization.compute_dtype is None and silent)
+
+
+def _wanted_wide(model: Model | None, precision: Precision | None) -> str | None:
+    if precision is not None and precision.compute == "bfloat16":
+        return "the run asks for bfloat16"
+    if model is not None and model.dtype == "bfloat16":
+        return "the weights were stored in bfloat16, whose range is wider"
+    return None

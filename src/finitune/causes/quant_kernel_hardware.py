@@ -1,0 +1,72 @@
+"""Weights are loaded in 8 bits on a card that has no 8-bit matrix units.
+
+## What happens
+
+The 8-bit kernels of bitsandbytes are made for compute capability 7.5 and above. On older cards (P100, V100) a slower
+path, or in older releases a wrong one, is taken: the evaluation loss is NaN, or the training loss is huge at first and
+then 0, whatever the learning rate.
+
+## How to tell
+
+`load_in_8bit` on a P100 or V100. A smaller model may work and a larger one fail. 4-bit or 16-bit loading works.
+
+## How to prove
+
+Load the same model in 16 bits and run the same batch: it is sound.
+
+## What to do
+
+Load in 16 bits, or in 4 bits with compute dtype float32 (keep-sixteen-bits).
+
+## What does not help
+
+A lower learning rate. Grouping by length or fewer target modules changes when it happens, not whether.
+
+## References
+
+tloen/alpaca-lora#265 (every reporter on V100, sound without int8), tloen/alpaca-lora#335; bitsandbytes documentation
+(hardware requirements of LLM.int8).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from finitune.facts import Hardware, Optimizer, Quantization
+from finitune.finding import Evidence, Finding, Where
+
+WITHOUT_INT8 = re.compile(r"\b(P40|P100|V100|GTX 10\d\d)\b")
+"""Compute capability below 7.5."""
+
+remedies = ["keep-sixteen-bits"]
+public_incidents = 6
+
+
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    hardware: Hardware,
+    quantization: Quantization | None = None,
+) -> Iterator[Finding]:
+    if quantization is None or not _unsupported(quantization, hardware):
+        return
+    file, _, key = (quantization.source or "").rpartition(": ")
+    yield Finding(
+        cause="quant-kernel-hardware",
+        severity="warning",  # newer releases have a path for these cards that is slow, and sound
+        message=f"8-bit weights on {hardware.name}, which has no 8-bit matrix units: NaN losses are on record",
+        where=Where(file=file or quantization.source, key=key if file else None),
+        evidence={"bits": quantization.bits, "hardware": hardware.name, "needs_compute_capability": 7.5},
+    )
+
+
+def weigh(quantization: Quantization, hardware: Hardware) -> Iterator[Evidence]:
+    if _unsupported(quantization, hardware):
+        yield Evidence(text=f"8-bit weights on {hardware.name} are on record for it", bits=7.0)
+    else:
+        yield Evidence(text=f"{hardware.name} supports {quantization.bits}-bit weights", bits=-8.0)
+
+
+def _unsupported(quantization: Quantization, hardware: Hardware) -> bool:
+    int8 = quantization.bits == 8 and quantization.kind in (None, "int8")
+    return int8 and bool(WITHOUT_INT8.search(hardware.name))

@@ -1,0 +1,83 @@
+"""Rows that were added to the embedding differ between ranks, or are not the rows of the new tokens.
+
+## What happens
+
+Adding tokens adds rows. Under ZeRO-3 transformers before 4.32 let every rank draw its own, so each process trained
+another model. Resizing after the engine was made leaves optimizer and partition with the old shape. Where the
+embedding was padded to a round number before, the new tokens lie inside the padding, and a script that initialises
+the last rows touches the wrong ones.
+
+## How to tell
+
+More token ids than rows, so that a resize is needed; ZeRO-3 and the release of transformers. The norms of the rows of
+the added ids against the others.
+
+## How to prove
+
+Compare the new rows on two ranks: they must be equal.
+
+## What to do
+
+Install a later release (upgrade-package); resize before the engine is made; initialise rows by token id
+(match-vocabulary).
+
+## What does not help
+
+Setting a seed: the ranks draw at different states of it. A higher learning rate for the embedding.
+
+## References
+
+huggingface/transformers#25394 (each rank its own rows; mended in August 2023, released with 4.32),
+huggingface/accelerate#2211 (resized after prepare), hiyouga/LLaMA-Factory#10547 (tail of a padded embedding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from packaging.specifiers import SpecifierSet
+
+from finitune.facts import Model, Optimizer, Parallel, Vocabulary
+from finitune.finding import Evidence, Finding, Where
+
+AFFECTED = SpecifierSet("<4.32")
+
+remedies = ["upgrade-package", "match-vocabulary"]
+public_incidents = 4
+
+
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    versions: Mapping[str, str],
+    parallel: Parallel | None = None,
+    model: Model | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> Iterator[Finding]:
+    version = versions.get("transformers")
+    if not _affected(version, parallel) or model is None or vocabulary is None:
+        return
+    if vocabulary.size is None or model.vocabulary is None or vocabulary.size <= model.vocabulary:
+        return
+    yield Finding(
+        cause="resized-embeddings-init",
+        severity="warning",  # certain only if the script resizes under ZeRO-3, as it has to somewhere
+        message=f"the tokenizer has {vocabulary.size} ids, the embedding {model.vocabulary} rows; resizing under "
+        f"ZeRO-3 with transformers {version} gives every rank rows of its own",
+        where=Where(file=vocabulary.source),
+        evidence={
+            "package": "transformers", "version": version, "fixed_in": "4.32.0", "affected": str(AFFECTED),
+            "ids": vocabulary.size, "rows": model.vocabulary,
+        },
+    )  # fmt: skip
+
+
+def weigh(versions: Mapping[str, str], parallel: Parallel) -> Iterator[Evidence]:
+    if _affected(versions.get("transformers"), parallel):
+        yield Evidence(text="a resize under ZeRO-3 with this release gives every rank rows of its own", bits=3.0)
+    else:
+        yield Evidence(text="this release resizes alike on all ranks", bits=-5.0)
+
+
+def _affected(version: str | None, parallel: Parallel | None) -> bool:
+    third = parallel is not None and parallel.kind == "deepspeed" and parallel.zero_stage == 3
+    return third and version is not None and AFFECTED.contains(version, prereleases=True)

@@ -1,0 +1,79 @@
+"""The DeepSpeed configuration asks for something that its ZeRO stage does not do.
+
+## What happens
+
+ZeRO reads some settings only in some stages. Parameters are offloaded in stage 3 alone, the optimizer in stages 1 to
+3; elsewhere the section is read and ignored, and memory is used that the user believes is saved. Gradients that are
+communicated in float16 in a bfloat16 run overflow on the way, though nothing in the model does. Other mistakes stop
+the job at once with a message that names the key.
+
+## How to tell
+
+The stage against the sections. A communication dtype with less range than the dtype of compute. More memory in use
+than the settings promise.
+
+## How to prove
+
+Print the engine's own configuration at the start and compare. With the communication dtype left out the step is sound.
+
+## What to do
+
+Give each setting in the stage that reads it, or write "auto" and let the trainer fill it in (match-settings).
+
+## What does not help
+
+Adding more keys. Copying a whole file from another stage.
+
+## References
+
+deepspeedai/DeepSpeed, runtime/zero/config.py and offload_config.py (valid stages of both offload sections),
+LianjiaTech/BELLE#154, OpenBMB/MiniCPM-V#651 (ZeRO-3 with remote code).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finitune.facts import Parallel, Precision
+from finitune.finding import Evidence, Finding, Severity, Where
+
+NARROW = ("fp16", "float16", "half")
+
+remedies = ["match-settings"]
+public_incidents = 5
+
+
+def foresee(precision: Precision, parallel: Parallel | None = None) -> Iterator[Finding]:
+    if parallel is None or parallel.kind != "deepspeed" or parallel.zero_stage is None:
+        return
+    stage = parallel.zero_stage
+    offloaded = ("cpu", "nvme")
+    # Warnings: the section is ignored, so the run trains, and may run out of memory.
+    if parallel.offload_parameters in offloaded and stage != 3:
+        text = f"offload_param is read in ZeRO-3 only and ignored in ZeRO-{stage}"
+        yield _finding(parallel, "warning", "zero_optimization.offload_param", text)
+    if parallel.offload_optimizer in offloaded and stage == 0:
+        text = "offload_optimizer is read in ZeRO-1 to 3 and ignored in ZeRO-0"
+        yield _finding(parallel, "warning", "zero_optimization.offload_optimizer", text)
+    if parallel.communication_dtype in NARROW and precision.compute == "bfloat16":
+        text = f"bfloat16 gradients are communicated in {parallel.communication_dtype}, which ends at 65504"
+        yield _finding(parallel, "warning", "communication_dtype", text)
+
+
+def weigh(parallel: Parallel, precision: Precision, repeats: bool | None = None) -> Iterator[Evidence]:
+    if parallel.communication_dtype in NARROW and precision.compute == "bfloat16":
+        yield Evidence(text="bfloat16 gradients are communicated in float16", bits=5.0)
+        if repeats:
+            yield Evidence(text="but the step is bad without any communication", bits=-6.0)
+    else:
+        yield Evidence(text="every section is read in this stage, and nothing is sent in a narrower dtype", bits=-5.0)
+
+
+def _finding(parallel: Parallel, severity: Severity, key: str, text: str) -> Finding:
+    return Finding(
+        cause="zero-config-error",
+        severity=severity,
+        message=text,
+        where=Where(file=parallel.source, key=key),
+        evidence={"zero_stage": parallel.zero_stage, "communication_dtype": parallel.communication_dtype},
+    )

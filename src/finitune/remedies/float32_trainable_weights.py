@@ -1,0 +1,31 @@
+"""Hold the weights that are trained, and the optimizer's state, in float32; compute in half precision as before.
+
+## What it changes
+
+The dtype in which the model is loaded, or of the adapter alone; autocast still multiplies in half precision. Full
+fine-tuning needs 4 more bytes per weight for the copy that is updated and as many for each state of the optimizer; an
+adapter is small, so there it costs nothing to speak of. DeepSpeed's fp16 and bf16 modes keep such a copy by
+themselves.
+
+## When it is safe
+
+Always, where memory allows. Where it does not: an adapter, ZeRO or FSDP over more cards, or stochastic rounding.
+
+## References
+
+huggingface/transformers#23165, PEFT's page on troubleshooting (trainable weights never in float16 under automatic
+mixed precision), meta-pytorch/torchtune#2254.
+"""
+
+from __future__ import annotations
+
+from finitune.facts import Adapter, Optimizer
+from finitune.finding import Cure
+
+safety = "safe"
+
+
+def propose(optimizer: Optimizer | None = None, adapter: Adapter | None = None) -> Cure:
+    trained_beside = (adapter is not None and adapter.kind not in (None, "none")) or (optimizer and optimizer.lora)
+    patch = {"autocast_adapter_dtype": True} if trained_beside else {"dtype": "float32"}
+    return Cure(name="float32-trainable-weights", safety="safe", patch=patch)

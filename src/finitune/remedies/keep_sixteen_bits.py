@@ -1,0 +1,28 @@
+"""Load the frozen weights in 16 or 4 bits instead of 8.
+
+## What it changes
+
+How the frozen base weights are stored. 16 bits need twice the memory of 8; 4 bits with a compute dtype that the card
+has need half.
+
+## When it is safe
+
+Always: nothing that is trained changes. 4 bits cost a little quality.
+
+## References
+
+tloen/alpaca-lora#265 (V100: sound without int8).
+"""
+
+from __future__ import annotations
+
+from finitune.facts import Quantization
+from finitune.finding import Cure
+
+safety = "safe"
+
+
+def propose(quantization: Quantization | None = None) -> Cure | None:
+    if quantization is None or quantization.bits != 8:
+        return None
+    return Cure(name="keep-sixteen-bits", safety="safe", patch={"load_in_8bit": False})

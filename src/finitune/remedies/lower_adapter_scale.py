@@ -1,0 +1,31 @@
+"""Bring the scale of the adapter (alpha over rank) back to what recipes use.
+
+## What it changes
+
+One setting: alpha becomes twice the rank. The adapter's output, and with it the size of every step, shrinks in
+proportion.
+
+## When it is safe
+
+Before training. A trained adapter was trained for its own scale: changing alpha afterwards changes the model.
+
+## References
+
+bmaltais/kohya_ss#1758, ml-explore/mlx-examples#620; Hu et al., LoRA (2021), section 4.1, for the scale.
+"""
+
+from __future__ import annotations
+
+from finitune.facts import Adapter
+from finitune.finding import Cure
+
+safety = "unsafe"
+
+USUAL = 2
+"""alpha over rank: 1 to 2 in the recipes of PEFT, TRL and Axolotl."""
+
+
+def propose(adapter: Adapter | None = None) -> Cure | None:
+    if adapter is None or not adapter.rank:
+        return None
+    return Cure(name="lower-adapter-scale", safety="unsafe", patch={"lora_alpha": USUAL * adapter.rank})

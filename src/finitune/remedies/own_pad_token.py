@@ -1,0 +1,29 @@
+"""Pad with a token of its own, so that the end of a text keeps its label.
+
+## What it changes
+
+The padding token of the tokenizer: a reserved token that the vocabulary already has, or a new one with a new
+embedding row. The labels of end tokens come back.
+
+## When it is safe
+
+When padding is masked in attention and ignored in the labels, which all common trainers do. A reserved token needs no
+resizing; for a new one resize the embedding before the optimizer or engine is made.
+
+## References
+
+unslothai/unsloth#416 (a reserved token as padding mended it), huggingface/trl#734.
+"""
+
+from __future__ import annotations
+
+from finitune.facts import Vocabulary
+from finitune.finding import Cure
+
+safety = "unsafe"
+
+
+def propose(vocabulary: Vocabulary | None = None) -> Cure | None:
+    if vocabulary is not None and vocabulary.pad_id is not None and vocabulary.pad_id != vocabulary.eos_id:
+        return None
+    return Cure(name="own-pad-token", safety="unsafe")

@@ -1,0 +1,29 @@
+"""Pad on the right for training, or train without padding.
+
+## What it changes
+
+The side on which short sequences are filled up. Under a causal mask a real token then never sees padding, and every
+padded position sees at least the real tokens before it: no row of the mask is empty.
+
+## When it is safe
+
+For training with labels that ignore padding. Generation in batches needs left padding: set it back for evaluation
+that generates. Packing, or batches of one length, need no padding at all.
+
+## References
+
+huggingface/transformers#27179, huggingface/transformers#29739, ludwig-ai/ludwig#3950.
+"""
+
+from __future__ import annotations
+
+from finitune.facts import Batching
+from finitune.finding import Cure
+
+safety = "safe"
+
+
+def propose(batching: Batching | None = None) -> Cure | None:
+    if batching is not None and batching.padding_side == "right":
+        return None
+    return Cure(name="pad-right", safety="safe", patch={"padding_side": "right"})

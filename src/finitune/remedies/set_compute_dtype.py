@@ -1,0 +1,29 @@
+"""Say in which dtype the products of quantised weights are computed, instead of taking the default.
+
+## What it changes
+
+One setting: bfloat16 on cards that have it, else float32. The stored 4-bit or 8-bit weights stay as they are.
+
+## When it is safe
+
+Always; float32 is slower and uses more memory for activations. An adapter that was trained under another compute
+dtype should be evaluated again.
+
+## References
+
+bitsandbytes-foundation/bitsandbytes#1572; artidoro/qlora#24 (the author recommends float32 where bfloat16 is missing
+and calls float16 not always stable).
+"""
+
+from __future__ import annotations
+
+from finitune.facts import Hardware, Quantization
+from finitune.finding import Cure
+
+safety = "safe"
+
+
+def propose(hardware: Hardware | None = None, quantization: Quantization | None = None) -> Cure:
+    dtype = "float32" if hardware is not None and not hardware.bfloat16 else "bfloat16"
+    key = "dtype" if quantization is not None and quantization.bits == 8 else "bnb_4bit_compute_dtype"
+    return Cure(name="set-compute-dtype", safety="safe", patch={key: dtype})

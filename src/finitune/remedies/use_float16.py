@@ -1,0 +1,32 @@
+"""Compute in float16 with a dynamic loss scale, on a card that has no bfloat16 units.
+
+## What it changes
+
+The dtype of the forward and backward pass, and a loss scaler that keeps small gradients in range. V100, T4 and
+RTX 20 multiply float16 at full speed.
+
+## When it is safe
+
+When the model stays below 65504 in the forward: a model that was pre-trained in bfloat16 may not. Run a few steps and
+watch the loss scale: above 2**10 is healthy, a fall towards 1 means that the model needs float32 in some modules or
+throughout. Trained weights stay in float32.
+
+## References
+
+NVIDIA, Train with Mixed Precision; QwenLM/Qwen3#910 (a model that does need more than float16).
+"""
+
+from __future__ import annotations
+
+from finitune.facts import Hardware, Precision
+from finitune.finding import Cure
+
+safety = "unsafe"
+
+
+def propose(precision: Precision | None = None, hardware: Hardware | None = None) -> Cure | None:
+    if hardware is not None and hardware.bfloat16:
+        return None
+    sections = precision is not None and (precision.source or "").endswith(".enabled")
+    patch = {"bf16.enabled": False, "fp16.enabled": True} if sections else {"bf16": False, "fp16": True}
+    return Cure(name="use-float16", safety="unsafe", patch=patch)

@@ -1,0 +1,101 @@
+"""Keys that a format does not have, and what may have been meant.
+
+The names of each format lie beside its module as `<format>_fields.txt`: a first line with the release they come
+from, a note, then one key per line, dotted inside a section; ` = a | b` lists the only values that there are. A
+section without dotted names is not looked into.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from finitune.facts import UnknownKey
+from finitune.sources.text import short
+
+SURE = 0.88
+"""Likeness from which an unknown key is taken for a misspelt one where programs may add keys of their own."""
+
+LIKE = 0.75
+SUGGESTIONS = 3
+LONGEST = 80
+"""No field has a longer name; comparing texts takes time that grows with the square of their length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """What one format knows. `sections` are the keys that are looked into."""
+
+    release: str
+    names: frozenset[str]
+    choices: Mapping[str, Sequence[str]]
+    sections: frozenset[str]
+
+
+@cache
+def fields_of(name: str) -> Fields | None:
+    """The fields of the format `name`; None for a format without a list."""
+    path = Path(__file__).with_name(f"{name}_fields.txt")
+    if not path.exists():
+        return None
+    release, *rest = path.read_text(encoding="ascii").splitlines()
+    lines = [line.partition(" = ") for line in rest if not line.startswith("#")]
+    names = frozenset(key for key, _, _ in lines)
+    return Fields(
+        release=release.removeprefix("# "),
+        names=names,
+        choices={key: values.split(" | ") for key, _, values in lines if values},
+        sections=frozenset(name.rsplit(".", 1)[0] for name in names if "." in name),
+    )
+
+
+def unknown(name: str, data: Mapping[str, Any], file: str, *, open_ended: bool) -> Iterator[UnknownKey]:
+    """What in `data` the format `name` does not know.
+
+    Where a program may add keys of its own (`open_ended`), only keys that look misspelt are named.
+    """
+    fields = fields_of(name)
+    if fields is None:
+        return
+    for key, value in _flat(data, fields.sections):
+        if key in fields.choices and (isinstance(value, str) and value != "auto") and value not in fields.choices[key]:
+            near = difflib.get_close_matches(value[:LONGEST], fields.choices[key], SUGGESTIONS, LIKE)
+            yield UnknownKey(file=file, key=key, value=short(value), near=near, release=fields.release)
+        if key not in fields.names:
+            near = misspelt(key, fields) if open_ended else _like(key, fields, LIKE)
+            if near or not open_ended:
+                yield UnknownKey(file=file, key=short(key), near=near, release=fields.release)
+
+
+def misspelt(key: str, fields: Fields) -> list[str]:
+    """Fields that differ from `key` by one slip: a letter changed, left out, doubled or swapped with the next."""
+    slips = [name for name in fields.names if len(name) > 3 and _one_slip(key, name)]
+    return sorted(slips) or _like(key, fields, SURE)
+
+
+def _like(key: str, fields: Fields, cutoff: float) -> list[str]:
+    section, dot, leaf = key.rpartition(".")
+    siblings = sorted(name[len(section + dot) :] for name in fields.names if name.rpartition(".")[0] == section)
+    near = [] if len(leaf) > LONGEST else difflib.get_close_matches(leaf, siblings, SUGGESTIONS, cutoff)
+    return [f"{section}{dot}{name}" for name in near]
+
+
+def _one_slip(one: str, other: str) -> bool:
+    if abs(len(one) - len(other)) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    a, b = one[start:], other[start:]
+    return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[:2] == b[:2][::-1] and a[2:] == b[2:])
+
+
+def _flat(data: Mapping[str, Any], sections: frozenset[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in data.items():
+        key = f"{prefix}{name}"
+        yield key, value
+        if key in sections and isinstance(value, Mapping):
+            inner = cast(Mapping[Any, Any], value)
+            yield from _flat({str(k): v for k, v in inner.items()}, sections, f"{key}.")

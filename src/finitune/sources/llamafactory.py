@@ -1,0 +1,108 @@
+"""A LLaMA-Factory configuration (YAML or JSON) -> facts: the arguments of transformers, and LLaMA-Factory's own.
+
+What is computed in which dtype was read in llamafactory 0.9.5: model/adapter.py and model/model_utils.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from finitune.facts import Adapter, Attention, Facts, Precision, Quantization
+from finitune.sources import training_arguments
+from finitune.sources.reading import Supervision
+from finitune.sources.text import flag, whole, word
+
+LENIENT = True
+"""The DeepSpeed files that come with LLaMA-Factory are named as they lie in its own folder."""
+
+KEYS = {"finetuning_type", "cutoff_len", "dataset_dir", "neat_packing", "pure_bf16", "quantization_bit"}
+STAGES = {"pt", "sft", "rm", "ppo", "dpo", "kto"}
+
+IMPLEMENTATIONS = {
+    "disabled": "eager", "off": "eager", "sdpa": "sdpa", "fa2": "flash_attention_2", "fa3": "flash_attention_3",
+}  # fmt: skip
+
+follows = training_arguments.follows
+
+
+def recognises(data: Mapping[str, Any]) -> bool:
+    """True for a flat mapping with fields that only LLaMA-Factory has."""
+    staged = data.get("stage") in STAGES and ("template" in data or "dataset" in data)
+    return bool(KEYS & data.keys() or staged) and "base_model" not in data
+
+
+def read(data: Mapping[str, Any], file: str) -> Facts:
+    """What LLaMA-Factory is told."""
+    facts = training_arguments.read(data, file, framework="llama-factory")
+    precision = _precision(data, file, facts.precision)
+    adapter = _adapter(data, file, facts.adapter)
+    optimizer = facts.optimizer and dataclasses.replace(
+        facts.optimizer, lora=None if adapter is None else adapter.kind != "none"
+    )
+    return dataclasses.replace(
+        facts,
+        precision=precision,
+        adapter=adapter,
+        optimizer=optimizer,
+        quantization=_quantization(data, file, precision) or facts.quantization,
+        attention=_attention(data, file) or facts.attention,
+    )
+
+
+def supervision(data: Mapping[str, Any], file: str) -> Supervision:
+    """Prompts are no targets unless `train_on_prompt` says so."""
+    prompts = flag(data, "train_on_prompt", file)
+    pack = [flag(data, key, file) for key in ("packing", "neat_packing")]
+    return Supervision(
+        max_length=whole(data, "cutoff_len", file),
+        completion_only=not prompts,
+        assistant_only=not prompts,
+        packing=True if True in pack else False if False in pack else None,
+    )
+
+
+def _precision(data: Mapping[str, Any], file: str, asked: Precision | None) -> Precision | None:
+    """Trainable weights are kept in float32 unless `pure_bf16` is on."""
+    if flag(data, "pure_bf16", file):
+        return Precision(
+            compute="bfloat16", parameters="bfloat16", scaler="none", requested_by="llama-factory",
+            source=f"{file}: pure_bf16",
+        )  # fmt: skip
+    return asked and (dataclasses.replace(asked, parameters="float32") if asked.compute else asked)
+
+
+def _adapter(data: Mapping[str, Any], file: str, lora: Adapter | None) -> Adapter | None:
+    kind = word(data, "finetuning_type")
+    if kind in ("full", "freeze"):
+        return Adapter(kind="none", source=file)
+    if kind in (None, "lora"):
+        found = lora or (Adapter(kind="lora", source=file) if kind else None)
+        # the default of lora_alpha is twice the rank
+        if found and found.rank is not None and found.alpha is None:
+            found = dataclasses.replace(found, alpha=2.0 * found.rank)
+        return found
+    return Adapter(kind=kind, source=file)
+
+
+def _quantization(data: Mapping[str, Any], file: str, precision: Precision | None) -> Quantization | None:
+    bits = whole(data, "quantization_bit", file)
+    if bits is None:
+        return None
+    method = word(data, "quantization_method") or "bnb"
+    bitsandbytes = method in ("bnb", "bitsandbytes")
+    return Quantization(
+        bits=bits,
+        kind=(word(data, "quantization_type") or "nf4") if bits == 4 and bitsandbytes else f"int{bits}",
+        compute_dtype=precision.compute if precision else None,
+        compute_dtype_is_default=True,
+        source=f"{file}: quantization_bit",
+    )
+
+
+def _attention(data: Mapping[str, Any], file: str) -> Attention | None:
+    said = word(data, "flash_attn")
+    if said is None or said.lower() in ("true", "false"):
+        return None
+    return Attention(implementation=IMPLEMENTATIONS.get(said, said), source=f"{file}: flash_attn")

@@ -1,0 +1,31 @@
+import numpy as np
+import pytest
+
+from finitune.causes.missing_gradient_clipping import foresee, weigh
+from finitune.facts import Optimizer, Precision
+from finitune.signal import Series
+
+
+def series(*values: float) -> Series:
+    return Series(steps=np.arange(len(values)), values=np.array(values, float))
+
+
+@pytest.mark.parametrize(
+    ("precision", "severity"),
+    [(Precision(compute="float16"), "warning"), (Precision(compute="bfloat16"), "info"), (None, "info")],
+)
+def test_fires_by_how_much_room_a_spike_has(precision, severity):
+    (finding,) = foresee(Optimizer(clip=0.0, source="a.json"), precision)
+    assert finding.severity == severity
+    assert finding.where.key == "max_grad_norm"
+
+
+@pytest.mark.parametrize("clip", [1.0, 0.3, None])
+def test_stays_quiet(clip):
+    assert not list(foresee(Optimizer(clip=clip), Precision(compute="float16")))
+
+
+def test_fires_after_a_run_only_with_a_spike():
+    assert sum(e.bits for e in weigh(Optimizer(clip=0.0), series(1, 1, 1, 1, 1, 1, 1, 90))) > 0
+    assert sum(e.bits for e in weigh(Optimizer(clip=0.0), series(1, 1, 1, 1, 1, 1, 1, 1))) < 0
+    assert sum(e.bits for e in weigh(Optimizer(clip=1.0), series(1, 1, 1, 1, 1, 1, 1, 90))) < 0

@@ -1,0 +1,14 @@
+from finitune.facts import Adapter, Optimizer
+from finitune.remedies.float32_trainable_weights import propose
+
+
+def test_fires_for_full_fine_tuning_with_the_load_dtype():
+    assert propose(Optimizer(lora=False)).patch == {"dtype": "float32"}
+
+
+def test_fires_for_an_adapter_with_the_adapter_alone():
+    assert propose(adapter=Adapter(kind="lora")).patch == {"autocast_adapter_dtype": True}
+
+
+def test_stays_quiet_about_adapters_where_there_is_none():
+    assert propose(adapter=Adapter(kind="none")).patch == {"dtype": "float32"}

@@ -1,0 +1,10 @@
+from finitune.facts import Vocabulary
+from finitune.remedies.own_pad_token import propose
+
+
+def test_fires_where_padding_is_the_end_token():
+    assert propose(Vocabulary(pad_id=2, eos_id=2)).name == "own-pad-token"
+
+
+def test_stays_quiet_where_padding_has_its_own_token():
+    assert propose(Vocabulary(pad_id=0, eos_id=2)) is None

@@ -1,0 +1,10 @@
+from finitune.facts import Batching
+from finitune.remedies.pad_right import propose
+
+
+def test_fires_for_left_padding():
+    assert propose(Batching(padding_side="left")).patch == {"padding_side": "right"}
+
+
+def test_stays_quiet_for_right_padding():
+    assert propose(Batching(padding_side="right")) is None

@@ -1,0 +1,10 @@
+from finitune.facts import Hardware
+from finitune.remedies.separate_documents import propose
+
+
+def test_fires_with_a_kernel_that_takes_lengths():
+    assert propose(Hardware(name="A100", bfloat16=True)).patch == {"attn_implementation": "flash_attention_2"}
+
+
+def test_stays_quiet_about_that_kernel_on_a_card_without_it():
+    assert propose(Hardware(name="T4", bfloat16=False)).patch == {"packing": False}

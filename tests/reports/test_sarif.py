@@ -1,0 +1,128 @@
+"""SARIF 2.1.0: the structure that the schema asks for, checked by hand, and the right places."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from tests.sources.worlds import settings
+
+from finitune.commands.check import command
+from finitune.finding import CheckResult, Cure, Finding, NotChecked, Where
+from finitune.reports import sarif
+
+
+def log_of(*findings, not_checked=()):
+    log = json.loads(sarif.render(CheckResult(findings=findings, not_checked=not_checked)))
+    check_structure(log)
+    return log["runs"][0]
+
+
+def check_structure(log):
+    """What sarif-schema-2.1.0.json requires of the parts that we write."""
+    assert log["version"] == "2.1.0"
+    assert set(log) <= {"$schema", "version", "runs"}
+    (run,) = log["runs"]
+    driver = run["tool"]["driver"]
+    assert driver["name"]
+    ids = [rule["id"] for rule in driver["rules"]]
+    assert len(ids) == len(set(ids))
+    for rule in driver["rules"]:
+        assert set(rule) <= {"id", "shortDescription", "fullDescription", "help"}
+        assert all(rule[key]["text"] for key in rule if key != "id")
+    for invocation in run["invocations"]:
+        assert invocation["executionSuccessful"] is True
+    for result in run["results"]:
+        assert result["level"] in ("none", "note", "warning", "error")
+        assert result["message"]["text"]
+        assert ids[result["ruleIndex"]] == result["ruleId"]
+        for location in result.get("locations", []):
+            assert set(location) <= {"physicalLocation", "logicalLocations"}
+            physical = location.get("physicalLocation")
+            if physical:
+                uri = physical["artifactLocation"]["uri"]
+                assert " " not in uri
+                assert physical.get("region", {"startLine": 1})["startLine"] >= 1
+
+
+def finding(**more):
+    return Finding(**{"cause": "lr-too-high", "severity": "warning", "message": "seen", **more})
+
+
+@pytest.mark.parametrize(("severity", "level"), [("error", "error"), ("warning", "warning"), ("info", "note")])
+def test_levels(severity, level):
+    (result,) = log_of(finding(severity=severity))["results"]
+    assert result["level"] == level
+
+
+def test_the_rules_are_the_chapters_of_the_book():
+    run = log_of(finding(), finding(cause="all-labels-ignored"), finding(), finding(cause="of-a-third-party"))
+    rules = run["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in rules] == ["all-labels-ignored", "lr-too-high", "of-a-third-party"]
+    assert "learning rate" in rules[1]["shortDescription"]["text"]
+    assert rules[1]["help"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key", "line"),
+    [
+        ("a.json", '{\n "fp16": true,\n "learning_rate": 1\n}', "learning_rate", 3),
+        ("a.yaml", "# lr\ntrainer:\n  learning_rate: 1\n", "trainer.learning_rate", 3),
+        ("run.sh", "python t.py \\\n --learning_rate 1", "learning_rate", 2),
+        ("run.sh", "python t.py \\\n --learning-rate=1", "learning_rate", 2),
+        ("a.yaml", "learning_rate_x: 1\n", "learning_rate", None),
+    ],
+)
+def test_the_line_of_a_key(tmp_path, monkeypatch, name, text, key, line):
+    (tmp_path / name).write_text(text)
+    for file in (str(tmp_path / name), f"{tmp_path / name}: fp16"):
+        (result,) = log_of(finding(where=Where(file=file, key=key)))["results"]
+        physical = result["locations"][0]["physicalLocation"]
+        assert physical["artifactLocation"]["uri"] == (tmp_path / name).as_uri()
+        assert physical.get("region", {}).get("startLine") == line
+    monkeypatch.chdir(tmp_path)
+    (result,) = log_of(finding(where=Where(file=str(tmp_path / name))))["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == name
+
+
+def test_places_without_a_file_and_files_that_are_not_there():
+    results = log_of(
+        finding(),
+        finding(where=Where(module="model.layers.0", tensor="w")),
+        finding(where=Where(file="the live model", key="x")),
+        finding(where=Where(file="/nowhere/a b.json", key="x")),
+    )["results"]
+    assert "locations" not in results[0]
+    assert [place["fullyQualifiedName"] for place in results[1]["locations"][0]["logicalLocations"]] == [
+        "model.layers.0", "w",
+    ]  # fmt: skip
+    assert results[3]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "file:///nowhere/a%20b.json"
+
+
+def test_numbers_that_json_does_not_have_and_what_was_not_checked():
+    cure = Cure(name="lower-learning-rate", safety="safe", command="finitune repair x")
+    run = log_of(
+        finding(evidence={"lr": float("inf")}, remedy=cure), not_checked=[NotChecked(input="data", why="none given")]
+    )
+    (result,) = run["results"]
+    assert result["properties"]["evidence"] == {"lr": "inf"}
+    assert result["message"]["text"] == "seen\nDo: finitune repair x"
+    (note,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert note["message"]["text"] == "not checked: data: none given"
+
+
+def test_from_the_command_line(tmp_path):
+    file = settings(tmp_path / "a.json", fp16=True, learning_rate=6e-3)
+    done = CliRunner().invoke(command, [str(file), "--format", "sarif"], standalone_mode=False)
+    log = json.loads(done.output)
+    check_structure(log)
+    assert "lr-too-high" in {result["ruleId"] for result in log["runs"][0]["results"]}
+
+
+def test_each_config_by_itself_and_others_passed_over(tmp_path):
+    one = settings(tmp_path / "a.json", bf16=True, learning_rate=1e-5)
+    two = settings(tmp_path / "b.json", fp16=True, learning_rate=2e-5)
+    other = settings(tmp_path / "package.json", name="x")
+    arguments = ["--each", str(one), str(two), str(other), "--format", "json"]
+    result = json.loads(CliRunner().invoke(command, arguments, standalone_mode=False).output)
+    assert result["not_checked"] == []
+    assert "config-disagreement" not in {found["cause"] for found in result["findings"]}

@@ -1,0 +1,202 @@
+"""Shell scripts that launch a trainer: read, never run."""
+
+import textwrap
+
+import pytest
+from tests.sources.worlds import one_line, settings
+
+from finitune.finding import UnreadableInput
+from finitune.sources import gather, shell
+from finitune.sources.shell_words import UNKNOWN, Script
+
+
+def script(tmp_path, text, name="run.sh"):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def words(text):
+    return [command.words for command in Script(textwrap.dedent(text)).commands()]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b  c", [["a", "b", "c"]]),
+        ("a 'b c' \"d e\"f", [["a", "b c", "d ef"]]),
+        ("a \\\n  b # comment\nc", [["a", "b"], ["c"]]),
+        ("a#b '#' c", [["a#b", "#", "c"]]),
+        ("X=1; a $X ${X}2 '$X' \"$X y\"", [["a", "1", "12", "$X", "1 y"]]),
+        ("a ${X:-5} ${X-6} ${X:=7}", [["a", "5", "6", "7"]]),
+        ("X=${X:-5}\na $X", [["a", "5"]]),
+        ("X=${1:-data}; a $X $2", [["a", "data", UNKNOWN]]),
+        ("a $(date) `date` $((1+2)) ${X} ${X%.*}", [["a", *[UNKNOWN] * 5]]),
+        ("a $(echo $(b c) ) d", [["a", UNKNOWN, "d"]]),
+        ("ARGS='--x 1 --y'\na $ARGS \"$ARGS\"", [["a", "--x", "1", "--y", "--x 1 --y"]]),
+        ('ARGS=" --x 1 \\\n --y 2 "\na $ARGS z', [["a", "--x", "1", "--y", "2", "z"]]),
+        ('A=(1 "2 3" # no\n 4)\na "${A[@]}"', [["a", "1", "2 3", "4"]]),
+        ("A=(1)\nA+=(2)\na ${A[@]}", [["a", "1", "2"]]),
+        ("A=x\nA+=y\na $A", [["a", "xy"]]),
+        ("export A=1 B=2\na $A $B", [["export"], ["a", "1", "2"]]),
+        ("A=1 a b=2", [["a", "b=2"]]),
+        ("a >log 2>&1 | tee log & b", [["a"], ["tee", "log"], ["b"]]),
+        ("cat <<EOF > f\n--lr 1\nEOF\na", [["cat"], ["a"]]),
+        ("if [ $X ]; then\n a\nfi", [["if", "[", UNKNOWN, "]"], ["then"], ["a"], ["fi"]]),
+        ("f() { a; }\n", [["f"], ["a"]]),
+        ("a {b,c} '{\"k\": 1}'", None),
+        ("A=$B\nB=$A\na $A $B", [["a", UNKNOWN, UNKNOWN]]),
+        ("a\r\nb\r\n", [["a"], ["b"]]),
+        ("a 'unbalanced\nb", [["a", "unbalanced\nb"]]),
+        ('a "unbalanced', [["a", "unbalanced"]]),
+        ("a ${unbalanced", None),
+    ],
+)
+def test_words(text, expected):
+    found = words(text)
+    if expected is not None:
+        assert found == expected
+
+
+def test_the_line_of_a_command_survives_continuations():
+    found = list(Script("a\n\nb \\\n c\nd").commands())
+    assert [(c.words[0], c.line) for c in found] == [("a", 1), ("b", 3), ("d", 5)]
+
+
+MEDICALGPT = """
+    #!/usr/bin/env bash
+    # full fine-tuning --fp16
+    export CUDA_VISIBLE_DEVICES=0,1
+    MODEL=${MODEL:-01-ai/Yi-6B}
+    LR=2e-6
+    cd "$(dirname "$0")"
+    torchrun --nproc_per_node 7 --master_port=29500 supervised_finetuning.py \\
+        --model_name_or_path "$MODEL" \\
+        --do_train --use_peft False \\
+        --per_device_train_batch_size 4 --gradient_accumulation_steps=1 \\
+        --learning_rate $LR --weight_decay 0 --max_grad_norm 1.0 \\
+        --model_max_length 4096 --gradient_checkpointing True \\
+        --torch_dtype bfloat16 --bp16 \\
+        --template_name yi \\
+        --output_dir out/$(date +%s) \\
+        --deepspeed zero2.json 2>&1 | tee train.log
+"""
+
+
+def test_a_script_with_the_deepspeed_file_it_names(tmp_path):
+    settings(
+        tmp_path / "zero2.json", bf16={"enabled": True}, zero_optimization={"stage": 2, "overlap_comm": True},
+        train_micro_batch_size_per_gpu="auto", gradient_accumulation_steps=2, gradient_clipping="auto",
+    )  # fmt: skip
+    path = script(tmp_path, MEDICALGPT)
+    reading = gather(path)
+    facts = reading.facts
+    assert (facts.precision.compute, facts.precision.parameters) == ("bfloat16", "bfloat16")
+    assert (facts.parallel.zero_stage, facts.parallel.overlap_comm, facts.parallel.world) == (2, True, 7)
+    optimizer = facts.optimizer
+    assert (optimizer.lr, optimizer.batch, optimizer.clip, optimizer.lora) == (2e-6, 4, 1.0, False)
+    assert facts.adapter.kind == "none"
+    assert facts.training.model_name == "01-ai/Yi-6B"
+    assert facts.training.chat_template == "yi"
+    assert facts.batching.max_length == 4096
+    (different,) = facts.disagreements
+    assert (different.key, different.values) == ("optimizer.accumulation", ["2", "1"])
+    assert different.sources == [str(tmp_path / "zero2.json"), str(path)]
+    (key,) = facts.unknown_keys
+    assert (key.file, key.key, key.near) == (str(path), "bp16", ["bf16", "fp16"])
+    assert {entry.input for entry in reading.not_checked} == {"model", "data", "gpu"}
+
+
+def test_the_named_file_may_lie_above_the_script_or_nowhere(tmp_path):
+    path = script(tmp_path, "deepspeed train.py --deepspeed ds/z.json --learning_rate 1e-5\n", "scripts/a/run.sh")
+    (entry, *_) = gather(path).not_checked
+    assert entry.why == f"{path} names ds/z.json, which is not here"
+    (tmp_path / "ds").mkdir()
+    settings(tmp_path / "ds/z.json", fp16={"enabled": True})
+    assert gather(path).facts.precision.compute == "float16"
+
+
+def test_only_regular_files_are_followed(tmp_path):
+    for name in ("/dev/zero", "/dev/zero.json", str(tmp_path), "../../nowhere.json", "a\0b.json"):
+        path = script(tmp_path, f"deepspeed train.py --deepspeed {name} --fp16\n")
+        assert gather(path).facts.precision.compute == "float16"
+
+
+def test_lora_in_float16_as_minicpm_does_it(tmp_path):
+    text = """
+        #!/bin/bash
+        GPUS_PER_NODE=8
+        DISTRIBUTED_ARGS="
+            --nproc_per_node $GPUS_PER_NODE \\
+            --nnodes 1
+        "
+        torchrun $DISTRIBUTED_ARGS finetune.py  \\
+            --bf16 false --bf16_full_eval false \\
+            --fp16 true --fp16_full_eval true \\
+            --use_lora true --lora_target_modules "llm\\..*layers\\.\\d+\\.self_attn" \\
+            --adam_beta2 0.95 --learning_rate 1e-6
+    """
+    facts = gather(script(tmp_path, text)).facts
+    assert (facts.precision.compute, facts.precision.full_eval) == ("float16", "float16")
+    assert facts.adapter.kind == "lora"
+    assert (facts.parallel.world, facts.parallel.nodes) == (8, 1)
+
+
+def test_accelerate_launch_with_its_own_flags(tmp_path):
+    text = "accelerate launch --mixed_precision bf16 --num_processes 4 --use_deepspeed --zero_stage 3 t.py --lr 1e-5"
+    facts = gather(script(tmp_path, text + " --learning_rate 1e-5")).facts
+    assert facts.precision.compute == "bfloat16"
+    assert (facts.parallel.world, facts.parallel.zero_stage) == (4, 3)
+    (tmp_path / "acc.yaml").write_text("distributed_type: MULTI_GPU\nmixed_precision: fp16\n")
+    text = "accelerate launch --config_file acc.yaml t.py --learning_rate 1e-5"
+    assert gather(script(tmp_path, text)).facts.precision.compute == "float16"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "llamafactory-cli train c.yaml",
+        "python src/train.py c.yaml",
+        "FORCE_TORCHRUN=1 llamafactory-cli train c.yaml",
+        "python -m llamafactory.cli train c.yaml",
+        "nohup python3 -u train.py c.yaml > log 2>&1 &",
+    ],
+)
+def test_a_trainer_that_takes_a_file(tmp_path, command):
+    (tmp_path / "c.yaml").write_text("stage: sft\nfinetuning_type: full\nlearning_rate: 1e-5\nfp16: true\n")
+    assert gather(script(tmp_path, "#!/bin/sh\n" + command)).facts.precision.compute == "float16"
+
+
+def test_python_m_and_other_launchers(tmp_path):
+    for launch in ("python -m torch.distributed.run --nproc_per_node=2 t.py", "srun -n 2 python t.py", "swift sft"):
+        facts = gather(script(tmp_path, f"{launch} --fp16 --learning_rate=1e-5\n", "run")).facts
+        assert facts.optimizer.lr == 1e-5
+
+
+def test_what_only_running_would_tell_is_left_out_and_said(tmp_path):
+    path = script(tmp_path, "torchrun t.py --fp16 --learning_rate $(cat lr) --weight_decay $1\n")
+    reading = gather(path)
+    assert reading.facts.optimizer is None
+    assert reading.not_checked[0].why == (
+        f"{path}: line 1: only running the script would tell learning_rate, weight_decay"
+    )
+
+
+def test_of_several_launches_the_first_is_read(tmp_path):
+    path = script(tmp_path, "python a.py --learning_rate 1e-5\npython b.py --learning_rate 2e-5\n")
+    reading = gather(path)
+    assert reading.facts.optimizer.lr == 1e-5
+    assert reading.facts.disagreements == []
+    assert "only the launch in line 1 was read" in reading.not_checked[0].why
+
+
+def test_a_script_is_known_by_content_or_suffix_and_never_run(tmp_path):
+    marker = tmp_path / "ran"
+    text = f"export A=1\ntouch {marker}\nX=$(touch {marker})\npython t.py --fp16 --x `touch {marker}`\n"
+    assert gather(script(tmp_path, text, "noname")).facts.precision.compute == "float16"
+    assert not marker.exists()
+    assert shell.parse("a: 1\n", "c.yaml") is None
+    with pytest.raises(UnreadableInput) as caught:
+        gather(script(tmp_path, "echo hello\n"))
+    assert "no command that launches a trainer" in one_line(caught.value)
