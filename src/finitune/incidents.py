@@ -90,6 +90,22 @@ class Incidents:
         else:
             self._investigate(reading, capture, may_settle=may_settle)
 
+    def bad_update(self, reading: Reading, capture: Capture, spoiled: list[nn.Parameter]) -> None:
+        """Loss and gradients were finite, the weights that the optimizer made of them not; they have been put back."""
+        self._describe_run(capture)
+        self._bad_in_a_row += 1
+        if self._open is not None:
+            self._continue(reading)
+            return
+        names = {id(p): name for name, p in self._run.model.named_parameters()}
+        inquiry = self._inquiry(reading, capture, "nonfinite-update", reading.what, passes=0)
+        inquiry.event["bad"] = [names.get(id(p), "?") for p in spoiled][:100]
+        self._open = inquiry.event
+        inquiry.blame_optimizer(names.get(id(spoiled[0]), "?"), spoiled[0])
+        inquiry.record()
+        inquiry.prove()
+        self._tell(inquiry.incident())
+
     def over(self, reading: Reading, capture: Capture) -> str | None:
         """A step has ended. Returns why the run must end, None while it may go on."""
         self._describe_run(capture)

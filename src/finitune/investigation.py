@@ -22,7 +22,7 @@ from finitune.recording import Recorder
 from finitune.replay.arms import arm, input_embedding
 from finitune.replay.capture import Capture
 from finitune.replay.capture_files import save_capture
-from finitune.replay.locate import Located, locate
+from finitune.replay.locate import locate
 from finitune.replay.rerun import Outcome, Setting, rerun
 from finitune.signal import Signals
 
@@ -45,7 +45,8 @@ class Investigation:
     event: dict[str, Any]
     run_facts: Facts
     signals: Signals
-    located: Located | None = None
+    origin: Origin | None = None
+    layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     repeats: bool | None = None
     bit_for_bit: bool = False
     passes: int = 0
@@ -53,32 +54,33 @@ class Investigation:
     following: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """The events of this incident after the first, as the recording has them."""
 
-    @property
-    def origin(self) -> Origin | None:
-        return self.located.origin if self.located else None
-
-    @property
-    def layers(self) -> list[dict[str, Any]]:
-        return [as_json(layer) for layer in self.located.layers] if self.located else []
-
     def setting(self) -> Setting:
         return Setting(model=self.model, optimizer=self.optimizer, capture=self.capture, scale=self.scale)
 
     def find_origin(self, observed: Outcome | None) -> None:
         """Run the step once more under watch, and see whether it repeats."""
         self.why_not = self.capture.runnable
-        if self.why_not is None:
-            try:
-                self.located = locate(self.setting())
-                self.passes += 1
-            except Exception as error:  # out of memory, a model that cannot be called twice: training goes on
-                self.why_not = f"the step could not be run again: {type(error).__name__}: {str(error)[:200]}"
-        if self.located is not None:
-            again = self.located.outcome
-            self.repeats = not again.sound
-            if self.repeats and self.origin is None:
-                self.why_not = "no operator made it out of finite numbers; it came in with the loop's own code"
-            self.bit_for_bit = observed is not None and _same_bits(observed.losses, again.losses)
+        if self.why_not is not None:
+            return
+        try:
+            located = locate(self.setting())
+        except Exception as error:  # out of memory, a model that cannot be called twice: training goes on
+            self.why_not = f"the step could not be run again: {type(error).__name__}: {str(error)[:200]}"
+            return
+        self.passes += 1
+        self.origin = located.origin
+        self.layers = [as_json(layer) for layer in located.layers]
+        self.repeats = not located.outcome.sound
+        if self.repeats and self.origin is None:
+            self.why_not = "no operator made it out of finite numbers; it came in with the loop's own code"
+        self.bit_for_bit = observed is not None and _same_bits(observed.losses, located.outcome.losses)
+
+    def blame_optimizer(self, name: str, parameter: nn.Parameter) -> None:
+        """The origin is the optimizer's own arithmetic, seen at `parameter`."""
+        dtype = str(parameter.dtype).removeprefix("torch.")
+        step = f"{type(self.optimizer).__name__}.step"
+        module = name.rpartition(".")[0]
+        self.origin = Origin(module=module, op=step, phase="optimizer", dtype=dtype, values="nan or inf", tensor=name)
 
     def record(self) -> None:
         """Write the incident with the facts of its batch, then the origin."""

@@ -22,12 +22,12 @@ from typing_extensions import Self
 from finitune.incidents import Incidents, Mode, watched
 from finitune.lastgood import save_last_good
 from finitune.probes import calls
-from finitune.probes.finite import norms
+from finitune.probes.finite import is_finite, norms
 from finitune.probes.optimizers import (
-    BeforeLineSearch,
+    BeforeStep,
     GradScalerInside,
     Withheld,
-    before_line_search,
+    before_step,
     gradients_of,
     innermost,
     learning_rate,
@@ -91,7 +91,7 @@ class Monitor:
         self._reading: Reading | None = None
         self._withheld = Withheld()
         self._discarded = False
-        self._line_search: BeforeLineSearch | None = None
+        self._before: BeforeStep | None = None
         self._scheduled: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # schedule -> step of its last call
         self._depth = 0
         self._busy = False
@@ -222,6 +222,7 @@ class Monitor:
     def _before_step(self, _optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         itself, *rest = args
         closure = kwargs.get("closure", rest[0] if rest else None)
+        self._before = before_step(self.optimizer, self.step + 1) if self.mode == "guard" else None
         if not callable(closure):
             self._gate()
             return None
@@ -230,7 +231,6 @@ class Monitor:
 
     def _gated(self, closure: Any) -> Any:
         """The closure, passing the gate each time it has computed gradients."""
-        self._line_search = before_line_search(self.optimizer)
         self._discarded = False
         evaluations = 0
 
@@ -240,7 +240,7 @@ class Monitor:
             evaluations += 1
             if evaluations == 1:
                 self._guarded(self._gate)()
-            elif self._line_search and not bool(torch.isfinite(norms(gradients_of(self.optimizer))).all()):
+            elif self._before and not bool(torch.isfinite(norms(gradients_of(self.optimizer))).all()):
                 self._discard()
             return result
 
@@ -262,11 +262,17 @@ class Monitor:
         self._discarded = True
 
     def _after_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if self._discarded and self._line_search is not None:
-            self._line_search.restore()
-        self._line_search = None
+        before, self._before = self._before, None
         self._withheld.give_back()
         reading, self._reading = self._reading, None
+        if before is not None:
+            spoiled = before.spoiled() if reading is not None and not self._discarded else []
+            if self._discarded or spoiled:
+                before.restore()
+            if reading is not None and spoiled:
+                self._discarded = reading.bad = reading.bad_update = True
+                with self._paused():
+                    self._incidents.bad_update(reading, self._capture, spoiled)
         if reading is not None:
             del self._capture.micro_steps[len(reading.losses) :]  # of a line search, which calls its closure again
             overflow = scales_itself(self.optimizer) and bool(self.optimizer.overflow)
@@ -325,6 +331,7 @@ class Monitor:
             "lr": learning_rate(self.optimizer),
             "loss_scale": reading.scale if reading.scale != 1 else None,
             "skipped": float(reading.skipped),
+            "bad_update": 1.0 if reading.bad_update else None,
             "seconds": now - self._began,
         }
         self._began = now
@@ -340,12 +347,21 @@ class Monitor:
 
     def _stop(self, why: str) -> None:
         checkpoint = self.run_dir / "last-good"
-        if self.rank == 0:
-            save_last_good(self.model, self.optimizer, checkpoint)
+        spoiled = [name for name, p in self.model.named_parameters() if not is_finite(p)]
+        if spoiled:
+            where = f"no checkpoint was written, because the model holds non-finite weights ({spoiled[0]})"
+        else:
+            where = f"weights of the last good step are in {checkpoint}"
+            if self.rank == 0:
+                save_last_good(self.model, self.optimizer, checkpoint)
         self._run.recorder.event(
-            "stop", step=self.step, incident=self._incidents.open_id, text=why, checkpoint=str(checkpoint)
+            "stop",
+            step=self.step,
+            incident=self._incidents.open_id,
+            text=why,
+            checkpoint=None if spoiled else str(checkpoint),
         )
-        self._run.say(f"step {self.step}: {why}. Run ended; weights of the last good step are in {checkpoint}")
+        self._run.say(f"step {self.step}: {why}. Run ended; {where}")
         self.close()
         raise Stopped(why)
 

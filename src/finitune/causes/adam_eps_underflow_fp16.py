@@ -78,7 +78,9 @@ def weigh(precision: Precision, optimizer: Optimizer, origin: Origin) -> Iterato
         yield Evidence(text=f"eps {optimizer.eps} can be held beside {precision.parameters} weights", bits=-8.0)
         return
     yield Evidence(text=f"weights are float16, in which eps {optimizer.eps or DEFAULT_EPS:g} is zero", bits=4.0)
-    if origin.phase == "parameter":
+    if origin.phase == "optimizer":
+        yield Evidence(text=f"{origin.op} makes non-finite weights of finite gradients", bits=6.0)
+    elif origin.phase == "parameter":
         yield Evidence(text="weights are bad before the forward begins", bits=2.0)
     else:
         yield Evidence(text=f"but the first bad value arises in the {origin.phase}, from sound weights", bits=-8.0)

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from finitune.probes.finite import is_finite
+
 
 def innermost(optimizer: Any) -> Any:
     """Accelerate wraps the optimizer that holds the parameters and the hooks."""
@@ -80,8 +82,13 @@ class Withheld:
         self._taken.clear()
 
 
-class BeforeLineSearch:
-    """Weights and state before LBFGS, which moves the weights between the evaluations of its closure."""
+FEW = 3
+SMALL_BYTES = 256 * 2**20
+"""A copy of all weights is made before the first few steps of a float16 optimizer, of small ones before every step."""
+
+
+class BeforeStep:
+    """Copies of weights and optimizer state before a step that may have to be taken back."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
@@ -95,6 +102,26 @@ class BeforeLineSearch:
         self._optimizer.state.clear()
         self._optimizer.state.update(self._state)
 
+    def spoiled(self) -> list[nn.Parameter]:
+        """Parameters which the step made non-finite, themselves or in their state."""
+        entries = self._optimizer.state
+        return [
+            p
+            for p, _ in self._weights
+            if not all(map(is_finite, [p, *(v for v in entries.get(p, {}).values() if isinstance(v, Tensor))]))
+        ]
 
-def before_line_search(optimizer: Any) -> BeforeLineSearch | None:
-    return BeforeLineSearch(optimizer) if isinstance(optimizer, torch.optim.LBFGS) else None
+
+def before_step(optimizer: Any, step: int) -> BeforeStep | None:
+    """A copy where the step itself may go wrong although loss and gradients are finite, else None.
+
+    LBFGS moves the weights between the evaluations of its closure. An optimizer whose parameters and moments are
+    float16 divides by an eps that is zero there, from its first steps on.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return BeforeStep(optimizer)
+    half = [p for p in parameters_of(optimizer) if p.dtype == torch.float16]
+    if not half or scales_itself(optimizer):
+        return None
+    small = sum(p.nbytes for p in half) <= SMALL_BYTES
+    return BeforeStep(optimizer) if small or step <= FEW else None

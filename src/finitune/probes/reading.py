@@ -51,6 +51,8 @@ class Reading:
     """Not sound, on this rank or another."""
     bad_loss: bool
     skipped: bool = False
+    bad_update: bool = False
+    """Loss and gradients were finite, what the optimizer made of them was not."""
 
     @property
     def loss(self) -> float:
@@ -58,6 +60,8 @@ class Reading:
 
     @property
     def what(self) -> str:
+        if self.bad_update:
+            return "the update is not finite, although loss and gradients are"
         if self.bad_loss:
             return f"loss is {self.loss}"
         count = int((~torch.isfinite(self.norms)).sum())
