@@ -1,19 +1,11 @@
-"""Tests of the gym: tiny matrices, for which a second thread only costs time."""
+"""Tests of the gym: float16 computed fast and faithfully."""
 
 from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("transformers")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)
