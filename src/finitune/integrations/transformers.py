@@ -31,6 +31,7 @@ class TrainerCallback(transformers.TrainerCallback):
             run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(args.output_dir) / "finitune"
             try:
                 self.monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode)
+                self.monitor.step = state.global_step  # a resumed training goes on counting
             except Exception as error:  # the training goes on, watched or not
                 print(f"finitune: this training is not watched ({type(error).__name__}: {error})", file=sys.stderr)
 
