@@ -93,6 +93,13 @@ def test_check_with_nothing_found() -> None:
     assert text_of(console) == "ok: nothing found\n\npassed  lr-too-high\n"
 
 
+def test_many_passed_causes_are_counted() -> None:
+    console = plain()
+    passed = [f"cause-{i}" for i in range(29)]
+    terminal.print_check(CheckResult(findings=[], not_checked=[], passed=passed), console)
+    assert text_of(console) == "ok: nothing found\n\npassed  29 other causes (named by --format json)\n"
+
+
 def test_diagnosis() -> None:
     console = plain()
     terminal.print_diagnosis(DIAGNOSIS, console, run_dir="runs/0815")

@@ -28,6 +28,7 @@ WIDTH = 100
 """Longest line that is pleasant to read; narrower terminals get narrower lines."""
 
 INCIDENTS_SHOWN = 3
+PASSED_NAMED = 8
 CHANGES_SHOWN = 20
 STYLES = {
     "error": "bold red", "broken": "bold red", "incident": "bold red",
@@ -164,7 +165,9 @@ def _cures(cures: Sequence[Cure]) -> list[_Row]:
 
 
 def _closing(passed: Sequence[str], not_checked: Sequence[NotChecked]) -> list[_Row]:
-    rows = [_Row(label="passed", text=", ".join(passed))] if passed else []
+    many = len(passed) > PASSED_NAMED
+    text = f"{len(passed)} other causes (named by --format json)" if many else ", ".join(passed)
+    rows = [_Row(label="passed", text=text)] if passed else []
     if not_checked:
         rows.append(_Row(label="not checked", text="; ".join(f"{n.input} ({n.why})" for n in not_checked)))
     return rows
