@@ -17,6 +17,7 @@ from finitune.facts import Facts
 from finitune.finding import Incident
 from finitune.investigation import Investigation, is_sound
 from finitune.probes.live_facts import run_facts
+from finitune.probes.names import parameter_names
 from finitune.probes.optimizers import parameters_of, scales_itself
 from finitune.probes.ranks import agree
 from finitune.probes.reading import Reading
@@ -97,7 +98,7 @@ class Incidents:
         if self._open is not None:
             self._continue(reading)
             return
-        names = {id(p): name for name, p in self._run.model.named_parameters()}
+        names = parameter_names(self._run.model)
         inquiry = self._inquiry(reading, capture, "nonfinite-update", reading.what, passes=0)
         inquiry.event["bad"] = [names.get(id(p), "?") for p in spoiled][:100]
         self._open = inquiry.event
@@ -191,7 +192,7 @@ class Incidents:
     def _inquiry(self, reading: Reading, capture: Capture, symptom: str, text: str, passes: int) -> Investigation:
         self._count += 1
         discards = self._run.mode == "guard" and symptom != "divergence"
-        names = {id(p): name for name, p in self._run.model.named_parameters()}
+        names = parameter_names(self._run.model)
         graded = [names.get(id(p), "?") for p in parameters_of(self._run.optimizer) if p.grad is not None]
         bad = [name for name, norm in zip(graded, reading.norms.tolist(), strict=False) if not math.isfinite(norm)]
         assert self._facts is not None

@@ -18,6 +18,7 @@ from finitune.diagnosis import experiments_of, incident_of, proof_of
 from finitune.facts import Facts, facts_as_json, facts_from_json
 from finitune.finding import Incident, Origin, as_json
 from finitune.probes.live_facts import batch_facts
+from finitune.probes.names import dtype_name
 from finitune.recording import Recorder
 from finitune.replay.arms import arm, input_embedding
 from finitune.replay.capture import Capture
@@ -77,7 +78,7 @@ class Investigation:
 
     def blame_optimizer(self, name: str, parameter: nn.Parameter) -> None:
         """The origin is the optimizer's own arithmetic, seen at `parameter`."""
-        dtype = str(parameter.dtype).removeprefix("torch.")
+        dtype = dtype_name(parameter.dtype)
         step = f"{type(self.optimizer).__name__}.step"
         module = name.rpartition(".")[0]
         self.origin = Origin(module=module, op=step, phase="optimizer", dtype=dtype, values="nan or inf", tensor=name)

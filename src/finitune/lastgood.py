@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from finitune.probes.names import parameter_names
 from finitune.recording import write_json
 
 
@@ -38,7 +39,7 @@ def save_last_good(model: nn.Module, optimizer: Any, directory: Path) -> None:
 
 def _optimizer_state(model: nn.Module, optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors as `<parameter>.<entry>`, everything else as plain numbers."""
-    names = {id(p): name for name, p in model.named_parameters()}
+    names = parameter_names(model)
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {
         "groups": [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups],

@@ -23,6 +23,7 @@ from finitune.facts import (
     TokenUse,
     Weights,
 )
+from finitune.probes.names import dtype_name
 
 PACKAGES = (
     "torch",
@@ -70,8 +71,8 @@ def precision(model: nn.Module, optimizer: Any, compute: torch.dtype | None) -> 
     held = {p.dtype for p in model.parameters() if p.is_floating_point()}
     parameters = min(held, key=lambda dtype: dtype.itemsize) if held else torch.float32
     return Precision(
-        compute=_name(compute or parameters),
-        parameters=_name(parameters),
+        compute=dtype_name(compute or parameters),
+        parameters=dtype_name(parameters),
         scaler="dynamic" if hasattr(optimizer, "loss_scale") else None,
         source="the live model",
     )
@@ -89,7 +90,7 @@ def _model(model: nn.Module) -> Model:
         layers=get("num_hidden_layers", "n_layer"),
         norm_eps=get("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
         tied=get("tie_word_embeddings"),
-        dtype=_name(max(set(dtypes), key=dtypes.count)) if dtypes else None,
+        dtype=dtype_name(max(set(dtypes), key=dtypes.count)) if dtypes else None,
         trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
         total=sum(p.numel() for p in model.parameters()),
     )
@@ -153,7 +154,7 @@ def _rows(model: nn.Module, embedding: nn.Module, ids: Tensor) -> EmbeddingRows 
         rms=rms[used].double().cpu().numpy(),
         median_rms=float(rms.median()),
         lost_in_cast=np.zeros(len(used)),
-        dtype=_name(weight.dtype),
+        dtype=dtype_name(weight.dtype),
     )
 
 
@@ -185,14 +186,10 @@ def _scan(name: str, tensor: Tensor) -> TensorScan:
     rms = peak * float((sound / peak).square().mean().sqrt()) if peak else 0.0
     return TensorScan(
         name=name,
-        dtype=_name(tensor.dtype),
+        dtype=dtype_name(tensor.dtype),
         shape=list(tensor.shape),
         nonfinite=int((~finite).sum()),
         peak=peak,
         rms=rms,
         first_nonfinite=bad[0] if bad else None,
     )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from finitune.probes.names import dtype_name
 from finitune.recording import write_json
 from finitune.replay.capture import Call, Capture
 
@@ -27,10 +28,9 @@ def save_capture(capture: Capture, directory: Path, *, step: int, rank: int, sca
     described: list[dict[str, Any]] = []
     for number, micro in enumerate(capture.micro_steps):
         for place, call in enumerate(micro.calls):
-            prefix = f"{number}.{place}"
-            own = _tensors(call, prefix)
+            own, description = _described(call, f"{number}.{place}")
             tensors |= own
-            described.append(_description(call, prefix, own))
+            described.append(description)
     if not described:
         return None
     path = directory / f"step{step:08d}-rank{rank:05d}.json"
@@ -45,24 +45,18 @@ def save_capture(capture: Capture, directory: Path, *, step: int, rank: int, sca
     return path
 
 
-def _tensors(call: Call, prefix: str) -> dict[str, Tensor]:
-    batch = {"args": call.args, "kwargs": call.kwargs}
-    leaves = pytree.tree_flatten_with_path(batch)[0]
-    own = {f"{prefix}.{_dotted(path)}": leaf for path, leaf in leaves if isinstance(leaf, Tensor)}
-    return own | {f"{prefix}.random.cpu": call.randomness.cpu} | {
-        f"{prefix}.random.cuda{index}": state for index, state in call.randomness.devices.items()
-    }  # fmt: skip
-
-
-def _description(call: Call, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _described(call: Call, prefix: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a call by name, and everything else about it."""
     leaves = pytree.tree_flatten_with_path({"args": call.args, "kwargs": call.kwargs})[0]
-    plain = {_dotted(p): leaf for p, leaf in leaves if isinstance(leaf, bool | int | float | str)}
-    return {
+    tensors = {f"{prefix}.{_dotted(path)}": leaf for path, leaf in leaves if isinstance(leaf, Tensor)}
+    tensors[f"{prefix}.random.cpu"] = call.randomness.cpu
+    tensors |= {f"{prefix}.random.cuda{index}": state for index, state in call.randomness.devices.items()}
+    return tensors, {
         "call": prefix,
         "module": type(call.module).__name__,
-        "autocast": str(call.autocast.dtype).removeprefix("torch.") if call.autocast.dtype else None,
+        "autocast": dtype_name(call.autocast.dtype) if call.autocast.dtype else None,
         "random_python": call.randomness.python,
-        "arguments": plain,
+        "arguments": {_dotted(p): leaf for p, leaf in leaves if isinstance(leaf, bool | int | float | str)},
         "tensors": {name: {"shape": list(t.shape), "dtype": str(t.dtype)} for name, t in tensors.items()},
     }
 

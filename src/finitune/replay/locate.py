@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from finitune.finding import Origin, Phase
 from finitune.probes.finite import Places, is_finite, places
+from finitune.probes.names import dtype_name, parameter_names
 from finitune.replay.rerun import Outcome, Setting, rerun
 
 _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_")
@@ -82,7 +83,7 @@ def _leaf_origin(phase: Phase, name: str, tensor: Tensor, found: Places) -> Orig
         module=name.rpartition(".")[0] if phase == "parameter" else None,
         op=phase,
         phase=phase,
-        dtype=_name(tensor.dtype),
+        dtype=dtype_name(tensor.dtype),
         rows=sorted({index[0] for index in found.indices if index})[:MAX_PLACES] or None,
         values=_values(found),
         peak=found.peak,
@@ -115,7 +116,7 @@ class OperatorWatch(TorchDispatchMode):
         self._creators: dict[int, _Creator] = {}
         self._made: list[_Made] = []
         self._setting = setting
-        self._names = {id(p): name for name, p in setting.model.named_parameters()}
+        self._names = parameter_names(setting.model)
         self._call = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -187,7 +188,7 @@ class OperatorWatch(TorchDispatchMode):
             module=module,
             op=f"aten.{name}",
             phase="backward" if node is not None else "forward",
-            dtype=_name(tensor.dtype),
+            dtype=dtype_name(tensor.dtype),
             rows=rows,
             positions=positions,
             tokens=tokens,
@@ -287,10 +288,6 @@ def _written_down(args: Any, kwargs: Any) -> bool:
 def _values(found: Places) -> str:
     counts = (("nan", found.nan), ("inf", found.inf), ("-inf", found.minus_inf))
     return ", ".join(f"{count} {kind}" for kind, count in counts if count)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _user_line() -> str | None:
