@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +36,8 @@ PATIENCE = 3
 RECENT, RECENT_BAD = 20, 10
 """A fault is persistent too when so many of so many recent steps were bad."""
 MAX_INVESTIGATIONS = 20
+ALERTS = 100
+"""The newest are kept for a tracker that asks less often."""
 SETTLED_SCALE = 2.0**10
 """A sound float16 run bears a loss scale of 2**10 and more (seed incident 000: 2**13 to 2**15)."""
 RECHECK_SCALE = 16.0
@@ -52,12 +54,15 @@ class Watched:
     mode: Mode
     world: int
     signals: dict[str, Series]
+    alerts: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=ALERTS))
+    """What was said, as (number from 1, text): trackers pass it on."""
 
     @property
     def run_dir(self) -> Path:
         return self.recorder.directory
 
     def say(self, *lines: str) -> None:
+        self.alerts.append((self.alerts[-1][0] + 1 if self.alerts else 1, "\n".join(lines)))
         print("finitune: " + "\n".join(lines), file=sys.stderr, flush=True)
 
 

@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from finitune.probes.update import update_of
 from finitune.recording import Recorder
 from finitune.replay import objective
 from finitune.replay.capture import Call, Capture, MicroStep, output_tensors
+from finitune.signal import Series
 
 MODES: tuple[Mode, ...] = ("observe", "guard")
 MAX_CALLS = 16
@@ -97,6 +98,16 @@ class Monitor:
     def running_step(self) -> int:
         """The step whose forward, backward or replay is running now, from 1."""
         return self.step if self._busy else self.step + 1
+
+    @property
+    def signals(self) -> Mapping[str, Series]:
+        """What was measured so far, by name."""
+        return self._run.signals
+
+    @property
+    def alerts(self) -> Sequence[tuple[int, str]]:
+        """What was said so far, as (number from 1, text), the newest only."""
+        return self._run.alerts
 
     def close(self) -> None:
         """End the watch; model and optimizer are as they were before it."""
@@ -210,6 +221,12 @@ class Monitor:
         gradients = self._gradients()
         if not self._busy and count == len(gradients):
             self._unclipped = Unclipped.of(gradients, norm)
+
+    def before_value_clip(self) -> None:
+        """Clipping by value is about to turn infinities into the largest value that it allows."""
+        gradients = self._gradients()
+        if not self._busy and gradients:
+            self._unclipped = Unclipped.by_value(gradients)
 
     def _before_step(self, _optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         itself, *rest = args
