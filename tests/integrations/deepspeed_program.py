@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import sys
+from pathlib import Path
 
 import deepspeed
 import torch
@@ -66,8 +67,7 @@ try:
         sound = all(bool(torch.isfinite(w).all()) for w in weights)
         rows.append({"loss": loss.item(), "skipped": engine.skipped_steps, "weights": digest, "sound": sound})
 finally:
-    with open(f"{out}.{rank}.json", "w") as file:
-        json.dump([{**row, "loss": repr(row["loss"])} for row in rows], file)
+    Path(f"{out}.{rank}.json").write_text(json.dumps([{**row, "loss": repr(row["loss"])} for row in rows]))
     sys.stdout.flush()
     sys.stderr.flush()
 if stage == 3:
