@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.probes.finite import is_finite
+from finitune.probes.ranks import is_spread
 
 
 def innermost(optimizer: Any) -> Any:
@@ -121,7 +122,7 @@ def before_step(optimizer: Any, step: int) -> BeforeStep | None:
     if isinstance(optimizer, torch.optim.LBFGS):
         return BeforeStep(optimizer)
     half = [p for p in parameters_of(optimizer) if p.dtype == torch.float16]
-    if not half or scales_itself(optimizer):
+    if not half or scales_itself(optimizer) or is_spread(half):
         return None
     small = sum(p.nbytes for p in half) <= SMALL_BYTES
     return BeforeStep(optimizer) if small or step <= FEW else None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from finitune.probes.finite import norms
-from finitune.probes.ranks import agree
+from finitune.probes.ranks import add_up, agree, copies, is_spread, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Unclipped:
     @staticmethod
     def of(gradients: list[Tensor], total: Tensor) -> Unclipped:
         seen = tuple((id(g), g._version) for g in gradients)
-        return Unclipped(norms=norms(gradients), total=total.detach(), seen=seen)
+        return Unclipped(norms=norms(gradients), total=whole(total.detach()), seen=seen)
 
     @staticmethod
     def by_value(gradients: list[Tensor]) -> Unclipped:
@@ -53,7 +53,7 @@ class Reading:
     losses: tuple[float, ...]
     """What was handed to backward, per micro-step, multiplied by `scale`."""
     norms: Tensor
-    """Per gradient, shape [gradients], as they lie in memory, before clipping."""
+    """Per gradient, shape [gradients], as they lie in memory, before clipping; of a DTensor the local shard."""
     scale: float
     grad_norm: float
     """Over all gradients, before clipping, without the loss scale."""
@@ -87,13 +87,20 @@ def read_step(
     """
     reuse = unclipped is not None and unclipped.only_clipped(gradients)
     each = unclipped.norms if unclipped is not None and reuse else norms(gradients)
-    totals = [torch.linalg.vector_norm(each, dtype=torch.float64)] + ([unclipped.total] if unclipped else [])
+    spread = is_spread(gradients)
+    shares = each / each.new_tensor([copies(g) for g in gradients]).sqrt() if spread else each
+    totals = [torch.linalg.vector_norm(shares, dtype=torch.float64)] + ([unclipped.total] if unclipped else [])
     values: list[float] = torch.stack(
         [t.reshape(()).to(each.device, torch.float64) for t in [*roots, *totals]]
     ).tolist()
     losses = tuple(values[: len(roots)])
     scale = max(scale, 1e-45)
-    bad, bad_loss = agree(not all(map(math.isfinite, values)), not all(map(math.isfinite, losses)))
+    bad, bad_loss = not all(map(math.isfinite, values)), not all(map(math.isfinite, losses))
+    if spread:
+        square, *flags = add_up(values[len(roots)] ** 2, float(bad), float(bad_loss))
+        values[len(roots)], (bad, bad_loss) = math.sqrt(square), (flag > 0 for flag in flags)
+    else:
+        bad, bad_loss = agree(bad, bad_loss)
     grad_norm = values[-1] / (scale if scaled else 1.0)
     return Reading(
         step=step, losses=losses, norms=each, scale=scale, grad_norm=grad_norm, bad=bad, bad_loss=bad_loss

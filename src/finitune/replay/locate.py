@@ -29,6 +29,14 @@ _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
 MAX_PLACES = 16
+_COLLECTIVES = frozenset(
+    f"aten.{name}"
+    for name in (
+        "allreduce_", "_reduce_scatter_base_", "reduce_scatter_", "_allgather_base_", "all_reduce",
+        "reduce_scatter_tensor", "wait_tensor", "broadcast_", "recv_",
+    )
+)  # fmt: skip
+"""As the dispatcher names them (all of them written `aten.` here)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +63,8 @@ def locate(setting: Setting) -> Located:
     with _named_modules_tracked(setting.model, watch), watch:
         outcome = rerun(setting)
     origin = None if outcome.sound else _bad_leaf(setting) or watch.found()
+    if origin is not None and origin.op in _COLLECTIVES:  # it came from another rank, which sees where
+        origin = None
     return Located(origin=origin, outcome=outcome, layers=watch.layers)
 
 
