@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from safetensors.torch import load_file
+from tests.monitor.test_ranks import STEPS, two_ranks
 
 from finitune.diagnosis import diagnose
 from finitune.recording import Recording
-from tests.monitor.test_ranks import STEPS, two_ranks
 
 SCRIPT = """
 import hashlib, json, math, os, sys
@@ -36,7 +36,8 @@ def faulty(kind):
 model[2].register_full_backward_hook(lambda m, gi, go: tuple(g * math.nan for g in gi) if faulty("gradient") else None)
 
 def digest(tensors):
-    return hashlib.sha256(b"".join(getattr(t, "to_local", lambda t=t: t)().detach().numpy().tobytes() for t in tensors)).hexdigest()
+    shards = [t.to_local() if hasattr(t, "to_local") else t for t in tensors]
+    return hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in shards)).hexdigest()
 
 history = []
 monitor = finitune.watch(model, optimizer, run_dir=out + "/run") if guarded else None
