@@ -18,9 +18,9 @@ from finitune.finding import Incident
 from finitune.investigation import Investigation, is_sound
 from finitune.probes.live_facts import run_facts
 from finitune.probes.names import parameter_names
-from finitune.probes.optimizers import parameters_of, scales_itself
 from finitune.probes.ranks import agree, is_spread
 from finitune.probes.reading import Reading
+from finitune.probes.update import Update
 from finitune.recording import SIGNALS, Recorder
 from finitune.replay.capture import Capture
 from finitune.replay.rerun import Outcome, Setting
@@ -49,7 +49,7 @@ class Watched:
     """The run that is watched, and where its recording goes."""
 
     model: nn.Module
-    optimizer: Any
+    update: Update
     recorder: Recorder
     mode: Mode
     world: int
@@ -66,9 +66,9 @@ class Watched:
         print("finitune: " + "\n".join(lines), file=sys.stderr, flush=True)
 
 
-def watched(model: nn.Module, optimizer: Any, recorder: Recorder, mode: Mode, world: int) -> Watched:
+def watched(model: nn.Module, update: Update, recorder: Recorder, mode: Mode, world: int) -> Watched:
     signals = {name: Series() for name in SIGNALS}
-    return Watched(model=model, optimizer=optimizer, recorder=recorder, mode=mode, world=world, signals=signals)
+    return Watched(model=model, update=update, recorder=recorder, mode=mode, world=world, signals=signals)
 
 
 class Incidents:
@@ -186,7 +186,7 @@ class Incidents:
     def _look_for_divergence(self, reading: Reading, capture: Capture) -> None:
         """Finite, but is the loss running away? Earlier batches decide between divergence and other data."""
         seen = next((s for s in sightings(self._run.signals) if s.symptom == "divergence"), None)
-        if is_spread(parameters_of(self._run.optimizer)):
+        if is_spread(self._run.update.parameters()):
             return  # the ranks see different losses, and one alone cannot run the model
         if seen is None:
             self._yardstick.keep(reading.step, capture, sum(reading.losses))
@@ -201,13 +201,13 @@ class Incidents:
         self._count += 1
         discards = self._run.mode == "guard" and symptom != "divergence"
         names = parameter_names(self._run.model)
-        graded = [names.get(id(p), "?") for p in parameters_of(self._run.optimizer) if p.grad is not None]
+        graded = [names.get(id(p), "?") for p, _ in self._run.update.gradients()]
         bad = [name for name, norm in zip(graded, reading.norms.tolist(), strict=False) if not math.isfinite(norm)]
         assert self._facts is not None
         return Investigation(
             recorder=self._run.recorder,
             model=self._run.model,
-            optimizer=self._run.optimizer,
+            optimizer=self._run.update.optimizer,
             capture=capture,
             scale=reading.scale,
             run_facts=self._facts,
@@ -232,13 +232,13 @@ class Incidents:
     def _consequence(self, reading: Reading) -> str:
         if self._run.mode == "observe":
             return "Only observed, nothing was changed."
-        who = "The trainer skips it" if reading.skipped or scales_itself(self._run.optimizer) else "Update discarded"
+        who = "The trainer skips it" if reading.skipped or self._run.update.skips_overflows else "Update discarded"
         last_good = self._open["last_good"] if self._open else reading.step - 1
         return f"{who}; weights are those of step {last_good}."
 
     def _tell(self, incident: Incident) -> None:
         lines = incident_lines(incident, run_dir=str(self._run.run_dir))
-        if is_spread(parameters_of(self._run.optimizer)):
+        if is_spread(self._run.update.parameters()):
             lines.append(
                 "  not tried        experiments: the model is spread over ranks, which would have to run them together"
             )
@@ -250,7 +250,7 @@ class Incidents:
             return
         micro = next((m for m in capture.micro_steps if m.calls), None)
         dtype: torch.dtype | None = micro.calls[0].autocast.dtype if micro else None
-        self._facts = run_facts(self._run.model, self._run.optimizer, dtype)
+        self._facts = run_facts(self._run.model, self._run.update.optimizer, dtype)
         self._run.recorder.header(
             self._facts, mode=self._run.mode, world=self._run.world, command=sys.argv, started=time.time()
         )

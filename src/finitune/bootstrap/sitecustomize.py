@@ -65,4 +65,8 @@ try:
     _run_the_hidden_one(os.path.dirname(os.path.abspath(__file__)))
 finally:
     if os.environ.get("FINITUNE_RUN_DIR"):
-        sys.meta_path[:0] = [_WaitFor("torch", "any_program"), _WaitFor("transformers.trainer", "transformers")]
+        sys.meta_path[:0] = [
+            _WaitFor("torch", "any_program"),
+            _WaitFor("transformers.trainer", "transformers"),
+            _WaitFor("deepspeed.runtime.engine", "deepspeed"),
+        ]

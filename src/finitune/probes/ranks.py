@@ -24,19 +24,22 @@ def rank_and_world() -> tuple[int, int]:
 
 def agree(*flags: bool) -> tuple[bool, ...]:
     """Each flag is True when any rank says so. Every rank must make the same calls in the same order."""
-    return tuple(total > 0 for total in add_up(*map(float, flags)))
+    return tuple(bool(flag) for flag in _reduced(flags, "MAX"))
 
 
-def add_up(*values: float) -> tuple[float, ...]:
-    """Each value summed over ranks. Every rank must make the same calls in the same order."""
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return values
-    if torch.distributed.get_world_size() == 1:
-        return values
-    device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+def total(value: float) -> float:
+    """The sum over ranks. Every rank must make the same calls in the same order."""
+    return _reduced((value,), "SUM")[0]
+
+
+def _reduced(values: Sequence[float], operation: str) -> list[float]:
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
+        return list(values)
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
     shared = torch.tensor(values, dtype=torch.float64, device=device)
-    torch.distributed.all_reduce(shared, torch.distributed.ReduceOp.SUM)
-    return tuple(shared.tolist())
+    distributed.all_reduce(shared, getattr(distributed.ReduceOp, operation))
+    return shared.tolist()
 
 
 def is_spread(tensors: Sequence[Tensor]) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from finitune.probes.finite import norms
-from finitune.probes.ranks import add_up, agree, copies, is_spread, whole
+from finitune.probes.ranks import agree, copies, is_spread, total, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,7 @@ class Reading:
     bad: bool
     """Not sound, on this rank or another."""
     bad_loss: bool
+    bad_gradients: bool
     skipped: bool = False
     bad_update: bool = False
     """Loss and gradients were finite, what the optimizer made of them was not."""
@@ -79,11 +80,19 @@ class Reading:
 
 
 def read_step(
-    step: int, roots: list[Tensor], gradients: list[Tensor], unclipped: Unclipped | None, *, scale: float, scaled: bool
+    step: int,
+    roots: list[Tensor],
+    gradients: list[Tensor],
+    unclipped: Unclipped | None,
+    *,
+    scale: float,
+    scaled: bool,
+    sharded: bool = False,
 ) -> Reading:
     """Measure; one read of the gradients and one transfer to the host. All ranks must call it for the same step.
 
-    `roots` are the scalar losses, `scaled` says whether the gradients still carry the loss scale.
+    `roots` are the scalar losses, `scaled` says whether the gradients still carry the loss scale, `sharded` whether
+    this rank holds a part of them only.
     """
     reuse = unclipped is not None and unclipped.only_clipped(gradients)
     each = unclipped.norms if unclipped is not None and reuse else norms(gradients)
@@ -95,13 +104,19 @@ def read_step(
     ).tolist()
     losses = tuple(values[: len(roots)])
     scale = max(scale, 1e-45)
-    bad, bad_loss = not all(map(math.isfinite, values)), not all(map(math.isfinite, losses))
-    if spread:
-        square, *flags = add_up(values[len(roots)] ** 2, float(bad), float(bad_loss))
-        values[len(roots)], (bad, bad_loss) = math.sqrt(square), (flag > 0 for flag in flags)
-    else:
-        bad, bad_loss = agree(bad, bad_loss)
-    grad_norm = values[-1] / (scale if scaled else 1.0)
+    bad_loss, bad_gradients = agree(
+        not all(map(math.isfinite, losses)), not all(map(math.isfinite, values[len(roots) :]))
+    )
+    norm = values[-1]
+    if sharded and not (spread and unclipped):  # clipping of DTensors has measured the whole
+        norm = math.sqrt(total(norm**2))
     return Reading(
-        step=step, losses=losses, norms=each, scale=scale, grad_norm=grad_norm, bad=bad, bad_loss=bad_loss
-    )  # fmt: skip
+        step=step,
+        losses=losses,
+        norms=each,
+        scale=scale,
+        grad_norm=norm / (scale if scaled else 1.0),
+        bad=bad_loss or bad_gradients,
+        bad_loss=bad_loss,
+        bad_gradients=bad_gradients,
+    )

@@ -29,14 +29,8 @@ _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
 MAX_PLACES = 16
-_COLLECTIVES = frozenset(
-    f"aten.{name}"
-    for name in (
-        "allreduce_", "_reduce_scatter_base_", "reduce_scatter_", "_allgather_base_", "all_reduce",
-        "reduce_scatter_tensor", "wait_tensor", "broadcast_", "recv_",
-    )
-)  # fmt: skip
-"""As the dispatcher names them (all of them written `aten.` here)."""
+_COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
+"""Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +57,6 @@ def locate(setting: Setting) -> Located:
     with _named_modules_tracked(setting.model, watch), watch:
         outcome = rerun(setting)
     origin = None if outcome.sound else _bad_leaf(setting) or watch.found()
-    if origin is not None and origin.op in _COLLECTIVES:  # it came from another rank, which sees where
-        origin = None
     return Located(origin=origin, outcome=outcome, layers=watch.layers)
 
 
@@ -158,8 +150,8 @@ class OperatorWatch(TorchDispatchMode):
         self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], unsound: dict[int, bool], node: Any
     ):
         name = func.overloadpacket.__name__
-        if "empty" in name:
-            return
+        if "empty" in name or func.namespace in _COMMUNICATION:
+            return  # a bad value that comes in from another rank is seen there
         if func.is_view and name != "lift_fresh":  # the same values under another shape
             views = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
             of = [made for made in self._made if any(made.tensor is t for t in inputs)]

@@ -105,16 +105,24 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Gradients set aside; afterwards gradients, buffers and random number states are as before."""
+    """Gradients set aside; afterwards gradients, buffers and random number states are as before.
+
+    A hook on an accumulated gradient acts on the run (it reduces over ranks, or steps an optimizer), so none is called.
+    """
     randomness = Randomness.now()
     parameters = list(model.parameters())
     gradients = [p.grad for p in parameters]
     buffers = [(b, b.detach().clone()) for b in model.buffers()]
+    hooks = [(own, dict(own)) for p in parameters if (own := p._post_accumulate_grad_hooks)]
+    for own, _ in hooks:
+        own.clear()
     for p in parameters:
         p.grad = None
     try:
         yield
     finally:
+        for own, kept in hooks:
+            own.update(kept)
         for p, gradient in zip(parameters, gradients, strict=True):
             p.grad = gradient
         with torch.no_grad():
