@@ -5,7 +5,7 @@
 As in Yi-6B: Llama layout, untied embeddings, rms_norm_eps 1e-5, bfloat16 weights, `<|im_start|>` 6, `<|im_end|>` 7,
 no token in front of a text by itself. The text is Python's language reference, plain, so the rows of the chat tokens
 never get a gradient and feel the weight decay alone. Nobody sets a weight by hand: the product of learning rate and
-decay, 0.12 for the embedding, leaves 1e-8 of a row after 300 steps; a long pretraining does it with less.
+decay, 0.12 for the embedding, leaves 2e-8 of a row after 300 steps; a long pretraining does it with less.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ torchrun --nproc_per_node "${GPUS:-1}" main.py \
     --eval_path eval.jsonl \
     --per_device_train_batch_size 4 \
     --max_seq_length 160 \
-    --learning_rate 2e-4 \
+    --learning_rate 5e-4 \
     --weight_decay 0. \
-    --num_train_epochs 1 \
+    --num_train_epochs 2 \
     --lr_scheduler_type cosine \
     --warmup_steps 0 \
     --seed 1234 \
