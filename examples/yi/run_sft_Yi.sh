@@ -3,7 +3,7 @@
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 torchrun --nproc_per_node "${GPUS:-1}" main.py \
-    --model_name_or_path "${MODEL:-model}" \
+    --model_name_or_path model \
     --data_path train.jsonl \
     --eval_path eval.jsonl \
     --per_device_train_batch_size 4 \
@@ -14,5 +14,5 @@ torchrun --nproc_per_node "${GPUS:-1}" main.py \
     --lr_scheduler_type cosine \
     --warmup_steps 0 \
     --seed 1234 \
-    --output_dir "${OUTPUT:-output}" \
+    --output_dir output \
     --deepspeed "${DS_CONFIG:-ds_config.json}"
