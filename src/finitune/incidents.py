@@ -27,6 +27,7 @@ from finitune.replay.rerun import Outcome, Setting
 from finitune.reports.terminal import incident_lines
 from finitune.signal import Series
 from finitune.symptom import sightings
+from finitune.symptoms.loss_scale_collapse import steps_left
 from finitune.yardstick import Yardstick
 
 Mode = Literal["observe", "guard"]
@@ -154,7 +155,7 @@ class Incidents:
 
     def _continue(self, reading: Reading) -> None:
         assert self._open is not None
-        text = f"{reading.what}. {self._consequence(reading)}"
+        text = f"{reading.what}. {self._consequence(reading)}{self._forecast(reading)}"
         self._run.recorder.event(
             "action", step=reading.step, incident=self._open["id"], action=self._open["action"], text=text
         )  # fmt: skip
@@ -235,6 +236,13 @@ class Incidents:
         who = "The trainer skips it" if reading.skipped or self._run.update.skips_overflows else "Update discarded"
         last_good = self._open["last_good"] if self._open else reading.step - 1
         return f"{who}; weights are those of step {last_good}."
+
+    def _forecast(self, reading: Reading) -> str:
+        """How long a loss scale that falls with every bad step will last."""
+        scales = self._run.signals["loss_scale"].until(reading.step - 1)
+        scales.add(reading.step, reading.scale)
+        left = steps_left(scales)
+        return f" Loss scale {reading.scale:g}; at this rate at its minimum in {left} steps." if left else ""
 
     def _tell(self, incident: Incident) -> None:
         lines = incident_lines(incident, run_dir=str(self._run.run_dir))

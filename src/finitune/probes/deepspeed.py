@@ -56,6 +56,9 @@ class DeepSpeedUpdate:
 
     @property
     def loss_scale(self) -> float | None:
+        # ZeRO 0: releases up to 0.19.8 at least divide by the scale and never multiply the loss (DeepSpeed#8393).
+        if any(kind.__module__.startswith("deepspeed.runtime.fp16") for kind in type(self.optimizer).__mro__):
+            return None
         scale = getattr(self.optimizer, "loss_scale", None)
         return float(getattr(self.optimizer, "cur_scale", 1.0) if scale is None else scale)
 
