@@ -119,6 +119,8 @@ class TensorScan:
     file: str | None = None
     overflow: int = 0
     """Elements beyond the largest finite value of the compute dtype."""
+    underflow: int = 0
+    """Elements that are not zero and become zero in the compute dtype; estimated in the same way as the rms."""
     first_nonfinite: Sequence[int] | None = None
     """Index of the first non-finite element."""
 
