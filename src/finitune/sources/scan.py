@@ -2,8 +2,9 @@
 
 The magnitudes of IEEE numbers order like their bits, so integer maxima tell the peak and whether anything is
 non-finite; only a block that shows something is looked at element by element. Counts, peaks and places are exact; the
-rms of a large tensor, and how much of it a cast turns to zero, are estimated from a sample. Blocks stay in the cache, files are read by several threads (numpy
-and the kernel both release the interpreter lock), and memory does not grow with the model.
+rms of a large tensor, and how much of it a cast turns to zero, are estimated from a sample. Blocks stay in the cache,
+files are read by several threads (numpy and the kernel both release the interpreter lock), and memory does not grow
+with the model.
 """
 
 # pyright: reportUnknownMemberType=false, reportArgumentType=false
