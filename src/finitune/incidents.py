@@ -159,7 +159,8 @@ class Incidents:
         self._run.recorder.event(
             "action", step=reading.step, incident=self._open["id"], action=self._open["action"], text=text
         )  # fmt: skip
-        self._run.say(f"step {reading.step}: {text}")
+        if self._run.recorder.rank == 0:
+            self._run.say(f"step {reading.step}: {text}")
 
     def _investigate(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
         symptom = "nonfinite-loss" if reading.bad_loss else "nonfinite-gradient"

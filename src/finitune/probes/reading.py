@@ -76,7 +76,8 @@ class Reading:
         if self.bad_loss:
             return f"loss is {self.loss}"
         count = int((~torch.isfinite(self.norms)).sum())
-        return f"gradients are not finite ({count} of {len(self.norms)} tensors)"
+        where = f"{count} of {len(self.norms)} tensors" if count else "those of another rank"
+        return f"gradients are not finite ({where})"
 
 
 def read_step(
