@@ -293,14 +293,18 @@ HEALTHY: list[tuple[str, list[File], str]] = [
     ("lora rank-stabilised", [_arguments(
         bf16=True, learning_rate=1e-4, use_peft=True, lora_r=256, lora_alpha=16, use_rslora=True
     )], "A100"),
-    ("dora", [_arguments(bf16=True, learning_rate=1e-4, use_peft=True, use_dora=True, lora_r=16, lora_alpha=32)], "L40S"),
+    ("dora", [_arguments(
+        bf16=True, learning_rate=1e-4, use_peft=True, use_dora=True, lora_r=16, lora_alpha=32
+    )], "L40S"),
     ("lora high rate, short", [_arguments(
         bf16=True, learning_rate=1e-3, use_peft=True, lora_r=8, lora_alpha=8, max_steps=200, warmup_steps=10
     )], "4090"),
     ("tf32", [_arguments(learning_rate=3e-5, tf32=True, bf16=False, fp16=False, optim="adamw_torch_fused")], "A100"),
     ("trl shell", [("run.sh", _SHELL_TRL), ("acc.yaml", _ACCELERATE)], "A100"),
     ("medicalgpt shell lora", [("run_sft.sh", _SHELL_MEDICAL)], "A100"),
-    ("accelerate fsdp", [_arguments(bf16=True, learning_rate=1e-5, gradient_checkpointing=True), ("f.yaml", _FSDP)], "H100"),
+    ("accelerate fsdp", [
+        _arguments(bf16=True, learning_rate=1e-5, gradient_checkpointing=True), ("f.yaml", _FSDP)
+    ], "H100"),
     ("accelerate zero 3, two nodes", [
         _arguments(bf16=True, learning_rate=1e-5, gradient_accumulation_steps=8), ("a.yaml", _ACCELERATE_ZERO)
     ], "A100"),
@@ -314,7 +318,8 @@ HEALTHY: list[tuple[str, list[File], str]] = [
     ("axolotl chatml on llama base", [("a.yaml", _yaml_of(**{
         **_AXOLOTL, "learning_rate": 2e-4, "adapter": "lora", "lora_r": 16, "lora_alpha": 32, "chat_template": "chatml",
         "lora_modules_to_save": ["embed_tokens", "lm_head"], "lora_target_modules": ["q_proj", "v_proj"],
-        "special_tokens": {"eos_token": "<|im_end|>", "pad_token": "<|end_of_text|>"}, "base_model": "NousResearch/Meta-Llama-3-8B",
+        "special_tokens": {"eos_token": "<|im_end|>", "pad_token": "<|end_of_text|>"},
+        "base_model": "NousResearch/Meta-Llama-3-8B",
     }))], "A100"),
     ("llama-factory qlora", [("f.yaml", _yaml_of(
         **_FACTORY, finetuning_type="lora", lora_target="all", lora_rank=16, quantization_bit=4,
@@ -335,7 +340,9 @@ HEALTHY: list[tuple[str, list[File], str]] = [
         "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 100, "total_num_steps": 3000}},
     })], "A100"),
     # odd but sound
-    ("lion, a tenth of the rate", [_arguments(bf16=True, learning_rate=1e-6, optim="lion_32bit", adam_beta2=0.99)], "A100"),
+    ("lion, a tenth of the rate", [_arguments(
+        bf16=True, learning_rate=1e-6, optim="lion_32bit", adam_beta2=0.99
+    )], "A100"),
     ("sgd at 0.1", [_arguments(bf16=True, learning_rate=0.1, optim="sgd", max_grad_norm=1.0)], "A100"),
     ("prodigy at 1.0", [("a.yaml", _yaml_of(**{
         **_AXOLOTL, "optimizer": "prodigy", "learning_rate": 1.0, "adapter": "lora", "lora_r": 16, "lora_alpha": 16
@@ -356,5 +363,7 @@ HEALTHY: list[tuple[str, list[File], str]] = [
     ("low start of the scale", [("ds.json", {
         **_ZERO_HALF, "fp16": {"enabled": True, "initial_scale_power": 10, "loss_scale_window": 100, "hysteresis": 4}
     })], "V100"),
-    ("bfloat16 on the CPU", [_arguments(bf16=True, use_cpu=True, learning_rate=1e-5, max_steps=20, warmup_steps=2)], "A100"),
+    ("bfloat16 on the CPU", [_arguments(
+        bf16=True, use_cpu=True, learning_rate=1e-5, max_steps=20, warmup_steps=2
+    )], "A100"),
 ]  # fmt: skip

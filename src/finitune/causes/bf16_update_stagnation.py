@@ -47,8 +47,8 @@ from finitune.finding import Evidence, Finding, Severity, Where
 
 USUAL_RMS = 0.02
 """Initial standard deviation of most transformers, near which the weights of released models stay."""
-DEFAULT_LR = 5e-5
-"""Of TrainingArguments, where no rate is given."""
+DEFAULT_LR, DEFAULT_SCHEDULE = 5e-5, "linear"
+"""Of TrainingArguments, where none is given."""
 FEW, HALF = 0.1, 0.5
 """Less than one weight in ten moves: a warning. Below one half: worth knowing, and runs like it do train."""
 
@@ -69,7 +69,10 @@ def foresee(
     adapter: Adapter | None = None,
     parallel: Parallel | None = None,
 ) -> Iterator[Finding]:
-    kept = (parallel and parallel.kind in ("deepspeed", "fsdp")) or (precision.source or "").endswith("bf16.enabled")
+    source = precision.source or ""
+    # DeepSpeed keeps float32 masters; FSDP has them where mixed precision was asked for, and not for a dtype alone.
+    sharded = parallel is not None and parallel.kind == "fsdp" and not source.endswith(": dtype")
+    kept = sharded or (parallel and parallel.kind == "deepspeed") or source.endswith("bf16.enabled")
     trained_beside = optimizer.lora or (adapter is not None and adapter.kind not in (None, "none"))
     name = (optimizer.name or "adamw").lower()
     lr = DEFAULT_LR if optimizer.lr is None else optimizer.lr
@@ -80,13 +83,14 @@ def foresee(
     rms = _typical_rms(weights)
     moved = moved_fraction(lr, rms)
     decay = optimizer.weight_decay or 0.0
-    if moved >= HALF and not 0 < lr * decay < ALWAYS_LOST:
-        return
     said = optimizer.lora is False or (adapter is not None and adapter.kind == "none")
     severity: Severity = "warning" if moved < FEW and said else "info"
-    course = _over_schedule(optimizer.schedule or "", lr, rms)
+    schedule = optimizer.schedule or DEFAULT_SCHEDULE
+    course = _over_schedule(schedule, lr, rms)
     mean, stalls = sum(course) / len(course), next((i for i, share in enumerate(course) if share < FEW), None)
-    forecast = f", {mean:.1%} on average over the {optimizer.schedule} schedule" if len(course) > 1 else ""
+    if mean >= HALF and not 0 < lr * decay < ALWAYS_LOST:
+        return
+    forecast = f", {mean:.1%} on average over the {schedule} schedule" if len(course) > 1 else ""
     if len(course) > 1 and stalls:
         steps = optimizer.max_steps or 0
         at = f"step {stalls * steps // 100}" if steps > 0 else f"{stalls} % of it"
