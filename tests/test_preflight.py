@@ -191,7 +191,7 @@ def test_each_input_that_is_not_there_is_named_once(tmp_path):
     entries = {entry.input: entry.why for entry in result.not_checked}
     assert set(entries) == {"config", "data", "gpu"}
     assert "no tokenizer.json" in entries["data"]
-    assert result.passed == ["corrupt-checkpoint"]
+    assert result.passed == ["corrupt-checkpoint", "nan-saved-in-checkpoint", "uninitialised-weights"]
 
 
 def test_a_config_that_says_nothing_about_precision_is_not_silence_about_it(tmp_path):
