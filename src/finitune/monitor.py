@@ -25,7 +25,7 @@ from finitune.lastgood import save_last_good
 from finitune.probes import calls
 from finitune.probes.finite import is_finite, norms
 from finitune.probes.optimizers import BeforeStep, GradScalerInside, innermost, learning_rate
-from finitune.probes.ranks import rank_and_world
+from finitune.probes.ranks import agree, is_spread, rank_and_world
 from finitune.probes.reading import Reading, Unclipped, read_step
 from finitune.probes.update import update_of
 from finitune.recording import Recorder
@@ -374,18 +374,20 @@ class Monitor:
     def _stop(self, why: str) -> None:
         checkpoint = self.run_dir / "last-good"
         spoiled = [name for name, p in self.model.named_parameters() if not is_finite(p)]
-        if spoiled:
-            where = f"no checkpoint was written, because the model holds non-finite weights ({spoiled[0]})"
+        (anywhere,) = agree(bool(spoiled))
+        first = spoiled[0] if spoiled else "on another rank"
+        if anywhere:
+            where = f"no checkpoint was written, because the model holds non-finite weights ({first})"
         else:
             where = f"weights of the last good step are in {checkpoint}"
-            if self.rank == 0:
-                save_last_good(self.model, self.update.optimizer, checkpoint)
+            if self.rank == 0 or is_spread(self.update.parameters()):  # to gather takes all ranks
+                save_last_good(self.model, self.update.optimizer, checkpoint, write=self.rank == 0)
         self._run.recorder.event(
             "stop",
             step=self.step,
             incident=self._incidents.open_id,
             text=why,
-            checkpoint=None if spoiled else str(checkpoint),
+            checkpoint=None if anywhere else str(checkpoint),
         )
         self._run.say(f"step {self.step}: {why}. Run ended; {where}")
         self.close()

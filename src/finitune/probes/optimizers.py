@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.probes.finite import is_finite
+from finitune.probes.ranks import is_spread
 
 
 def innermost(optimizer: Any) -> Any:
@@ -59,12 +60,14 @@ class TorchUpdate:
     gradient, so weights, moments and step counts stay bit for bit, in every dtype. Nothing is multiplied.
     """
 
-    sharded = False
-
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
         self._taken: list[tuple[nn.Parameter, Tensor]] = []
         self._handles: list[Any] = []
+
+    @property
+    def sharded(self) -> bool:
+        return is_spread(self.parameters())
 
     @property
     def skips_overflows(self) -> bool:
@@ -121,7 +124,7 @@ class TorchUpdate:
         if isinstance(self.optimizer, torch.optim.LBFGS):
             return BeforeStep(self.optimizer)
         half = [p for p in self.parameters() if p.dtype == torch.float16]
-        if not half or self.skips_overflows:
+        if not half or self.skips_overflows or self.sharded:
             return None
         small = sum(p.nbytes for p in half) <= SMALL_BYTES
         return BeforeStep(self.optimizer) if small or step <= FEW else None
