@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from typing_extensions import Self
 
 from finitune.incidents import Incidents, Mode, watched
 from finitune.lastgood import save_last_good
+from finitune.printed import untruth
 from finitune.probes import calls
 from finitune.probes.finite import is_finite, norms
 from finitune.probes.optimizers import BeforeStep, GradScalerInside, innermost, learning_rate
@@ -84,6 +84,7 @@ class Monitor:
         self._depth = 0
         self._busy = False
         self._said: set[str] = set()
+        self._shown: set[tuple[str, float]] = set()
         self._began = time.perf_counter()
         self._handles: list[Any] = []
         self._listen()
@@ -125,18 +126,17 @@ class Monitor:
         self._incidents = Incidents(self._run)
         self._listen()
 
-    def check_printed(self, printed: Any, *, since: int) -> None:
-        """Compare a loss that a trainer shows for the steps after `since` with the losses that were.
-
-        Where it shows a finite number for steps of which one was not finite, the truth is said and recorded.
-        """
-        losses = self._run.signals["loss"]
-        pairs = zip(losses.steps.tolist(), losses.values.tolist(), strict=True)
-        bad = [(step, true) for step, true in pairs if step > since and not math.isfinite(true)]
-        if bad and isinstance(printed, int | float) and math.isfinite(printed):
-            step, true = bad[0]
-            self._run.recorder.event("log", step=self.step, printed=printed, true=true, steps=[s for s, _ in bad])
-            self._run.say(f"step {self.step}: the trainer shows loss {printed:g}; the loss of step {step} was {true}")
+    def check_printed(self, printed: Any, *, since: int, name: str = "loss") -> None:
+        """Say and record the truth where a trainer shows a finite number for steps of which one was not finite."""
+        seen = untruth(name, printed, self._run.signals[name], since=since)
+        if seen is None:
+            return
+        self._run.recorder.event(
+            "log", step=self.step, signal=name, printed=seen.printed, true=seen.true, steps=seen.steps
+        )
+        if (name, seen.printed) not in self._shown:  # a dead run shows the same line to its end
+            self._shown.add((name, seen.printed))
+            self._run.say(f"step {self.step}: {seen.text}")
 
     def broken(self, error: BaseException) -> None:
         """A fault of finitune itself: said once, recorded, and training goes on."""
