@@ -29,6 +29,7 @@ from finitune.probes.ranks import agree, is_spread, rank_and_world
 from finitune.probes.reading import Reading, Unclipped, read_step
 from finitune.probes.update import update_of
 from finitune.recording import Recorder
+from finitune.reduction import ReductionCheck
 from finitune.replay import objective
 from finitune.replay.capture import Call, Capture, MicroStep, output_tensors
 from finitune.signal import Series
@@ -87,6 +88,7 @@ class Monitor:
         self._shown: set[tuple[str, float]] = set()
         self._began = time.perf_counter()
         self._handles: list[Any] = []
+        self._reduction = ReductionCheck(list(self.model.named_parameters()))
         self._listen()
 
     def __enter__(self) -> Self:
@@ -170,6 +172,7 @@ class Monitor:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._reduction.leave()
         self.update.leave()
         del self.update.optimizer._finitune_monitor
 
@@ -191,6 +194,7 @@ class Monitor:
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._depth += 1
         if self._depth == 1 and torch.is_grad_enabled():
+            self._reduction.begin(self.step + 1)
             self._micro.calls.append(Call.of(module, args, kwargs))
             del self._micro.calls[:-MAX_CALLS]
 
@@ -262,6 +266,9 @@ class Monitor:
         update = self.update
         fused = GradScalerInside.of(update.optimizer)
         self._reading = self._read(scale=update.loss_scale, scaled=update.loss_scale is not None or fused.scaled)
+        if not update.sharded:
+            with self._paused():
+                self._incidents.compare_reduction(self._reduction, self._reading, self._capture)
         if self._reading.bad:
             with self._paused():
                 self._incidents.bad(self._reading, self._capture, may_settle=update.skips_overflows or fused.decides)
@@ -358,6 +365,7 @@ class Monitor:
             "loss_scale": reading.scale if reading.scale != 1 else None,
             "skipped": float(reading.skipped),
             "bad_update": 1.0 if reading.bad_update else None,
+            "reduction_error": reading.reduction_error,
             "seconds": now - self._began,
         }
         self._began = now
