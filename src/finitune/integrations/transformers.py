@@ -1,7 +1,8 @@
 """HF Trainer and TRL: `trainer.add_callback(TrainerCallback())`; under `finitune run` every Trainer has it already.
 
 The callback watches the trainer's model and optimizer and keeps the log honest: where the trainer prints a loss of
-0.0 or a plausible mean for a step whose loss was NaN, finitune says so beside that line.
+0.0 or a plausible mean for a step whose loss was NaN, or DeepSpeed's grad_norm of 1.414 for one that was not finite,
+finitune says so beside that line.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class TrainerCallback(transformers.TrainerCallback):
             return
         since, self._logged_until = self._logged_until, self.monitor.step
         try:
-            self.monitor.check_printed(logs["loss"], since=since)
+            for name in ("loss", "grad_norm"):
+                self.monitor.check_printed(logs.get(name), since=since, name=name)
         except Exception as error:
             self.monitor.broken(error)
 
