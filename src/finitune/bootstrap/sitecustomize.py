@@ -69,4 +69,6 @@ finally:
             _WaitFor("torch", "any_program"),
             _WaitFor("transformers.trainer", "transformers"),
             _WaitFor("deepspeed.runtime.engine", "deepspeed"),
+            _WaitFor("lightning.pytorch.trainer.connectors.callback_connector", "lightning"),
+            _WaitFor("pytorch_lightning.trainer.connectors.callback_connector", "lightning"),
         ]
