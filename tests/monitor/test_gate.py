@@ -25,9 +25,10 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from finitune import incidents, monitor
+from finitune import incidents
 from finitune.monitor import MAX_CALLS, Stopped, watch
 from finitune.probes import reading
+from finitune.probes.optimizers import TorchUpdate
 from finitune.recording import Recording
 from finitune.replay.capture import Call
 
@@ -438,7 +439,7 @@ BROKEN = {
     "over": (incidents.Incidents, "over"),
     "norms": (reading, "norms"),
     "calls": (Call, "of"),
-    "gradients": (monitor, "gradients_of"),
+    "gradients": (TorchUpdate, "gradients"),
 }
 
 
