@@ -5,6 +5,7 @@ Writes what it finds into the recording; what it concludes is diagnosis read bac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,6 +75,9 @@ class Investigation:
         self.repeats = not located.outcome.sound
         if self.repeats and self.origin is None:
             self.why_not = "no operator made it out of finite numbers; it came in with the loop's own code"
+        if not self.repeats and observed is not None and not all(map(math.isfinite, observed.losses)):
+            if any(micro.objective and micro.objective.constant for micro in self.capture.micro_steps):
+                self.repeats, self.why_not = None, "a term of the loss without a graph is not finite"
         self.bit_for_bit = observed is not None and _same_bits(observed.losses, located.outcome.losses)
 
     def blame_optimizer(self, name: str, parameter: nn.Parameter) -> None:

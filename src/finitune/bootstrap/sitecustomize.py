@@ -24,18 +24,24 @@ class _WaitFor:
     def __init__(self, module, integration):
         self.module = module
         self.integration = integration
+        self.looking = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != self.module:
+        if name != self.module or self.looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.looking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.looking = False
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module):
                 execute(module)
-                self.attach()
+                if self in sys.meta_path:  # who only asks whether the module is there does not execute it
+                    sys.meta_path.remove(self)
+                    self.attach()
 
             spec.loader.exec_module = exec_module
         return spec
@@ -69,4 +75,5 @@ finally:
             _WaitFor("torch", "any_program"),
             _WaitFor("transformers.trainer", "transformers"),
             _WaitFor("deepspeed.runtime.engine", "deepspeed"),
+            _WaitFor("ludwig.trainers.trainer", "ludwig"),
         ]
