@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,16 @@ from torch import nn
 
 from finitune.cause import Experiment
 from finitune.diagnosis import experiments_of, incident_of, proof_of
-from finitune.facts import Facts, facts_as_json, facts_from_json
+from finitune.facts import Batching, Facts, facts_as_json, facts_from_json
 from finitune.finding import Incident, Origin, as_json
 from finitune.probes.live_facts import batch_facts
 from finitune.probes.names import dtype_name
 from finitune.recording import Recorder
 from finitune.replay.arms import arm, input_embedding
-from finitune.replay.capture import Capture
+from finitune.replay.capture import Call, Capture
 from finitune.replay.capture_files import save_capture
 from finitune.replay.locate import locate
+from finitune.replay.padding import padding_of
 from finitune.replay.rerun import Outcome, Setting, rerun
 from finitune.signal import Signals
 
@@ -195,7 +196,8 @@ class Investigation:
         labels = call.kwargs.get("labels") if call else None
         with torch.no_grad():
             targets = [t for m in self.capture.micro_steps if m.objective for t in m.objective.targets]
-            return batch_facts(self.model, input_embedding(self.model), ids, labels, targets)
+            facts = batch_facts(self.model, input_embedding(self.model), ids, labels, targets)
+            return replace(facts, batching=_batching(call)) if ids is not None else facts
 
 
 def is_sound(setting: Setting) -> bool | None:
@@ -204,6 +206,19 @@ def is_sound(setting: Setting) -> bool | None:
         return rerun(setting).sound if setting.capture.runnable is None else None
     except Exception:
         return None
+
+
+def _batching(call: Call | None) -> Batching | None:
+    """How the rows of the captured batch were filled up; None where they were not."""
+    ids = call.token_ids() if call else None
+    padding = None if call is None or ids is None else padding_of(ids, call.kwargs.get("attention_mask"))
+    return padding and Batching(
+        padding_side=padding.side,
+        pad_id=padding.token,
+        padded_rows=padding.rows,
+        pads_attended=padding.attended,
+        source="the captured batch",
+    )
 
 
 def _same_bits(seen: tuple[float, ...], again: tuple[float, ...]) -> bool:

@@ -19,6 +19,7 @@ from finitune.facts import (
     Model,
     Optimizer,
     Precision,
+    Quantization,
     TensorScan,
     TokenUse,
     Weights,
@@ -49,6 +50,7 @@ def run_facts(model: nn.Module, optimizer: Any, compute: torch.dtype | None) -> 
         optimizer=_optimizer(model, optimizer),
         hardware=_hardware(model),
         versions=_versions(),
+        quantization=_quantization(model),
     )
 
 
@@ -108,6 +110,17 @@ def _optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
         lora=any("lora_" in name for name, p in model.named_parameters() if p.requires_grad),
         source="the live optimizer",
     )
+
+
+def _quantization(model: nn.Module) -> Quantization | None:
+    """As bitsandbytes keeps it on its 4-bit layers."""
+    layers = [m for m in model.modules() if isinstance(getattr(m, "compute_dtype", None), torch.dtype)]
+    if not layers:
+        return None
+    kind = getattr(layers[0].weight, "quant_type", None)
+    return Quantization(
+        bits=4, kind=kind, compute_dtype=dtype_name(layers[0].compute_dtype), source=f"{len(layers)} live layers"
+    )  # fmt: skip
 
 
 def _hardware(model: nn.Module) -> Hardware:
