@@ -1,2 +1,2 @@
 #!/bin/sh
-ludwig train --config model.yaml --dataset train.csv
+ludwig train --config model.yaml --dataset train.csv "$@"

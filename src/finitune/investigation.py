@@ -76,9 +76,10 @@ class Investigation:
         self.repeats = not located.outcome.sound
         if self.repeats and self.origin is None:
             self.why_not = "no operator made it out of finite numbers; it came in with the loop's own code"
-        if not self.repeats and observed is not None and not all(map(math.isfinite, observed.losses)):
-            if any(micro.objective and micro.objective.constant for micro in self.capture.micro_steps):
-                self.repeats, self.why_not = None, "a term of the loss without a graph is not finite"
+        bad_loss = observed is not None and not all(map(math.isfinite, observed.losses))
+        constant = any(micro.objective and micro.objective.constant for micro in self.capture.micro_steps)
+        if bad_loss and constant and not self.repeats:
+            self.repeats, self.why_not = None, "a term of the loss without a graph is not finite"
         self.bit_for_bit = observed is not None and _same_bits(observed.losses, located.outcome.losses)
 
     def blame_optimizer(self, name: str, parameter: nn.Parameter) -> None:

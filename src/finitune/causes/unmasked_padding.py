@@ -3,10 +3,11 @@
 ## What happens
 
 The rows of a batch get one length by a padding token, and a mask keeps it from being seen. Where the two do not mean
-the same token, padding on the left is seen by everything after it. It is a beginning that the model never met, at best.
+the same token, padding on the left is seen by everything after it. At best it is a beginning that the model never met.
 At worst the row of that token is zero, as that of `<unk>` is in Llama-2: the first positions then stay zero through all
-layers, every normalisation multiplies their gradient by up to 1/sqrt(eps), and float16 overflows in the backward. Ludwig
-fills rows with id 0, but masks the tokenizer's padding token, for which it takes the end token where there is none.
+layers, every normalisation multiplies their gradient by up to 1/sqrt(eps), and float16 overflows in the backward.
+Ludwig fills rows with id 0, but masks the tokenizer's padding token, for which it takes the end token where there is
+none.
 
 ## How to tell
 
@@ -76,8 +77,8 @@ def foresee(
     yield Finding(
         cause="unmasked-padding",
         severity=severity,
-        message=f"short rows are filled with token {batching.pad_id} on the left, but the mask leaves out {masked}, the "
-        f"tokenizer's {what}: the padding is seen{size}{end}",
+        message=f"short rows are filled with token {batching.pad_id} on the left, but the mask leaves out {masked}, "
+        f"the tokenizer's {what}: the padding is seen{size}{end}",
         where=Where(file=_config_beside(vocabulary.source), key="pad_token", tokens=[batching.pad_id]),
         evidence={
             "filled_with": batching.pad_id,

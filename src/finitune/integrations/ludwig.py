@@ -29,7 +29,7 @@ class LudwigCallback(Callback):  # pyright: ignore[reportUntypedBaseClass]
         self.monitor: Monitor | None = None
         self._shown_until = 0
 
-    def on_trainer_train_setup(self, trainer: Any, save_path: str, is_coordinator: bool) -> None:
+    def on_trainer_train_setup(self, trainer: Any, save_path: str, is_coordinator: bool) -> None:  # noqa: FBT001
         run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(save_path).parent / "finitune"
         try:
             model = _what_is_called(trainer)
@@ -53,7 +53,11 @@ class LudwigCallback(Callback):  # pyright: ignore[reportUntypedBaseClass]
             self.monitor.broken(error)
 
     def on_trainer_train_teardown(
-        self, trainer: Any, progress_tracker: Any, save_path: str, is_coordinator: bool
+        self,
+        trainer: Any,
+        progress_tracker: Any,
+        save_path: str,
+        is_coordinator: bool,  # noqa: FBT001
     ) -> None:
         if self.monitor is not None:
             self.monitor.close()

@@ -114,13 +114,12 @@ def _optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
 
 def _quantization(model: nn.Module) -> Quantization | None:
     """As bitsandbytes keeps it on its 4-bit layers."""
-    layers = [m for m in model.modules() if isinstance(getattr(m, "compute_dtype", None), torch.dtype)]
-    if not layers:
+    computed = [(m, d) for m in model.modules() if isinstance(d := getattr(m, "compute_dtype", None), torch.dtype)]
+    if not computed:
         return None
-    kind = getattr(layers[0].weight, "quant_type", None)
-    return Quantization(
-        bits=4, kind=kind, compute_dtype=dtype_name(layers[0].compute_dtype), source=f"{len(layers)} live layers"
-    )  # fmt: skip
+    layer, dtype = computed[0]
+    kind = getattr(getattr(layer, "weight", None), "quant_type", None)
+    return Quantization(bits=4, kind=kind, compute_dtype=dtype_name(dtype), source=f"{len(computed)} live layers")
 
 
 def _hardware(model: nn.Module) -> Hardware:

@@ -62,9 +62,9 @@ def _edge(these: Tensor, side: str) -> Tensor:
 def one_row_at_a_time(run: Run, given: Any, ids: Tensor, padding: Padding | None) -> list[Tensor]:
     """Every row alone and without its padding; the outputs put together as if it had been one batch."""
     rows, positions = ids.shape
-    weights = _targets(given, rows)
     parts: list[list[Tensor]] = []
     starts: list[int] = []
+    targets: list[int] = []
     for row in range(rows):
         keep = torch.arange(positions, device=ids.device)
         keep = keep if padding is None else keep[~padding.where[row]]
@@ -74,14 +74,18 @@ def one_row_at_a_time(run: Run, given: Any, ids: Tensor, padding: Padding | None
             leaf = leaf[row : row + 1]
             return leaf[:, keep] if leaf.dim() >= 2 and leaf.shape[1] == positions else leaf
 
-        parts.append(run(_with_rows(given, ids, alone)))
+        part = _with_rows(given, ids, alone)
+        parts.append(run(part))
+        targets.append(_targets(part[1].get("labels")))
+    # A trainer that counts the targets itself has the model divide by their number: then the losses are shares.
+    shares = given[1].get("num_items_in_batch") is not None
+    weights = [1.0 if shares else count / max(sum(targets), 1) for count in targets]
     return [_together(outputs, starts, positions, weights) for outputs in zip(*parts, strict=True)]
 
 
-def _together(outputs: tuple[Tensor, ...], starts: list[int], positions: int, weights: Tensor | None) -> Tensor:
-    if outputs[0].dim() == 0:  # the model's own loss: the mean over rows that have targets, or a sum of shares
-        stacked = torch.stack(list(outputs))
-        return stacked.sum() if weights is None else (stacked * weights.to(stacked)).sum() / weights.sum()
+def _together(outputs: tuple[Tensor, ...], starts: list[int], positions: int, weights: list[float]) -> Tensor:
+    if outputs[0].dim() == 0:  # the model's own loss; a row without a target has none
+        return torch.stack([o * weight for o, weight in zip(outputs, weights, strict=True) if weight]).sum()
     if outputs[0].dim() >= 3:  # [1, positions, ...]: the padding that was left out is zero again
         rest = (0, 0) * (outputs[0].dim() - 2)
         filled = zip(outputs, starts, strict=True)
@@ -89,15 +93,9 @@ def _together(outputs: tuple[Tensor, ...], starts: list[int], positions: int, we
     return torch.cat(outputs)
 
 
-def _targets(given: Any, rows: int) -> Tensor | None:
-    """Supervised positions per row; None where the trainer has told the model to divide by their number itself."""
-    kwargs = given[1]
-    labels = kwargs.get("labels")
-    if kwargs.get("num_items_in_batch") is not None:
-        return None
-    if not isinstance(labels, Tensor) or labels.dim() != 2:
-        return torch.ones(rows)
-    return (labels[:, 1:] != IGNORED_LABEL).sum(dim=1).clamp_min(0)
+def _targets(labels: Any) -> int:
+    """Supervised positions of one row; without labels every row counts alike."""
+    return int((labels[:, 1:] != IGNORED_LABEL).sum()) if isinstance(labels, Tensor) and labels.dim() == 2 else 1
 
 
 def on_the_other_side(run: Run, given: Any, ids: Tensor, padding: Padding) -> list[Tensor]:
