@@ -91,4 +91,5 @@ if __name__ == "sitecustomize":
                 WaitFor("deepspeed.runtime.engine", integration("deepspeed")),
                 WaitFor("lightning.pytorch.trainer.connectors.callback_connector", integration("lightning")),
                 WaitFor("pytorch_lightning.trainer.connectors.callback_connector", integration("lightning")),
+                WaitFor("ludwig.trainers.trainer", integration("ludwig")),
             ]

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from finitune.probes.finite import norms
 from finitune.probes.ranks import agree, is_spread
 from finitune.replay.capture import Call, Capture, MicroStep, Randomness, output_tensors
+from finitune.replay.padding import Run
 
 MAX_TRIAL_BYTES = 2 * 2**30
 """A trial update copies weights and optimizer state; beyond this it is not made."""
@@ -33,6 +34,8 @@ class Setting:
     dtype: torch.dtype | None = None
     """Compute in this dtype instead of the captured one."""
     change_inputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    lay_out: Callable[[Run, Any, Call], list[Tensor]] | None = None
+    """Call the model with the rows of its batch laid out in another way; the outputs are as the loop wants them."""
     optimizer: Any = None
     update_times: float | None = None
     """Apply the optimizer's update with its learning rate times this, look at the loss, and take it back."""
@@ -200,8 +203,13 @@ def _call(setting: Setting, call: Call) -> list[Tensor]:
     dtype = setting.dtype
     if dtype is not None:
         args, kwargs = pytree.tree_map(lambda leaf: _cast(leaf, dtype), (args, kwargs))
+
+    def run(given: Any) -> list[Tensor]:
+        return output_tensors(call.module(*given[0], **given[1]))
+
     with call.autocast.restored(dtype, off=dtype is torch.float32):
-        return output_tensors(call.module(*args, **kwargs))
+        given = (args, kwargs)
+        return run(given) if setting.lay_out is None else setting.lay_out(run, given, call)
 
 
 def _cast(leaf: Any, dtype: torch.dtype) -> Any:
