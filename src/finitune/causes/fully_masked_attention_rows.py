@@ -24,8 +24,8 @@ Pad on the right for training (pad-right), pack, or use a fused kernel with a re
 
 ## What does not help
 
-Batch size 1 is a way round, not a cure. A lower learning rate, clipping. Treating the pattern as an overflow of large
-batches.
+Batch size 1 is a way round, not a cure. A lower learning rate, clipping: the NaN is in the forward, or in the gradient
+before both. Treating the pattern as an overflow of large batches: it is the padding, not the size.
 
 ## References
 
