@@ -99,8 +99,8 @@ def _base(training: Training, marker: str) -> Finding:
     return Finding(
         cause="chat-template-mismatch",
         severity="info",  # only the rows themselves can tell; --model reads them
-        message=f"{training.model_name} is named like a base model, in which the rows of {marker} and its like were never "
-        "trained; give --model to have them read",
+        message=f"{training.model_name} is named like a base model, in which the rows of {marker} and its like were "
+        "never trained; give --model to have them read",
         where=Where(file=training.source, key="chat_template"),
         evidence={"template": training.chat_template, "marker": marker},
     )
