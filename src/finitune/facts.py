@@ -6,15 +6,15 @@ A group that is None was not asked. Arrays are numpy; `facts_from_json(facts_as_
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from finitune.finding import as_json, number
+from finitune.finding import as_json
+from finitune.revive import revive, types_of
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -134,6 +134,29 @@ class Weights:
 
     tensors: Sequence[TensorScan]
     problems: Sequence[str] = ()
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationPeak:
+    """The largest magnitude of one stored value of a module's forward pass, and the token that brings it there."""
+
+    module: str
+    what: str
+    """"query . key" (stored by eager attention alone), "gate * up", "output" or "residual"."""
+    token: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """What tokens that stand alone reach, in float32: exact at the first token of a sequence, an estimate for pads."""
+
+    first: Sequence[ActivationPeak]
+    """Over tokens that begin sequences."""
+    padding: Sequence[ActivationPeak]
+    """Of the token that pads, where rows are padded."""
+    ids: Ints
     source: str | None = None
 
 
@@ -325,6 +348,7 @@ class Facts:
     head_rows: EmbeddingRows | None = None
     labels: Labels | None = None
     weights: Weights | None = None
+    activations: Activations | None = None
     optimizer: Optimizer | None = None
     hardware: Hardware | None = None
     versions: Mapping[str, str] | None = None
@@ -353,47 +377,12 @@ def facts_as_json(facts: Facts) -> dict[str, Any]:
 def facts_from_json(data: Mapping[str, Any]) -> Facts:
     """Facts from what `facts_as_json` wrote; unknown keys are ignored, a broken group becomes None."""
     groups: dict[str, Any] = {}
-    for name, kind in _types_of(Facts).items():
+    for name, kind in types_of(Facts).items():
         value = data.get(name)
         if value is None:
             continue
         try:
-            groups[name] = _revive(kind, value)
+            groups[name] = revive(kind, value)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
             continue
     return Facts(**groups)
-
-
-def _types_of(kind: type) -> dict[str, Any]:
-    """Field name -> type without `| None`."""
-    hints = typing.get_type_hints(kind)
-    return {f.name: _without_none(hints[f.name]) for f in dataclasses.fields(kind)}
-
-
-def _without_none(hint: Any) -> Any:
-    options = [option for option in typing.get_args(hint) if option is not type(None)]
-    return options[0] if type(None) in typing.get_args(hint) and len(options) == 1 else hint
-
-
-def _revive(kind: Any, value: Any) -> Any:
-    """The value that `as_json` wrote, as `kind` again. Raises when it cannot be one."""
-    if dataclasses.is_dataclass(kind):
-        fields = _types_of(cast("type", kind))
-        given = {k: _revive(fields[k], v) for k, v in value.items() if k in fields and v is not None}
-        return cast("Any", kind)(**given)
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin is np.ndarray:
-        dtype = typing.get_args(args[1])[0]
-        found = np.array([_revive(float, v) for v in value] if dtype is np.float64 else value, dtype=dtype)
-        if found.ndim != 1:
-            raise ValueError(f"expected a list of numbers, not {value!r:.40}")
-        return found
-    if origin is Mapping:
-        return {args[0](k): _revive(args[1], v) for k, v in value.items()}
-    if origin is Sequence and isinstance(value, list):
-        return [_revive(args[0], v) for v in cast("list[Any]", value)]
-    if kind is float and (plain := number(value)) is not None:
-        return plain
-    if not isinstance(kind, type) or not isinstance(value, kind):
-        raise TypeError(f"expected {kind}, not {value!r:.40}")
-    return value
