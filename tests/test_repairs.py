@@ -11,9 +11,8 @@ from safetensors.numpy import load_file
 from tests.sources import worlds
 from tests.sources.worlds import jsonl, one_line, settings
 
-from finitune.repairs import weights
 from finitune.finding import UnreadableInput
-from finitune.repairs import repair
+from finitune.repairs import repair, weights
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 TINY = 1e-8

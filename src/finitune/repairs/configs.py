@@ -20,7 +20,7 @@ from finitune.finding import CheckResult, Cure, UnreadableInput
 from finitune.preflight import foresee
 from finitune.recording import write_json
 from finitune.repairs.outputs import digest, kept_of, manifest_of, read_manifest, temporary
-from finitune.repairs.result import Change, RepairResult
+from finitune.repairs.result import SCHEMA, Change, RepairResult
 from finitune.sources import Config
 from finitune.sources.patching import Patched, patched, standings
 from finitune.sources.reading import Reading
@@ -178,7 +178,7 @@ def _keep(file: Patched, new: Path, chapter: Chapter | None, remedies: Mapping[t
         {**dataclasses.asdict(change), "remedy": remedies[change.file, change.key]} for change in file.changes
     ]  # fmt: skip
     write_json(manifest, {
-        "schema": RepairResult.schema, "undo_by": "restoring", "repair": chapter.name if chapter else "all",
+        "schema": SCHEMA, "undo_by": "restoring", "repair": chapter.name if chapter else "all",
         "output": str(file.file), "kept": kept.name, "before": digest(kept), "after": digest(new),
         "changes": [*earlier.get("changes", []), *changes],
     })  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from finitune.finding import UnreadableInput
-from finitune.repairs.result import RepairResult
+from finitune.repairs.result import SCHEMA
 from finitune.sources.text import json_object_of, reason
 
 MANIFEST = "finitune-repair.json"
@@ -32,7 +32,7 @@ def kept_of(file: Path) -> Path:
 def read_manifest(path: Path) -> Mapping[str, Any]:
     """A manifest of ours. Raises UnreadableInput for anything else."""
     found = json_object_of(path)
-    if found.get("schema") != RepairResult.schema or not isinstance(found.get("undo_by"), str):
+    if found.get("schema") != SCHEMA or not isinstance(found.get("undo_by"), str):
         raise UnreadableInput(f"{path}: expected a manifest that finitune repair can undo")
     return found
 

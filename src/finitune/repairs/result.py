@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+SCHEMA = "finitune.repair/1"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -43,4 +45,4 @@ class RepairResult:
     """Patches that no file here takes, and why."""
     undo: Sequence[str] = ()
     """The files that `finitune repair --undo` takes."""
-    schema: str = "finitune.repair/1"
+    schema: str = SCHEMA

@@ -191,7 +191,8 @@ def _rows(rows: Sequence[_Row], *, indent: int, width: int) -> list[str]:
             continue
         text = say.printable(row.text)
         fits = len(lead) + len(text) + 3 + len(row.note) <= width
-        lines += [f"{lead}{text}   {row.note}".rstrip()] if fits else [lead + text, " " * len(lead) + row.note]
+        note = [" " * len(lead) + row.note] if row.note else []
+        lines += [f"{lead}{text}   {row.note}".rstrip()] if fits else [lead + text, *note]
     return lines
 
 

@@ -90,7 +90,10 @@ def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spelled(key: str, value: Any, data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Attention has a switch for each kernel in earlier releases."""
+    """Pure training has switches of its own, and so has each kernel of attention in earlier releases."""
+    if key == "dtype" and value == "float32":
+        pure = next((pair for pair in (("float16", "fp16"), ("bfloat16", "bf16")) if data.get(pair[0])), None)
+        return {pure[0]: False, pure[1]: True} if pure else {}
     if key != "attn_implementation" or "attn_implementation" in data:
         return None
     on = next((name for name in ATTENTION_KEYS if data.get(name)), None)

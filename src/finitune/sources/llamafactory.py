@@ -65,6 +65,8 @@ def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def spelled(key: str, value: Any, data: Mapping[str, Any]) -> dict[str, Any] | None:
     """Quantised products are computed in the dtype of the run, and attention has short names."""
+    if key == "dtype":
+        return {"pure_bf16": False, "bf16": True} if data.get("pure_bf16") and value == "float32" else {}
     if key == "bnb_4bit_compute_dtype":
         return precision_keys(value, data)
     if key == "attn_implementation":

@@ -16,7 +16,7 @@ from typing import Any, cast
 from finitune.finding import UnreadableInput
 from finitune.sources import Config, Named, json_text, shell, shell_text, walk, yaml_text
 from finitune.sources.shell import SHELL, Launch
-from finitune.sources.spelling import NOTHING, Kind, Setting, Standing, same, settled
+from finitune.sources.spelling import NOTHING, OF_MODEL, Kind, Setting, Standing, same, settled
 from finitune.sources.text import json_object_of, settings_of, short, text_of
 
 MODEL_FILES = {
@@ -81,7 +81,7 @@ def _model_files(directory: Path) -> Iterator[Standing]:
 def _model_file(name: str, keys: Sequence[str]) -> SimpleNamespace:
     """A format of its own as far as `spelling` asks: these keys, and no others."""
     spelling = {key: (key,) for key in keys}
-    return SimpleNamespace(__name__=name, SPELLING=spelling, ADDS=ALWAYS_HELD.get(name, set()), PRECEDENCE=2)
+    return SimpleNamespace(__name__=name, SPELLING=spelling, ADDS=ALWAYS_HELD.get(name, set()), PRECEDENCE=OF_MODEL)
 
 
 def takes(patch: Mapping[str, Any], found: Sequence[Standing], first: str | None) -> bool:

@@ -24,6 +24,8 @@ HALVES = {
 }  # fmt: skip
 REPEATS = ("pad_token_id",)
 """Keys that repeat what another one says: where no file holds them, nothing is missing."""
+OF_MODEL = 2
+"""Precedence of the files of a model directory."""
 NOTHING = object()
 
 Path = tuple[str, ...]
@@ -109,9 +111,15 @@ def _placed(key: str, value: Any, ranked: Sequence[Standing]) -> list[Setting]:
         held += told or []
         if told is None and not free:
             free = next((option for option in options if all(map(_may_be_added, option))), free)
+    # a model's own files count where no configuration says the same
+    held = [one for one in held if not _of_model(one)] or held
     if held or free or key in REPEATS:
         return held or ([] if key in REPEATS else free)
     raise NoPlace(f"{key}: no file here takes it")
+
+
+def _of_model(setting: Setting) -> bool:
+    return getattr(setting.standing.module, "PRECEDENCE", 0) == OF_MODEL
 
 
 def _says(setting: Setting, ranked: Sequence[Standing]) -> bool:
