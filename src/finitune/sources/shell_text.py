@@ -121,7 +121,8 @@ def _change(text: str, command: _Command, at: int, value: Any) -> Iterator[str]:
         yield from _revalue(text, values[0].start, values[-1].end, value)
     elif value is False:
         gap = _GAP.search(text, 0, word.start)
-        yield text[: gap.start() if gap else word.start] + text[word.end :]
+        rest = text[word.end :] if gap else text[word.end :].lstrip(" \t")
+        yield text[: gap.start() if gap else word.start] + rest
     elif value is not True:
         yield f"{text[: word.end]} {_spelt(value, '')}{text[word.end :]}"
 

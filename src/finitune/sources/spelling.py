@@ -142,7 +142,7 @@ def _own(key: str, value: Any, one: Standing) -> Iterator[Mapping[str, Any]]:
         names += [name for field in fields for name in own.get(field, ())]
     fields = fields_of(one.module.__name__.rsplit(".", 1)[-1])
     if fields is not None and (key in fields.names or key.partition(".")[0] in fields.names - fields.sections):
-        names.insert(0, key)
+        names.append(key)
     for name in dict.fromkeys(names):
         yield {name: value}
 
