@@ -46,7 +46,7 @@ experiments = [
     Experiment(arm="pad-other-side", expect="finite"),
     Experiment(arm="reverse-rows", expect="non-finite", placebo=True),
 ]
-remedies = ["pad-right"]
+remedies = ["pad-right", "set-compute-dtype"]
 public_incidents = 14
 
 
