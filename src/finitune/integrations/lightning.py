@@ -74,7 +74,7 @@ class _Watching:
             write = getattr(
                 logger.experiment, "add_text", None
             )  # TensorBoard; elsewhere the number of alerts has to do
-            for text in texts if callable(write) else ():
+            for text in texts if write is not None else ():
                 write("finitune/alert", text, monitor.step)
 
 
@@ -84,7 +84,7 @@ def _class(bases: tuple[Any, ...]) -> type:
 
 
 def LightningCallback(run_dir: str | Path | None = None, mode: Mode = "guard") -> Any:  # noqa: N802
-    """A callback for the Trainer of whichever Lightning is in use; `run_dir` is by default `<default_root_dir>/finitune`.
+    """A callback for whichever Lightning is in use; `run_dir` is by default `<default_root_dir>/finitune`.
 
     Raises ImportError where neither package is imported yet.
     """

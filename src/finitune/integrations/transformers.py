@@ -66,7 +66,7 @@ class TrainerCallback(transformers.TrainerCallback):
         if not numbers and not texts:
             return
         for reporter in self._reporters:
-            logs = {**numbers, "finitune/alerts": float(self._news.alerts)}
+            logs: dict[str, Any] = {**numbers, "finitune/alerts": float(self._news.alerts)}
             if texts and type(reporter).__name__ in TEXT:
                 logs["finitune/alert"] = "\n".join(texts)
             reporter.on_log(args, state, control, logs=logs, **kwargs)
