@@ -130,7 +130,7 @@ class Scenario:
                 return F.linear(x, _DividesByZero.apply(own.weight, numerator) if bad else own.weight, own.bias)
 
             linear.forward = forward  # type: ignore[method-assign]
-        if self.fault == "grad-nan-late" and self.late_hook:
+        if self.fault == "grad-nan-late" and "RANK" not in os.environ:
             linear.weight.register_hook(self._late)
 
     def _late(self, gradient: Tensor) -> Tensor | None:
@@ -140,12 +140,8 @@ class Scenario:
         gradient[0, 0] = math.nan
         return gradient
 
-    @property
-    def late_hook(self) -> bool:
-        """A parameter hook writes the late NaN; where gradients are reduced over ranks, the loop does it after that."""
-        return "WORLD_SIZE" not in os.environ or os.environ["WORLD_SIZE"] == "1"
-
     def spoil_late(self, parameter: Tensor) -> None:
+        """The late NaN of a loop whose gradients are reduced over ranks: after that, on one of them."""
         if self.fault == "grad-nan-late" and self._marked and parameter.grad is not None:
             gradient: Any = parameter.grad
             gradient = gradient.to_local() if hasattr(gradient, "to_local") else gradient
@@ -308,7 +304,8 @@ def main(run: Callable[[Scenario], None]) -> None:
     if os.environ.get("BREAK_FINITUNE"):
         break_finitune()
     seed()
-    run(Scenario(**vars(given)))
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    run(Scenario(**vars(given), rank=rank, faulty_rank=world - 1))
 
 
 def break_finitune() -> None:
