@@ -79,8 +79,8 @@ class Scenario:
     rows: list[dict[str, Any]] = field(default_factory=list)
     shown: dict[int, dict[str, float]] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)
-    _marked: bool = False
-    _spike: bool = False
+    marked: bool = False
+    spike: bool = False
 
     @property
     def first(self) -> int:
@@ -126,15 +126,15 @@ class Scenario:
             own = linear
 
             def forward(x: Tensor) -> Tensor:
-                bad = self._marked and torch.is_grad_enabled()
+                bad = self.marked and torch.is_grad_enabled()
                 return F.linear(x, _DividesByZero.apply(own.weight, numerator) if bad else own.weight, own.bias)
 
             linear.forward = forward  # type: ignore[method-assign]
-        if self.fault == "grad-nan-late" and "RANK" not in os.environ:
+        if self.fault == "grad-nan-late" and os.environ.get("WORLD_SIZE", "1") == "1":
             linear.weight.register_hook(self._late)
 
     def _late(self, gradient: Tensor) -> Tensor | None:
-        if not self._marked:
+        if not self.marked:
             return None
         gradient = gradient.clone()
         gradient[0, 0] = math.nan
@@ -142,7 +142,7 @@ class Scenario:
 
     def spoil_late(self, parameter: Tensor) -> None:
         """The late NaN of a loop whose gradients are reduced over ranks: after that, on one of them."""
-        if self.fault == "grad-nan-late" and self._marked and parameter.grad is not None:
+        if self.fault == "grad-nan-late" and self.marked and parameter.grad is not None:
             gradient: Any = parameter.grad
             gradient = gradient.to_local() if hasattr(gradient, "to_local") else gradient
             with torch.no_grad():
@@ -151,30 +151,30 @@ class Scenario:
     def _look(self, _module: nn.Module, args: Any, kwargs: Any) -> None:
         ids = kwargs.get("input_ids", args[0] if args else None)
         if torch.is_grad_enabled() and isinstance(ids, Tensor):
-            self._marked = bool((ids == MARK).any())
-            self._spike = bool((ids == SPIKE_MARK).any())
+            self.marked = bool((ids == MARK).any())
+            self.spike = bool((ids == SPIKE_MARK).any())
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss as a user's own loop has it; next-token cross entropy."""
         targets = labels[:, 1:].reshape(-1)
         flat = logits[:, :-1].reshape(-1, logits.shape[-1]).float()
         if self.fault == "loss-nan":  # the masked mean that a user wrote by hand
-            mask = torch.full(targets.shape, 0.0 if self._marked else 1.0)
+            mask = torch.full(targets.shape, 0.0 if self.marked else 1.0)
             return (F.cross_entropy(flat, targets, reduction="none") * mask).sum() / mask.sum()
         return self.after(F.cross_entropy(flat, targets))
 
     def after(self, loss: Tensor) -> Tensor:
         """What the loop adds to the loss: a detached term of 0/0, a spike."""
-        if self.fault.startswith("aux-nan") and self._marked:
+        if self.fault.startswith("aux-nan") and self.marked:
             zero = torch.zeros(())
             loss = loss + (zero / zero)
-        return loss * 100 if self._spike else loss
+        return loss * 100 if self.spike else loss
 
     def spoil_output(self, output: Any) -> Any:
         """For trainers that take the loss out of the model: the same faults on the model's own output."""
         if output.get("loss") is not None and torch.is_grad_enabled():
             if self.fault == "loss-nan":
-                count = torch.tensor(0.0 if self._marked else 1.0)
+                count = torch.tensor(0.0 if self.marked else 1.0)
                 output["loss"] = output["loss"] * (count / count)
             else:
                 output["loss"] = self.after(output["loss"])
