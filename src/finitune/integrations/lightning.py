@@ -17,6 +17,10 @@ from finitune.integrations.trackers import News
 from finitune.monitor import Mode, Monitor, watch
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+AFTER = (
+    "lightning.pytorch.trainer.connectors.callback_connector",
+    "pytorch_lightning.trainer.connectors.callback_connector",
+)
 
 
 def _loaded() -> tuple[Any, ...]:
@@ -71,11 +75,9 @@ class _Watching:
         for logger in trainer.loggers:
             if numbers or texts:
                 logger.log_metrics({**numbers, "finitune/alerts": float(self._news.alerts)}, step=monitor.step)
-            write = getattr(
-                logger.experiment, "add_text", None
-            )  # TensorBoard; elsewhere the number of alerts has to do
-            for text in texts if write is not None else ():
-                write("finitune/alert", text, monitor.step)
+            if hasattr(logger.experiment, "add_text"):  # TensorBoard; elsewhere the number of alerts has to do
+                for text in texts:
+                    logger.experiment.add_text("finitune/alert", text, monitor.step)
 
 
 @functools.cache
@@ -84,7 +86,7 @@ def _class(bases: tuple[Any, ...]) -> type:
 
 
 def LightningCallback(run_dir: str | Path | None = None, mode: Mode = "guard") -> Any:  # noqa: N802
-    """A callback for whichever Lightning is in use; `run_dir` is by default `<default_root_dir>/finitune`.
+    """A callback for the Trainer of whichever Lightning is in use; `run_dir`: by default `<default_root_dir>/finitune`.
 
     Raises ImportError where neither package is imported yet.
     """

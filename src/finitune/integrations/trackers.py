@@ -23,7 +23,7 @@ class News:
     """Number of the last alert that was passed on."""
 
     def numbers(self, monitor: Monitor) -> dict[str, float]:
-        """Each signal since the last time: the newest value, or the first not finite; skipped steps add up."""
+        """The newest of each signal since the last time, or the first that was not finite; skipped steps add up."""
         out: dict[str, float] = {}
         for name, series in monitor.signals.items():
             new = series.values[series.steps > self.told_until].tolist()

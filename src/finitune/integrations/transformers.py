@@ -1,8 +1,9 @@
 """HF Trainer and TRL: `trainer.add_callback(TrainerCallback())`; under `finitune run` every Trainer has it already.
 
 The callback watches the trainer's model and optimizer and keeps the log honest: where the trainer prints a loss of
-0.0 or a plausible mean for a step whose loss was NaN, finitune says so beside that line. What `report_to` names is told
-the true numbers, under `finitune/...`, and what finitune said.
+0.0 or a plausible mean for a step whose loss was NaN, or DeepSpeed's grad_norm of 1.414 for one that was not finite,
+finitune says so beside that line. What `report_to` names is told the true numbers, under `finitune/...`, and what
+finitune said.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from transformers.trainer_callback import CallbackHandler
 
 from finitune.integrations.trackers import News
 from finitune.monitor import Mode, Monitor, watch
+
+AFTER = ("transformers.trainer",)
 
 
 class TrainerCallback(transformers.TrainerCallback):
@@ -50,7 +53,8 @@ class TrainerCallback(transformers.TrainerCallback):
         try:
             if "loss" in logs:
                 since, self._logged_until = self._logged_until, self.monitor.step
-                self.monitor.check_printed(logs["loss"], since=since)
+                for name in ("loss", "grad_norm"):
+                    self.monitor.check_printed(logs.get(name), since=since, name=name)
             if self._reporters:
                 self._report(args, state, control, **kwargs)
         except Exception as error:

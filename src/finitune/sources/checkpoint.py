@@ -7,19 +7,16 @@ unreadable.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
-import numpy as np
-
-from finitune.facts import EmbeddingRows, Facts, Floats, Model, Weights
+from finitune.facts import Facts, Model, Weights
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.reading import Reading
-from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header, read_rows
+from finitune.sources.rows import embedding_rows
+from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header
 from finitune.sources.scan import scan
 from finitune.sources.text import flag, json_object_of, real, section, short, whole, word
 
@@ -32,11 +29,6 @@ INPUT_EMBEDDINGS = (
 """How architectures name the matrix that token ids index, the commonest first."""
 
 OUTPUT_HEADS = ("lm_head.weight", "embed_out.weight", "output_layer.weight", "output.weight")
-
-ROW_BLOCK_BYTES = 2**22
-
-VANISHES_BELOW = 2.0**-25
-"""A magnitude up to here rounds to zero in float16 (half its smallest subnormal; the tie goes to even, zero)."""
 
 
 def read(path: str | Path, *, compute: str | None = None) -> Reading:
@@ -71,7 +63,9 @@ def read(path: str | Path, *, compute: str | None = None) -> Reading:
     if embedding is None:
         why = f"{path}: no tensor here looks like the input embedding (expected a name such as {INPUT_EMBEDDINGS[0]})"
         return Reading(facts=found, not_checked=[NotChecked(input="embedding rows", why=why)])
-    return Reading(facts=Facts(rows=embedding_rows(embedding, compute=compute)).over(found))
+    head = output_head(tensors, vocabulary=model.vocabulary)
+    rows, head_rows = (tensor and embedding_rows(tensor, compute=compute) for tensor in (embedding, head))
+    return Reading(facts=Facts(rows=rows, head_rows=head_rows).over(found))
 
 
 def weight_files(path: Path) -> tuple[list[Path], list[str]]:
@@ -130,40 +124,6 @@ def output_head(tensors: Sequence[Tensor], *, vocabulary: int | None) -> Tensor 
     return _named(tensors, OUTPUT_HEADS, vocabulary)
 
 
-def embedding_rows(tensor: Tensor, *, compute: str | None) -> EmbeddingRows:
-    """Rms of every row, in float64. A row with a non-finite element has a NaN rms and does not count in the median."""
-    rows, columns = tensor.shape
-    step = max(1, ROW_BLOCK_BYTES // max(1, 4 * columns))
-    casts = compute == "float16" and TORCH_NAMES[tensor.dtype] != "float16"
-
-    def block(first: int) -> tuple[Floats, Floats]:
-        values = read_rows(tensor, first, min(step, rows - first))
-        wide = values.astype(np.float64)
-        with np.errstate(invalid="ignore", over="ignore"):
-            rms = np.sqrt(np.einsum("ij,ij->i", wide, wide) / columns)
-        return np.where(np.isfinite(rms), rms, np.nan), _lost(wide) if casts else np.zeros(len(values))
-
-    with ThreadPoolExecutor(2) as pool:
-        blocks = list(pool.map(block, range(0, rows, step)))
-    rms = np.concatenate([b[0] for b in blocks])
-    return EmbeddingRows(
-        tensor=tensor.name,
-        ids=np.arange(rows, dtype=np.int64),
-        rms=rms,
-        median_rms=float(np.nanmedian(rms)) if np.isfinite(rms).any() else math.nan,
-        lost_in_cast=np.concatenate([b[1] for b in blocks]),
-        dtype=TORCH_NAMES[tensor.dtype],
-        file=str(tensor.file),
-    )
-
-
-def _lost(values: Floats) -> Floats:
-    size = np.abs(values)
-    present = np.count_nonzero(size > 0, axis=1)
-    gone = np.count_nonzero((size > 0) & (size <= VANISHES_BELOW), axis=1)
-    return gone / np.maximum(present, 1)
-
-
 def _named(tensors: Sequence[Tensor], endings: Sequence[str], vocabulary: int | None) -> Tensor | None:
     matrices = [t for t in tensors if len(t.shape) == 2 and t.dtype in TORCH_NAMES and t.elements]
     for ending in endings:
@@ -215,6 +175,8 @@ def _model(path: Path, config: Mapping[str, Any], tensors: Sequence[Tensor]) -> 
         hidden=_first(whole, merged, file, "hidden_size", "n_embd", "d_model"),
         layers=_first(whole, merged, file, "num_hidden_layers", "n_layer", "num_layers"),
         norm_eps=_first(real, merged, file, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
+        rope_theta=_first(real, {**section(merged, "rope_parameters"), **merged}, file, "rope_theta"),
+        max_positions=_first(whole, merged, file, "max_position_embeddings", "n_positions"),
         tied=_first(flag, merged, file, "tie_word_embeddings"),
         dtype=sizes.most_common(1)[0][0] if sizes else declared,
         total=sum(tensor.elements for tensor in tensors) or None,

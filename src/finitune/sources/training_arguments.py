@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -63,6 +62,7 @@ TRAINING_KEYS = {
     "reentrant": ("gradient_checkpointing_kwargs.use_reentrant", "use_reentrant_gc"), "compiled": ("torch_compile",),
     "nan_filter": ("logging_nan_inf_filter",), "response_template": ("response_template",),
     "train_on_prompt": ("train_on_prompt", "train_on_inputs"),
+    "label_smoothing": ("label_smoothing_factor", "label_smoothing"), "generations": ("num_generations",),
 }  # fmt: skip
 
 
@@ -90,7 +90,6 @@ def follows(data: Mapping[str, Any]) -> list[str | Mapping[str, Any]]:
 def read(data: Mapping[str, Any], file: str, *, framework: str = "transformers") -> Facts:
     """What the trainer is told. A field that is left out is not reported at its default, except the loss scaler's."""
     precision = _precision(data, file, framework)
-    named = group(Training, data, file, TRAINING_KEYS)
     return Facts(
         precision=precision,
         optimizer=_optimizer(data, file),
@@ -99,7 +98,7 @@ def read(data: Mapping[str, Any], file: str, *, framework: str = "transformers")
         adapter=_adapter(data, file),
         attention=_attention(data, file),
         batching=group(Batching, data, file, BATCHING_KEYS),
-        training=named and dataclasses.replace(named, framework=framework),
+        training=group(Training, data, file, TRAINING_KEYS, framework=framework),
     )
 
 
@@ -111,6 +110,7 @@ def supervision(data: Mapping[str, Any], file: str) -> Supervision:
         completion_only=flag(data, "completion_only_loss", file),
         assistant_only=flag(data, "assistant_only_loss", file),
         packing=flag(data, "packing", file),
+        response_template=word(data, "response_template"),
     )
 
 
