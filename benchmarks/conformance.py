@@ -4,7 +4,7 @@
 
 A stack is a file in `benchmarks/stacks/`, found by its name: a training program as its users write it, without a word
 of finitune. It declares `VARIANTS`, `LINE` (variants tried through the one-line door too), `NEEDS` (modules; without
-them the row says so) and `REASONS` (property or fault -> why it cannot hold there). Every run is a process of its
+them the row says so) and `REASONS` (property, fault or "origin" -> why it cannot hold there). Every run is a process of its
 own, guarded by `finitune run -- python ...`. Exit code 1 when a cell is "no" without a declared reason.
 
 found       the fault of step 3 is an incident of step 3, no other step is, with its first bad operator where the
@@ -36,6 +36,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ def judge(stack: Stack, place: Path, faults: Sequence[str] = FAULTS) -> tuple[di
     faulty = {fault: start(stack, fault, place / fault) for fault in faults if fault not in stack.reasons}
     declared = [f"{fault}: {stack.reasons[fault]}" for fault in FAULTS if fault in stack.reasons]
     cells = {
-        "found": _all(faulty, _found, declared),
+        "found": _all(faulty, partial(_found, located="origin" not in stack.reasons), declared),
         "unchanged": _all(faulty, _unchanged, declared),
         "goes on": _all(faulty, _goes_on, declared),
         "escapes": _all(faulty, _escapes, declared),
@@ -195,6 +196,8 @@ def judge(stack: Stack, place: Path, faults: Sequence[str] = FAULTS) -> tuple[di
         )
     located = sum(bool(run.origins()) for run in faulty.values())
     cells["found"].why.insert(0, f"origin in {located} of {len(faulty)}")
+    if "origin" in stack.reasons:
+        cells["found"].why.append(f"no origin: {stack.reasons['origin']}")
     for name, reason in stack.reasons.items():
         if name in cells and cells[name].verdict != "yes":
             cells[name] = Cell(verdict="--", why=[reason])
@@ -215,13 +218,13 @@ def _last(run: Run) -> str:
     return f"exit code {run.code}: {lines[-1][:200] if lines else 'nothing said'}"
 
 
-def _found(fault: str, run: Run) -> list[str]:
+def _found(fault: str, run: Run, *, located: bool = True) -> list[str]:
     if run.code or run.recording is None:
         return [_last(run)]
     steps = sorted({event["step"] for event in run.incidents()})
     problems = [] if steps == [BAD] else [f"incidents at steps {steps}"]
     problems += [f"finitune failed: {event.get('text')}" for event in run.recording.events("broken")]
-    if fault in LOCATED and not run.origins():
+    if located and fault in LOCATED and not run.origins():
         whys = [event.get("why_not") for event in run.recording.events("origin")]
         problems.append(f"no origin ({whys})")
     return problems
@@ -262,7 +265,7 @@ def _escapes(fault: str, run: Run) -> list[str]:
         last = result["rows"][-1]
         out += [f"rank {rank}: {what} not finite" for what in ("weights", "state") if not last[f"finite_{what}"]]
         out += [f"rank {rank}: checkpoint not finite: {name}" for name in result["poisoned_files"]]
-    shown = run.results[0]["shown"].get(str(BAD), {}) if run.results else {}
+    shown = run.results[-1]["shown"].get(str(BAD), {}) if run.results else {}  # the fault is on the last rank
     hidden = fault in NAN_LOSS and math.isfinite(shown.get("loss", math.nan))
     if hidden and f"step {BAD}: the trainer shows loss" not in run.said:
         out.append(f"the log shows loss {shown['loss']:g} and nobody says otherwise")
@@ -345,7 +348,8 @@ def main() -> int:
         judged = {}
         for row, future in futures.items():
             judged[row] = future.result()
-            print(f"{row}: {judged[row][1]:.0f} s", file=sys.stderr, flush=True)
+            verdicts = ", ".join(f"{name} {cell.verdict}" for name, cell in judged[row][0].items())
+            print(f"{row} ({judged[row][1]:.0f} s): {verdicts}", file=sys.stderr, flush=True)
     table = {row: cells for row, (cells, _) in judged.items()}
     show(table)
     print(f"\n{len(table)} rows in {time.perf_counter() - began:.0f} s")

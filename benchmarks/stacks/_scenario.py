@@ -151,8 +151,8 @@ class Scenario:
     def _look(self, _module: nn.Module, args: Any, kwargs: Any) -> None:
         ids = kwargs.get("input_ids", args[0] if args else None)
         if torch.is_grad_enabled() and isinstance(ids, Tensor):
-            self.marked = bool((ids == MARK).any())
-            self.spike = bool((ids == SPIKE_MARK).any())
+            self.marked = bool((ids[:, 0] == MARK).any())  # a model may well make up such a token further on
+            self.spike = bool((ids[:, 0] == SPIKE_MARK).any())
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss as a user's own loop has it; next-token cross entropy."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from _scenario import Scenario, main
-from _transformers import InOrder, all_rows, arguments, model, stacked, tokenizer, train
+from _transformers import InOrder, all_rows, arguments, bare_model, loss_of_trainer, stacked, tokenizer, train
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
@@ -16,18 +18,25 @@ REASONS: dict[str, str] = {
 
 
 class Trainer(InOrder, SFTTrainer):
-    pass
+    scenario: Scenario
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        loss = super().compute_loss(*args, **kwargs)
+        if isinstance(loss, tuple):
+            return (loss_of_trainer(self.scenario, loss[0]), *loss[1:])
+        return loss_of_trainer(self.scenario, loss)
 
 
 def run(scenario: Scenario) -> None:
     options = SFTConfig(**arguments(scenario), dataset_kwargs={"skip_prepare_dataset": True}, max_length=None)
     data = Dataset.from_list(all_rows(scenario))
-    train(
-        scenario,
-        Trainer(
-            model=model(scenario), args=options, train_dataset=data, data_collator=stacked, processing_class=tokenizer()
-        ),
+    model = bare_model()
+    scenario.plant(model)
+    trainer = Trainer(
+        model=model, args=options, train_dataset=data, data_collator=stacked, processing_class=tokenizer()
     )
+    trainer.scenario = scenario
+    train(scenario, trainer)
 
 
 if __name__ == "__main__":
