@@ -26,6 +26,7 @@ from finitune.probes.finite import norms
 from finitune.probes.optimizers import BeforeStep, GradScalerInside, innermost, learning_rate
 from finitune.probes.ranks import rank_and_world
 from finitune.probes.reading import Reading, Unclipped, read_step
+from finitune.probes.resumed import steps_before
 from finitune.probes.schedules import Schedules
 from finitune.probes.update import update_of
 from finitune.recording import Recorder
@@ -334,7 +335,7 @@ class Monitor:
 
     def _read(self, *, scale: float | None, scaled: bool) -> Reading:
         """Measure the step; `scale` None means: what the loop itself multiplied its loss with."""
-        self.step += 1
+        self.step = (self.step or steps_before(self.update.optimizer, self.run_dir, self.rank)) + 1
         micros = self._capture.micro_steps
         if scale is None:
             scale = micros[0].objective.scale() if micros and micros[0].objective else 1.0
