@@ -233,6 +233,8 @@ class Attention:
     """Which attention runs: "eager", "sdpa", "flash_attention_2", "xformers"..."""
 
     implementation: str
+    dtype: str | None = None
+    """Of scores and mask, where it is not that of the run's products."""
     source: str | None = None
 
 
@@ -246,6 +248,12 @@ class Batching:
     group_by_length: bool | None = None
     pad_token: str | None = None
     eos_token: str | None = None
+    pad_id: int | None = None
+    """Id that fills short rows, where the framework takes one of its own or a batch was seen."""
+    padded_rows: int | None = None
+    """Of a batch that was seen."""
+    pads_attended: bool | None = None
+    """The attention mask lets the padding be seen."""
     source: str | None = None
 
 

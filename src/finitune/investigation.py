@@ -5,8 +5,9 @@ Writes what it finds into the recording; what it concludes is diagnosis read bac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,17 @@ from torch import nn
 
 from finitune.cause import Experiment
 from finitune.diagnosis import experiments_of, incident_of, proof_of
-from finitune.facts import Facts, facts_as_json, facts_from_json
+from finitune.facts import Batching, Facts, facts_as_json, facts_from_json
 from finitune.finding import Incident, Origin, as_json
 from finitune.probes.live_facts import batch_facts
 from finitune.probes.names import dtype_name
 from finitune.probes.ranks import is_spread
 from finitune.recording import Recorder
 from finitune.replay.arms import arm, input_embedding
-from finitune.replay.capture import Capture
+from finitune.replay.capture import Call, Capture
 from finitune.replay.capture_files import save_capture
 from finitune.replay.locate import locate
+from finitune.replay.padding import padding_of
 from finitune.replay.rerun import Outcome, Setting, rerun, trainable, why_not_runnable
 from finitune.signal import Signals
 
@@ -75,6 +77,10 @@ class Investigation:
         self.repeats = not located.outcome.sound
         if self.repeats and self.origin is None:
             self.why_not = "no operator made it out of finite numbers; it came in with the loop's own code"
+        bad_loss = observed is not None and not all(map(math.isfinite, observed.losses))
+        constant = any(micro.objective and micro.objective.constant for micro in self.capture.micro_steps)
+        if bad_loss and constant and not self.repeats:
+            self.repeats, self.why_not = None, "a term of the loss without a graph is not finite"
         self.bit_for_bit = observed is not None and _same_bits(observed.losses, located.outcome.losses)
 
     def blame_optimizer(self, name: str, parameter: nn.Parameter) -> None:
@@ -201,7 +207,8 @@ class Investigation:
         labels = call.kwargs.get("labels") if call else None
         with torch.no_grad():
             targets = [t for m in self.capture.micro_steps if m.objective for t in m.objective.targets]
-            return batch_facts(self.model, input_embedding(self.model), ids, labels, targets)
+            facts = batch_facts(self.model, input_embedding(self.model), ids, labels, targets)
+            return replace(facts, batching=_batching(call)) if ids is not None else facts
 
 
 def is_sound(setting: Setting) -> bool | None:
@@ -210,6 +217,19 @@ def is_sound(setting: Setting) -> bool | None:
         return rerun(setting).sound if why_not_runnable(setting) is None else None
     except Exception:
         return None
+
+
+def _batching(call: Call | None) -> Batching | None:
+    """How the rows of the captured batch were filled up; None where they were not."""
+    ids = call.token_ids() if call else None
+    padding = None if call is None or ids is None else padding_of(ids, call.kwargs.get("attention_mask"))
+    return padding and Batching(
+        padding_side=padding.side,
+        pad_id=padding.token,
+        padded_rows=padding.rows,
+        pads_attended=padding.attended,
+        source="the captured batch",
+    )
 
 
 def _same_bits(seen: tuple[float, ...], again: tuple[float, ...]) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,13 +21,15 @@ from typing_extensions import Self
 
 from finitune.incidents import Incidents, Mode, watched
 from finitune.lastgood import save_last_good
+from finitune.printed import untruth
 from finitune.probes import calls
-from finitune.probes.finite import is_finite, norms
+from finitune.probes.finite import norms
 from finitune.probes.optimizers import BeforeStep, GradScalerInside, innermost, learning_rate
-from finitune.probes.ranks import agree, is_spread, rank_and_world
+from finitune.probes.ranks import rank_and_world
 from finitune.probes.reading import Reading, Unclipped, read_step
 from finitune.probes.update import update_of
 from finitune.recording import Recorder
+from finitune.reduction import ReductionCheck
 from finitune.replay import objective
 from finitune.replay.capture import Call, Capture, MicroStep, output_tensors
 from finitune.signal import Series
@@ -84,8 +85,10 @@ class Monitor:
         self._depth = 0
         self._busy = False
         self._said: set[str] = set()
+        self._shown: set[tuple[str, float]] = set()
         self._began = time.perf_counter()
         self._handles: list[Any] = []
+        self._reduction = ReductionCheck(list(self.model.named_parameters()))
         self._listen()
 
     def __enter__(self) -> Self:
@@ -125,18 +128,17 @@ class Monitor:
         self._incidents = Incidents(self._run)
         self._listen()
 
-    def check_printed(self, printed: Any, *, since: int) -> None:
-        """Compare a loss that a trainer shows for the steps after `since` with the losses that were.
-
-        Where it shows a finite number for steps of which one was not finite, the truth is said and recorded.
-        """
-        losses = self._run.signals["loss"]
-        pairs = zip(losses.steps.tolist(), losses.values.tolist(), strict=True)
-        bad = [(step, true) for step, true in pairs if step > since and not math.isfinite(true)]
-        if bad and isinstance(printed, int | float) and math.isfinite(printed):
-            step, true = bad[0]
-            self._run.recorder.event("log", step=self.step, printed=printed, true=true, steps=[s for s, _ in bad])
-            self._run.say(f"step {self.step}: the trainer shows loss {printed:g}; the loss of step {step} was {true}")
+    def check_printed(self, printed: Any, *, since: int, name: str = "loss") -> None:
+        """Say and record the truth where a trainer shows a finite number for steps of which one was not finite."""
+        seen = untruth(name, printed, self._run.signals[name], since=since)
+        if seen is None:
+            return
+        self._run.recorder.event(
+            "log", step=self.step, signal=name, printed=seen.printed, true=seen.true, steps=seen.steps
+        )
+        if (name, seen.printed) not in self._shown:  # a dead run shows the same line to its end
+            self._shown.add((name, seen.printed))
+            self._run.say(f"step {self.step}: {seen.text}")
 
     def broken(self, error: BaseException) -> None:
         """A fault of finitune itself: said once, recorded, and training goes on."""
@@ -170,6 +172,7 @@ class Monitor:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._reduction.leave()
         self.update.leave()
         del self.update.optimizer._finitune_monitor
 
@@ -191,6 +194,7 @@ class Monitor:
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._depth += 1
         if self._depth == 1 and torch.is_grad_enabled():
+            self._reduction.begin(self.step + 1)
             self._micro.calls.append(Call.of(module, args, kwargs))
             del self._micro.calls[:-MAX_CALLS]
 
@@ -262,6 +266,9 @@ class Monitor:
         update = self.update
         fused = GradScalerInside.of(update.optimizer)
         self._reading = self._read(scale=update.loss_scale, scaled=update.loss_scale is not None or fused.scaled)
+        if not update.sharded:
+            with self._paused():
+                self._incidents.compare_reduction(self._reduction, self._reading, self._capture)
         if self._reading.bad:
             with self._paused():
                 self._incidents.bad(self._reading, self._capture, may_settle=update.skips_overflows or fused.decides)
@@ -358,6 +365,7 @@ class Monitor:
             "loss_scale": reading.scale if reading.scale != 1 else None,
             "skipped": float(reading.skipped),
             "bad_update": 1.0 if reading.bad_update else None,
+            "reduction_error": reading.reduction_error,
             "seconds": now - self._began,
         }
         self._began = now
@@ -373,23 +381,17 @@ class Monitor:
 
     def _stop(self, why: str) -> None:
         checkpoint = self.run_dir / "last-good"
-        spoiled = [name for name, p in self.model.named_parameters() if not is_finite(p)]
-        (anywhere,) = agree(bool(spoiled))
-        first = spoiled[0] if spoiled else "on another rank"
-        if anywhere:
-            where = f"no checkpoint was written, because the model holds non-finite weights ({first})"
-        else:
-            where = f"weights of the last good step are in {checkpoint}"
-            if self.rank == 0 or is_spread(self.update.parameters()):  # to gather takes all ranks
-                save_last_good(self.model, self.update.optimizer, checkpoint, write=self.rank == 0)
+        why_not = save_last_good(self.model, self.update, checkpoint, write=self.rank == 0)
         self._run.recorder.event(
             "stop",
             step=self.step,
             incident=self._incidents.open_id,
             text=why,
-            checkpoint=None if anywhere else str(checkpoint),
+            checkpoint=None if why_not else str(checkpoint),
         )
-        self._run.say(f"step {self.step}: {why}. Run ended; {where}")
+        where = why_not or f"weights of the last good step are in {checkpoint}"
+        if self.rank == 0:
+            self._run.say(f"step {self.step}: {why}. Run ended; {where}")
         self.close()
         raise Stopped(why)
 

@@ -30,7 +30,7 @@ from finitune.finding import as_json, number
 from finitune.signal import Series
 
 FORMAT = 1
-SIGNALS = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "bad_update", "seconds")
+SIGNALS = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "bad_update", "reduction_error", "seconds")
 _RANK_FILE = re.compile(r"rank(\d{5})\.jsonl$")
 
 

@@ -89,4 +89,7 @@ if __name__ == "sitecustomize":
                 WaitFor("torch", integration("any_program")),
                 WaitFor("transformers.trainer", integration("transformers")),
                 WaitFor("deepspeed.runtime.engine", integration("deepspeed")),
+                WaitFor("lightning.pytorch.trainer.connectors.callback_connector", integration("lightning")),
+                WaitFor("pytorch_lightning.trainer.connectors.callback_connector", integration("lightning")),
+                WaitFor("ludwig.trainers.trainer", integration("ludwig")),
             ]

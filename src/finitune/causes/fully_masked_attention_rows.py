@@ -15,7 +15,8 @@ softmax. Left padding, eager attention, float16.
 
 ## How to prove
 
-Run the captured step row by row, or padded on the other side: it becomes sound.
+Run the captured step row by row, or padded on the other side: it becomes sound. The rows in another order do not
+help.
 
 ## What to do
 
@@ -36,9 +37,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.cause import Experiment
 from finitune.facts import Attention, Batching, Optimizer, Precision, Quantization, Vocabulary
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
+experiments = [
+    Experiment(arm="row-by-row", expect="finite"),
+    Experiment(arm="pad-other-side", expect="finite"),
+    Experiment(arm="reverse-rows", expect="non-finite", placebo=True),
+]
 remedies = ["pad-right"]
 public_incidents = 14
 
@@ -56,6 +63,7 @@ def foresee(
     side = said or (vocabulary.padding_side if vocabulary else None)
     packed = batching is not None and batching.packing is True
     kernel = attention.implementation if attention else None
+    half = half and not (attention and attention.dtype == "float32")
     if not half or side != "left" or packed or optimizer.batch == 1 or kernel not in (None, "eager", "sdpa"):
         return
     # The tokenizer's own side is often set for generation, and the collator pads on the other: then it is a hint.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_CALLBACKS = {"TrainerCallback": "transformers"}
+_CALLBACKS = {"LightningCallback": "lightning", "LudwigCallback": "ludwig", "TrainerCallback": "transformers"}
 
 
 def __getattr__(name: str) -> Any:

@@ -37,7 +37,7 @@ def norms(tensors: list[Tensor]) -> Tensor:
 
 def is_finite(tensor: Tensor) -> bool:
     """True when every element is finite. Reads the tensor once where all is well."""
-    tensor = _values(tensor.detach())
+    tensor = _values(tensor).detach()
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return True
     accumulate = torch.float64 if tensor.dtype == torch.float64 else torch.float32
@@ -64,7 +64,7 @@ class Places:
 
 def places(tensor: Tensor, limit: int = 4096) -> Places:
     """Count and locate the non-finite elements."""
-    tensor = _values(tensor.detach())
+    tensor = _values(tensor).detach()
     finite = torch.isfinite(tensor)
     peak = torch.where(finite, tensor, torch.zeros_like(tensor)).abs().amax() if tensor.numel() else torch.zeros(())
     return Places(

@@ -19,6 +19,7 @@ from finitune.facts import (
     Model,
     Optimizer,
     Precision,
+    Quantization,
     TensorScan,
     TokenUse,
     Weights,
@@ -50,6 +51,7 @@ def run_facts(model: nn.Module, optimizer: Any, compute: torch.dtype | None) -> 
         optimizer=_optimizer(model, optimizer),
         hardware=_hardware(model),
         versions=_versions(),
+        quantization=_quantization(model),
     )
 
 
@@ -109,6 +111,16 @@ def _optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
         lora=any("lora_" in name for name, p in model.named_parameters() if p.requires_grad),
         source="the live optimizer",
     )
+
+
+def _quantization(model: nn.Module) -> Quantization | None:
+    """As bitsandbytes keeps it on its 4-bit layers."""
+    computed = [(m, d) for m in model.modules() if isinstance(d := getattr(m, "compute_dtype", None), torch.dtype)]
+    if not computed:
+        return None
+    layer, dtype = computed[0]
+    kind = getattr(getattr(layer, "weight", None), "quant_type", None)
+    return Quantization(bits=4, kind=kind, compute_dtype=dtype_name(dtype), source=f"{len(computed)} live layers")
 
 
 def _hardware(model: nn.Module) -> Hardware:

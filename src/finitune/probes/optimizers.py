@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -116,6 +117,9 @@ class TorchUpdate:
         for p, gradient in self._taken:
             p.grad = gradient
         self._taken.clear()
+
+    def save(self, directory: Path) -> None:
+        pass  # parameters and moments have names, so safetensors hold them
 
     def before_step(self, step: int) -> BeforeStep | None:
         """LBFGS moves the weights between the evaluations of its closure. An optimizer whose parameters and moments

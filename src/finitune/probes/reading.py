@@ -62,6 +62,8 @@ class Reading:
     bad_loss: bool
     bad_gradients: bool
     skipped: bool = False
+    reduction_error: float | None = None
+    """Relative distance of the gradients from an independent average over ranks, in steps where it was taken."""
     bad_update: bool = False
     """Loss and gradients were finite, what the optimizer made of them was not."""
 
@@ -76,7 +78,8 @@ class Reading:
         if self.bad_loss:
             return f"loss is {self.loss}"
         count = int((~torch.isfinite(self.norms)).sum())
-        return f"gradients are not finite ({count} of {len(self.norms)} tensors)"
+        where = f"{count} of {len(self.norms)} tensors" if count else "those of another rank"
+        return f"gradients are not finite ({where})"
 
 
 def read_step(

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from finitune.finding import Origin, Phase
 from finitune.probes.finite import Places, is_finite, places
 from finitune.probes.names import dtype_name, parameter_names
+from finitune.replay.padding import padding_of
 from finitune.replay.rerun import Outcome, Setting, rerun
 
 _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_")
@@ -124,7 +125,7 @@ class OperatorWatch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         node = torch._C._current_autograd_node()
-        if node is None:
+        if node is None or torch.is_grad_enabled():  # activation checkpointing runs the forward again in the backward
             number = torch.autograd._get_sequence_nr() - 1
             if number not in self._creators:
                 self._creators[number] = _Creator(module=self._module(), line=_user_line())
@@ -234,13 +235,14 @@ class OperatorWatch(TorchDispatchMode):
         positions = sorted({position for _, position in known if position is not None})
         tokens = sorted({int(ids[row, position]) for row, position in known if position is not None})
         mask = call.kwargs.get("attention_mask")
+        filled = padding_of(ids, mask)
         padding = None
-        if isinstance(mask, Tensor) and mask.shape == ids.shape and positions:
-            padding = all(int(mask[row, position]) == 0 for row, position in known if position is not None)
+        if positions and (filled is not None or (isinstance(mask, Tensor) and mask.shape == ids.shape)):
+            padding = filled is not None and all(bool(filled.where[r, p]) for r, p in known if p is not None)
         return rows[:MAX_PLACES], positions[:MAX_PLACES] or None, tokens[:MAX_PLACES] or None, padding
 
     def entered(self, name: str) -> None:
-        self._call += not self.modules
+        self._call += not self.modules and torch._C._current_autograd_node() is None
         self.modules.append(name)
 
     def left(self, name: str, output: Any) -> None:

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from finitune.probes.finite import norms
 from finitune.probes.ranks import agree, is_spread
 from finitune.replay.capture import Call, Capture, MicroStep, Randomness, output_tensors
+from finitune.replay.padding import Run
 
 MAX_TRIAL_BYTES = 2 * 2**30
 """A trial update copies weights and optimizer state; beyond this it is not made."""
@@ -33,6 +34,8 @@ class Setting:
     dtype: torch.dtype | None = None
     """Compute in this dtype instead of the captured one."""
     change_inputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    lay_out: Callable[[Run, Any, Call], list[Tensor]] | None = None
+    """Call the model with the rows of its batch laid out in another way; the outputs are as the loop wants them."""
     optimizer: Any = None
     update_times: float | None = None
     """Apply the optimizer's update with its learning rate times this, look at the loss, and take it back."""
@@ -97,6 +100,16 @@ def losses_of(setting: Setting) -> tuple[float, ...]:
     """Forward only, of every micro-step; wrap in `torch.no_grad()` to keep no graph."""
     with untouched(setting.model):
         return tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)
+
+
+def own_gradients(setting: Setting, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """What this rank computes in the step, summed over micro-steps; hooks of the loop, which reduce, do not run."""
+    with untouched(setting.model), torch.enable_grad():
+        each = [torch.autograd.grad(_loss(setting, micro), parameters) for micro in setting.capture.micro_steps]
+        sums = list(each[0])
+        for gradients in each[1:]:
+            sums = [a + b for a, b in zip(sums, gradients, strict=True)]
+        return sums
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
@@ -190,8 +203,13 @@ def _call(setting: Setting, call: Call) -> list[Tensor]:
     dtype = setting.dtype
     if dtype is not None:
         args, kwargs = pytree.tree_map(lambda leaf: _cast(leaf, dtype), (args, kwargs))
+
+    def run(given: Any) -> list[Tensor]:
+        return output_tensors(call.module(*given[0], **given[1]))
+
     with call.autocast.restored(dtype, off=dtype is torch.float32):
-        return output_tensors(call.module(*args, **kwargs))
+        given = (args, kwargs)
+        return run(given) if setting.lay_out is None else setting.lay_out(run, given, call)
 
 
 def _cast(leaf: Any, dtype: torch.dtype) -> Any:

@@ -126,6 +126,9 @@ _ARMS = {
     "replace-embedding-rows": "embedding rows {} replaced",
     "repair-weight": "odd values of {} set to zero",
     "float32": "everything in float32",
+    "row-by-row": "each row by itself",
+    "pad-other-side": "the padding on the other side",
+    "reverse-rows": "the rows in reverse order",
 }
 
 

@@ -22,6 +22,9 @@ CLIP = 0.5
 GRADSCALER_INITIAL_SCALE = 65536.0
 """torch.amp.GradScaler's default."""
 
+PAD_ID = 0
+"""What add_left_padding fills rows with, whatever the padding token of the tokenizer, which the mask leaves out."""
+
 OPTIMIZER_KEYS = {
     "name": ("trainer.optimizer.type",), "lr": ("trainer.learning_rate",), "eps": ("trainer.optimizer.eps",),
     "weight_decay": ("trainer.optimizer.weight_decay",), "batch": ("trainer.batch_size",),
@@ -54,9 +57,10 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
         optimizer=_optimizer(data, file),
         quantization=quantization,
         adapter=group(Adapter, data, file, ADAPTER_KEYS),
-        # quantised models are always loaded with eager attention
-        attention=Attention(implementation="eager", source=f"{file}: quantization") if quantization else None,
-        batching=Batching(padding_side="left", max_length=_length(data, file), source=file) if llm else None,
+        attention=_attention(file) if quantization else None,
+        batching=Batching(padding_side="left", pad_id=PAD_ID, max_length=_length(data, file), source=file)
+        if llm
+        else None,
         training=group(Training, data, file, TRAINING_KEYS, framework="ludwig", method="sft" if llm else None),
     )
 
@@ -94,6 +98,11 @@ def _quantization(data: Mapping[str, Any], file: str) -> Quantization | None:
         compute_dtype_is_default=said is None,
         source=f"{file}: quantization.bnb_4bit_compute_dtype",
     )
+
+
+def _attention(file: str) -> Attention:
+    """Quantised models are loaded with eager attention; all that is not quantised is then cast to float32 (PEFT)."""
+    return Attention(implementation="eager", dtype="float32", source=f"{file}: quantization")
 
 
 def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
