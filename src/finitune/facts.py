@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from finitune.finding import as_json, number
+from finitune.reach import Reach
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -41,6 +42,8 @@ class Precision:
     cpu: bool | None = None
     full_eval: str | None = None
     """The dtype to which the whole model is cast for evaluation."""
+    float32_modules: Sequence[str] | None = None
+    """Modules that compute in float32 whatever the rest does."""
     source: str | None = None
     """File and key, or the object, that says so."""
 
@@ -134,6 +137,7 @@ class Weights:
 
     tensors: Sequence[TensorScan]
     problems: Sequence[str] = ()
+    reaches: Sequence[Reach] = ()
     source: str | None = None
 
 

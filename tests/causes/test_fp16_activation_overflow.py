@@ -1,7 +1,8 @@
 import pytest
 
 from finitune.causes.fp16_activation_overflow import foresee
-from finitune.facts import Model, Precision, TensorScan, Weights
+from finitune.facts import Attention, Model, Precision, TensorScan, Weights
+from finitune.reach import Reach
 
 HALF = Precision(compute="float16", source="ds.json: fp16.enabled")
 
@@ -54,3 +55,24 @@ def test_fires_for_weights_beyond_the_range_with_their_tensor():
 )
 def test_stays_quiet(precision, model):
     assert not list(foresee(precision, model, weights()))
+
+
+EAGER, FUSED = Attention(implementation="eager"), Attention(implementation="sdpa")
+
+
+def biased(product: float) -> Weights:
+    reach = Reach(what="query-key", tensor="layers.0.self_attn.q_proj.bias", row=1, value=product)
+    return Weights(tensors=[], reaches=[reach])
+
+
+@pytest.mark.parametrize(("product", "severity"), [(40000.0, "warning"), (70000.0, "error")])
+def test_fires_for_query_key_biases_near_the_range_in_eager_attention(product, severity):
+    (finding,) = foresee(HALF, Model(family="qwen2", dtype="bfloat16"), biased(product), EAGER)
+    assert (finding.severity, finding.evidence["query_key"]) == (severity, product)
+    assert finding.where.tensor == "layers.0.self_attn.q_proj.bias"
+
+
+def test_stays_quiet_for_large_biases_in_fused_attention_and_small_ones_in_eager():
+    assert not list(foresee(HALF, Model(family="qwen2", dtype="bfloat16"), biased(70000.0), FUSED))
+    assert not list(foresee(HALF, Model(family="llama", dtype="float16"), biased(100.0), EAGER))
+    assert list(foresee(HALF, Model(family="t5", dtype="bfloat16"), biased(100.0), FUSED))  # T5's is a feed-forward

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from finitune.facts import Facts, Model, Weights
 from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources.reaches import reaches
 from finitune.sources.reading import Reading
 from finitune.sources.rows import embedding_rows
 from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header
@@ -57,7 +58,12 @@ def read(path: str | Path, *, compute: str | None = None) -> Reading:
     model = _model(path, config, tensors)
     found = Facts(
         model=model,
-        weights=Weights(tensors=scan(tensors, compute=compute), problems=problems, source=str(path)),
+        weights=Weights(
+            tensors=scan(tensors, compute=compute),
+            problems=problems,
+            reaches=reaches(tensors, config, str(directory / "config.json")) if compute == "float16" else (),
+            source=str(path),
+        ),
     )
     embedding = input_embedding(tensors, vocabulary=model.vocabulary)
     if embedding is None:
