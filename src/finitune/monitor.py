@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -27,11 +26,12 @@ from finitune.probes.finite import norms
 from finitune.probes.optimizers import BeforeStep, GradScalerInside, innermost, learning_rate
 from finitune.probes.ranks import rank_and_world
 from finitune.probes.reading import Reading, Unclipped, read_step
+from finitune.probes.schedules import Schedules
 from finitune.probes.update import update_of
 from finitune.recording import Recorder
 from finitune.reduction import ReductionCheck
 from finitune.replay import objective
-from finitune.replay.capture import Call, Capture, MicroStep, output_tensors
+from finitune.replay.capture import Call, Capture, MicroStep, entry_points, output_tensors
 from finitune.signal import Series
 
 MODES: tuple[Mode, ...] = ("observe", "guard")
@@ -81,11 +81,10 @@ class Monitor:
         self._reading: Reading | None = None
         self._discarded = False
         self._before: BeforeStep | None = None
-        self._scheduled: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # schedule -> step of its last call
+        self._schedules = Schedules()
         self._depth = 0
         self._busy = False
         self._said: set[str] = set()
-        self._shown: set[tuple[str, float]] = set()
         self._began = time.perf_counter()
         self._handles: list[Any] = []
         self._reduction = ReductionCheck(list(self.model.named_parameters()))
@@ -136,23 +135,25 @@ class Monitor:
         self._run.recorder.event(
             "log", step=self.step, signal=name, printed=seen.printed, true=seen.true, steps=seen.steps
         )
-        if (name, seen.printed) not in self._shown:  # a dead run shows the same line to its end
-            self._shown.add((name, seen.printed))
-            self._run.say(f"step {self.step}: {seen.text}")
+        self._say_once(f"{name} {seen.printed}", seen.text)  # a dead run shows the same line to its end
 
     def broken(self, error: BaseException) -> None:
         """A fault of finitune itself: said once, recorded, and training goes on."""
         text = f"{type(error).__name__}: {str(error)[:300]}"
-        if text not in self._said:
-            self._said.add(text)
-            with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):
+            if text not in self._said:
                 self._run.recorder.event("broken", step=self.step, text=text)
-            self._run.say(f"step {self.step}: finitune itself failed and left the run alone ({text})")
+        self._say_once(text, f"finitune itself failed and left the run alone ({text})")
+
+    def _say_once(self, key: str, text: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            self._run.say(f"step {self.step}: {text}")
 
     # The calls of the training loop, in the order in which a step makes them.
 
     def _listen(self) -> None:
-        for module in _entry_points(self.model, self.update.parameters()):
+        for module in entry_points(self.model, self.update.parameters()):
             self._handles += [
                 module.register_forward_pre_hook(self._guarded(self._before_forward), with_kwargs=True),
                 module.register_forward_hook(self._guarded(self._after_forward), with_kwargs=True, always_call=True),
@@ -324,15 +325,9 @@ class Monitor:
         self._finish(reading)
 
     def scheduler_may_step(self, scheduler: Any) -> bool:
-        """A schedule that advances with every step does not advance on a step that was discarded.
-
-        The first step of a schedule is taken by its constructor.
-        """
         if self._busy or innermost(scheduler.optimizer) is not self.update.optimizer:
             return True
-        last, self._scheduled[scheduler] = self._scheduled.get(scheduler, 0), self.step
-        begins = getattr(scheduler, "_is_initial", False) or getattr(scheduler, "last_epoch", 0) < 0
-        return begins or not self._discarded or self.step - last > 1
+        return self._schedules.may_step(scheduler, self.step, discarded=self._discarded)
 
     # What a step comes to.
 
@@ -403,9 +398,3 @@ class Monitor:
             yield
         finally:
             self._busy = False
-
-
-def _entry_points(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Module]:
-    """The modules that hold everything that is trained: whichever of them the loop calls first is the model's call."""
-    trained = {id(p) for p in parameters}
-    return [m for m in model.modules() if trained <= {id(p) for p in m.parameters()}] or [model]

@@ -25,7 +25,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from finitune.facts import Facts, facts_as_json, facts_from_json
+from finitune.facts import Facts
+from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import as_json, number
 from finitune.signal import Series
 

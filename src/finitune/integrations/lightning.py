@@ -17,6 +17,10 @@ from finitune.integrations.trackers import News
 from finitune.monitor import Mode, Monitor, watch
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+AFTER = (
+    "lightning.pytorch.trainer.connectors.callback_connector",
+    "pytorch_lightning.trainer.connectors.callback_connector",
+)
 
 
 def _loaded() -> tuple[Any, ...]:
@@ -71,11 +75,9 @@ class _Watching:
         for logger in trainer.loggers:
             if numbers or texts:
                 logger.log_metrics({**numbers, "finitune/alerts": float(self._news.alerts)}, step=monitor.step)
-            write = getattr(
-                logger.experiment, "add_text", None
-            )  # TensorBoard; elsewhere the number of alerts has to do
-            for text in texts if callable(write) else ():
-                write("finitune/alert", text, monitor.step)
+            if hasattr(logger.experiment, "add_text"):  # TensorBoard; elsewhere the number of alerts has to do
+                for text in texts:
+                    logger.experiment.add_text("finitune/alert", text, monitor.step)
 
 
 @functools.cache

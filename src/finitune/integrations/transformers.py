@@ -21,6 +21,8 @@ from transformers.trainer_callback import CallbackHandler
 from finitune.integrations.trackers import News
 from finitune.monitor import Mode, Monitor, watch
 
+AFTER = ("transformers.trainer",)
+
 
 class TrainerCallback(transformers.TrainerCallback):
     """Watches one training; `run_dir` is by default `<output_dir>/finitune`."""
@@ -68,7 +70,7 @@ class TrainerCallback(transformers.TrainerCallback):
         if not numbers and not texts:
             return
         for reporter in self._reporters:
-            logs = {**numbers, "finitune/alerts": float(self._news.alerts)}
+            logs: dict[str, Any] = {**numbers, "finitune/alerts": float(self._news.alerts)}
             if texts and type(reporter).__name__ in TEXT:
                 logs["finitune/alert"] = "\n".join(texts)
             reporter.on_log(args, state, control, logs=logs, **kwargs)
