@@ -22,6 +22,7 @@ from finitune.finding import Incident, Origin, as_json
 from finitune.probes.live_facts import batch_facts
 from finitune.probes.names import dtype_name
 from finitune.probes.ranks import is_spread
+from finitune.reach import tower_of
 from finitune.recording import Recorder
 from finitune.replay.arms import arm, input_embedding
 from finitune.replay.capture import Call, Capture
@@ -195,6 +196,7 @@ class Investigation:
         return {
             "{origin}": module or None,
             "{sibling}": _sibling(self.model, module) if module else None,
+            "{tower}": tower_of(module) if module else None,
             "{short_rows}": short,
             "{other_rows}": others,
             "{tensor}": _odd_tensor(self.origin, facts),
