@@ -16,6 +16,7 @@ from finitune.sources import Config, gather, is_config
 
 INPUT_OF = {
     "precision": "config", "optimizer": "config", "model": "model", "weights": "model", "rows": "model",
+    "activations": "model",
     "head_rows": "model", "tokens": "data", "labels": "data", "hardware": "gpu", "versions": "requirements",
     "vocabulary": "model", "parallel": "config", "quantization": "config", "adapter": "config", "attention": "config",
     "batching": "config", "training": "config", "disagreements": "config", "unknown_keys": "config",

@@ -25,7 +25,7 @@ import numpy as np
 
 from finitune.facts import EmbeddingRows, Facts, TokenUse, Vocabulary
 from finitune.finding import NotChecked, UnreadableInput
-from finitune.sources import checkpoint, dataset, environment, hardware, tokenizer
+from finitune.sources import alone, checkpoint, dataset, environment, hardware, tokenizer
 from finitune.sources.fields import unknown
 from finitune.sources.reading import Reading, Supervision
 from finitune.sources.text import settings_of, text_of
@@ -79,6 +79,9 @@ def gather(
     else:
         facts, left_out = _with_data(facts, data, words, no_words, settings)
         missing += left_out
+    if model is not None and compute == "float16":
+        first, pad = alone.tokens_of(facts.tokens, facts.vocabulary, facts.batching, facts.optimizer)
+        facts = dataclasses.replace(facts, activations=checkpoint.activations(model, first, pad))
     if not gpu:
         missing.append(NotChecked(input="gpu", why="no --gpu given"))
     return Reading(facts=facts, not_checked=missing)
