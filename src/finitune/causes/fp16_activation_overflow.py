@@ -4,9 +4,8 @@
 
 Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: the output of a
 feed-forward projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next
-softmax or norm turns it into NaN, and the loss is lost on the first steps or on the first batch with the wrong token.
-Where that token is padding and the overflow late in the network, the loss stays finite, because ignored labels leave it
-out, and only the gradients are NaN: 0 * NaN is NaN.
+softmax or norm turns it into NaN, and the loss is lost on the first batch with the wrong token. Where that is a pad and
+late in the network, the loss stays finite, as ignored labels leave it out, and the gradients alone are NaN (0 * NaN).
 
 ## How to tell
 
