@@ -313,6 +313,8 @@ class Vocabulary:
     chat_template: bool | None = None
     template_markers: Sequence[str] | None = None
     """Special tokens that stand in the model's own chat template."""
+    spare_pad: Mapping[str, int] | None = None
+    """A token of the vocabulary that may pad and has no other task, and its id."""
     source: str | None = None
 
 

@@ -4,8 +4,9 @@
 
 Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: the output of a
 feed-forward projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next
-softmax or norm turns it into NaN, and the loss is lost on the first batch with the wrong token. Where that is a pad and
-late in the network, the loss stays finite, as ignored labels leave it out, and the gradients alone are NaN (0 * NaN).
+softmax or norm turns it into NaN, and the loss is lost on the first steps or on the first batch with the wrong token.
+Where that token is padding and the overflow late in the network, the loss stays finite, because ignored labels leave it
+out, and only the gradients are NaN: 0 * NaN is NaN.
 
 ## How to tell
 
@@ -75,9 +76,8 @@ def foresee(
     beyond = [tensor for tensor in weights.tensors if tensor.overflow] if weights else []
     seen = [*(_reached(activations, eager=eager) if activations else ()), *map(_weights_beyond, beyond)]
     yield from seen
-    family = model.family or "unknown"
-    reported = family.startswith(REPORTED_FAMILIES)
-    if seen or model.dtype not in ("bfloat16", None) or (model.dtype is None and not reported):
+    reported = (family := model.family or "unknown").startswith(REPORTED_FAMILIES)
+    if seen or (model.dtype != "bfloat16" and not (model.dtype is None and reported)):
         return
     record = f"float16 overflow of the {family} family is on record"
     if not reported:
@@ -87,15 +87,15 @@ def foresee(
         if weights and all(tensor.peak < OUTLYING * tensor.rms for tensor in weights.tensors):
             return
         record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
-    stored = f"weights are stored in {model.dtype}, " if model.dtype else ""
     peak = {"weight_peak": max((tensor.peak for tensor in weights.tensors), default=0.0)} if weights else {}
-    known = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
+    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
+    stored = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
     yield Finding(
         cause="fp16-activation-overflow",
-        severity="warning" if reported and model.dtype else "info",  # a family is a hint, the stored dtype evidence
-        message=f"{stored}the run computes in float16 (largest {MAX_FLOAT16:.0f}); {record}",
+        severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
+        message=f"{held}the run computes in float16 (largest {MAX_FLOAT16:.0f}); {record}",
         where=_place(precision),
-        evidence={**known, **peak},
+        evidence={**stored, **peak},
     )
 
 
@@ -113,7 +113,7 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
         peak = f", largest value going in {origin.peak:.4g}" if origin.peak is not None else ""
         yield Evidence(text=f"{origin.op} leaves the range of float16 in the forward{peak}", bits=5.0)
         if "inf" in (origin.values or ""):
-            yield Evidence(text="it gives infinities, as an overflow does", bits=1.0)
+            yield Evidence(text="it gives infinities", bits=1.0)
     else:
         yield Evidence(text="every forward value is within range; the overflow is in the backward", bits=-4.0)
 
