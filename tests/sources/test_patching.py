@@ -131,7 +131,8 @@ flags = st.dictionaries(
 
 @quiet
 @given(
-    flags.map(lambda held: {"max_steps": "3", **held}), st.sampled_from([" ", " \\\n    "]), st.sampled_from(["", " 2>&1 | tee log", "  # done", " &"]),
+    flags.map(lambda held: {"max_steps": "3", **held}), st.sampled_from([" ", " \\\n    "]),
+    st.sampled_from(["", " 2>&1 | tee log", "  # done", " &"]),
     st.sampled_from(["python train.py", "torchrun --nproc_per_node 2 train.py", "deepspeed --num_gpus=2 t.py"]),
     st.sampled_from([("bf16", True), ("learning_rate", 2e-05), ("fp16", False), ("max_grad_norm", 1.0)]),
     st.booleans(),
