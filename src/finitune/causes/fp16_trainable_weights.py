@@ -40,7 +40,7 @@ from collections.abc import Iterator
 from finitune.facts import Adapter, Optimizer, Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
 
-remedies = ["float32-trainable-weights"]
+remedies = ["float32-trainable-weights", "cast-weights"]
 public_incidents = 13
 
 
