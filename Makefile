@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-overhead build clean
+.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-overhead conformance build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -47,6 +47,9 @@ layers: $(VENV)/.dev ## import-linter: imports run downward only, torch only whe
 bench-check: $(VENV)/.demo ## public incidents and healthy configurations before a run
 	$(BIN)/python benchmarks/incidents_check.py
 
+conformance: $(VENV)/.deepspeed $(VENV)/.conformance ## every integration against the eight faults: integration x property
+	$(BIN)/python benchmarks/conformance.py
+
 bench-overhead: $(VENV)/.demo ## what the guard costs, against no guard and against its peers
 	$(BIN)/python benchmarks/overhead.py
 
@@ -69,6 +72,11 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 	@touch $(VENV)/.demo $@
 
 # DeepSpeed is built here, without its compiled operators, against the torch that is installed.
+$(VENV)/.conformance: $(VENV)/.demo
+	@echo "installing Lightning and TensorBoard into $(VENV)"
+	$(PIP) lightning pytorch-lightning tensorboard --constraint constraints.txt
+	@touch $@
+
 $(VENV)/.deepspeed: $(VENV)/.demo
 	@echo "installing DeepSpeed into $(VENV)"
 	$(PIP) setuptools wheel --constraint constraints.txt

@@ -4,8 +4,8 @@
 
 A stack is a file in `benchmarks/stacks/`, found by its name: a training program as its users write it, without a word
 of finitune. It declares `VARIANTS`, `LINE` (variants tried through the one-line door too), `NEEDS` (modules; without
-them the row says so) and `REASONS` (property, fault or "origin" -> why it cannot hold there). Every run is a process of its
-own, guarded by `finitune run -- python ...`. Exit code 1 when a cell is "no" without a declared reason.
+them the row says so) and `REASONS` (property, fault or "origin" -> why it cannot hold there). Every run is a process
+of its own, guarded by `finitune run -- python ...`. Exit code 1 when a cell is "no" without a declared reason.
 
 found       the fault of step 3 is an incident of step 3, no other step is, with its first bad operator where the
             gradient or the loss of the model is at fault; in brackets: runs with an origin / runs
@@ -308,16 +308,17 @@ def _resume(stack: Stack, place: Path) -> list[str]:
     return [_last(rest)] if rest.code else [] if steps == list(range(1, STEPS + 1)) else [f"recorded steps {steps}"]
 
 
-def _tracker(run: Run) -> list[str]:
-    if not run.results:
-        return [_last(run)]
+def _tracker(run: Run | None) -> Cell:
+    trackers = run.results[0].get("tracker") if run is not None and run.results else None
+    if not trackers:
+        return Cell(verdict="--", why=["no tracker is installed"])
     out = []
-    for name, seen in run.results[0].get("tracker", {"no tracker": {}}).items():
-        if not math.isnan(float(seen.get("loss", {}).get(str(BAD), 0.0))):
+    for name, seen in trackers.items():
+        if not math.isnan(float(seen["loss"].get(str(BAD), 0.0))):
             out.append(f"{name}: the true loss of step {BAD} is not there")
-        if not seen.get("alerts"):
+        if not seen["alerts"]:
             out.append(f"{name}: no alert")
-    return out
+    return _cell(out)
 
 
 def show(table: Mapping[str, dict[str, Cell]]) -> None:

@@ -175,7 +175,7 @@ class Scenario:
         if output.get("loss") is not None and torch.is_grad_enabled():
             if self.fault == "loss-nan":
                 count = torch.tensor(0.0 if self.marked else 1.0)
-                output["loss"] = output["loss"] * (count / count)
+                output["loss"] = output["loss"] * count / count
             else:
                 output["loss"] = self.after(output["loss"])
         return output
@@ -184,7 +184,8 @@ class Scenario:
 
     def stepped(self, step: int, model: nn.Module, optimizer: Any, *, more: Iterable[Tensor] = ()) -> None:
         """Write down weights, optimizer state and random numbers as they are after `step`."""
-        weights = [p.detach() for p in model.parameters()] + list(more)
+        # ZeRO 3 holds the weights elsewhere: whether a copy of all of one lies about does not matter.
+        weights = [p.detach() for p in model.parameters() if not hasattr(p, "ds_tensor")] + list(more)
         state = state_tensors(optimizer)
         self.rows.append(
             {

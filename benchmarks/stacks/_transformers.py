@@ -128,5 +128,5 @@ def loss_of_trainer(scenario: Scenario, loss: torch.Tensor) -> torch.Tensor:
     """The faults of the loss for trainers that compute it from logits."""
     if scenario.fault == "loss-nan":
         count = torch.tensor(0.0 if scenario.marked else 1.0)
-        return loss * (count / count)
+        return loss * count / count
     return scenario.after(loss)

@@ -74,6 +74,7 @@ class Monitor:
         self.run_dir = Path(run_dir) if run_dir else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
         self.step = 0
         recorder = Recorder(self.run_dir, rank=self.rank, world=world)
+        self.run_dir = recorder.directory
         self._run = watched(self.model, self.update, recorder, mode, world)
         self._incidents = Incidents(self._run)
         self._capture = Capture()
@@ -341,14 +342,9 @@ class Monitor:
             scale = micros[0].objective.scale() if micros and micros[0].objective else 1.0
         roots = [micro.root for micro in micros if micro.root is not None and micro.root.numel() == 1]
         return read_step(
-            self.step,
-            roots,
-            self._gradients(),
-            self._unclipped,
-            scale=scale,
-            scaled=scaled,
-            sharded=self.update.sharded,
-        )
+            self.step, roots, self._gradients(), self._unclipped,
+            scale=scale, scaled=scaled, sharded=self.update.sharded,
+        )  # fmt: skip
 
     def _gradients(self) -> list[Tensor]:
         return [gradient for _, gradient in self.update.gradients()]

@@ -46,3 +46,12 @@ def test_an_optimizer_that_does_not_count_begins_at_one(tmp_path):
     saved = loop(tmp_path / "first", range(1, 5), make=torch.optim.SGD)
     loop(tmp_path / "second", range(5, 7), resume=saved, make=torch.optim.SGD)
     assert Recording.load(tmp_path / "second").signals["loss"].steps.tolist() == [1, 2]
+
+
+def test_a_step_that_only_allocates_state_is_no_step(tmp_path):
+    from finitune.probes.resumed import steps_before
+
+    class FP16_UnfusedOptimizer:  # noqa: N801 - as DeepSpeed names it
+        state = {"p": {"step": torch.tensor(1.0)}}  # noqa: RUF012
+
+    assert steps_before(FP16_UnfusedOptimizer(), tmp_path, 0) == 0

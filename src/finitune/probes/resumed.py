@@ -8,6 +8,9 @@ from torch import Tensor
 
 from finitune.recording import Recording
 
+_STEPPED_WHEN_MADE = ("FP16_UnfusedOptimizer", "FP16_Optimizer")
+"""DeepSpeed's, which allocate their state by one step on gradients of zero."""
+
 
 def steps_before(optimizer: Any, recording: Any, rank: int) -> int:
     """The step after which this optimizer was saved; 0 for a fresh one, or one that does not count its steps.
@@ -18,7 +21,8 @@ def steps_before(optimizer: Any, recording: Any, rank: int) -> int:
     state = getattr(optimizer, "state", None) or {}
     counts = [entry["step"] for entry in state.values() if isinstance(entry, dict) and "step" in entry]
     taken = max((int(count.item() if isinstance(count, Tensor) else count) for count in counts), default=0)
-    if taken == 0:
+    taken -= type(optimizer).__name__ in _STEPPED_WHEN_MADE
+    if taken <= 0:
         return 0
     try:
         ranks = Recording.load(recording).ranks
