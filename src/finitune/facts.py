@@ -25,7 +25,7 @@ MIN_SUBNORMAL_FLOAT16 = 2.0**-24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """How numbers are held. dtypes as torch spells them: "float16", "bfloat16", "float32"."""
+    """How numbers are held, dtypes as torch spells them; `cpu` is True when the run is told to stay on the CPU."""
 
     compute: str | None = None
     parameters: str | None = None
@@ -39,7 +39,6 @@ class Precision:
     requested_by: str | None = None
     """The framework whose rules turn the request into dtypes: "transformers", "deepspeed", "accelerate", "ludwig"..."""
     cpu: bool | None = None
-    """True when the run is told to stay on the CPU."""
     full_eval: str | None = None
     """The dtype to which the whole model is cast for evaluation."""
     source: str | None = None
@@ -56,6 +55,8 @@ class Model:
     hidden: int | None = None
     layers: int | None = None
     norm_eps: float | None = None
+    rope_theta: float | None = None
+    max_positions: int | None = None
     tied: bool | None = None
     dtype: str | None = None
     """The dtype in which the weights lie on disk or in memory."""
@@ -79,7 +80,7 @@ class TokenUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingRows:
-    """Root mean square of rows of the input embedding; one entry per id."""
+    """Root mean square of rows of the input embedding, or of the output head; one entry per id."""
 
     tensor: str
     ids: Ints
@@ -90,6 +91,8 @@ class EmbeddingRows:
     """Fraction [0, 1] of the row's non-zero elements that become zero in the compute dtype."""
     dtype: str
     file: str | None = None
+    twins: Ints | None = None
+    """How many other rows are the same to the last bit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,8 @@ class TensorScan:
     file: str | None = None
     overflow: int = 0
     """Elements beyond the largest finite value of the compute dtype."""
+    underflow: int = 0
+    """Elements that are not zero and become zero in the compute dtype; estimated in the same way as the rms."""
     first_nonfinite: Sequence[int] | None = None
     """Index of the first non-finite element."""
 
@@ -152,6 +157,8 @@ class Optimizer:
     schedule: str | None = None
     """Of the learning rate: "linear", "cosine", "constant"..."""
     max_steps: int | None = None
+    schedule_steps: int | None = None
+    """Steps after which the schedule has ended, where it is told them by itself (DeepSpeed)."""
     epochs: float | None = None
     lora: bool | None = None
     source: str | None = None
@@ -168,7 +175,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """How the run is spread over devices and how gradients travel. What the files leave out stays None."""
+    """How the run is spread over `world` processes and how gradients travel. What the files leave out stays None."""
 
     kind: str | None = None
     """"deepspeed", "fsdp", "ddp" or "none"."""
@@ -186,7 +193,6 @@ class Parallel:
     communication_dtype: str | None = None
     grad_accum_dtype: str | None = None
     world: int | None = None
-    """Processes in all, as far as the launch command says."""
     nodes: int | None = None
     source: str | None = None
 
@@ -234,13 +240,11 @@ class Attention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """How sequences become batches."""
+    """How sequences become batches; `padding_side` is "left" or "right", `max_length` in tokens."""
 
     padding_side: str | None = None
-    """"left" or "right"."""
     packing: bool | None = None
     max_length: int | None = None
-    """In tokens."""
     group_by_length: bool | None = None
     pad_token: str | None = None
     eos_token: str | None = None
@@ -255,12 +259,11 @@ class Batching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """Settings of the loop that are none of the groups above."""
+    """Settings of the loop that are none of the groups above; `method` is "sft", "pt", "dpo", "ppo", "grpo"..."""
 
     framework: str | None = None
     """"transformers", "deepspeed", "ludwig", "axolotl", "llama-factory"..."""
     method: str | None = None
-    """"sft", "pt", "dpo", "ppo", "grpo"..."""
     model_name: str | None = None
     """The model as the configuration names it: a directory or a name on the hub."""
     chat_template: str | None = None
@@ -272,21 +275,25 @@ class Training:
     """`logging_nan_inf_filter`: whether the printed loss leaves out non-finite steps (transformers' default: true)."""
     response_template: str | None = None
     train_on_prompt: bool | None = None
+    label_smoothing: float | None = None
+    generations: int | None = None
+    """Answers per prompt in reinforcement learning; their rewards are compared with one another."""
     source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What the tokenizer of the model directory says."""
+    """What the tokenizer of the model directory says; `size` is one more than the largest token id."""
 
     size: int | None = None
-    """One more than the largest token id."""
     pad_id: int | None = None
     bos_id: int | None = None
     eos_id: int | None = None
     unk_id: int | None = None
     padding_side: str | None = None
     chat_template: bool | None = None
+    template_markers: Sequence[str] | None = None
+    """Special tokens that stand in the model's own chat template."""
     source: str | None = None
 
 
@@ -323,6 +330,7 @@ class Facts:
     model: Model | None = None
     tokens: TokenUse | None = None
     rows: EmbeddingRows | None = None
+    head_rows: EmbeddingRows | None = None
     labels: Labels | None = None
     weights: Weights | None = None
     optimizer: Optimizer | None = None

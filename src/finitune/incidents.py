@@ -18,7 +18,7 @@ from finitune.finding import Incident
 from finitune.investigation import Investigation, is_sound
 from finitune.probes.live_facts import run_facts
 from finitune.probes.names import parameter_names
-from finitune.probes.ranks import agree
+from finitune.probes.ranks import agree, is_spread
 from finitune.probes.reading import Reading
 from finitune.probes.update import Update
 from finitune.recording import SIGNALS, Recorder
@@ -27,6 +27,7 @@ from finitune.replay.rerun import Outcome, Setting
 from finitune.reports.terminal import incident_lines
 from finitune.signal import Series
 from finitune.symptom import sightings
+from finitune.symptoms.loss_scale_collapse import steps_left
 from finitune.yardstick import Yardstick
 
 Mode = Literal["observe", "guard"]
@@ -154,11 +155,12 @@ class Incidents:
 
     def _continue(self, reading: Reading) -> None:
         assert self._open is not None
-        text = f"{reading.what}. {self._consequence(reading)}"
+        text = f"{reading.what}. {self._consequence(reading)}{self._forecast(reading)}"
         self._run.recorder.event(
             "action", step=reading.step, incident=self._open["id"], action=self._open["action"], text=text
         )  # fmt: skip
-        self._run.say(f"step {reading.step}: {text}")
+        if self._run.recorder.rank == 0:
+            self._run.say(f"step {reading.step}: {text}")
 
     def _investigate(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
         symptom = "nonfinite-loss" if reading.bad_loss else "nonfinite-gradient"
@@ -170,11 +172,12 @@ class Incidents:
             self._run.signals[name].add(reading.step, value)
         if self._count <= MAX_INVESTIGATIONS:
             inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
-            (elsewhere,) = agree(bool(inquiry.repeats))
-            if inquiry.repeats is False and elsewhere:
-                return  # it repeats on another rank, which will say so
+            repeats_here = bool(inquiry.repeats) and (inquiry.origin is not None or not inquiry.is_spread)
+            (elsewhere,) = agree(repeats_here)
             # A scaler that will find a scale low enough is the loop's own business, however long it takes.
-            inquiry.event["settles"] = may_settle and inquiry.result("loss-scale-1") == "finite"
+            inquiry.event["settles"] = may_settle and not any(agree(inquiry.result("loss-scale-1") != "finite"))
+            if inquiry.repeats is not None and not repeats_here and elsewhere:
+                return  # it repeats on another rank, which will say so
             inquiry.record()
             inquiry.prove()
         else:
@@ -185,6 +188,8 @@ class Incidents:
     def _look_for_divergence(self, reading: Reading, capture: Capture) -> None:
         """Finite, but is the loss running away? Earlier batches decide between divergence and other data."""
         seen = next((s for s in sightings(self._run.signals) if s.symptom == "divergence"), None)
+        if is_spread(self._run.update.parameters()):
+            return  # the ranks see different losses, and one alone cannot run the model
         if seen is None:
             self._yardstick.keep(reading.step, capture, sum(reading.losses))
         elif not self._yardstick.asked_at(reading.step) and self._yardstick.is_damaged(self._run.model):
@@ -233,8 +238,20 @@ class Incidents:
         last_good = self._open["last_good"] if self._open else reading.step - 1
         return f"{who}; weights are those of step {last_good}."
 
+    def _forecast(self, reading: Reading) -> str:
+        """How long a loss scale that falls with every bad step will last."""
+        scales = self._run.signals["loss_scale"].until(reading.step - 1)
+        scales.add(reading.step, reading.scale)
+        left = steps_left(scales)
+        return f" Loss scale {reading.scale:g}; at this rate at its minimum in {left} steps." if left else ""
+
     def _tell(self, incident: Incident) -> None:
-        self._run.say(*incident_lines(incident, run_dir=str(self._run.run_dir)))
+        lines = incident_lines(incident, run_dir=str(self._run.run_dir))
+        if is_spread(self._run.update.parameters()):
+            lines.append(
+                "  not tried        experiments: the model is spread over ranks, which would have to run them together"
+            )
+        self._run.say(*lines)
 
     def _describe_run(self, capture: Capture) -> None:
         """Once the first step has shown the dtype of its forward, write the header of the recording."""

@@ -20,13 +20,14 @@ from finitune.facts import Batching, Facts, facts_as_json, facts_from_json
 from finitune.finding import Incident, Origin, as_json
 from finitune.probes.live_facts import batch_facts
 from finitune.probes.names import dtype_name
+from finitune.probes.ranks import is_spread
 from finitune.recording import Recorder
 from finitune.replay.arms import arm, input_embedding
 from finitune.replay.capture import Call, Capture
 from finitune.replay.capture_files import save_capture
 from finitune.replay.locate import locate
 from finitune.replay.padding import padding_of
-from finitune.replay.rerun import Outcome, Setting, rerun
+from finitune.replay.rerun import Outcome, Setting, rerun, trainable, why_not_runnable
 from finitune.signal import Signals
 
 MAX_EXPERIMENTS = 8
@@ -62,7 +63,7 @@ class Investigation:
 
     def find_origin(self, observed: Outcome | None) -> None:
         """Run the step once more under watch, and see whether it repeats."""
-        self.why_not = self.capture.runnable
+        self.why_not = why_not_runnable(self.setting())
         if self.why_not is not None:
             return
         try:
@@ -118,9 +119,18 @@ class Investigation:
         """The incident as `finitune diagnose` will read it from the recording."""
         return incident_of(self.event, self.following, self.run_facts, self.signals)
 
+    @property
+    def is_spread(self) -> bool:
+        """The model is spread over ranks, so that every pass is theirs together."""
+        return is_spread(trainable(self.model))
+
     def prove(self) -> None:
-        """Put the leading causes to the test until one is proved."""
-        if self.capture.runnable is None:
+        """Put the leading causes to the test until one is proved.
+
+        Not on a model that is spread over ranks: each would have to run the experiments of the one that found the
+        origin, and an arm that exchanges weights does not reach the shards.
+        """
+        if self.capture.runnable is None and not self.is_spread:
             for contender in self.incident().causes[:CONTENDERS]:
                 if len(self._arms()) >= MAX_EXPERIMENTS:
                     break
@@ -204,7 +214,7 @@ class Investigation:
 def is_sound(setting: Setting) -> bool | None:
     """Is the step finite as `setting` has it? None where it cannot be run again. One extra pass."""
     try:
-        return rerun(setting).sound if setting.capture.runnable is None else None
+        return rerun(setting).sound if why_not_runnable(setting) is None else None
     except Exception:
         return None
 

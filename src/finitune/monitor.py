@@ -23,7 +23,7 @@ from typing_extensions import Self
 from finitune.incidents import Incidents, Mode, watched
 from finitune.lastgood import save_last_good
 from finitune.probes import calls
-from finitune.probes.finite import is_finite, norms
+from finitune.probes.finite import norms
 from finitune.probes.optimizers import BeforeStep, GradScalerInside, innermost, learning_rate
 from finitune.probes.ranks import rank_and_world
 from finitune.probes.reading import Reading, Unclipped, read_step
@@ -373,21 +373,17 @@ class Monitor:
 
     def _stop(self, why: str) -> None:
         checkpoint = self.run_dir / "last-good"
-        spoiled = [name for name, p in self.model.named_parameters() if not is_finite(p)]
-        if spoiled:
-            where = f"no checkpoint was written, because the model holds non-finite weights ({spoiled[0]})"
-        else:
-            where = f"weights of the last good step are in {checkpoint}"
-            if self.rank == 0:
-                save_last_good(self.model, self.update.optimizer, checkpoint)
+        why_not = save_last_good(self.model, self.update, checkpoint, write=self.rank == 0)
         self._run.recorder.event(
             "stop",
             step=self.step,
             incident=self._incidents.open_id,
             text=why,
-            checkpoint=None if spoiled else str(checkpoint),
+            checkpoint=None if why_not else str(checkpoint),
         )
-        self._run.say(f"step {self.step}: {why}. Run ended; {where}")
+        where = why_not or f"weights of the last good step are in {checkpoint}"
+        if self.rank == 0:
+            self._run.say(f"step {self.step}: {why}. Run ended; {where}")
         self.close()
         raise Stopped(why)
 

@@ -16,9 +16,9 @@ from finitune.sources import Config, gather, is_config
 
 INPUT_OF = {
     "precision": "config", "optimizer": "config", "model": "model", "weights": "model", "rows": "model",
-    "tokens": "data", "labels": "data", "hardware": "gpu", "versions": "requirements", "vocabulary": "model",
-    "parallel": "config", "quantization": "config", "adapter": "config", "attention": "config", "batching": "config",
-    "training": "config", "disagreements": "config", "unknown_keys": "config",
+    "head_rows": "model", "tokens": "data", "labels": "data", "hardware": "gpu", "versions": "requirements",
+    "vocabulary": "model", "parallel": "config", "quantization": "config", "adapter": "config", "attention": "config",
+    "batching": "config", "training": "config", "disagreements": "config", "unknown_keys": "config",
 }  # fmt: skip
 """The input that each group of facts comes from."""
 

@@ -21,10 +21,17 @@ def weights(overflow: int = 0, peak: float = 0.5) -> Weights:
     [("qwen2", "warning"), ("t5", "warning"), ("gemma2", "warning"), ("llama", "info"), (None, "info")],
 )
 def test_fires_for_bfloat16_weights_in_float16_by_what_is_known_of_the_family(family, severity):
-    (finding,) = foresee(HALF, Model(family=family, dtype="bfloat16"), weights())
+    (finding,) = foresee(HALF, Model(family=family, dtype="bfloat16"), weights(peak=2.0))
     assert finding.severity == severity
     assert (finding.where.file, finding.where.key) == ("ds.json", "fp16.enabled")
     assert finding.evidence["max_float16"] == 65504
+
+
+def test_fires_for_a_family_on_record_and_for_weights_that_were_not_scanned():
+    (finding,) = foresee(HALF, Model(family="qwen2", dtype="bfloat16"), weights())
+    assert finding.severity == "warning"
+    (finding,) = foresee(HALF, Model(family="llama", dtype="bfloat16"))
+    assert finding.severity == "info"
 
 
 def test_fires_for_weights_beyond_the_range_with_their_tensor():
@@ -42,6 +49,7 @@ def test_fires_for_weights_beyond_the_range_with_their_tensor():
         (Precision(), Model(family="t5", dtype="bfloat16")),
         (HALF, Model(family="llama", dtype="float16")),
         (HALF, Model(family="gemma", dtype="float32")),
+        (HALF, Model(family="llama", dtype="bfloat16")),
     ],
 )
 def test_stays_quiet(precision, model):

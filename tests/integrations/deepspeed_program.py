@@ -1,7 +1,7 @@
 """Trains a tiny Llama with DeepSpeed and writes what each step came to; run by test_deepspeed.py.
 
 python deepspeed_program.py STAGE DTYPE FAULT OUT: in step 3 the last rank has FAULT, one of none, nan, inf, -inf
-(one element of one gradient) and loss (a detached NaN beside a sound loss).
+(one element of one gradient), loss (a detached NaN beside a sound loss) and always (nan from that step on).
 """
 
 import hashlib
@@ -44,10 +44,11 @@ step = 0
 
 
 def spoil(gradient):
-    if step != BAD or not last or fault not in ("nan", "inf", "-inf"):
+    due = step >= BAD if fault == "always" else step == BAD and fault in ("nan", "inf", "-inf")
+    if not due or not last:
         return None
     spoiled = gradient.clone()
-    spoiled.view(-1)[0] = float(fault)
+    spoiled.view(-1)[0] = float(fault.replace("always", "nan"))
     return spoiled
 
 

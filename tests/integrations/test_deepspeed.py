@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from finitune.diagnosis import diagnose
 
@@ -33,7 +35,8 @@ def train(directory: Path, stage: int, dtype: str, ranks: int, fault: str, *, gu
     if guarded:
         command = [sys.executable, "-m", "finitune", "run", "--run-dir", str(directory / "run"), "--", *command]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
-    subprocess.run(command, env=environment, capture_output=True, timeout=280)
+    ended = subprocess.run(command, env=environment, capture_output=True, timeout=280)
+    assert ended.returncode == (3 if fault == "always" else 0), ended.stderr.decode()
     return json.loads(out.with_name(f"{out.name}.0.json").read_text())
 
 
@@ -72,3 +75,15 @@ def test_a_bad_loss_with_sound_gradients_is_not_applied_and_costs_no_loss_scale(
     assert rows[2]["loss"] == "nan"
     assert rows[2]["weights"] == rows[1]["weights"] != rows[3]["weights"]
     assert diagnose(tmp_path / "run").incidents[0].symptom == "nonfinite-loss"
+
+
+@pytest.mark.parametrize(("stage", "ranks"), [(2, 1), (3, 2)])
+def test_a_fault_that_persists_ends_the_run_with_the_last_good_weights(stage, ranks, tmp_path):
+    rows = train(tmp_path, stage, "bfloat16", ranks, "always", guarded=True)
+    assert len(rows) == 4
+    assert len({row["weights"] for row in rows[1:]}) == 1
+    kept = tmp_path / "run" / "last-good"
+    weights = load_file(kept / "model.safetensors")
+    assert weights["model.embed_tokens.weight"].numel() > 0
+    assert all(bool(torch.isfinite(w).all()) for w in weights.values())
+    assert len(list(kept.glob("deepspeed/*/*optim_states.pt"))) == ranks

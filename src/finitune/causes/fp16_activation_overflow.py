@@ -55,6 +55,10 @@ REPORTED_FAMILIES = (
 )  # fmt: skip
 """`model_type` prefixes with public float16 overflow reports (incident taxonomy). Used for severity, never alone."""
 
+OUTLYING = 10.0
+"""Peak over rms of a tensor. Of 10^11 normal draws the largest is at 7; outlier activations come from weights that
+stand out, so where no family on record and no such weight is met, there is nothing to say."""
+
 CLIMBED = 4.0
 """Last finite loss over the lowest; a model that overflows where it stands has not climbed."""
 
@@ -77,6 +81,8 @@ def foresee(precision: Precision, model: Model, weights: Weights | None = None) 
     family = model.family or "unknown"
     reported = family.startswith(REPORTED_FAMILIES)
     record = f"float16 overflow of the {family} family is on record"
+    if not reported and weights and all(tensor.peak < OUTLYING * tensor.rms for tensor in weights.tensors):
+        return
     if not reported:
         record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
     peak = max((tensor.peak for tensor in weights.tensors), default=0.0) if weights else None

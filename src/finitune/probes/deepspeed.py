@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,11 +21,8 @@ def is_own_optimizer(optimizer: Any) -> bool:
     return _is_deepspeeds(optimizer) and hasattr(optimizer, "optimizer") and hasattr(optimizer, "overflow")
 
 
-def unwrapped(model: nn.Module, optimizer: Any) -> tuple[nn.Module, Any]:
-    """An engine's own module and optimizer; anything else as it is."""
-    if _is_deepspeeds(model) and isinstance(getattr(model, "module", None), nn.Module):
-        return model.module, getattr(model, "optimizer", None) or optimizer  # pyright: ignore[reportReturnType]
-    return model, optimizer
+def is_engine(model: nn.Module) -> bool:
+    return _is_deepspeeds(model) and isinstance(getattr(model, "module", None), nn.Module)
 
 
 def _is_deepspeeds(thing: Any) -> bool:
@@ -34,9 +32,10 @@ def _is_deepspeeds(thing: Any) -> bool:
 class DeepSpeedUpdate:
     """One of DeepSpeed's own optimizers; see `finitune.probes.update.Update`."""
 
-    def __init__(self, model: nn.Module, optimizer: Any) -> None:
+    def __init__(self, model: nn.Module, optimizer: Any, engine: Any = None) -> None:
         self.optimizer = optimizer
         self._model = model
+        self._engine = engine
         self._withheld = False
         self._own_step: Callable[..., Any] | None = None
         self._own_zero_grad: Callable[..., Any] | None = None
@@ -56,6 +55,9 @@ class DeepSpeedUpdate:
 
     @property
     def loss_scale(self) -> float | None:
+        # ZeRO 0: releases up to 0.19.8 at least divide by the scale and never multiply the loss (DeepSpeed#8393).
+        if any(kind.__module__.startswith("deepspeed.runtime.fp16") for kind in type(self.optimizer).__mro__):
+            return None
         scale = getattr(self.optimizer, "loss_scale", None)
         return float(getattr(self.optimizer, "cur_scale", 1.0) if scale is None else scale)
 
@@ -106,6 +108,11 @@ class DeepSpeedUpdate:
 
     def before_step(self, step: int) -> BeforeStep | None:
         return None  # its master weights are float32
+
+    def save(self, directory: Path) -> None:
+        """A checkpoint of DeepSpeed's own: the moments lie in partitions that only it can put together."""
+        if self._engine is not None:
+            self._engine.save_checkpoint(str(directory / "deepspeed"))
 
     def _skip(self) -> None:
         """What each of its optimizers does on an overflow, but for the loss scale, which is not at fault."""

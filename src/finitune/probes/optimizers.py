@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from finitune.probes.finite import is_finite
+from finitune.probes.ranks import is_spread
 
 
 def innermost(optimizer: Any) -> Any:
@@ -59,12 +61,14 @@ class TorchUpdate:
     gradient, so weights, moments and step counts stay bit for bit, in every dtype. Nothing is multiplied.
     """
 
-    sharded = False
-
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
         self._taken: list[tuple[nn.Parameter, Tensor]] = []
         self._handles: list[Any] = []
+
+    @property
+    def sharded(self) -> bool:
+        return is_spread(self.parameters())
 
     @property
     def skips_overflows(self) -> bool:
@@ -114,6 +118,9 @@ class TorchUpdate:
             p.grad = gradient
         self._taken.clear()
 
+    def save(self, directory: Path) -> None:
+        pass  # parameters and moments have names, so safetensors hold them
+
     def before_step(self, step: int) -> BeforeStep | None:
         """LBFGS moves the weights between the evaluations of its closure. An optimizer whose parameters and moments
         are float16 divides by an eps that is zero there, from its first steps on.
@@ -121,7 +128,7 @@ class TorchUpdate:
         if isinstance(self.optimizer, torch.optim.LBFGS):
             return BeforeStep(self.optimizer)
         half = [p for p in self.parameters() if p.dtype == torch.float16]
-        if not half or self.skips_overflows:
+        if not half or self.skips_overflows or self.sharded:
             return None
         small = sum(p.nbytes for p in half) <= SMALL_BYTES
         return BeforeStep(self.optimizer) if small or step <= FEW else None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from finitune.probes.finite import norms
-from finitune.probes.ranks import agree, total
+from finitune.probes.ranks import agree, copies, is_spread, total, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Unclipped:
     @staticmethod
     def of(gradients: list[Tensor], total: Tensor) -> Unclipped:
         seen = tuple((id(g), g._version) for g in gradients)
-        return Unclipped(norms=norms(gradients), total=total.detach(), seen=seen)
+        return Unclipped(norms=norms(gradients), total=whole(total.detach()), seen=seen)
 
     @staticmethod
     def by_value(gradients: list[Tensor]) -> Unclipped:
@@ -53,7 +53,7 @@ class Reading:
     losses: tuple[float, ...]
     """What was handed to backward, per micro-step, multiplied by `scale`."""
     norms: Tensor
-    """Per gradient, shape [gradients], as they lie in memory, before clipping."""
+    """Per gradient, shape [gradients], as they lie in memory, before clipping; of a DTensor the local shard."""
     scale: float
     grad_norm: float
     """Over all gradients, before clipping, without the loss scale."""
@@ -76,7 +76,8 @@ class Reading:
         if self.bad_loss:
             return f"loss is {self.loss}"
         count = int((~torch.isfinite(self.norms)).sum())
-        return f"gradients are not finite ({count} of {len(self.norms)} tensors)"
+        where = f"{count} of {len(self.norms)} tensors" if count else "those of another rank"
+        return f"gradients are not finite ({where})"
 
 
 def read_step(
@@ -96,7 +97,9 @@ def read_step(
     """
     reuse = unclipped is not None and unclipped.only_clipped(gradients)
     each = unclipped.norms if unclipped is not None and reuse else norms(gradients)
-    totals = [torch.linalg.vector_norm(each, dtype=torch.float64)] + ([unclipped.total] if unclipped else [])
+    spread = is_spread(gradients)
+    shares = each / each.new_tensor([copies(g) for g in gradients]).sqrt() if spread else each
+    totals = [torch.linalg.vector_norm(shares, dtype=torch.float64)] + ([unclipped.total] if unclipped else [])
     values: list[float] = torch.stack(
         [t.reshape(()).to(each.device, torch.float64) for t in [*roots, *totals]]
     ).tolist()
@@ -105,7 +108,9 @@ def read_step(
     bad_loss, bad_gradients = agree(
         not all(map(math.isfinite, losses)), not all(map(math.isfinite, values[len(roots) :]))
     )
-    norm = math.sqrt(total(values[-1] ** 2)) if sharded else values[-1]
+    norm = values[-1]
+    if sharded and not (spread and unclipped):  # clipping of DTensors has measured the whole
+        norm = math.sqrt(total(norm**2))
     return Reading(
         step=step,
         losses=losses,

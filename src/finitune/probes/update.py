@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ class Update(Protocol):
 
     @property
     def sharded(self) -> bool:
-        """True when this rank holds the gradients of a part of the parameters only."""
+        """True when this rank's gradients are a part of the whole only."""
         ...
 
     @property
@@ -57,6 +58,10 @@ class Update(Protocol):
 
     def give_back(self) -> None: ...
 
+    def save(self, directory: Path) -> None:
+        """Write beside the last good weights what only the framework itself can load. All ranks call it."""
+        ...
+
     def before_step(self, step: int) -> BeforeStep | None:
         """A copy of weights and state where the step itself may spoil them, else None."""
         ...
@@ -64,10 +69,12 @@ class Update(Protocol):
 
 def update_of(model: nn.Module, optimizer: Any) -> tuple[nn.Module, Update]:
     """The user's own model, and the update that `optimizer` makes to it; wrappers around both are taken off."""
-    model, optimizer = deepspeed.unwrapped(model, optimizer)
+    engine = model if deepspeed.is_engine(model) else None
+    if engine is not None:
+        model, optimizer = engine.module, engine.optimizer or optimizer  # pyright: ignore[reportAssignmentType]
     if isinstance(model, nn.parallel.DistributedDataParallel):
         model = model.module  # run again, the wrapper would start its collectives
     optimizer = innermost(optimizer)
     if deepspeed.is_own_optimizer(optimizer):
-        return model, deepspeed.DeepSpeedUpdate(model, optimizer)
+        return model, deepspeed.DeepSpeedUpdate(model, optimizer, engine)
     return model, TorchUpdate(optimizer)

@@ -30,6 +30,8 @@ _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
 MAX_PLACES = 16
+_COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
+"""Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +151,8 @@ class OperatorWatch(TorchDispatchMode):
         self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], unsound: dict[int, bool], node: Any
     ):
         name = func.overloadpacket.__name__
-        if "empty" in name:
-            return
+        if "empty" in name or func.namespace in _COMMUNICATION:
+            return  # a bad value that comes in from another rank is seen there
         if func.is_view and name != "lift_fresh":  # the same values under another shape
             views = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
             of = [made for made in self._made if any(made.tensor is t for t in inputs)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from finitune.probes.finite import norms
+from finitune.probes.ranks import agree, is_spread
 from finitune.replay.capture import Call, Capture, MicroStep, Randomness, output_tensors
 from finitune.replay.padding import Run
 
@@ -50,18 +51,25 @@ class Outcome:
 
     losses_after: tuple[float, ...] | None = None
     """On the same batch after a trial update, where one was asked for."""
+    bad_elsewhere: bool = False
+    """Not finite on some rank of those that the model is spread over."""
 
     @property
     def sound(self) -> bool:
         """Finite, and not made worse by a trial update."""
         finite = all(map(math.isfinite, self.losses)) and bool(torch.isfinite(self.norms).all())
-        return finite and (self.losses_after is None or sum(self.losses_after) <= sum(self.losses))
+        return (
+            finite
+            and not self.bad_elsewhere
+            and (self.losses_after is None or sum(self.losses_after) <= sum(self.losses))
+        )
 
 
 def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> Outcome:
     """Forward and backward of every micro-step under `arm`, gradients summed as in the real step.
 
-    Raises whatever the model raises; the model is as it was either way.
+    Raises whatever the model raises; the model is as it was either way. Where the model is spread over ranks, all
+    of them must call this alike.
     """
     parameters = trainable(setting.model)
     with untouched(setting.model), arm or nullcontext():
@@ -69,10 +77,23 @@ def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> 
             losses = tuple(_micro_step(setting, micro) for micro in setting.capture.micro_steps)
             gradients = [p.grad if p.grad is not None else p.new_zeros(()) for p in parameters]
             after = None if setting.update_times is None else _losses_after_update(setting, setting.update_times)
-            return Outcome(losses=losses, norms=norms(gradients).cpu(), losses_after=after)
+            outcome = Outcome(losses=losses, norms=norms(gradients).cpu(), losses_after=after)
+            if is_spread(parameters):
+                (bad,) = agree(not outcome.sound)
+                outcome = replace(outcome, bad_elsewhere=bad)
+            return outcome
         finally:
             for p in parameters:
                 p.grad = None
+
+
+def why_not_runnable(setting: Setting) -> str | None:
+    """Why the step cannot be run again; None when it can. Asked of all ranks where the model is spread over them."""
+    why = setting.capture.runnable
+    if is_spread(trainable(setting.model)):
+        (somewhere,) = agree(why is not None)
+        return why or ("another rank cannot run its part of the step again" if somewhere else None)
+    return why
 
 
 def losses_of(setting: Setting) -> tuple[float, ...]:

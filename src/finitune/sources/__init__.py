@@ -98,6 +98,7 @@ def _vocabulary(words: tokenizer.Tokenizer | None) -> Vocabulary | None:
     return None if words is None else Vocabulary(
         size=tokenizer.size(words), pad_id=words.pad_id, bos_id=words.bos_id, eos_id=words.eos_id, unk_id=words.unk_id,
         padding_side=words.padding_side, chat_template=words.chat_template is not None, source=words.source,
+        template_markers=[text for text in words.special.values() if text in (words.chat_template or "")],
     )  # fmt: skip
 
 

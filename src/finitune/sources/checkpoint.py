@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from finitune.facts import EmbeddingRows, Facts, Floats, Model, Weights
+from finitune.facts import EmbeddingRows, Facts, Floats, Ints, Model, Weights
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.reading import Reading
 from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header, read_rows
@@ -34,6 +34,9 @@ INPUT_EMBEDDINGS = (
 OUTPUT_HEADS = ("lm_head.weight", "embed_out.weight", "output_layer.weight", "output.weight")
 
 ROW_BLOCK_BYTES = 2**22
+
+MOST_COMPARED = 10_000
+"""Rows whose numbers are compared; a vocabulary of copies need not be read twice to be called one."""
 
 VANISHES_BELOW = 2.0**-25
 """A magnitude up to here rounds to zero in float16 (half its smallest subnormal; the tie goes to even, zero)."""
@@ -71,7 +74,9 @@ def read(path: str | Path, *, compute: str | None = None) -> Reading:
     if embedding is None:
         why = f"{path}: no tensor here looks like the input embedding (expected a name such as {INPUT_EMBEDDINGS[0]})"
         return Reading(facts=found, not_checked=[NotChecked(input="embedding rows", why=why)])
-    return Reading(facts=Facts(rows=embedding_rows(embedding, compute=compute)).over(found))
+    head = output_head(tensors, vocabulary=model.vocabulary)
+    rows, head_rows = (tensor and embedding_rows(tensor, compute=compute) for tensor in (embedding, head))
+    return Reading(facts=Facts(rows=rows, head_rows=head_rows).over(found))
 
 
 def weight_files(path: Path) -> tuple[list[Path], list[str]]:
@@ -154,7 +159,20 @@ def embedding_rows(tensor: Tensor, *, compute: str | None) -> EmbeddingRows:
         lost_in_cast=np.concatenate([b[1] for b in blocks]),
         dtype=TORCH_NAMES[tensor.dtype],
         file=str(tensor.file),
+        twins=_twins(tensor, rms),
     )
+
+
+def _twins(tensor: Tensor, rms: Floats) -> Ints:
+    """For each row how many others hold the same numbers; only rows of exactly the same rms are compared."""
+    _, group, counts = np.unique(rms, return_inverse=True, return_counts=True)
+    twins = np.where(rms == 0, counts[group] - 1, 0)
+    alike = np.flatnonzero((counts[group] > 1) & (rms > 0))
+    held = {int(row): read_rows(tensor, int(row), 1).tobytes() for row in alike[:MOST_COMPARED]}
+    copies = Counter(held.values())
+    for row, values in held.items():
+        twins[row] = copies[values] - 1
+    return twins.astype(np.int64)
 
 
 def _lost(values: Floats) -> Floats:
@@ -215,6 +233,8 @@ def _model(path: Path, config: Mapping[str, Any], tensors: Sequence[Tensor]) -> 
         hidden=_first(whole, merged, file, "hidden_size", "n_embd", "d_model"),
         layers=_first(whole, merged, file, "num_hidden_layers", "n_layer", "num_layers"),
         norm_eps=_first(real, merged, file, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
+        rope_theta=_first(real, {**section(merged, "rope_parameters"), **merged}, file, "rope_theta"),
+        max_positions=_first(whole, merged, file, "max_position_embeddings", "n_positions"),
         tied=_first(flag, merged, file, "tie_word_embeddings"),
         dtype=sizes.most_common(1)[0][0] if sizes else declared,
         total=sum(tensor.elements for tensor in tensors) or None,

@@ -121,6 +121,7 @@ def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
         betas=_pair(given.get("betas")),
         weight_decay=real(given, "weight_decay", file),
         warmup_steps=whole(schedule, "warmup_num_steps", file),
+        schedule_steps=whole(schedule, "total_num_steps", file),
         clip=real(data, "gradient_clipping", file),
         batch=whole(data, "train_micro_batch_size_per_gpu", file),
         accumulation=whole(data, "gradient_accumulation_steps", file),

@@ -63,6 +63,7 @@ TRAINING_KEYS = {
     "reentrant": ("gradient_checkpointing_kwargs.use_reentrant", "use_reentrant_gc"), "compiled": ("torch_compile",),
     "nan_filter": ("logging_nan_inf_filter",), "response_template": ("response_template",),
     "train_on_prompt": ("train_on_prompt", "train_on_inputs"),
+    "label_smoothing": ("label_smoothing_factor", "label_smoothing"), "generations": ("num_generations",),
 }  # fmt: skip
 
 
