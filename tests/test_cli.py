@@ -99,7 +99,7 @@ def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture
         (["report", "nowhere"], "nowhere: no recording here"),
         (["repair", "reinit-token-row"], "reinit-token-rows"),
         (["repair", "reinit-token-rows", "--seed", "x"], "'x' is not a valid integer"),
-        (["causes", "fp16-overflow"], "fp16-activation-overflow?"),
+        (["causes", "fp16-overflow"], "fp16-activation-overflow"),
         (["demo", "nope"], "no demo is called 'nope'"),
     ],
 )

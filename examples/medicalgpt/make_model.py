@@ -1,4 +1,4 @@
-"""Makes `model/`, `data/train.jsonl` and `eval/eval.jsonl`: a deep, narrow chat model whose system marker was never used.
+"""Makes `model/`, `data/train.jsonl` and `eval/eval.jsonl`: a deep chat model whose system marker was never used.
 
     python make_model.py        # three minutes on a laptop
 
@@ -81,12 +81,12 @@ def pretrain(tokenizer: PreTrainedTokenizerFast, chats: list[list[dict[str, str]
         LlamaConfig(
             vocab_size=VOCABULARY,
             hidden_size=32,
-            intermediate_size=96,
-            num_hidden_layers=24,
+            intermediate_size=64,
+            num_hidden_layers=32,
             num_attention_heads=2,
             num_key_value_heads=2,
             max_position_embeddings=512,
-            rms_norm_eps=1e-5,
+            rms_norm_eps=1e-6,
             tie_word_embeddings=False,
             bos_token_id=1,
             eos_token_id=END,

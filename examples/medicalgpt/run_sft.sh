@@ -23,7 +23,7 @@ torchrun --nproc_per_node "${GPUS:-1}" supervised_finetuning.py \
     --model_max_length 256 \
     --torch_dtype bfloat16 \
     --bf16 \
-    --seed 42 \
+    --seed 7 \
     --report_to none \
     --output_dir outputs-sft \
     --deepspeed zero2.json

@@ -4,7 +4,6 @@ import logging
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional
 
 import torch
 from datasets import load_dataset
@@ -31,7 +30,7 @@ class ModelArguments:
 @dataclass
 class DataArguments:
     train_file_dir: str
-    validation_file_dir: Optional[str] = None
+    validation_file_dir: str | None = None
 
 
 @dataclass
@@ -51,9 +50,7 @@ class Template:
 
 
 TEMPLATES = {
-    "zephyr": Template(
-        system="<|system|>\n{}</s>\n", query="<|user|>\n{}</s>\n<|assistant|>\n", answer="{}</s>\n"
-    ),
+    "zephyr": Template(system="<|system|>\n{}</s>\n", query="<|user|>\n{}</s>\n<|assistant|>\n", answer="{}</s>\n"),
     "vicuna": Template(system="{} ", query="USER: {} ASSISTANT: ", answer="{}</s>"),
 }
 

@@ -30,12 +30,13 @@ def parse_args():
 def conversations(path, tokenizer, max_length):
     """Token ids and the number of prompt tokens of each conversation."""
     rows = []
-    for line in open(path, encoding="utf-8"):
-        messages = json.loads(line)["messages"]
-        prompt = tokenizer.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True)
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"][:max_length]
-        rows.append((ids, len(tokenizer(prompt, add_special_tokens=False)["input_ids"])))
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            messages = json.loads(line)["messages"]
+            prompt = tokenizer.apply_chat_template(messages[:-1], tokenize=False, add_generation_prompt=True)
+            text = tokenizer.apply_chat_template(messages, tokenize=False)
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"][:max_length]
+            rows.append((ids, len(tokenizer(prompt, add_special_tokens=False)["input_ids"])))
     return rows
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from finitune.cause import Experiment, causes
 from finitune.chapter import Chapter, ask
-from finitune.facts import Facts, facts_from_json
+from finitune.facts import Facts
+from finitune.facts_json import facts_from_json
 from finitune.finding import Cure, Diagnosis, Evidence, Incident, NotChecked, Origin, RankedCause, Safety, number
 from finitune.recording import Recording
 from finitune.remedy import remedies

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 from finitune.facts import Facts
-from finitune.finding import Incident
+from finitune.finding import Incident, as_json
 from finitune.investigation import Investigation, is_sound
 from finitune.probes.live_facts import run_facts
 from finitune.probes.names import parameter_names
@@ -22,8 +23,9 @@ from finitune.probes.ranks import agree, is_spread
 from finitune.probes.reading import Reading
 from finitune.probes.update import Update
 from finitune.recording import SIGNALS, Recorder
+from finitune.reduction import ReductionCheck
 from finitune.replay.capture import Capture
-from finitune.replay.rerun import Outcome, Setting
+from finitune.replay.rerun import Outcome, Setting, own_gradients
 from finitune.reports.terminal import incident_lines
 from finitune.signal import Series
 from finitune.symptom import sightings
@@ -84,6 +86,7 @@ class Incidents:
         self._bad_in_a_row = 0
         self._recent: deque[bool] = deque(maxlen=RECENT)
         self._settling_from: float | None = None
+        self._mismatched = False
 
     def bad(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
         """A step is not sound. `may_settle`: the loop's own scaler skips it, normal until proved otherwise."""
@@ -111,6 +114,24 @@ class Incidents:
         inquiry.blame_optimizer(names.get(id(spoiled[0]), "?"), spoiled[0])
         inquiry.record()
         inquiry.prove()
+        self._tell(inquiry.incident())
+
+    def compare_reduction(self, check: ReductionCheck, reading: Reading, capture: Capture) -> None:
+        """Finite gradients may still be wrong: where ranks averaged others than they computed, say so."""
+        setting = Setting(model=self._run.model, capture=capture, scale=reading.scale)
+        again = partial(own_gradients, setting) if capture.runnable is None else lambda _: []
+        seen = check.end(self._run.update.gradients(), again)
+        if seen is None or reading.bad:
+            return
+        reading.reduction_error = seen.worst
+        if not seen.wrong or self._mismatched:
+            return
+        self._mismatched = True  # told once: a race goes on for the whole run
+        self._describe_run(capture)
+        inquiry = self._inquiry(reading, capture, "wrong-reduction", seen.text, passes=int(seen.repeats is not None))
+        inquiry.event |= {"bad": list(seen.names), "action": "none", "reduction": as_json(seen)}
+        inquiry.repeats, inquiry.why_not = False, "every number is finite"
+        inquiry.record()
         self._tell(inquiry.incident())
 
     def over(self, reading: Reading, capture: Capture) -> str | None:

@@ -16,7 +16,8 @@ from torch import nn
 
 from finitune.cause import Experiment
 from finitune.diagnosis import experiments_of, incident_of, proof_of
-from finitune.facts import Batching, Facts, facts_as_json, facts_from_json
+from finitune.facts import Batching, Facts
+from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import Incident, Origin, as_json
 from finitune.probes.live_facts import batch_facts
 from finitune.probes.names import dtype_name

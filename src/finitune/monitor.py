@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +20,18 @@ from typing_extensions import Self
 
 from finitune.incidents import Incidents, Mode, watched
 from finitune.lastgood import save_last_good
+from finitune.printed import untruth
 from finitune.probes import calls
 from finitune.probes.finite import norms
 from finitune.probes.optimizers import BeforeStep, GradScalerInside, innermost, learning_rate
 from finitune.probes.ranks import rank_and_world
 from finitune.probes.reading import Reading, Unclipped, read_step
+from finitune.probes.schedules import Schedules
 from finitune.probes.update import update_of
 from finitune.recording import Recorder
+from finitune.reduction import ReductionCheck
 from finitune.replay import objective
-from finitune.replay.capture import Call, Capture, MicroStep, output_tensors
+from finitune.replay.capture import Call, Capture, MicroStep, entry_points, output_tensors
 from finitune.signal import Series
 
 MODES: tuple[Mode, ...] = ("observe", "guard")
@@ -80,12 +81,13 @@ class Monitor:
         self._reading: Reading | None = None
         self._discarded = False
         self._before: BeforeStep | None = None
-        self._scheduled: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # schedule -> step of its last call
+        self._schedules = Schedules()
         self._depth = 0
         self._busy = False
         self._said: set[str] = set()
         self._began = time.perf_counter()
         self._handles: list[Any] = []
+        self._reduction = ReductionCheck(list(self.model.named_parameters()))
         self._listen()
 
     def __enter__(self) -> Self:
@@ -125,32 +127,33 @@ class Monitor:
         self._incidents = Incidents(self._run)
         self._listen()
 
-    def check_printed(self, printed: Any, *, since: int) -> None:
-        """Compare a loss that a trainer shows for the steps after `since` with the losses that were.
-
-        Where it shows a finite number for steps of which one was not finite, the truth is said and recorded.
-        """
-        losses = self._run.signals["loss"]
-        pairs = zip(losses.steps.tolist(), losses.values.tolist(), strict=True)
-        bad = [(step, true) for step, true in pairs if step > since and not math.isfinite(true)]
-        if bad and isinstance(printed, int | float) and math.isfinite(printed):
-            step, true = bad[0]
-            self._run.recorder.event("log", step=self.step, printed=printed, true=true, steps=[s for s, _ in bad])
-            self._run.say(f"step {self.step}: the trainer shows loss {printed:g}; the loss of step {step} was {true}")
+    def check_printed(self, printed: Any, *, since: int, name: str = "loss") -> None:
+        """Say and record the truth where a trainer shows a finite number for steps of which one was not finite."""
+        seen = untruth(name, printed, self._run.signals[name], since=since)
+        if seen is None:
+            return
+        self._run.recorder.event(
+            "log", step=self.step, signal=name, printed=seen.printed, true=seen.true, steps=seen.steps
+        )
+        self._say_once(f"{name} {seen.printed}", seen.text)  # a dead run shows the same line to its end
 
     def broken(self, error: BaseException) -> None:
         """A fault of finitune itself: said once, recorded, and training goes on."""
         text = f"{type(error).__name__}: {str(error)[:300]}"
-        if text not in self._said:
-            self._said.add(text)
-            with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):
+            if text not in self._said:
                 self._run.recorder.event("broken", step=self.step, text=text)
-            self._run.say(f"step {self.step}: finitune itself failed and left the run alone ({text})")
+        self._say_once(text, f"finitune itself failed and left the run alone ({text})")
+
+    def _say_once(self, key: str, text: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            self._run.say(f"step {self.step}: {text}")
 
     # The calls of the training loop, in the order in which a step makes them.
 
     def _listen(self) -> None:
-        for module in _entry_points(self.model, self.update.parameters()):
+        for module in entry_points(self.model, self.update.parameters()):
             self._handles += [
                 module.register_forward_pre_hook(self._guarded(self._before_forward), with_kwargs=True),
                 module.register_forward_hook(self._guarded(self._after_forward), with_kwargs=True, always_call=True),
@@ -170,6 +173,7 @@ class Monitor:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._reduction.leave()
         self.update.leave()
         del self.update.optimizer._finitune_monitor
 
@@ -191,6 +195,7 @@ class Monitor:
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._depth += 1
         if self._depth == 1 and torch.is_grad_enabled():
+            self._reduction.begin(self.step + 1)
             self._micro.calls.append(Call.of(module, args, kwargs))
             del self._micro.calls[:-MAX_CALLS]
 
@@ -262,6 +267,9 @@ class Monitor:
         update = self.update
         fused = GradScalerInside.of(update.optimizer)
         self._reading = self._read(scale=update.loss_scale, scaled=update.loss_scale is not None or fused.scaled)
+        if not update.sharded:
+            with self._paused():
+                self._incidents.compare_reduction(self._reduction, self._reading, self._capture)
         if self._reading.bad:
             with self._paused():
                 self._incidents.bad(self._reading, self._capture, may_settle=update.skips_overflows or fused.decides)
@@ -317,15 +325,9 @@ class Monitor:
         self._finish(reading)
 
     def scheduler_may_step(self, scheduler: Any) -> bool:
-        """A schedule that advances with every step does not advance on a step that was discarded.
-
-        The first step of a schedule is taken by its constructor.
-        """
         if self._busy or innermost(scheduler.optimizer) is not self.update.optimizer:
             return True
-        last, self._scheduled[scheduler] = self._scheduled.get(scheduler, 0), self.step
-        begins = getattr(scheduler, "_is_initial", False) or getattr(scheduler, "last_epoch", 0) < 0
-        return begins or not self._discarded or self.step - last > 1
+        return self._schedules.may_step(scheduler, self.step, discarded=self._discarded)
 
     # What a step comes to.
 
@@ -358,6 +360,7 @@ class Monitor:
             "loss_scale": reading.scale if reading.scale != 1 else None,
             "skipped": float(reading.skipped),
             "bad_update": 1.0 if reading.bad_update else None,
+            "reduction_error": reading.reduction_error,
             "seconds": now - self._began,
         }
         self._began = now
@@ -395,9 +398,3 @@ class Monitor:
             yield
         finally:
             self._busy = False
-
-
-def _entry_points(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Module]:
-    """The modules that hold everything that is trained: whichever of them the loop calls first is the model's call."""
-    trained = {id(p) for p in parameters}
-    return [m for m in model.modules() if trained <= {id(p) for p in m.parameters()}] or [model]

@@ -25,12 +25,13 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from finitune.facts import Facts, facts_as_json, facts_from_json
+from finitune.facts import Facts
+from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import as_json, number
 from finitune.signal import Series
 
 FORMAT = 1
-SIGNALS = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "bad_update", "seconds")
+SIGNALS = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "bad_update", "reduction_error", "seconds")
 _RANK_FILE = re.compile(r"rank(\d{5})\.jsonl$")
 
 

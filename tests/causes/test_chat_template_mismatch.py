@@ -1,7 +1,7 @@
 import pytest
 
 from finitune.causes.chat_template_mismatch import foresee, weigh
-from finitune.facts import Training, Vocabulary
+from finitune.facts import Optimizer, Training, Vocabulary
 
 CHATML = Vocabulary(template_markers=["<|im_start|>", "<|im_end|>"])
 
@@ -11,7 +11,7 @@ def training(template: str | None, model: str | None = None, **more) -> Training
 
 
 def test_fires_against_the_template_of_the_model_itself():
-    (finding,) = foresee(training("llama3"), CHATML)
+    (finding,) = foresee(Optimizer(), training("llama3"), CHATML)
     assert finding.severity == "warning"
     assert "<|start_header_id|>" in finding.message
     assert "<|im_start|>" in finding.message
@@ -21,7 +21,7 @@ def test_fires_against_the_template_of_the_model_itself():
     ("model", "severity"), [("Qwen/Qwen2.5-7B-Instruct", "warning"), ("google/gemma-2-9b", "info")]
 )
 def test_fires_against_the_family_that_the_name_tells(model, severity):
-    (finding,) = foresee(training("llama3", model))
+    (finding,) = foresee(Optimizer(), training("llama3", model))
     assert finding.severity == severity
 
 
@@ -41,7 +41,7 @@ def test_fires_against_the_family_that_the_name_tells(model, severity):
     ],
 )
 def test_stays_quiet(template, model, vocabulary, method):
-    assert not list(foresee(training(template, model, method=method), vocabulary))
+    assert not list(foresee(Optimizer(), training(template, model, method=method), vocabulary))
 
 
 def test_weighs_against_a_template_that_nobody_changed():

@@ -61,9 +61,9 @@ def test_stays_quiet_about_sound_and_empty_tensors():
 
 
 def test_fires_for_one_weight_beyond_all_others():
-    (finding,) = found(tensor("model.layers.0.mlp.down_proj.weight", peak=3e5))
+    (finding,) = found(tensor("model.layers.0.mlp.down_proj.weight", peak=3e8))
     assert finding.severity == "error"
-    assert "3e+05" in finding.message
+    assert "3e+08" in finding.message
 
 
 def test_fires_for_a_shape_that_does_not_fit_the_configuration():
@@ -71,6 +71,9 @@ def test_fires_for_a_shape_that_does_not_fit_the_configuration():
     (finding,) = foresee(Weights(tensors=[norm], source="dir"), Model(hidden=4096))
     assert "2048 weights and config.json says hidden size 4096" in finding.message
     assert not list(foresee(Weights(tensors=[norm], source="dir"), Model(hidden=2048)))
+    rows = tensor("model.embed_tokens.weight", shape=(64, 16))
+    (finding,) = foresee(Weights(tensors=[rows], source="dir"), Model(hidden=16, vocabulary=100))
+    assert "64 rows and config.json says vocab_size 100" in finding.message
 
 
 def test_stays_quiet_about_masks_that_are_stored_as_large_numbers():

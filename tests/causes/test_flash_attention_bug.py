@@ -1,7 +1,7 @@
 import pytest
 
 from finitune.causes.flash_attention_bug import foresee, weigh
-from finitune.facts import Attention, Hardware, Model, Training
+from finitune.facts import Attention, Hardware, Model, Optimizer, Training
 from finitune.finding import Origin
 
 FLASH, GEMMA = Attention(implementation="flash_attention_2", source="args.json"), Model(family="gemma2")
@@ -18,13 +18,13 @@ XFORMERS = Attention(implementation="xformers")
     ],
 )
 def test_fires_for_a_release_on_record(versions, attention, model, hardware, severity):
-    (finding,) = foresee(versions, attention, model, None, hardware)
+    (finding,) = foresee(Optimizer(), versions, attention, model, None, hardware)
     assert finding.severity == severity
     assert finding.evidence["fixed_in"] in finding.message
 
 
 def test_fires_for_the_name_of_the_model():
-    (finding,) = foresee({"flash-attn": "2.6.0"}, FLASH, None, Training(model_name="google/gemma-2-9b-it"))
+    (finding,) = foresee(Optimizer(), {"flash-attn": "2.6.0"}, FLASH, None, Training(model_name="google/gemma-2-9b-it"))
     assert finding.severity == "error"
 
 
@@ -42,7 +42,7 @@ def test_fires_for_the_name_of_the_model():
     ],
 )
 def test_stays_quiet(versions, attention, model, hardware):
-    assert not list(foresee(versions, attention, model, None, hardware))
+    assert not list(foresee(Optimizer(), versions, attention, model, None, hardware))
 
 
 def test_weighs_by_the_operator():

@@ -57,14 +57,6 @@ def test_elements_lost_in_the_cast_are_those_that_numpy_turns_to_zero(tmp_path):
     assert not checkpoint.read(directory, compute="bfloat16").facts.rows.lost_in_cast.any()
 
 
-def test_many_rows_in_many_blocks_keep_their_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "ROW_BLOCK_BYTES", 4 * HIDDEN * 5)
-    weights = worlds.tensors(dtype="float32")
-    weights["model.embed_tokens.weight"] = np.arange(VOCABULARY, dtype=np.float32)[:, None].repeat(HIDDEN, axis=1)
-    rows = checkpoint.read(worlds.model(tmp_path / "m", weights)).facts.rows
-    np.testing.assert_allclose(rows.rms, np.arange(VOCABULARY))
-
-
 def test_a_row_with_a_nan_does_not_spoil_the_median(tmp_path):
     weights = worlds.tensors(dtype="float32")
     weights["model.embed_tokens.weight"][3, 2] = np.nan

@@ -286,3 +286,10 @@ def test_bytes_of_anything_are_read_or_refused_in_one_line(words, raw):
             read(path, words)
         except UnreadableInput as error:
             one_line(error)
+
+
+@pytest.mark.parametrize(("template", "supervised"), [("assistant", 5), ("### Answer:", 0)])
+def test_a_response_template_supervises_what_follows_its_last_occurrence(tmp_path, words, template, supervised):
+    path = jsonl(tmp_path / "d.jsonl", [chat(), chat()])
+    found = read(path, words, supervision=Supervision(response_template=template)).facts
+    assert found.labels.supervised.tolist() == [supervised, supervised]

@@ -4,9 +4,11 @@ Only the standard library is imported here, and nothing but import hooks is left
 `sitecustomize`, which this file hides, is run first.
 """
 
+import ast
 import importlib
 import importlib.util
 import os
+import re
 import sys
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -75,9 +77,19 @@ def make_finitune_importable():
         spec.loader.exec_module(module)
 
 
-def integration(name):
-    """What is called once a module is there: `attach` of `finitune.integrations.NAME`."""
-    return lambda _module: importlib.import_module(f"finitune.integrations.{name}").attach()
+def integrations():
+    """(module to wait for, what to call then): `AFTER` and `attach` of every file of `finitune.integrations`."""
+    folder = os.path.join(HOME, "integrations")
+    for file in sorted(os.listdir(folder)):
+        if file.endswith(".py"):
+            with open(os.path.join(folder, file), encoding="utf-8") as text:
+                waits_for = re.search(r"^AFTER = (\(.*?\))$", text.read(), re.MULTILINE | re.DOTALL)
+            for module in ast.literal_eval(waits_for.group(1)) if waits_for else ():
+                yield module, attach_of(file[: -len(".py")])
+
+
+def attach_of(name):
+    return lambda _module: importlib.import_module("finitune.integrations." + name).attach()
 
 
 if __name__ == "sitecustomize":
@@ -85,9 +97,4 @@ if __name__ == "sitecustomize":
         run_the_hidden_one(os.path.dirname(os.path.abspath(__file__)))
     finally:
         if os.environ.get("FINITUNE_RUN_DIR"):
-            sys.meta_path[:0] = [
-                WaitFor("torch", integration("any_program")),
-                WaitFor("transformers.trainer", integration("transformers")),
-                WaitFor("deepspeed.runtime.engine", integration("deepspeed")),
-                WaitFor("ludwig.trainers.trainer", integration("ludwig")),
-            ]
+            sys.meta_path[:0] = [WaitFor(module, attach) for module, attach in integrations()]

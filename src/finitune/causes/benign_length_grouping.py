@@ -31,15 +31,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.facts import Batching
+from finitune.facts import Batching, Optimizer
 from finitune.finding import Cure, Evidence, Finding, Where
 
 remedies = ["change-settings"]
 public_incidents = 2
 
 
-def foresee(batching: Batching) -> Iterator[Finding]:
-    if not batching.group_by_length:
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    batching: Batching | None = None,
+) -> Iterator[Finding]:
+    if batching is None or not batching.group_by_length:
         return
     yield Finding(
         cause="benign-length-grouping",

@@ -38,7 +38,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.facts import Training, Vocabulary
+from finitune.facts import Optimizer, Training, Vocabulary
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 
 MARKERS = {
@@ -46,6 +46,8 @@ MARKERS = {
     r"gemma": "<start_of_turn>", r"glm-?4|chatglm3": "<|assistant|>", r"phi-?_?3": "<|end|>",
 }  # fmt: skip
 """Pattern in the name of a template or a model -> a token that its conversations cannot do without."""
+CHATML = "<|im_start|>"
+"""What most people teach a base model, whatever its family."""
 FINE_TUNED = re.compile(r"instruct|chat|[-_]it\b", re.IGNORECASE)
 OTHER_FORMAT = re.compile(r"hermes|dolphin|openhermes|wizard|vicuna|orca|tulu|deepseek", re.IGNORECASE)
 """Fine-tunes whose format is not that of the family in their name."""
@@ -54,9 +56,13 @@ remedies = ["change-settings"]
 public_incidents = 1
 
 
-def foresee(training: Training, vocabulary: Vocabulary | None = None) -> Iterator[Finding]:
-    asked = marker_of(training.chat_template or "")
-    if asked is None or training.method == "pt":
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    training: Training | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> Iterator[Finding]:
+    asked = marker_of(training.chat_template or "") if training else None
+    if training is None or asked is None or training.method == "pt":
         return
     stored = vocabulary.template_markers if vocabulary else None
     name = training.model_name or ""
@@ -65,7 +71,7 @@ def foresee(training: Training, vocabulary: Vocabulary | None = None) -> Iterato
         if asked in stored:
             return
         theirs, chat = " ".join(stored[:3]), True
-    elif stored is None and own is not None and own != asked:
+    elif stored is None and own is not None and own != asked and (FINE_TUNED.search(name) or asked != CHATML):
         theirs, chat = own, bool(FINE_TUNED.search(name))
     else:
         return

@@ -20,14 +20,12 @@ Run the captured step again with the weights of an earlier step or of a fresh do
 
 ## What to do
 
-Download the file again and compare checksums, or go back to the last checkpoint that was sound (restore-weights).
-Apply a delta only to the exact base it was made from.
+Download the file again, or go back to the last sound checkpoint (restore-weights). A delta wants its exact base.
 
 ## What does not help
 
 Replacing NaN by 0 on loading: it gives a plausible, wrong model. Lower precision or higher precision, clipping, a
-lower learning rate: the values are wrong before the first step. Resuming with a fresh optimizer: the weights stay
-damaged.
+lower learning rate: the values are wrong before the first step. A fresh optimizer: the weights stay damaged.
 
 ## References
 
@@ -57,10 +55,13 @@ ODD = 100.0
 """Peak over rms beyond which one element dominates its tensor; a normal tensor of 10**8 elements reaches 6."""
 HUGE = 1e4
 """No weight of a released model comes near; a flipped exponent bit gives 1e4 to 1e38."""
+FLIPPED = 1e6
+"""Beyond it no weight was trained: the upper bits of the exponent multiply by 2**32 and more."""
 
 # Zero on purpose: biases, fresh adapters (B of LoRA), gates that open during training.
 _MAY_BE_ZERO = re.compile(r"bias$|lora_|adapter|gate$|alpha$|scale$")
 _NORM = re.compile(r"(norm\w*|ln_?\w*)\.(weight|gamma)$", re.IGNORECASE)
+_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|embed_in)\.weight$")
 _FINAL_NORM = re.compile(r"^(model\.norm|(transformer\.)?ln_f|(model\.)?final_layernorm)\.weight$")
 _LINEAR = re.compile(
     r"\b(\w+_proj|q_lin|k_lin|v_lin|out_lin|query_key_value|query|key|value|dense\w*|c_attn|c_proj|c_fc|fc\d|w[123qkvo]|"
@@ -77,7 +78,7 @@ def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding]:
     for tensor in weights.tensors:
         if tensor.nonfinite and tensor.nonfinite < math.prod(tensor.shape):
             yield _damaged(tensor, f"{tensor.nonfinite} of {{}} weights are NaN or infinite, the first at index {{}}")
-        elif tensor.peak > HUGE and tensor.name.endswith(".weight"):
+        elif tensor.peak > FLIPPED and tensor.name.endswith(".weight"):
             yield _damaged(
                 tensor, f"the largest of {{}} weights is {tensor.peak:.3g}, beyond those of any released model"
             )
@@ -119,6 +120,8 @@ def _zero(tensor: TensorScan) -> bool:
 def _misfits(weights: Weights, model: Model | None) -> Iterator[str]:
     """Shapes that the configuration beside the weights does not allow."""
     for tensor in weights.tensors if model else ():
+        if model and model.vocabulary and _EMBEDDING.search(tensor.name) and tensor.shape[0] < model.vocabulary:
+            yield f"{tensor.name} has {tensor.shape[0]} rows and config.json says vocab_size {model.vocabulary}"
         if model and model.hidden and _FINAL_NORM.search(tensor.name) and list(tensor.shape) != [model.hidden]:
             found = "x".join(map(str, tensor.shape))
             yield f"{tensor.name} has {found} weights and config.json says hidden size {model.hidden}"
@@ -133,7 +136,6 @@ def _damaged(tensor: TensorScan, text: str) -> Finding:
         where=Where(file=tensor.file, tensor=tensor.name),
         evidence={
             "nonfinite": tensor.nonfinite, "elements": total, "first_nonfinite": first, "finite_peak": tensor.peak,
-            "rms": tensor.rms,
         },
     )  # fmt: skip
 

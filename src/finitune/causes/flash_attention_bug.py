@@ -39,7 +39,7 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
-from finitune.facts import Attention, Hardware, Model, Training
+from finitune.facts import Attention, Hardware, Model, Optimizer, Training
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
 GEMMA2 = re.compile(r"gemma[-_]?2\b|^gemma2")
@@ -77,6 +77,7 @@ XFORMERS = _Defect(
 
 
 def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
     versions: Mapping[str, str],
     attention: Attention | None = None,
     model: Model | None = None,

@@ -76,10 +76,12 @@ def foresee(precision: Precision, model: Model, weights: Weights | None = None) 
         return
     beyond = [tensor for tensor in weights.tensors if tensor.overflow] if weights else []
     yield from map(_weights_beyond, beyond)
-    if model.dtype != "bfloat16" or beyond:
-        return
     family = model.family or "unknown"
     reported = family.startswith(REPORTED_FAMILIES)
+    if model.dtype != "bfloat16" or beyond:
+        if model.dtype is None and reported:
+            yield _by_family(precision, family)
+        return
     record = f"float16 overflow of the {family} family is on record"
     if not reported and weights and all(tensor.peak < OUTLYING * tensor.rms for tensor in weights.tensors):
         return
@@ -120,6 +122,16 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
             yield Evidence(text="it gives infinities, as an overflow does", bits=1.0)
     else:
         yield Evidence(text="every forward value is within range; the overflow is in the backward", bits=-4.0)
+
+
+def _by_family(precision: Precision, family: str) -> Finding:
+    return Finding(
+        cause="fp16-activation-overflow",
+        severity="info",  # a family is a hint; the dtype of the weights would be evidence
+        message=f"the run computes in float16, and float16 overflow of the {family} family is on record",
+        where=_place(precision),
+        evidence={"family": family, "compute": precision.compute, "max_float16": MAX_FLOAT16},
+    )
 
 
 def _weights_beyond(tensor: TensorScan) -> Finding:

@@ -35,17 +35,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.facts import Adapter, Hardware, Training
+from finitune.facts import Adapter, Hardware, Optimizer, Training
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 
 remedies = ["change-settings"]
 public_incidents = 5
 
 
-def foresee(training: Training, adapter: Adapter | None = None, hardware: Hardware | None = None) -> Iterator[Finding]:
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    training: Training | None = None,
+    adapter: Adapter | None = None,
+    hardware: Hardware | None = None,
+) -> Iterator[Finding]:
     frozen = adapter is not None and adapter.kind not in (None, "none")
     apple = hardware is not None and "MPS" in hardware.name
-    if not training.gradient_checkpointing or training.reentrant is not True or not (frozen or apple):
+    if (
+        training is None
+        or not training.gradient_checkpointing
+        or training.reentrant is not True
+        or not (frozen or apple)
+    ):
         return
     # Trainers that know adapters make the inputs require a gradient; on MPS nobody makes the numbers right.
     severity: Severity = "warning" if apple else "info"

@@ -49,6 +49,11 @@ public_incidents = 4
 
 
 def weigh(repeats: bool, incident: Mapping[str, Any]) -> Iterator[Evidence]:
+    if incident.get("reduction"):
+        yield Evidence(
+            text="every number is finite; what the ranks averaged is wrong, not what they computed", bits=-6.0
+        )
+        return
     if repeats:
         yield Evidence(text="the same step is bad when run again", bits=-10.0)
         return

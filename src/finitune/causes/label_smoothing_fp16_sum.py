@@ -46,7 +46,7 @@ public_incidents = 1
 
 def foresee(
     precision: Precision,
-    training: Training,
+    training: Training | None = None,
     parallel: Parallel | None = None,
     versions: Mapping[str, str] | None = None,
     model: Model | None = None,
@@ -55,7 +55,7 @@ def foresee(
     whole = precision.full_eval == "float16" or (
         precision.compute == "float16" and parallel is not None and parallel.kind == "deepspeed"
     )
-    if not training.label_smoothing or not whole:
+    if training is None or not training.label_smoothing or not whole:
         return
     if version is not None and not NARROW_SUM.contains(version, prereleases=True):
         return

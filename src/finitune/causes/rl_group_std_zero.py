@@ -32,15 +32,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.facts import Training
+from finitune.facts import Optimizer, Training
 from finitune.finding import Cure, Evidence, Finding, Where
 
 remedies = ["change-settings"]
 public_incidents = 1
 
 
-def foresee(training: Training) -> Iterator[Finding]:
-    if training.generations != 1:
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    training: Training | None = None,
+) -> Iterator[Finding]:
+    if training is None or training.generations != 1:
         return
     yield Finding(
         cause="rl-group-std-zero",

@@ -51,10 +51,14 @@ public_incidents = 2
 
 
 def foresee(
-    tokens: TokenUse, head_rows: EmbeddingRows, model: Model | None = None, adapter: Adapter | None = None
+    tokens: TokenUse,
+    rows: EmbeddingRows,  # noqa: ARG001  a head may be tied and so not there; the embedding always is
+    head_rows: EmbeddingRows | None = None,
+    model: Model | None = None,
+    adapter: Adapter | None = None,
 ) -> Iterator[Finding]:
-    ids = [] if model and model.tied else _untrained(tokens, head_rows)
-    if not ids:
+    ids = [] if head_rows is None or (model and model.tied) else _untrained(tokens, head_rows)
+    if head_rows is None or not ids:
         return
     # A frozen head stays as it is; a trained one learns the rows, after some steps of nonsense.
     frozen = adapter is not None and adapter.kind not in (None, "none") and not _trained(adapter)

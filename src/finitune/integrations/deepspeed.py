@@ -12,6 +12,8 @@ from typing import Any
 
 from finitune.monitor import Monitor, watch
 
+AFTER = ("deepspeed.runtime.engine",)
+
 
 def attach() -> None:
     """Watch every engine that this process makes from now on."""

@@ -19,6 +19,8 @@ from torch import nn
 from finitune.monitor import Mode, Monitor, watch
 from finitune.probes.optimizers import parameters_of
 
+AFTER = ("ludwig.trainers.trainer",)
+
 
 class LudwigCallback(Callback):  # pyright: ignore[reportUntypedBaseClass]
     """Watches one training; `run_dir` is by default `finitune` beside the model that Ludwig saves."""

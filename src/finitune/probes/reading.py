@@ -62,6 +62,8 @@ class Reading:
     bad_loss: bool
     bad_gradients: bool
     skipped: bool = False
+    reduction_error: float | None = None
+    """Relative distance of the gradients from an independent average over ranks, in steps where it was taken."""
     bad_update: bool = False
     """Loss and gradients were finite, what the optimizer made of them was not."""
 

@@ -102,6 +102,16 @@ def losses_of(setting: Setting) -> tuple[float, ...]:
         return tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)
 
 
+def own_gradients(setting: Setting, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """What this rank computes in the step, summed over micro-steps; hooks of the loop, which reduce, do not run."""
+    with untouched(setting.model), torch.enable_grad():
+        each = [torch.autograd.grad(_loss(setting, micro), parameters) for micro in setting.capture.micro_steps]
+        sums = list(each[0])
+        for gradients in each[1:]:
+            sums = [a + b for a, b in zip(sums, gradients, strict=True)]
+        return sums
+
+
 def trainable(model: nn.Module) -> list[nn.Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
 

@@ -7,19 +7,16 @@ unreadable.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
-import numpy as np
-
-from finitune.facts import EmbeddingRows, Facts, Floats, Ints, Model, Weights
+from finitune.facts import Facts, Model, Weights
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.reading import Reading
-from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header, read_rows
+from finitune.sources.rows import embedding_rows
+from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header
 from finitune.sources.scan import scan
 from finitune.sources.text import flag, json_object_of, real, section, short, whole, word
 
@@ -32,14 +29,6 @@ INPUT_EMBEDDINGS = (
 """How architectures name the matrix that token ids index, the commonest first."""
 
 OUTPUT_HEADS = ("lm_head.weight", "embed_out.weight", "output_layer.weight", "output.weight")
-
-ROW_BLOCK_BYTES = 2**22
-
-MOST_COMPARED = 10_000
-"""Rows whose numbers are compared; a vocabulary of copies need not be read twice to be called one."""
-
-VANISHES_BELOW = 2.0**-25
-"""A magnitude up to here rounds to zero in float16 (half its smallest subnormal; the tie goes to even, zero)."""
 
 
 def read(path: str | Path, *, compute: str | None = None) -> Reading:
@@ -133,53 +122,6 @@ def input_embedding(tensors: Sequence[Tensor], *, vocabulary: int | None) -> Ten
 def output_head(tensors: Sequence[Tensor], *, vocabulary: int | None) -> Tensor | None:
     """The matrix that gives one logit per row; None when it is tied and so not stored."""
     return _named(tensors, OUTPUT_HEADS, vocabulary)
-
-
-def embedding_rows(tensor: Tensor, *, compute: str | None) -> EmbeddingRows:
-    """Rms of every row, in float64. A row with a non-finite element has a NaN rms and does not count in the median."""
-    rows, columns = tensor.shape
-    step = max(1, ROW_BLOCK_BYTES // max(1, 4 * columns))
-    casts = compute == "float16" and TORCH_NAMES[tensor.dtype] != "float16"
-
-    def block(first: int) -> tuple[Floats, Floats]:
-        values = read_rows(tensor, first, min(step, rows - first))
-        wide = values.astype(np.float64)
-        with np.errstate(invalid="ignore", over="ignore"):
-            rms = np.sqrt(np.einsum("ij,ij->i", wide, wide) / columns)
-        return np.where(np.isfinite(rms), rms, np.nan), _lost(wide) if casts else np.zeros(len(values))
-
-    with ThreadPoolExecutor(2) as pool:
-        blocks = list(pool.map(block, range(0, rows, step)))
-    rms = np.concatenate([b[0] for b in blocks])
-    return EmbeddingRows(
-        tensor=tensor.name,
-        ids=np.arange(rows, dtype=np.int64),
-        rms=rms,
-        median_rms=float(np.nanmedian(rms)) if np.isfinite(rms).any() else math.nan,
-        lost_in_cast=np.concatenate([b[1] for b in blocks]),
-        dtype=TORCH_NAMES[tensor.dtype],
-        file=str(tensor.file),
-        twins=_twins(tensor, rms),
-    )
-
-
-def _twins(tensor: Tensor, rms: Floats) -> Ints:
-    """For each row how many others hold the same numbers; only rows of exactly the same rms are compared."""
-    _, group, counts = np.unique(rms, return_inverse=True, return_counts=True)
-    twins = np.where(rms == 0, counts[group] - 1, 0)
-    alike = np.flatnonzero((counts[group] > 1) & (rms > 0))
-    held = {int(row): read_rows(tensor, int(row), 1).tobytes() for row in alike[:MOST_COMPARED]}
-    copies = Counter(held.values())
-    for row, values in held.items():
-        twins[row] = copies[values] - 1
-    return twins.astype(np.int64)
-
-
-def _lost(values: Floats) -> Floats:
-    size = np.abs(values)
-    present = np.count_nonzero(size > 0, axis=1)
-    gone = np.count_nonzero((size > 0) & (size <= VANISHES_BELOW), axis=1)
-    return gone / np.maximum(present, 1)
 
 
 def _named(tensors: Sequence[Tensor], endings: Sequence[str], vocabulary: int | None) -> Tensor | None:

@@ -112,12 +112,13 @@ def _scan_unit(tensor: Tensor, first: int, stop: int, limits: _Range, block: _Bi
         file.seek(tensor.start + first * size)
         for begin in range(first, stop, step):
             count = min(step, stop - begin)
-            _fill(file, memoryview(block.view(np.uint8))[: count * size], tensor)
+            fill(file, memoryview(block.view(np.uint8))[: count * size], tensor)
             parts.append(_scan_block(block, count, tensor.dtype, begin, limits, scratch))
     return parts
 
 
-def _fill(file: Any, view: memoryview, tensor: Tensor) -> None:
+def fill(file: Any, view: memoryview, tensor: Tensor) -> None:
+    """Read until `view` is full. Raises UnreadableInput where the file ends before."""
     while view:
         got = file.readinto(view)
         if not got:
@@ -170,26 +171,37 @@ def _peak(bits: npt.NDArray[Any], dtype: str) -> float:
 
 
 def _squares(block: _Bits, count: int, dtype: str, scratch: _Bits) -> float:
+    words = (count * ITEM_BYTES[dtype] + 3) // 4
+    if count * ITEM_BYTES[dtype] % 4:  # the upper half of the last pair is left over from an earlier block
+        block[words - 1] &= 0xFFFF
+    return float(row_squares(block[None, :words], dtype, scratch[None, :words])[0])
+
+
+def row_squares(words: _Bits, dtype: str, scratch: _Bits) -> npt.NDArray[np.float32]:
+    """Sum of squares of each row of BF16, F16 or F32 numbers, packed into 32-bit words [rows, words].
+
+    `scratch` is as large. Infinities and NaN of F16 are taken for numbers, so they have to be looked for elsewhere.
+    """
+    values = scratch.view(np.float32)
     if dtype == "F32":
-        values = block[:count].view(np.float32)
-        return float(np.dot(values, values))
-    pairs, out = block[: (count + 1) // 2], scratch[: (count + 1) // 2]
-    if count % 2:  # the upper half of the last pair is left over from an earlier block
-        pairs[-1] &= 0xFFFF
-    values = out.view(np.float32)
+        return _dots(words.view(np.float32))
     if dtype == "BF16":  # a bfloat16 is the upper half of a float32
-        np.left_shift(pairs, 16, out=out)
-        low = float(np.dot(values, values))
-        np.bitwise_and(pairs, 0xFFFF0000, out=pairs)
-        upper = pairs.view(np.float32)
-        return low + float(np.dot(upper, upper))
-    total = 0.0
+        np.left_shift(words, 16, out=scratch)
+        low = _dots(values)
+        np.bitwise_and(words, 0xFFFF0000, out=scratch)
+        return low + _dots(values)
+    total = np.zeros(len(words), np.float32)
     for shift, half in ((13, np.left_shift), (-3, np.right_shift)):
         # float16 bits, moved to where float32 keeps them, are the value times 2**-112, subnormals included
-        half(np.bitwise_and(pairs, 0x7FFF if shift > 0 else 0x7FFF0000, out=out), abs(shift), out=out)
+        half(np.bitwise_and(words, 0x7FFF if shift > 0 else 0x7FFF0000, out=scratch), abs(shift), out=scratch)
         np.multiply(values, np.float32(2.0**112), out=values)
-        total += float(np.dot(values, values))
+        total += _dots(values)
     return total
+
+
+def _dots(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller looks again where a sum is not a number
+        return np.matmul(values[:, None, :], values[:, :, None])[:, 0, 0]
 
 
 def _scan_elements(values: npt.NDArray[Any], begin: int, limits: _Range) -> Part:

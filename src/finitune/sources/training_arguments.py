@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -91,7 +90,6 @@ def follows(data: Mapping[str, Any]) -> list[str | Mapping[str, Any]]:
 def read(data: Mapping[str, Any], file: str, *, framework: str = "transformers") -> Facts:
     """What the trainer is told. A field that is left out is not reported at its default, except the loss scaler's."""
     precision = _precision(data, file, framework)
-    named = group(Training, data, file, TRAINING_KEYS)
     return Facts(
         precision=precision,
         optimizer=_optimizer(data, file),
@@ -100,7 +98,7 @@ def read(data: Mapping[str, Any], file: str, *, framework: str = "transformers")
         adapter=_adapter(data, file),
         attention=_attention(data, file),
         batching=group(Batching, data, file, BATCHING_KEYS),
-        training=named and dataclasses.replace(named, framework=framework),
+        training=group(Training, data, file, TRAINING_KEYS, framework=framework),
     )
 
 
@@ -112,6 +110,7 @@ def supervision(data: Mapping[str, Any], file: str) -> Supervision:
         completion_only=flag(data, "completion_only_loss", file),
         assistant_only=flag(data, "assistant_only_loss", file),
         packing=flag(data, "packing", file),
+        response_template=word(data, "response_template"),
     )
 
 
