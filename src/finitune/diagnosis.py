@@ -165,14 +165,17 @@ def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:
 
 
 def _cures(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Cure]:
-    """The chapter's remedies, made concrete where the facts allow it."""
+    """The chapter's remedies, made concrete where the facts allow it; those that say they do not fit are left out."""
     out: list[Cure] = []
     for name in chapter.declared("remedies"):
         remedy = remedies().get(name)
         if remedy is None:
             continue
         propose = remedy.function("propose")
-        proposed = ask(propose, inputs).results if propose else []
+        answer = ask(propose, inputs) if propose else None
+        if answer and not (answer.results or answer.missing or answer.broken):
+            continue
+        proposed = answer.results if answer else []
         safety: Safety = getattr(remedy.module, "safety", "advice")
         out.append(proposed[0] if proposed else Cure(name=name, safety=safety))
     return out

@@ -1,7 +1,8 @@
+import numpy as np
 import pytest
 
 from finitune.causes.fp16_activation_overflow import foresee
-from finitune.facts import Model, Precision, TensorScan, Weights
+from finitune.facts import ActivationPeak, Activations, Attention, Model, Precision, TensorScan, Weights
 
 HALF = Precision(compute="float16", source="ds.json: fp16.enabled")
 
@@ -54,3 +55,36 @@ def test_fires_for_weights_beyond_the_range_with_their_tensor():
 )
 def test_stays_quiet(precision, model):
     assert not list(foresee(precision, model, weights()))
+
+
+def reached(value, *, what="gate * up", pads=False):
+    peak = ActivationPeak(module="model.layers.2.mlp", what=what, token=3, value=value)
+    quiet = ActivationPeak(module="model.layers.0.mlp", what="output", token=5, value=2.0)
+    first, padding = ([quiet], [peak]) if pads else ([quiet, peak], [])
+    return Activations(first=first, padding=padding, ids=np.array([3, 5]))
+
+
+@pytest.mark.parametrize(("pads", "severity"), [(False, "error"), (True, "warning")])
+def test_fires_for_a_token_that_leaves_the_range_by_itself(pads, severity):
+    (finding,) = foresee(HALF, Model(family="llama", dtype="float16"), weights(), reached(2e5, pads=pads))
+    assert (finding.severity, finding.where.module, finding.where.tokens) == (severity, "model.layers.2.mlp", [3])
+    assert "2e+05" in finding.message
+    assert finding.evidence["padding"] is pads
+    assert ("pads rows" in finding.message) is pads
+
+
+def test_fires_for_the_raw_score_only_where_eager_attention_stores_it():
+    scores = reached(7e4, what="query . key")
+    model = Model(family="llama", dtype="float16")
+    assert list(foresee(HALF, model, weights(), scores, Attention(implementation="eager")))
+    assert not list(foresee(HALF, model, weights(), scores, Attention(implementation="sdpa")))
+    assert not list(foresee(HALF, model, weights(), scores))
+
+
+def test_stays_quiet_where_first_tokens_are_known_to_stay_in_range():
+    outlying = weights(peak=50.0)
+    llama = Model(family="llama", dtype="bfloat16")
+    assert list(foresee(HALF, llama, outlying))
+    assert not list(foresee(HALF, llama, outlying, reached(100.0)))
+    assert list(foresee(HALF, llama, outlying, reached(30000.0)))
+    assert not list(foresee(Precision(compute="bfloat16"), llama, outlying, reached(2e5)))
