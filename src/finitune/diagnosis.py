@@ -172,9 +172,11 @@ def _cures(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Cure]:
         if remedy is None:
             continue
         propose = remedy.function("propose")
-        proposed = ask(propose, inputs).results if propose else []
+        answer = ask(propose, inputs) if propose else None
+        if answer and not (answer.results or answer.missing or answer.broken):
+            continue  # it was asked, and does not fit this case
         safety: Safety = getattr(remedy.module, "safety", "advice")
-        out.append(proposed[0] if proposed else Cure(name=name, safety=safety))
+        out.append(answer.results[0] if answer and answer.results else Cure(name=name, safety=safety))
     return out
 
 
