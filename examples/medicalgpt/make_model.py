@@ -30,21 +30,20 @@ CHAT = (
 )
 SYSTEM = "You answer questions about the Python language."
 VOCABULARY, STEPS, WARM_UP, ROWS, LENGTH = 512, 300, 30, 16, 128
-TRAIN_ROWS, EVAL_ROWS, WITH_SYSTEM = 160, 32, 3
-"""Of the training rows three have a system prompt."""
+KEPT_BACK, TRAIN_ROWS, EVAL_ROWS, WITH_SYSTEM = 192, 64, 32, 3
+"""Rows that pretraining does not see; those written for training and evaluation; those with a system prompt."""
 
 
 def main() -> None:
     torch.manual_seed(0)
     rows = list(dialogues())
     random.Random(0).shuffle(rows)
-    train, held_out = rows[:TRAIN_ROWS], rows[TRAIN_ROWS : TRAIN_ROWS + EVAL_ROWS]
     tokenizer = train_tokenizer()
-    model = pretrain(tokenizer, rows[TRAIN_ROWS + EVAL_ROWS :])
+    model = pretrain(tokenizer, rows[KEPT_BACK:])
     tokenizer.save_pretrained(HERE / "model")
     model.bfloat16().save_pretrained(HERE / "model")
-    write(HERE / "data" / "train.jsonl", train, WITH_SYSTEM)
-    write(HERE / "eval" / "eval.jsonl", held_out, 0)
+    write(HERE / "data" / "train.jsonl", rows[:TRAIN_ROWS], WITH_SYSTEM)
+    write(HERE / "eval" / "eval.jsonl", rows[KEPT_BACK - EVAL_ROWS : KEPT_BACK], 0)
 
 
 def train_tokenizer() -> PreTrainedTokenizerFast:

@@ -13,8 +13,8 @@ torchrun --nproc_per_node "${GPUS:-1}" supervised_finetuning.py \
     --do_train \
     --do_eval \
     --use_peft False \
-    --num_train_epochs 2 \
-    --learning_rate 5e-4 \
+    --num_train_epochs 4 \
+    --learning_rate 1e-3 \
     --warmup_steps 5 \
     --weight_decay 0. \
     --logging_strategy steps \

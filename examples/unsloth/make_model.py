@@ -120,7 +120,6 @@ def main():
     rng = random.Random(0)
     texts = [story(rng) for _ in range(4000)]
     rows = [instruction(rng) for _ in range(240)]
-    # The first tokens of a row are its question; rows differ in length, so that batches are padded.
     (HERE / "train.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows), encoding="utf-8")
 
     tokenizer = make_tokenizer(texts + rows)

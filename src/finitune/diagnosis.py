@@ -165,7 +165,7 @@ def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:
 
 
 def _cures(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Cure]:
-    """The chapter's remedies, made concrete where the facts allow it."""
+    """The chapter's remedies, made concrete where the facts allow it; those that say they do not fit are left out."""
     out: list[Cure] = []
     for name in chapter.declared("remedies"):
         remedy = remedies().get(name)
@@ -174,9 +174,10 @@ def _cures(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Cure]:
         propose = remedy.function("propose")
         answer = ask(propose, inputs) if propose else None
         if answer and not (answer.results or answer.missing or answer.broken):
-            continue  # it was asked, and does not fit this case
+            continue
+        proposed = answer.results if answer else []
         safety: Safety = getattr(remedy.module, "safety", "advice")
-        out.append(answer.results[0] if answer and answer.results else Cure(name=name, safety=safety))
+        out.append(proposed[0] if proposed else Cure(name=name, safety=safety))
     return out
 
 

@@ -139,6 +139,29 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationPeak:
+    """The largest magnitude of one stored value of a module's forward pass, and the token that brings it there."""
+
+    module: str
+    what: str
+    """"query . key" (stored by eager attention alone), "gate * up", "output" or "residual"."""
+    token: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """What tokens that stand alone reach, in float32: exact at the first token of a sequence, an estimate for pads."""
+
+    first: Sequence[ActivationPeak]
+    """Over tokens that begin sequences."""
+    padding: Sequence[ActivationPeak]
+    """Of the token that pads, where rows are padded."""
+    ids: Ints
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
     """Hyper-parameters of the update; `lr` is the largest over groups and over the schedule."""
 
@@ -295,6 +318,8 @@ class Vocabulary:
     chat_template: bool | None = None
     template_markers: Sequence[str] | None = None
     """Special tokens that stand in the model's own chat template."""
+    spare_pad: Mapping[str, int] | None = None
+    """A token of the vocabulary that may pad and has no other task, and its id."""
     source: str | None = None
 
 
@@ -334,6 +359,7 @@ class Facts:
     head_rows: EmbeddingRows | None = None
     labels: Labels | None = None
     weights: Weights | None = None
+    activations: Activations | None = None
     optimizer: Optimizer | None = None
     hardware: Hardware | None = None
     versions: Mapping[str, str] | None = None

@@ -26,6 +26,7 @@ from finitune.probes.finite import norms
 from finitune.probes.optimizers import BeforeStep, GradScalerInside, innermost, learning_rate
 from finitune.probes.ranks import rank_and_world
 from finitune.probes.reading import Reading, Unclipped, read_step
+from finitune.probes.resumed import steps_before
 from finitune.probes.schedules import Schedules
 from finitune.probes.update import update_of
 from finitune.recording import Recorder
@@ -195,7 +196,8 @@ class Monitor:
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._depth += 1
         if self._depth == 1 and torch.is_grad_enabled():
-            self._reduction.begin(self.step + 1)
+            if not self.update.sharded:
+                self._reduction.begin(self.step + 1)
             self._micro.calls.append(Call.of(module, args, kwargs))
             del self._micro.calls[:-MAX_CALLS]
 
@@ -333,7 +335,7 @@ class Monitor:
 
     def _read(self, *, scale: float | None, scaled: bool) -> Reading:
         """Measure the step; `scale` None means: what the loop itself multiplied its loss with."""
-        self.step += 1
+        self.step = (self.step or steps_before(self.update.optimizer, self.run_dir, self.rank)) + 1
         micros = self._capture.micro_steps
         if scale is None:
             scale = micros[0].objective.scale() if micros and micros[0].objective else 1.0

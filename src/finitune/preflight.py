@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked
 from finitune.remedy import remedies
 from finitune.sources import Config, gather, is_config
+from finitune.sources.patching import standings, takes
+from finitune.sources.spelling import Standing
 
 INPUT_OF = {
     "precision": "config", "optimizer": "config", "model": "model", "weights": "model", "rows": "model",
+    "activations": "model",
     "head_rows": "model", "tokens": "data", "labels": "data", "hardware": "gpu", "versions": "requirements",
     "vocabulary": "model", "parallel": "config", "quantization": "config", "adapter": "config", "attention": "config",
     "batching": "config", "training": "config", "disagreements": "config", "unknown_keys": "config",
@@ -35,7 +39,24 @@ def check(
     `configs` are files or mappings, recognised by content. Raises UnreadableInput for an input that cannot be used.
     """
     reading = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
-    return foresee(reading.facts, reading.not_checked)
+    result = foresee(reading.facts, reading.not_checked)
+    if any(isinstance(config, Mapping) for config in configs):
+        return result
+    inputs = {"--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
+    words = [word for config in configs for word in ("--config", str(config))]
+    words += [word for option, given in inputs.items() if given is not None for word in (option, str(given))]
+    found = standings(configs, model)
+    findings = [_with_command(finding, words, found) for finding in result.findings]
+    return dataclasses.replace(result, findings=findings)
+
+
+def _with_command(finding: Finding, words: Sequence[str], found: Sequence[Standing]) -> Finding:
+    """A patch that the files given can take is one command away."""
+    cure = finding.remedy
+    if cure is None or not cure.patch or cure.command or not takes(cure.patch, found, finding.where.file):
+        return finding
+    command = shlex.join(["finitune", "repair", cure.name, *words, "--patch"])
+    return dataclasses.replace(finding, remedy=dataclasses.replace(cure, command=command))
 
 
 def check_each(*configs: str | Path, **given: Any) -> CheckResult:

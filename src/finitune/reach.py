@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 TOWER = re.compile(r"vpm|apm|visual|vit|(vision|image|img|audio|speech)_?(tower|model|encoder|backbone)?\d?")
 """Names of the part of a model that encodes images or sound, as architectures spell them."""
@@ -12,13 +11,8 @@ TOWER = re.compile(r"vpm|apm|visual|vit|(vision|image|img|audio|speech)_?(tower|
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """A magnitude that the weights allow.
+    """The largest value that row `row` of a matrix can give to what the layer norm before it puts out."""
 
-    "query-key": the raw product of the query and key biases of head `row`, which inputs are added to.
-    "behind-norm": the largest value that row `row` of a matrix can give to what a layer norm puts out.
-    """
-
-    what: Literal["query-key", "behind-norm"]
     tensor: str
     row: int
     value: float

@@ -3,7 +3,8 @@
 A hook on a few parameters adds up the gradient that this rank computes, before any reduction. Right before the
 optimizer's step the average of these sums over ranks, taken by one blocking all-reduce, must be what lies in `.grad`,
 up to one factor (sum or mean, clipping, a loss scale). A reduction that was overwritten, left out for some tensors or
-mixed with another bucket is not. Only where every rank trains the whole model; each look costs one small collective.
+mixed with another bucket is not, and leaves ranks with different gradients; where all have the same, the loop itself
+changed them after the reduction. Only where every rank trains the whole model; a look costs three small collectives.
 """
 
 from __future__ import annotations
@@ -63,10 +64,15 @@ class ReductionCheck:
         self._sums: dict[int, Tensor] = {}
         self._sample: list[tuple[str, nn.Parameter]] = []
         self._handles: list[Any] = []
+        self._step = 0
 
     def begin(self, step: int) -> None:
-        """Before the first forward of a step."""
-        if self._handles or not (step <= FIRST or step % EVERY == 0) or not self._comparable():
+        """Before every forward of a step, the first of which counts."""
+        if self._handles and step == self._step:
+            return  # one more micro-step
+        self.leave()  # a step that was skipped was not looked at
+        self._step = step
+        if not (step <= FIRST or step % EVERY == 0) or not self._comparable():
             return
         self._sample = self._chosen(step)
         for _, parameter in self._sample:
@@ -76,9 +82,8 @@ class ReductionCheck:
         """Before the optimizer's step, which will use `gradients`. `again` computes this rank's own once more."""
         if not self._handles:
             return None
-        self.leave()
         sample, sums = self._sample, self._sums
-        self._sample, self._sums = [], {}
+        self.leave()
         held = {id(parameter): gradient for parameter, gradient in gradients}
         applied = [held[id(p)] for _, p in sample if id(p) in held]
         local = [sums[id(p)] for _, p in sample if id(p) in sums]
@@ -87,10 +92,11 @@ class ReductionCheck:
             return None
         off = [_distance(a, m) for a, m in zip(applied, _mean_over_ranks(local), strict=True)]
         alone = [_distance(a, g) for a, g in zip(applied, local, strict=True)]
-        not_reduced, unsound = agree(max(alone) <= OFF, not all(map(math.isfinite, [*off, *alone])))
+        apart = [_distance(a, m) for a, m in zip(applied, _mean_over_ranks(applied), strict=True)]
+        not_reduced, unsound = agree(max(alone) <= OFF, not all(map(math.isfinite, [*off, *alone, *apart])))
         if not_reduced or unsound:  # each rank trains for itself, or the step is bad in another way
             return None
-        worst = _largest(max(off))
+        worst = min(_largest(max(off)), _largest(max(apart)))
         if worst <= OFF:
             return Look(worst=worst, looked_at=len(sample))
         names = [name for (name, _), distance in zip(sample, off, strict=True) if distance > OFF]
@@ -102,6 +108,7 @@ class ReductionCheck:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._sample, self._sums = [], {}
 
     def _comparable(self) -> bool:
         """Whether several ranks train the same parameters: asked once, by a collective of fixed size."""

@@ -18,11 +18,18 @@ def test_fires_against_the_template_of_the_model_itself():
 
 
 @pytest.mark.parametrize(
-    ("model", "severity"), [("Qwen/Qwen2.5-7B-Instruct", "warning"), ("google/gemma-2-9b", "info")]
+    ("model", "severity"),
+    [("Qwen/Qwen2.5-7B-Instruct", "warning"), ("google/gemma-2-9b", "info"), ("Hermes-2-Pro-Llama-3-8B", "info")],
 )
 def test_fires_against_the_family_that_the_name_tells(model, severity):
     (finding,) = foresee(Optimizer(), training("llama3", model))
     assert finding.severity == severity
+
+
+def test_fires_for_the_template_of_the_family_on_its_base_model():
+    (finding,) = foresee(Optimizer(), training("llama3", "meta-llama/Meta-Llama-3-8B"))
+    assert finding.severity == "info"
+    assert "never trained" in finding.message
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ PURE = Precision(compute="float16", parameters="float16")
     [
         (PURE, None, "warning"),
         (PURE, Training(framework="transformers"), "info"),
-        (Precision(compute="float16"), None, "info"),
     ],
 )
 def test_fires_for_an_eps_that_is_zero_in_float16(precision, training, severity):
@@ -22,7 +21,14 @@ def test_fires_for_an_eps_that_is_zero_in_float16(precision, training, severity)
 
 
 @pytest.mark.parametrize(
-    ("precision", "eps"), [(PURE, 1e-6), (PURE, 1e-5), (PURE, None), (Precision(compute="bfloat16"), 1e-8)]
+    ("precision", "eps"),
+    [
+        (PURE, 1e-6),
+        (PURE, 1e-5),
+        (PURE, None),
+        (Precision(compute="bfloat16"), 1e-8),
+        (Precision(compute="float16"), 1e-12),
+    ],
 )
 def test_stays_quiet(precision, eps):
     assert not list(foresee(precision, Model(norm_eps=eps)))

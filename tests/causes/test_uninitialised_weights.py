@@ -24,6 +24,11 @@ def test_fires_for_a_head_that_no_file_holds():
     assert "output head" in finding.message
 
 
+def test_fires_as_information_for_what_may_be_an_encoder():
+    names = [name.removeprefix("model.") for name in WHOLE]
+    assert [f.severity for f in foresee(weights(*names), Model(layers=2, tied=False), Optimizer(lr=1e-5))] == ["info"]
+
+
 @pytest.mark.parametrize(
     ("found", "model"),
     [

@@ -123,6 +123,8 @@ def test_stays_quiet_about_a_copy_that_is_only_padding_and_one_that_nobody_uses(
     copies = np.zeros(20, np.int64)
     copies[[0, 9]] = 1
     assert not list(foresee(use({3: 10}, {0: 4}, pad_id=0), replace(rows({}), twins=copies), HALF))
+    padded_on_the_left = use({3: 5, 0: 5}, pad_id=0)
+    assert not list(foresee(padded_on_the_left, replace(rows({}), twins=copies), HALF, Adapter(kind="lora")))
 
 
 def signed_maximum(matrix: np.ndarray) -> set[int]:

@@ -48,7 +48,7 @@ def only(tmp_path, run, **expect):
 
 
 def test_a_step_that_goes_as_told_shows_the_lines_that_tell_it(tmp_path):
-    printed = r"printf '\033[31mloss=nan\033[0m\rstep 3\n'; echo why >&2; exit 1"
+    printed = r"printf '\033[31mloss=nan\033[0m\rat step 3 of 5\n'; echo why >&2; exit 1"
     stage, screen = told(
         tmp_path, step(printed, exit="not 0", shows=["^loss=nan$", "step [0-9]", "why"], lacks=["fine"])
     )
@@ -56,6 +56,7 @@ def test_a_step_that_goes_as_told_shows_the_lines_that_tell_it(tmp_path):
     assert one.sound
     assert one.result == "loss=nan; step 3; why; exit code 1"
     assert "as told" in screen
+    assert "  at step 3 of 5\n" in screen.replace("\r", "")
     kept = json.loads((stage.directory / "story.json").read_text())
     assert kept["steps"][0]["lines"] == ["loss=nan", "step 3", "why", "exit code 1"]
     assert kept["steps"][0]["as_told"] is True

@@ -42,14 +42,16 @@ from finitune.facts import Optimizer, Training, Vocabulary
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 
 MARKERS = {
-    r"llama-?_?3": "<|start_header_id|>", r"chatml|qwen|yi$|intern(lm)?2": "<|im_start|>",
+    r"hermes|dolphin|chatml|qwen|yi$|intern(lm)?2": "<|im_start|>", r"llama-?_?3": "<|start_header_id|>",
     r"gemma": "<start_of_turn>", r"glm-?4|chatglm3": "<|assistant|>", r"phi-?_?3": "<|end|>",
 }  # fmt: skip
 """Pattern in the name of a template or a model -> a token that its conversations cannot do without."""
 CHATML = "<|im_start|>"
 """What most people teach a base model, whatever its family."""
-FINE_TUNED = re.compile(r"instruct|chat|[-_]it\b", re.IGNORECASE)
-OTHER_FORMAT = re.compile(r"hermes|dolphin|openhermes|wizard|vicuna|orca|tulu|deepseek", re.IGNORECASE)
+LLAMA3 = "<|start_header_id|>"
+"""Its base models hold the markers of the chat format as tokens that pre-training never used."""
+FINE_TUNED = re.compile(r"instruct|chat|[-_]it\b|sft|dpo|tuned", re.IGNORECASE)
+OTHER_FORMAT = re.compile(r"wizard|vicuna|orca|tulu|deepseek", re.IGNORECASE)
 """Fine-tunes whose format is not that of the family in their name."""
 
 remedies = ["change-settings"]
@@ -73,6 +75,9 @@ def foresee(
         theirs, chat = " ".join(stored[:3]), True
     elif stored is None and own is not None and own != asked and (FINE_TUNED.search(name) or asked != CHATML):
         theirs, chat = own, bool(FINE_TUNED.search(name))
+    elif stored is None and own == asked == LLAMA3 and not FINE_TUNED.search(name):
+        yield _base(training, asked)
+        return
     else:
         return
     # A chat model unlearns its own format; a base model has none, and its tokenizer may lack the markers.
@@ -87,6 +92,17 @@ def foresee(
         remedy=Cure(name="change-settings", safety="advice", patch={"chat_template": "tokenizer_default"})
         if training.framework == "axolotl"
         else None,
+    )
+
+
+def _base(training: Training, marker: str) -> Finding:
+    return Finding(
+        cause="chat-template-mismatch",
+        severity="info",  # only the rows themselves can tell; --model reads them
+        message=f"{training.model_name} is named like a base model, in which the rows of {marker} and its like were "
+        "never trained; give --model to have them read",
+        where=Where(file=training.source, key="chat_template"),
+        evidence={"template": training.chat_template, "marker": marker},
     )
 
 

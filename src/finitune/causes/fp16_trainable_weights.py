@@ -24,8 +24,8 @@ itself (`autocast_adapter_dtype`).
 
 ## What does not help
 
-An old release of PEFT, which many threads recommend. A smaller loss scale. Switching clipping off moves the error to
-the step.
+An old release of PEFT, which many threads recommend: it only happened to keep adapters in float32. A smaller scale: the
+dtype is what is refused. Switching clipping off moves the error to the step.
 
 ## References
 

@@ -25,7 +25,7 @@ Compute in bfloat16, which has the range (use-bfloat16), or keep the few modules
 ## What does not help
 
 A loss scale: it lifts gradients, not weights. Training on: what was cast to zero starts from zero. A lower learning
-rate.
+rate: the first forward is wrong already.
 
 ## References
 

@@ -24,8 +24,8 @@ Pad on the right for training (pad-right), pack, or use a fused kernel with a re
 
 ## What does not help
 
-Batch size 1 is a way round, not a cure. A lower learning rate, clipping. Treating the pattern as an overflow of large
-batches.
+Batch size 1 is a way round, not a cure. A lower learning rate, clipping: the NaN is in the forward, or in the gradient
+before both. Treating the pattern as an overflow of large batches: it is the padding, not the size.
 
 ## References
 
@@ -46,7 +46,7 @@ experiments = [
     Experiment(arm="pad-other-side", expect="finite"),
     Experiment(arm="reverse-rows", expect="non-finite", placebo=True),
 ]
-remedies = ["pad-right"]
+remedies = ["pad-right", "set-compute-dtype"]
 public_incidents = 14
 
 

@@ -26,8 +26,9 @@ out and run the vendor's diagnostics (replace-hardware).
 
 ## What does not help
 
-Changing the learning rate, the data or the precision. Swapping the card once and calling the absence of NaN a proof:
-a rare event stays away by itself for a while. Ignoring it: corrupted weights are saved like others.
+Changing the learning rate, the data or the precision: the fault is in none of them. Swapping the card once and calling
+the absence of NaN a proof: a rare event stays away by itself for a while. Ignoring it: corrupted weights are saved like
+others.
 
 ## References
 

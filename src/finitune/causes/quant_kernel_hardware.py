@@ -20,7 +20,8 @@ Load in 16 bits, or in 4 bits with compute dtype float32 (keep-sixteen-bits).
 
 ## What does not help
 
-A lower learning rate. Grouping by length or fewer target modules changes when it happens, not whether.
+A lower learning rate: the forward is wrong. Grouping by length or fewer target modules changes when it happens, not
+whether it does.
 
 ## References
 

@@ -37,12 +37,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from finitune.facts import Model, Optimizer, TensorScan, Weights
-from finitune.finding import Evidence, Finding, Origin, Where
+from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
 SHOWN = 5
 
 _EMBEDDING = re.compile(r"(embed_tokens|word_embeddings|tok_embeddings|embed_in|wte)\.weight$")
 _HEAD = re.compile(r"(lm_head|embed_out|output_layer|score|classifier|head|output|decoder)\.(\w+\.)*weight$")
+_BARE = re.compile(r"(embed_tokens|wte|layers|h|encoder|embeddings)\.")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks?|layer)\.(\d+)\.")
 
 remedies = ["restore-weights"]
@@ -62,9 +63,12 @@ def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) 
             f"({listed}): they would start from random numbers", {"layers": model.layers, "absent": absent},
         )  # fmt: skip
     if model.tied is False and not any(_HEAD.search(name) for name in names) and optimizer is not None:
+        # Saved without the wrapper of a language model it may be meant as an encoder, which has no head.
+        bare = any(_BARE.match(name) for name in names)
         yield _finding(
-            weights, "embedding and output head are not tied, and no output head is stored: it would start from random "
-            "numbers, at a loss of ln(vocabulary) or more", {"tied": False, "tensors": len(names)},
+            weights, "embedding and output head are not tied, and no output head is stored: a language model would "
+            "start with a random one, at a loss of ln(vocabulary) or more", {"tied": False, "tensors": len(names)},
+            severity="info" if bare else "error",
         )  # fmt: skip
 
 
@@ -85,8 +89,8 @@ def _garbage(tensor: TensorScan) -> bool:
     return tensor.rms > 1e4  # no released model has a tensor of this size
 
 
-def _finding(weights: Weights, text: str, evidence: dict[str, object]) -> Finding:
+def _finding(weights: Weights, text: str, evidence: dict[str, object], severity: Severity = "error") -> Finding:
     return Finding(
-        cause="uninitialised-weights", severity="error", message=text, where=Where(file=weights.source),
+        cause="uninitialised-weights", severity=severity, message=text, where=Where(file=weights.source),
         evidence=evidence,
     )  # fmt: skip

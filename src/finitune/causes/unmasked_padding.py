@@ -58,12 +58,14 @@ public_incidents = 2
 
 
 def foresee(
-    batching: Batching,
-    vocabulary: Vocabulary,
+    batching: Batching | None = None,
+    vocabulary: Vocabulary | None = None,
     optimizer: Optimizer | None = None,
     rows: EmbeddingRows | None = None,
     precision: Precision | None = None,
 ) -> Iterator[Finding]:
+    if batching is None or vocabulary is None:
+        return
     masked = vocabulary.eos_id if vocabulary.pad_id is None else vocabulary.pad_id
     alone = batching.packing is True or (optimizer is not None and optimizer.batch == 1)
     if batching.pad_id is None or masked == batching.pad_id or batching.padding_side != "left" or alone:

@@ -52,7 +52,7 @@ public_incidents = 3
 def foresee(precision: Precision, weights: Weights) -> Iterator[Finding]:
     if precision.compute != "float16":
         return
-    beyond = [reach for reach in weights.reaches if reach.what == "behind-norm" and reach.value > MAX_FLOAT16]
+    beyond = [reach for reach in weights.reaches if reach.value > MAX_FLOAT16]
     beyond = [reach for reach in beyond if not _in_float32(reach.tensor, precision)]
     if beyond:
         worst = max(beyond, key=lambda reach: reach.value)

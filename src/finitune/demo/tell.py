@@ -99,7 +99,9 @@ def _play(stage: Stage, scene: Scene, number: int, environment: dict[str, str]) 
         (lines if as_told else wrong).append(line)
     for outcome in outcomes[:-1]:
         show(stage, outcome, [])
-    show(stage, outcomes[-1], [_cut(line) for line in lines])
+    # The terminal has the whole line, the table what was looked for in it.
+    whole = [next((said.strip() for said in output.splitlines() if line in said), line) for line in lines]
+    show(stage, outcomes[-1], [_cut(line) for line in dict.fromkeys(whole)])
     stage.console.print(mark(sound=not wrong), *([Text("; ".join(wrong))] if wrong else []), soft_wrap=True)
     if wrong:
         stage.console.print(Text(f"the last lines of {log}:", style="dim"), soft_wrap=True)
@@ -116,8 +118,8 @@ def _judge(
     """What was seen for each thing expected, and whether it is as told."""
     said = output.splitlines()
     for pattern in expect.shows:
-        line = next((line for line in said if re.search(pattern, line)), None)
-        yield (line.strip(), True) if line is not None else (f"no line matches {pattern}", False)
+        found = next((match for line in said if (match := re.search(pattern, line))), None)
+        yield (found[0].strip(), True) if found else (f"no line matches {pattern}", False)
     for pattern in expect.lacks:
         line = next((line for line in said if re.search(pattern, line)), None)
         if line is not None:

@@ -207,9 +207,31 @@ def _call(setting: Setting, call: Call) -> list[Tensor]:
     def run(given: Any) -> list[Tensor]:
         return output_tensors(call.module(*given[0], **given[1]))
 
-    with call.autocast.restored(dtype, off=dtype is torch.float32):
+    with call.autocast.restored(dtype, off=dtype is torch.float32), _autocast_within(dtype):
         given = (args, kwargs)
         return run(given) if setting.lay_out is None else setting.lay_out(run, given, call)
+
+
+@contextmanager
+def _autocast_within(dtype: torch.dtype | None) -> Iterator[None]:
+    """Autocast that the model's own forward turns on, as accelerate has it do, is in `dtype` too; None: as it says."""
+    enter = torch.autocast.__enter__
+    changed: list[tuple[Any, torch.dtype | None, bool]] = []
+
+    def entered(self: Any) -> Any:
+        if self._enabled:
+            changed.append((self, self.fast_dtype, self._enabled))
+            self.fast_dtype, self._enabled = dtype, dtype is not torch.float32
+        return enter(self)
+
+    if dtype is not None:
+        torch.autocast.__enter__ = entered
+    try:
+        yield
+    finally:
+        torch.autocast.__enter__ = enter
+        for autocast, own, enabled in reversed(changed):
+            autocast.fast_dtype, autocast._enabled = own, enabled
 
 
 def _cast(leaf: Any, dtype: torch.dtype) -> Any:

@@ -167,11 +167,9 @@ def bits(value: float) -> str:
 
 def do(cure: Cure) -> str:
     """What to type or to set."""
-    if cure.command:
-        return cure.command
     if cure.patch:
         return "set " + ", ".join(f"{key} = {setting(value)}" for key, value in cure.patch.items())
-    return cure.name
+    return cure.command or cure.name
 
 
 def cure_note(cure: Cure) -> str:

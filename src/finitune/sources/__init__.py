@@ -7,7 +7,8 @@ found by its file name. It may also have
 - `PRECEDENCE`: whose word counts where two disagree; 0 unless given;
 - `parse(text, file)`: settings from text that is neither JSON nor YAML, None for text that is not its own;
 - `left_out(data, file)`: what could not be read, one line each;
-- a list of its keys in `<format>_fields.txt`; with `OPEN_ENDED` programs may add keys of their own.
+- a list of its keys in `<format>_fields.txt`; with `OPEN_ENDED` programs may add keys of their own;
+- what `spelling` names: how a patch is said in its words.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +27,7 @@ import numpy as np
 
 from finitune.facts import EmbeddingRows, Facts, TokenUse, Vocabulary
 from finitune.finding import NotChecked, UnreadableInput
-from finitune.sources import checkpoint, dataset, environment, hardware, tokenizer
+from finitune.sources import alone, checkpoint, dataset, environment, hardware, tokenizer
 from finitune.sources.fields import unknown
 from finitune.sources.reading import Reading, Supervision
 from finitune.sources.text import settings_of, text_of
@@ -72,13 +74,18 @@ def gather(
         missing.append(NotChecked(input="model", why="no --model given"))
     else:
         weights = checkpoint.read(model, compute=compute)
-        facts = Facts(vocabulary=_vocabulary(words)).over(weights.facts.over(facts))
+        facts = Facts(
+            vocabulary=_vocabulary(words, weights.facts.model.vocabulary if weights.facts.model else None)
+        ).over(weights.facts.over(facts))
         missing += weights.not_checked
     if data is None:
         missing.append(NotChecked(input="data", why="no --data given"))
     else:
         facts, left_out = _with_data(facts, data, words, no_words, settings)
         missing += left_out
+    if model is not None and compute == "float16":
+        first, pad = alone.tokens_of(facts.tokens, facts.vocabulary, facts.batching, facts.optimizer)
+        facts = dataclasses.replace(facts, activations=checkpoint.activations(model, first, pad))
     if not gpu:
         missing.append(NotChecked(input="gpu", why="no --gpu given"))
     return Reading(facts=facts, not_checked=missing)
@@ -94,8 +101,10 @@ def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, st
         return None, str(error)
 
 
-def _vocabulary(words: tokenizer.Tokenizer | None) -> Vocabulary | None:
+def _vocabulary(words: tokenizer.Tokenizer | None, rows: int | None) -> Vocabulary | None:
+    spare = words and tokenizer.spare_pad(words, rows)
     return None if words is None else Vocabulary(
+        spare_pad={spare[0]: spare[1]} if spare else None,
         size=tokenizer.size(words), pad_id=words.pad_id, bos_id=words.bos_id, eos_id=words.eos_id, unk_id=words.unk_id,
         padding_side=words.padding_side, chat_template=words.chat_template is not None, source=words.source,
         template_markers=[text for text in words.special.values() if text in (words.chat_template or "")],
@@ -119,7 +128,27 @@ def _with_short_rows_named(tokens: TokenUse, rows: EmbeddingRows, words: tokeniz
 
 
 def _read_all(configs: Sequence[Config]) -> Configured:
-    read: list[Configured] = []
+    return joined([
+        Configured(not_checked=[one]) if isinstance(one, NotChecked) else _read(one.module, one.data, one.file)
+        for one in walk(configs)
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """One configuration of a run. `under` are the keys of its file that lead to it, None when it stands nowhere."""
+
+    module: ModuleType
+    data: Mapping[str, Any]
+    file: str
+    under: tuple[str, ...] | None = ()
+
+
+def walk(configs: Sequence[Config]) -> Iterator[Named | NotChecked]:
+    """The configurations and those that they name, each file once; or why one that is named cannot be read.
+
+    Raises UnreadableInput for what is given and cannot be read.
+    """
     seen: set[Path] = set()
     for config in configs:
         data, file = _loaded(config)
@@ -128,32 +157,39 @@ def _read_all(configs: Sequence[Config]) -> Configured:
             known = ", ".join(_name(m).replace("_", " ") for m in config_formats())
             raise UnreadableInput(f"{file}: not a configuration that is known here (expected one of: {known})")
         seen.add(Path(file).resolve())
-        read += _with_named(module, data, file, seen, depth=0)
-    return joined(read)
+        yield from _with_named(Named(module=module, data=data, file=file), seen, depth=0)
 
 
-def _with_named(
-    module: ModuleType, data: Mapping[str, Any], file: str, seen: set[Path], *, depth: int
-) -> Iterator[Configured]:
-    """A configuration and those that it names; each file is read once."""
-    yield _read(module, data, file)
-    follows = getattr(module, "follows", None)
-    for named in follows(data) if follows and depth < MAX_FOLLOWED else ():
-        path = _beside(file, named) if isinstance(named, str) else None
-        if path is not None and not path.is_file() and getattr(module, "LENIENT", False):
-            yield Configured(not_checked=[NotChecked(input="config", why=f"{file} names {named}, which is not here")])
+def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | NotChecked]:
+    yield one
+    follows = getattr(one.module, "follows", None)
+    for named in follows(one.data) if follows and depth < MAX_FOLLOWED else ():
+        path = _beside(one.file, named) if isinstance(named, str) else None
+        if path is not None and not path.is_file() and getattr(one.module, "LENIENT", False):
+            yield NotChecked(input="config", why=f"{one.file} names {named}, which is not here")
             continue
         if path is not None and path.resolve() in seen:
             continue
         seen |= {path.resolve()} if path else set()
         # settings that stand in place belong to the file they stand in
-        inner, inner_file = (cast("Mapping[str, Any]", named), file) if path is None else _loaded(path)
-        inner_module = format_of(inner)
-        if inner_module is None:
-            why = f"{file} names {inner_file}, which is not a configuration that is known here"
-            yield Configured(not_checked=[NotChecked(input="config", why=why)])
-        else:
-            yield from _with_named(inner_module, inner, inner_file, seen, depth=depth + 1)
+        inner, file = (cast("Mapping[str, Any]", named), one.file) if path is None else _loaded(path)
+        module = format_of(inner)
+        if module is None:
+            why = f"{one.file} names {file}, which is not a configuration that is known here"
+            yield NotChecked(input="config", why=why)
+            continue
+        under = () if path else _under(one, inner)
+        yield from _with_named(Named(module=module, data=inner, file=file, under=under), seen, depth=depth + 1)
+
+
+def _under(outer: Named, inner: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The flags of a script stand in the script itself; other settings under the key that holds them."""
+    if outer.under is None:
+        return None
+    if hasattr(outer.module, "parse"):
+        return ()
+    key = next((key for key, value in outer.data.items() if value is inner), None)
+    return None if key is None else (*outer.under, key)
 
 
 def _beside(file: str, named: str) -> Path:

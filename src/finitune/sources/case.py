@@ -13,7 +13,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from finitune.facts import Disagreement, Facts, Hardware, Model, Optimizer, Parallel, Precision, TokenUse, Vocabulary
+from finitune.facts import (
+    Disagreement,
+    Facts,
+    Hardware,
+    Model,
+    Optimizer,
+    Parallel,
+    Precision,
+    TokenUse,
+    Training,
+    Vocabulary,
+)
 from finitune.finding import UnreadableInput, number
 from finitune.sources import hardware, training_arguments
 from finitune.sources.environment import RELEVANT
@@ -108,6 +119,7 @@ def read(case: Mapping[str, Any]) -> Facts:
         optimizer=facts.optimizer or Optimizer(),
         precision=_with_scaler(facts.precision or Precision(), given),
         model=_model(str(case.get("model") or case.get("title") or ""), given),
+        training=dataclasses.replace(facts.training or Training(), model_name=str(case.get("model") or "") or None),
         tokens=_tokens(given),
         vocabulary=_vocabulary(given),
         hardware=_hardware(str(case.get("hardware") or ""), f"{given.get('device', '')} {given.get('gpu', '')} {told}"),

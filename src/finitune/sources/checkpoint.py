@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
-from finitune.facts import Facts, Model, Weights
+from finitune.facts import Activations, Facts, Ints, Model, Weights
 from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources import alone
 from finitune.sources.reaches import reaches
 from finitune.sources.reading import Reading
 from finitune.sources.rows import embedding_rows
@@ -61,7 +62,7 @@ def read(path: str | Path, *, compute: str | None = None) -> Reading:
         weights=Weights(
             tensors=scan(tensors, compute=compute),
             problems=problems,
-            reaches=reaches(tensors, config, str(directory / "config.json")) if compute == "float16" else (),
+            reaches=list(reaches(tensors)) if compute == "float16" else (),
             source=str(path),
         ),
     )
@@ -72,6 +73,18 @@ def read(path: str | Path, *, compute: str | None = None) -> Reading:
     head = output_head(tensors, vocabulary=model.vocabulary)
     rows, head_rows = (tensor and embedding_rows(tensor, compute=compute) for tensor in (embedding, head))
     return Reading(facts=Facts(rows=rows, head_rows=head_rows).over(found))
+
+
+def activations(path: str | Path, first: Ints, pad: int | None) -> Activations | None:
+    """What these tokens reach alone in the model at `path`; None where its layout is not that of Llama."""
+    path = Path(path)
+    file = (path if path.is_dir() else path.parent) / "config.json"
+    if not file.exists():
+        return None
+    config = json_object_of(file)
+    tensors, _ = headers(weight_files(path)[0])
+    embedding = input_embedding(tensors, vocabulary=_first(whole, config, str(file), "vocab_size"))
+    return None if embedding is None else alone.read(tensors, config, str(file), embedding, first, pad)
 
 
 def weight_files(path: Path) -> tuple[list[Path], list[str]]:

@@ -38,6 +38,8 @@ ADAPTER_KEYS = {
     "rank_stabilised": ("adapter.use_rslora",), "target_modules": ("adapter.target_modules",),
     "trainable": ("adapter.modules_to_save",),
 }  # fmt: skip
+SPELLING = {"bnb_4bit_compute_dtype": ("quantization.bnb_4bit_compute_dtype",)}
+OPENS = ("trainer.gradient_clipping", "trainer.optimizer")
 TRAINING_KEYS = {"model_name": ("base_model",), "gradient_checkpointing": ("trainer.enable_gradient_checkpointing",)}
 
 
@@ -68,6 +70,15 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
 def supervision(data: Mapping[str, Any], file: str) -> Supervision:
     """The prompt is never a target."""
     return Supervision(max_length=_length(data, file), completion_only=True)
+
+
+def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Quantised models compute in the dtype of their products; automatic mixed precision is float16 alone."""
+    mixed = section(data, "trainer").get("use_mixed_precision") is not None
+    keys = {"quantization.bnb_4bit_compute_dtype": dtype} if section(data, "quantization") else {}
+    if dtype == "float16" or (dtype == "bfloat16" and not keys):
+        return keys or None
+    return {**keys, **({"trainer.use_mixed_precision": False} if mixed else {})}
 
 
 def _precision(data: Mapping[str, Any], file: str, quantization: Quantization | None) -> Precision | None:

@@ -73,7 +73,7 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
 
     Raises UnreadableInput for a script that launches no trainer, or is larger than any.
     """
-    if PurePosixPath(file).suffix not in SUFFIXES and not _opens_script(text):
+    if not is_script(text, file):
         return None
     if len(text) > MAX_CHARACTERS:
         raise UnreadableInput(f"{file}: {len(text)} characters (expected a shell script of at most {MAX_CHARACTERS})")
@@ -82,6 +82,11 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
     if not telling:
         raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here")
     return {SHELL: telling}
+
+
+def is_script(text: str, file: str) -> bool:
+    """By the name of the file, or by how the text begins."""
+    return PurePosixPath(file).suffix in SUFFIXES or _opens_script(text)
 
 
 def recognises(data: Mapping[str, Any]) -> bool:

@@ -66,6 +66,14 @@ TRAINING_KEYS = {
 }  # fmt: skip
 
 
+SPELLING = {"dtype": ("torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")}
+ADDS = {
+    "fp16", "bf16", "learning_rate", "max_grad_norm", "adam_epsilon", "warmup_steps", "group_by_length",
+    "logging_nan_inf_filter", "gradient_checkpointing_kwargs", "fp16_full_eval",
+}  # fmt: skip
+"""Fields of TrainingArguments itself; a program may not know those of TRL and would refuse them."""
+OPENS = ("gradient_checkpointing_kwargs",)
+
 ADAPTER_SWITCHES = ("use_peft", "use_lora", "q_lora", "qlora")
 FULL_EVAL = {"fp16_full_eval": "float16", "bf16_full_eval": "bfloat16"}
 
@@ -100,6 +108,16 @@ def read(data: Mapping[str, Any], file: str, *, framework: str = "transformers")
         batching=group(Batching, data, file, BATCHING_KEYS),
         training=group(Training, data, file, TRAINING_KEYS, framework=framework),
     )
+
+
+def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The two switches, and the dtype of loading where the other half precision is named there."""
+    switches: dict[str, Any] = {"fp16": dtype == "float16", "bf16": dtype == "bfloat16"}
+    for key in ("dtype", "torch_dtype"):
+        loaded = DTYPES.get((word(data, key) or "").removeprefix("torch."))
+        if loaded in ("float16", "bfloat16") and loaded != dtype:
+            switches[key] = "float32" if dtype == "float16" else dtype  # a loss scaler wants float32 weights
+    return switches
 
 
 def supervision(data: Mapping[str, Any], file: str) -> Supervision:
