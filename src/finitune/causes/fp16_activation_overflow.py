@@ -120,7 +120,7 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
 def _reached(activations: Activations, *, eager: bool) -> Iterator[Finding]:
     """The first place where a token that stands alone leaves the range."""
     for peaks, pads in ((activations.first, False), (activations.padding, True)):
-        near = {"query . key": NEAR if eager else math.inf}
+        near = {"query . key": (1.0 if pads else NEAR) if eager else math.inf}
         beyond = [p for p in peaks if p.value > near.get(p.what, 1.0) * MAX_FLOAT16]
         for one in beyond[:1]:
             does = "pads rows, is computed like any other" if pads else "begins sequences"
