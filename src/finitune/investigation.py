@@ -35,6 +35,9 @@ from finitune.signal import Signals
 MAX_EXPERIMENTS = 8
 DIVERGED = 4.0
 """A loss this many times the lowest of the run is no sound step, finite or not."""
+BEARABLE_SCALE = 2.0**10
+"""A loss that is bad by itself is examined at a loss scale that a sound float16 run bears; a scale that has yet to
+settle would spoil the gradients of an arm that cures."""
 CONTENDERS = 2
 """How many leading causes are put to the test."""
 
@@ -166,6 +169,8 @@ class Investigation:
         try:
             function, arguments = arm(spelling)
             setting = self.setting()
+            if self.event["symptom"] == "nonfinite-loss" and setting.scale > BEARABLE_SCALE:
+                setting.run_scale = BEARABLE_SCALE
             outcome = rerun(setting, function(setting, *arguments))
         except Exception:  # an arm that the model or the batch does not support proves nothing
             return None

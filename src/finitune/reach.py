@@ -11,13 +11,8 @@ TOWER = re.compile(r"vpm|apm|visual|vit|(vision|image|img|audio|speech)_?(tower|
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """A magnitude that the weights allow.
+    """The largest value that row `row` of a matrix can give to what the layer norm before it puts out."""
 
-    "query-key": the raw product of the query and key biases of head `row`, which inputs are added to.
-    "behind-norm": the largest value that row `row` of a matrix can give to what a layer norm puts out.
-    """
-
-    what: str
     tensor: str
     row: int
     value: float

@@ -3,7 +3,6 @@ import pytest
 
 from finitune.causes.fp16_activation_overflow import foresee
 from finitune.facts import ActivationPeak, Activations, Attention, Model, Precision, TensorScan, Weights
-from finitune.reach import Reach
 
 HALF = Precision(compute="float16", source="ds.json: fp16.enabled")
 
@@ -94,21 +93,11 @@ def test_stays_quiet_where_first_tokens_are_known_to_stay_in_range():
 EAGER, FUSED = Attention(implementation="eager"), Attention(implementation="sdpa")
 
 
-def biased(product: float) -> Weights:
-    reach = Reach(what="query-key", tensor="layers.0.self_attn.q_proj.bias", row=1, value=product)
-    return Weights(tensors=[], reaches=[reach])
-
-
-@pytest.mark.parametrize(("product", "severity"), [(40000.0, "warning"), (70000.0, "error")])
-def test_fires_for_query_key_biases_near_the_range_in_eager_attention(product, severity):
-    (finding,) = foresee(HALF, Model(family="qwen2", dtype="bfloat16"), biased(product), attention=EAGER)
-    assert (finding.severity, finding.evidence["query_key"]) == (severity, product)
-    assert finding.where.tensor == "layers.0.self_attn.q_proj.bias"
-
-
-def test_stays_quiet_for_large_biases_in_fused_attention_and_small_ones_in_eager():
-    assert not list(foresee(HALF, Model(family="qwen2", dtype="bfloat16"), biased(70000.0), attention=FUSED))
-    assert not list(foresee(HALF, Model(family="llama", dtype="float16"), biased(100.0), attention=EAGER))
-    assert list(
-        foresee(HALF, Model(family="t5", dtype="bfloat16"), biased(100.0), attention=FUSED)
-    )  # T5's is a feed-forward
+def test_fires_for_a_raw_score_near_the_range_in_eager_attention_and_stays_quiet_in_fused():
+    near, qwen = reached(6e4, what="query . key"), Model(family="qwen2", dtype="bfloat16")
+    (finding,) = foresee(HALF, qwen, weights(), near, EAGER)
+    assert (finding.severity, finding.where.module) == ("warning", "model.layers.2.mlp")
+    assert not list(foresee(HALF, qwen, weights(), near, FUSED))
+    (family,) = foresee(HALF, qwen, weights(), reached(2e4, what="query . key"), EAGER)
+    assert "family" in family.message
+    assert list(foresee(HALF, Model(family="t5", dtype="bfloat16"), weights(), near, FUSED))  # T5's is no score

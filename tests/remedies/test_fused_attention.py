@@ -9,9 +9,9 @@ def origin(module: str, op: str) -> Origin:
     return Origin(module=module, op=op, phase="forward", dtype="float16")
 
 
-def test_fires_for_a_product_inside_attention_and_for_biases_that_foretell_it():
+def test_fires_for_a_product_inside_attention_and_where_one_is_foretold():
     assert propose(origin("model.layers.0.self_attn", "aten.bmm")).patch == {"attn_implementation": "sdpa"}
-    assert propose(where=Where(tensor="model.layers.0.self_attn.q_proj.bias")) is not None
+    assert propose(where=Where(module="model.layers.0.self_attn")) is not None
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,23 @@
 
 ## What happens
 
-Models pre-trained in a wider dtype were free to grow activations: a feed-forward projection, a residual channel, the
-raw query-key product. In float16 such a value becomes inf and the next softmax or norm makes NaN of it. Where the token
-is padding and the overflow late in the network, only the gradients are NaN: 0 * NaN is NaN.
+Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: the output of a
+feed-forward projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next
+softmax or norm turns it into NaN, and the loss is lost on the first steps or on the first batch with the wrong token.
+Where only padding overflows, late in the network, ignored labels keep the loss finite and the gradients alone are NaN.
 
 ## How to tell
 
-float16 in the effective dtype, a model whose own dtype is wider. The overflow persists at loss scale 1; the same batch
-is finite in float32. A family with public reports is a hint only.
+float16 in the effective dtype, a model of a wider one; at loss scale 1 too. float32 is sound.
 
 ## How to prove
 
-Run the captured step again with the module of the origin in float32: sound. With a like module elsewhere: not.
+Run the captured step with the module of the origin in float32: sound. With a like module elsewhere: not.
 
 ## What to do
 
-Compute in bfloat16 where the card can. Otherwise keep the few modules that overflow in float32 (float32-modules); pack
-rows where only padding overflows. A query-key product wants fused attention, which holds it in float32.
+Compute in bfloat16 where the card can, else keep the modules that overflow in float32. Pack rows where only padding
+overflows. Fused attention removes an overflow in the query-key product.
 
 ## What does not help
 
@@ -26,36 +26,33 @@ A lower learning rate, clipping, another loss scale: the forward has already fai
 
 ## References
 
-huggingface/transformers#5651 (66246 in T5's wo), #28673, #33317; QwenLM/Qwen3#670, deepspeedai/DeepSpeed#697,
-deepspeedai/DeepSpeedExamples#418 (at learning rate 1e-10), unslothai/unsloth#911 (padding only).
+huggingface/transformers#5651 (66246 in T5's wo), #28673, #19229, QwenLM/Qwen3#670, deepspeedai/DeepSpeedExamples#418
+(at learning rate 1e-10), unslothai/unsloth#911 (padding only: sound when packed).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from finitune.cause import Experiment
 from finitune.facts import MAX_FLOAT16, Activations, Attention, Model, Precision, TensorScan, Weights
-from finitune.finding import Evidence, Finding, Origin, Severity, Where
-from finitune.reach import Reach
+from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.signal import Series
 
 REPORTED_FAMILIES = (
-    "t5", "mt5", "umt5", "longt5", "gemma", "qwen2", "qwen3", "baichuan", "chatglm", "glm", "phi", "falcon",
-    "minicpm", "bloom",
+    "t5", "mt5", "umt5", "longt5", "gemma", "qwen2", "qwen3", "baichuan", "chatglm", "glm", "phi", "falcon", "bloom",
+    "minicpm",
 )  # fmt: skip
-"""`model_type` prefixes with public float16 overflow reports (incident taxonomy). Used for severity, never alone."""
+"""`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""
 EAGER_ONLY = ("qwen2", "minicpm")
-"""Their reports are about the raw query-key product: finite with fused attention (huggingface/transformers#33317)."""
-NEAR = 0.5
-"""Share of the range that biases alone may take; inputs and tuning add to it."""
+"""Reported for the query-key product, so sound with fused attention (huggingface/transformers#33317)."""
+NEAR = 0.5  # share of the range from which a raw query-key product is told: other tokens and tuning add to it
 AMPLE = 1 / 16
 """Share of the range. First tokens carry the largest activations of a decoder; where they stay below, others do."""
-CLIMBED = 4.0
-"""Last finite loss over the lowest; a model that overflows where it stands has not climbed."""
+CLIMBED = 4.0  # last finite loss over the lowest; a model that overflows where it stands has not climbed
 experiments = [
     Experiment(arm="float32", expect="finite"),
     Experiment(arm="module-float32={origin}", expect="finite", optional=True),
@@ -72,27 +69,30 @@ def foresee(
     if precision.compute != "float16":
         return
     eager = attention is not None and attention.implementation == "eager"
-    tensors = weights.tensors if weights else ()
-    scores = [r for r in weights.reaches if r.what == "query-key" and r.value > NEAR * MAX_FLOAT16] if weights else []
-    seen = [*(_reached(activations, eager=eager) if activations else ())]
-    seen += [_weights_beyond(tensor) for tensor in tensors if tensor.overflow]
-    seen += [_score(max(scores, key=lambda score: score.value), len(scores))] if scores and eager else []
+    beyond = [tensor for tensor in weights.tensors if tensor.overflow] if weights else []
+    seen = [*(_reached(activations, eager=eager) if activations else ()), *map(_weights_beyond, beyond)]
     yield from seen
     reported = (family := model.family or "unknown").startswith(REPORTED_FAMILIES)
     fused = attention is not None and not eager and family.startswith(EAGER_ONLY)
     if seen or fused or (model.dtype != "bfloat16" and not (model.dtype is None and reported)):
         return
-    ample = activations is not None and max((p.value for p in activations.first), default=1e38) < AMPLE * MAX_FLOAT16
-    if not reported and (ample or (tensors and not any(tensor.outlying for tensor in tensors))):
-        return
-    record = f"{'' if reported else 'no '}float16 overflow of the {family} family is on record"
-    stored = f"weights are stored in {model.dtype}, " if model.dtype else ""
-    yield _finding(
-        "warning" if reported and model.dtype else "info",  # a family alone is a hint
-        f"{stored}the run computes in float16 (largest {MAX_FLOAT16:.0f}); {record}",
-        Where.said(precision.source),
-        {"stored": model.dtype, "compute": precision.compute, "family": family}
-        | ({"weight_peak": max(tensor.peak for tensor in tensors)} if tensors else {}),
+    record = f"float16 overflow of the {family} family is on record"
+    if not reported:
+        first = [peak.value for peak in activations.first] if activations else []
+        if first and max(first) < AMPLE * MAX_FLOAT16:
+            return
+        if weights and not any(tensor.outlying for tensor in weights.tensors):
+            return
+        record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
+    peak = {"weight_peak": max((tensor.peak for tensor in weights.tensors), default=0.0)} if weights else {}
+    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
+    stored = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
+    yield Finding(
+        cause="fp16-activation-overflow",
+        severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
+        message=f"{held}the run computes in float16 (largest {MAX_FLOAT16:.0f}); {record}",
+        where=Where.said(precision.source),
+        evidence={**stored, **peak},
     )
 
 
@@ -118,32 +118,26 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
 def _reached(activations: Activations, *, eager: bool) -> Iterator[Finding]:
     """The first place where a token that stands alone leaves the range."""
     for peaks, pads in ((activations.first, False), (activations.padding, True)):
-        beyond = [p for p in peaks if p.value > MAX_FLOAT16 and (eager or p.what != "query . key")]
+        near = {"query . key": (1.0 if pads else NEAR) if eager else math.inf}
+        beyond = [p for p in peaks if p.value > near.get(p.what, 1.0) * MAX_FLOAT16]
         for one in beyond[:1]:
             does = "pads rows, is computed like any other" if pads else "begins sequences"
-            yield _finding(
-                "warning" if pads else "error",
-                f"token {one.token} {does} and reaches {one.value:.3g} in {one.module} ({one.what}), limit of float16 "
-                f"{MAX_FLOAT16:.0f}{'; ignored labels keep that out of the loss, not out of the gradients' * pads}",
-                Where(file=activations.source, module=one.module, tokens=[one.token]),
-                {"beyond": beyond[:8], "padding": pads},
+            ignored = "; ignored labels keep that out of the loss, not out of the gradients" if pads else ""
+            yield Finding(
+                cause="fp16-activation-overflow",
+                severity="warning" if pads or one.value <= MAX_FLOAT16 else "error",
+                message=f"token {one.token} {does} and reaches {one.value:.3g} in {one.module} ({one.what}), "
+                f"limit of float16 {MAX_FLOAT16:.0f}{ignored}",
+                where=Where(file=activations.source, module=one.module, tokens=[one.token]),
+                evidence={"beyond": beyond[:8], "max_float16": MAX_FLOAT16, "padding": pads},
             )
 
 
-def _score(score: Reach, layers: int) -> Finding:
-    """Inputs and tuning are added to what the biases give, and eager attention stores it before it is scaled."""
-    share, where = score.value / MAX_FLOAT16, Where(file=score.file, tensor=score.tensor)
-    message = f"raw query-key products reach {score.value:.0f} by the biases alone, {share:.0%} of the range of float16"
-    evidence = {"query_key": score.value, "head": score.row, "layers": layers}
-    return _finding("error" if share > 1 else "warning", message, where, evidence)
-
-
 def _weights_beyond(tensor: TensorScan) -> Finding:
-    message = f"{tensor.overflow} elements become inf in float16: peak {tensor.peak:.6g}, limit {MAX_FLOAT16:.0f}"
-    where, evidence = Where(file=tensor.file, tensor=tensor.name), {"overflow": tensor.overflow, "peak": tensor.peak}
-    return _finding("error", message, where, {**evidence, "dtype": tensor.dtype})
-
-
-def _finding(severity: Severity, message: str, where: Where, evidence: dict[str, Any]) -> Finding:
-    numbers = {**evidence, "max_float16": MAX_FLOAT16}
-    return Finding(cause="fp16-activation-overflow", severity=severity, message=message, where=where, evidence=numbers)
+    return Finding(
+        cause="fp16-activation-overflow",
+        severity="error",
+        message=f"{tensor.overflow} elements become inf in float16: peak {tensor.peak:.6g}, limit {MAX_FLOAT16:.0f}",
+        where=Where(file=tensor.file, tensor=tensor.name),
+        evidence={"overflow": tensor.overflow, "peak": tensor.peak, "max_float16": MAX_FLOAT16, "dtype": tensor.dtype},
+    )

@@ -34,12 +34,18 @@ OpenBMB/MiniCPM-V#466 (the unmodified model fails on an image in float16; the ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from finitune.cause import Experiment
-from finitune.facts import MAX_FLOAT16, Precision, Weights
+from finitune.facts import MAX_FLOAT16, Model, Precision, Training, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.reach import tower_of
+
+SEES = re.compile(
+    r"llava|minicpm-?_?v|internvl|idefics|paligemma|mllama|blip|cogvlm|florence|smolvlm|pixtral|sdxl|omnilmm|"
+    r"(^|[-_/.\d])vl($|[-_])|_vl\b"
+)
 
 experiments = [
     Experiment(arm="module-float32={tower}", expect="finite"),
@@ -49,10 +55,15 @@ remedies = ["float32-tower", "use-bfloat16"]
 public_incidents = 3
 
 
-def foresee(precision: Precision, weights: Weights) -> Iterator[Finding]:
+def foresee(
+    precision: Precision, model: Model | None = None, training: Training | None = None, weights: Weights | None = None
+) -> Iterator[Finding]:
     if precision.compute != "float16":
         return
-    beyond = [reach for reach in weights.reaches if reach.what == "behind-norm" and reach.value > MAX_FLOAT16]
+    if weights is None or not weights.reaches:
+        yield from _by_name(precision, model, training)
+        return
+    beyond = [reach for reach in weights.reaches if reach.value > MAX_FLOAT16]
     beyond = [reach for reach in beyond if not _in_float32(reach.tensor, precision)]
     if beyond:
         worst = max(beyond, key=lambda reach: reach.value)
@@ -66,6 +77,21 @@ def foresee(precision: Precision, weights: Weights) -> Iterator[Finding]:
                 "reach": worst.value, "row": worst.row, "layers": len(beyond), "max_float16": MAX_FLOAT16,
             },
         )  # fmt: skip
+
+
+def _by_name(precision: Precision, model: Model | None, training: Training | None) -> Iterator[Finding]:
+    name = " ".join(v.lower() for v in (model and model.family, training and training.model_name) if v)
+    if not SEES.search(name) or precision.float32_modules:
+        return
+    file, _, key = (precision.source or "").rpartition(": ")
+    yield Finding(
+        cause="vision-tower-fp16",
+        severity="info",  # many encoders fit float16; the first batch with an image tells
+        message=f"the run computes in float16 and {name.split()[-1]} has an encoder of images, trained with a wider "
+        "range: try one batch with an image first",
+        where=Where(file=file or precision.source, key=key if file else None),
+        evidence={"compute": "float16", "model": name},
+    )
 
 
 def weigh(origin: Origin) -> Iterator[Evidence]:

@@ -32,12 +32,12 @@ PRODUCT = re.compile(r"aten\.(bmm|baddbmm|matmul|mul|div)$")
 def propose(
     origin: Origin | None = None, where: Where | None = None, attention: Attention | None = None
 ) -> Cure | None:
-    """For a product inside eager attention, or for weights of its queries and keys that foretell one."""
+    """For a product inside eager attention, or for a module of attention where one is foretold."""
     if attention is not None and attention.implementation != "eager":
         return None
     module = (origin.module or "").rpartition(".")[2] if origin else ""
     in_product = origin is not None and ATTENTION.search(module) and PRODUCT.match(origin.op)
-    foretold = where is not None and ".q_proj." in (where.tensor or "")
+    foretold = where is not None and ATTENTION.search((where.module or "").rpartition(".")[2])
     if not (in_product or foretold):
         return None
     return Cure(name="fused-attention", safety="safe", patch={"attn_implementation": "sdpa"})

@@ -62,7 +62,7 @@ def read(path: str | Path, *, compute: str | None = None) -> Reading:
         weights=Weights(
             tensors=scan(tensors, compute=compute),
             problems=problems,
-            reaches=reaches(tensors, config, str(directory / "config.json")) if compute == "float16" else (),
+            reaches=list(reaches(tensors)) if compute == "float16" else (),
             source=str(path),
         ),
     )
