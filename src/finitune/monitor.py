@@ -130,15 +130,13 @@ class Monitor:
 
     def check_printed(self, printed: Any, *, since: int, name: str = "loss") -> None:
         """Say and record the truth where a trainer shows a finite number for steps of which one was not finite."""
-        lie = untruth(name, printed, self._run.signals[name], since=since)
-        if lie is None:
+        seen = untruth(name, printed, self._run.signals[name], since=since)
+        if seen is None:
             return
         self._run.recorder.event(
-            "log", step=self.step, signal=name, printed=lie.printed, true=lie.true, steps=lie.steps
+            "log", step=self.step, signal=name, printed=seen.printed, true=seen.true, steps=seen.steps
         )
-        if (name, lie.printed) not in self._shown:  # a dead run shows the same line to its end
-            self._shown.add((name, lie.printed))
-            self._run.say(f"step {self.step}: {lie.text}")
+        self._say_once(f"{name} {seen.printed}", seen.text)  # a dead run shows the same line to its end
 
     def broken(self, error: BaseException) -> None:
         """A fault of finitune itself: said once, recorded, and training goes on."""
