@@ -79,6 +79,7 @@ def test_stays_quiet_where_the_bucket_is_waited_for(tmp_path):
     assert max(errors) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "changed", "alone", "unlike"])
 def test_stays_quiet_and_bit_identical(tmp_path, kind):
     """DDP; gradients that the loop changes alike on all ranks; ranks that train for themselves, or unlike models."""
