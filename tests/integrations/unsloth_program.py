@@ -105,7 +105,8 @@ def rows():
     out = []
     for step in range(1, STEPS + 1):
         for _ in range(ROWS * given.accumulate):
-            ids = [(int(torch.randint(0, 32, (1,), generator=generator)) + i) % 50 for i in range(LENGTH)]
+            start = int(torch.randint(0, 32, (1,), generator=generator))
+            ids = [start + i for i in range(LENGTH)]
             labels = [-100] * LENGTH if step == given.empty else list(ids)
             out.append({"input_ids": ids, "labels": labels})
     return Dataset.from_list(out)
