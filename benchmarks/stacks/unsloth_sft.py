@@ -12,7 +12,7 @@ import os
 
 os.environ.update(CUDA_VISIBLE_DEVICES="", UNSLOTH_ALLOW_CPU="1", TRITON_INTERPRET="1")
 
-import unsloth  # noqa: F401, I001  # pyright: ignore[reportMissingImports]
+import unsloth  # noqa: F401  # pyright: ignore[reportMissingImports]
 from unsloth.models._utils import patch_gradient_accumulation_fix  # pyright: ignore[reportMissingImports]
 from unsloth.models.llama import FastLlamaModel  # pyright: ignore[reportMissingImports]
 from unsloth.models.rl import PatchFastRL  # pyright: ignore[reportMissingImports]
@@ -26,16 +26,7 @@ from typing import Any  # noqa: E402
 
 import transformers  # noqa: E402
 from _scenario import Scenario, main  # noqa: E402
-from _transformers import (  # noqa: E402
-    InOrder,
-    all_rows,
-    arguments,
-    bare_model,
-    loss_of_trainer,
-    stacked,
-    tokenizer,
-    train,
-)
+from _transformers import InOrder, all_rows, arguments, bare_model, loss_of_trainer, stacked, tokenizer, train  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from trl import SFTConfig, SFTTrainer  # noqa: E402
 
