@@ -73,6 +73,7 @@ class Monitor:
         self.rank, world = rank_and_world()
         self.run_dir = Path(run_dir) if run_dir else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
         self.step = 0
+        self.told_by: object = None  # the framework's callback that passes on what is shown; there is one
         recorder = Recorder(self.run_dir, rank=self.rank, world=world)
         self.run_dir = recorder.directory
         self._run = watched(self.model, self.update, recorder, mode, world)

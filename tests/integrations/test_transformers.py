@@ -47,6 +47,14 @@ def test_a_bad_step_is_found_and_the_printed_loss_is_corrected(tmp_path: Path, c
     assert "the trainer shows loss 0; the loss of step 3 was nan" in capsys.readouterr().err
 
 
+def test_two_callbacks_on_one_trainer_correct_the_log_once(tmp_path: Path) -> None:
+    """As where the user adds one and `finitune run` another."""
+    twice = trainer(tmp_path, rows(12, unsupervised=range(4, 6)), max_steps=6, save_strategy="no")
+    twice.add_callback(TrainerCallback())
+    twice.train()
+    assert [event["step"] for event in Recording.load(tmp_path / "finitune").events("log")] == [3]
+
+
 def test_a_resumed_training_goes_on_counting_and_keeps_the_recording(tmp_path: Path) -> None:
     trainer(tmp_path, rows(16), max_steps=3, save_strategy="steps", save_steps=3).train()
     trainer(tmp_path, rows(16), max_steps=6, save_strategy="no").train(resume_from_checkpoint=True)

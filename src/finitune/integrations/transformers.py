@@ -40,7 +40,11 @@ class TrainerCallback(transformers.TrainerCallback):
         if model is not None and optimizer is not None:
             run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(args.output_dir) / "finitune"
             try:
-                self.monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode)
+                monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode)
+                if monitor.told_by not in (None, self):
+                    return  # under `finitune run` this trainer has another of us
+                monitor.told_by = self
+                self.monitor = monitor
                 self.monitor.step = state.global_step  # a resumed training goes on counting
                 self._logged_until = self._news.told_until = state.global_step
                 self._reporters = _reporters_beside(self)
