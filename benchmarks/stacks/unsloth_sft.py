@@ -52,7 +52,12 @@ class Trainer(InOrder, SFTTrainer):
 
 
 def run(scenario: Scenario) -> None:
-    options = SFTConfig(**arguments(scenario), dataset_kwargs={"skip_prepare_dataset": True}, max_length=None)
+    options = SFTConfig(
+        **arguments(scenario),
+        gradient_accumulation_steps=1,  # 2 by default
+        dataset_kwargs={"skip_prepare_dataset": True},
+        max_length=None,
+    )
     model = bare_model()
     scenario.plant(model)
     trainer = Trainer(
