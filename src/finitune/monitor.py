@@ -379,12 +379,9 @@ class Monitor:
         checkpoint = self.run_dir / "last-good"
         why_not = save_last_good(self.model, self.update, checkpoint, write=self.rank == 0)
         self._run.recorder.event(
-            "stop",
-            step=self.step,
-            incident=self._incidents.open_id,
-            text=why,
+            "stop", step=self.step, incident=self._incidents.open_id, text=why,
             checkpoint=None if why_not else str(checkpoint),
-        )
+        )  # fmt: skip
         where = why_not or f"weights of the last good step are in {checkpoint}"
         if self.rank == 0:
             self._run.say(f"step {self.step}: {why}. Run ended; {where}")
