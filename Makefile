@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check format lint types layers bench-check bench-overhead build clean
+.PHONY: help demo test test-slow check format lint types layers bench-check bench-scan bench-overhead build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -40,6 +40,9 @@ layers: $(VENV)/.dev ## import-linter: imports run downward only, torch only whe
 
 bench-check: $(VENV)/.demo ## public incidents and healthy configurations before a run
 	$(BIN)/python benchmarks/incidents_check.py
+
+bench-scan: $(VENV)/.demo ## how fast weights, embedding rows and tokens are read, in how much memory
+	$(BIN)/python benchmarks/scan.py
 
 bench-overhead: $(VENV)/.demo ## what the guard costs, against no guard and against its peers
 	$(BIN)/python benchmarks/overhead.py

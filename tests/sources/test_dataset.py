@@ -286,3 +286,17 @@ def test_bytes_of_anything_are_read_or_refused_in_one_line(words, raw):
             read(path, words)
         except UnreadableInput as error:
             one_line(error)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=12),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=5),
+)
+def test_supervised_tokens_are_those_that_share_a_character_with_a_target(tokens, steps):
+    spans = [(start, start + length) for start, length in tokens]
+    targets, end = [], 0
+    for gap, length in steps:
+        targets.append((end + gap, end + gap + length))
+        end += gap + length
+    expected = sum(any(start < b and stop > a for a, b in targets) for start, stop in spans)
+    assert dataset._overlapping(spans, targets) == expected

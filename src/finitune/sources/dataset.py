@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +26,9 @@ IGNORED = -100
 
 MAX_TOKEN_ID = 10_000_000
 """Forty times the largest vocabulary in use; beyond it an id is a mistake, and counting it would fill the memory."""
+
+FAR = np.iinfo(np.int64).max
+"""A place behind all text."""
 
 BATCH = 256
 FLUSH_TOKENS = 2**20
@@ -173,11 +176,16 @@ def _refuse_half_characters(where: str, text: str) -> None:
 def _encoded_row(encoded: Encoded, text: _Text, limit: int | None) -> _Tokens:
     ids, spans = np.array(encoded.ids[:limit], np.int64), encoded.spans[1:limit]
     # the first token is nobody's target, because targets are shifted by one
-    if text.supervised is None:
-        count = len(spans)
-    else:
-        count = sum(any(start < b and stop > a for a, b in text.supervised) for start, stop in spans)
+    count = len(spans) if text.supervised is None else _overlapping(spans, text.supervised)
     return _Tokens(ids=ids, real=ids, supervised=count)
+
+
+def _overlapping(spans: Sequence[tuple[int, int]], targets: Sequence[tuple[int, int]]) -> int:
+    """How many spans share a character with a target; the targets are in order and apart."""
+    flat = np.fromiter(chain.from_iterable(spans), np.int64, 2 * len(spans))
+    bounds = np.fromiter(chain.from_iterable([*targets, (FAR, FAR)]), np.int64, 2 * len(targets) + 2)
+    starts, stops, firsts, ends = flat[::2], flat[1::2], bounds[::2], bounds[1::2]
+    return int(np.count_nonzero(firsts[np.searchsorted(ends, starts, side="right")] < stops))
 
 
 def _given_tokens(path: Path, row: Row, limit: int | None) -> _Tokens:
