@@ -10,10 +10,10 @@ from tests.reports.sarif_schema import valid_log
 from tests.sources import worlds
 from tests.sources.worlds import chat, jsonl, settings
 
+from finitune import preflight
 from finitune.cause import causes
 from finitune.chapter import Chapter
 from finitune.finding import Finding, NotChecked, UnreadableInput, as_json
-from finitune import preflight
 from finitune.preflight import foresee
 from finitune.repairs import repair
 from finitune.sources.reading import Reading

@@ -13,6 +13,7 @@ from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked
 from finitune.remedy import remedies
 from finitune.sources import Config, gather, is_config
+from finitune.sources.reading import Track, untracked
 
 INPUT_OF = {
     "precision": "config", "optimizer": "config", "model": "model", "weights": "model", "rows": "model",
@@ -29,12 +30,14 @@ def check(
     data: str | Path | None = None,
     gpu: str | None = None,
     requirements: str | Path | None = None,
+    track: Track = untracked,
 ) -> CheckResult:
     """Will this run survive? Needs no GPU and no torch; the weights are read once, in less than 1 GiB of memory.
 
-    `configs` are files or mappings, recognised by content. Raises UnreadableInput for an input that cannot be used.
+    `configs` are files or mappings, recognised by content; `track` shows how far the reading is.
+    Raises UnreadableInput for an input that cannot be used.
     """
-    reading = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
+    reading = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
     return foresee(reading.facts, reading.not_checked)
 
 

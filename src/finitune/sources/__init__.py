@@ -27,7 +27,7 @@ from finitune.facts import EmbeddingRows, Facts, TokenUse, Vocabulary
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources import checkpoint, dataset, environment, hardware, tokenizer
 from finitune.sources.fields import unknown
-from finitune.sources.reading import Reading, Supervision
+from finitune.sources.reading import Reading, Supervision, Track, untracked
 from finitune.sources.text import settings_of, text_of
 from finitune.sources.together import Configured, joined
 
@@ -54,6 +54,7 @@ def gather(
     data: str | Path | None = None,
     gpu: str | None = None,
     requirements: str | Path | None = None,
+    track: Track = untracked,
 ) -> Reading:
     """Facts from everything that is given, and one entry for every input that is not.
 
@@ -71,13 +72,13 @@ def gather(
     if model is None:
         missing.append(NotChecked(input="model", why="no --model given"))
     else:
-        weights = checkpoint.read(model, compute=compute)
+        weights = checkpoint.read(model, compute=compute, track=track)
         facts = Facts(vocabulary=_vocabulary(words)).over(weights.facts.over(facts))
         missing += weights.not_checked
     if data is None:
         missing.append(NotChecked(input="data", why="no --data given"))
     else:
-        facts, left_out = _with_data(facts, data, words, no_words, settings)
+        facts, left_out = _with_data(facts, data, words, no_words, settings, track)
         missing += left_out
     if not gpu:
         missing.append(NotChecked(input="gpu", why="no --gpu given"))
@@ -102,9 +103,9 @@ def _vocabulary(words: tokenizer.Tokenizer | None) -> Vocabulary | None:
 
 
 def _with_data(
-    facts: Facts, data: str | Path, words: tokenizer.Tokenizer | None, why: str, settings: Supervision
+    facts: Facts, data: str | Path, words: tokenizer.Tokenizer | None, why: str, settings: Supervision, track: Track
 ) -> tuple[Facts, Sequence[NotChecked]]:
-    found = dataset.read(data, words, supervision=settings, why_no_tokenizer=why)
+    found = dataset.read(data, words, supervision=settings, why_no_tokenizer=why, track=track)
     tokens = found.facts.tokens
     if words and tokens and facts.rows:
         tokens = _with_short_rows_named(tokens, facts.rows, words)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from finitune.facts import Facts, Model, Weights
 from finitune.finding import NotChecked, UnreadableInput
-from finitune.sources.reading import Reading
+from finitune.sources.reading import Reading, Track, untracked
 from finitune.sources.rows import embedding_rows
 from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header
 from finitune.sources.scan import scan
@@ -31,7 +31,7 @@ INPUT_EMBEDDINGS = (
 OUTPUT_HEADS = ("lm_head.weight", "embed_out.weight", "output_layer.weight", "output.weight")
 
 
-def read(path: str | Path, *, compute: str | None = None) -> Reading:
+def read(path: str | Path, *, compute: str | None = None, track: Track = untracked) -> Reading:
     """Facts about the model at `path`: a directory, or one safetensors file.
 
     `compute` is the dtype of the run; casts and overflow are judged by it, and not at all when it is None.
@@ -57,13 +57,13 @@ def read(path: str | Path, *, compute: str | None = None) -> Reading:
     model = _model(path, config, tensors)
     found = Facts(
         model=model,
-        weights=Weights(tensors=scan(tensors, compute=compute), problems=problems, source=str(path)),
+        weights=Weights(tensors=scan(tensors, compute=compute, track=track), problems=problems, source=str(path)),
     )
     embedding = input_embedding(tensors, vocabulary=model.vocabulary)
     if embedding is None:
         why = f"{path}: no tensor here looks like the input embedding (expected a name such as {INPUT_EMBEDDINGS[0]})"
         return Reading(facts=found, not_checked=[NotChecked(input="embedding rows", why=why)])
-    return Reading(facts=Facts(rows=embedding_rows(embedding, compute=compute)).over(found))
+    return Reading(facts=Facts(rows=embedding_rows(embedding, compute=compute, track=track)).over(found))
 
 
 def weight_files(path: Path) -> tuple[list[Path], list[str]]:

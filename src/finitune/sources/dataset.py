@@ -17,7 +17,7 @@ import numpy as np
 from finitune.facts import Facts, Ints, Labels, TokenUse
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.dataset_rows import Row, rows
-from finitune.sources.reading import Reading, Supervision
+from finitune.sources.reading import Reading, Supervision, Track, untracked
 from finitune.sources.text import kind_of, short
 from finitune.sources.tokenizer import Encoded, NoTokenizer, Tokenizer, encode, names, renderer
 
@@ -61,6 +61,7 @@ def read(
     *,
     supervision: Supervision | None = None,
     why_no_tokenizer: str = "no tokenizer (give --model DIR)",
+    track: Track = untracked,
 ) -> Reading:
     """Facts about the data at `path`, tokenised as a trainer with these settings would.
 
@@ -72,7 +73,7 @@ def read(
     lines, supervised = array("q"), array("q")
     render = _Renderer(tokenizer)
     try:
-        for batch in _batches(rows(path), BATCH):
+        for batch in _batches(track(rows(path), "rows of data", None), BATCH):
             for row, tokens in zip(batch, _tokenised(path, batch, tokenizer, render, settings), strict=True):
                 census.add(tokens)
                 lines.append(row.line)
