@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 from finitune.cause import causes
 from finitune.chapter import Chapter, ask
 from finitune.facts import Facts
-from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked
+from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked, as_json
 from finitune.remedy import remedies
-from finitune.sources import Config, gather, is_config
+from finitune.sources import Config, gather_each, is_config
 from finitune.sources.reading import Track, untracked
 
 INPUT_OF = {
@@ -37,8 +38,9 @@ def check(
     `configs` are files or mappings, recognised by content; `track` shows how far the reading is.
     Raises UnreadableInput for an input that cannot be used.
     """
-    reading = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
-    return foresee(reading.facts, reading.not_checked)
+    readings = gather_each(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
+    runs = [(lines, foresee(reading.facts, reading.not_checked)) for lines, reading in readings]
+    return runs[0][1] if len(runs) == 1 else _together(runs)
 
 
 def check_each(*configs: str | Path, **given: Any) -> CheckResult:
@@ -72,6 +74,26 @@ def foresee(facts: Facts, not_checked: Sequence[NotChecked] = ()) -> CheckResult
             passed.append(name)
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return CheckResult(findings=findings, not_checked=_one_per_input(left_out), passed=passed)
+
+
+def _together(runs: Sequence[tuple[Sequence[int], CheckResult]]) -> CheckResult:
+    """The results of several runs that one script launches; a finding says of which it is true."""
+    found: dict[str, tuple[Finding, list[int]]] = {}
+    for lines, result in runs:
+        for finding in result.findings:
+            found.setdefault(json.dumps(as_json(finding)), (finding, []))[1].extend(lines)
+    findings = [_launched(finding, sorted(set(lines))) for finding, lines in found.values()]
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    failed = {finding.cause for finding in findings}
+    passed = [name for name in runs[0][1].passed if name not in failed and all(name in run.passed for _, run in runs)]
+    left_out = [entry for _, result in runs for entry in result.not_checked]
+    return CheckResult(findings=findings, not_checked=_one_per_input(left_out), passed=passed)
+
+
+def _launched(finding: Finding, lines: Sequence[int]) -> Finding:
+    where = f"launch in line {lines[0]}" if len(lines) == 1 else f"launches in lines {', '.join(map(str, lines))}"
+    evidence = {**finding.evidence, "launch_lines": list(lines)}
+    return dataclasses.replace(finding, message=f"{finding.message} ({where})", evidence=evidence)
 
 
 def _with_remedy(finding: Finding, chapter: Chapter, inputs: Mapping[str, Any]) -> Finding:
