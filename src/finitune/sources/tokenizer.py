@@ -57,8 +57,9 @@ def load(directory: str | Path) -> Tokenizer:
         import tokenizers
     except ImportError:
         raise NoTokenizer("the package tokenizers is not installed (pip install 'finitune[hf]')") from None
+    text = text_of(file, expected="a tokenizer")
     try:
-        library: Any = tokenizers.Tokenizer.from_file(str(file))
+        library: Any = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises plain Exception for anything it dislikes
         raise UnreadableInput(f"{file}: not a tokenizer ({short(error)})") from None
     library.no_truncation()
