@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from tests.sources import worlds
 from tests.sources.worlds import chat, jsonl
 
-from finitune.sources import config_formats, format_of
-from finitune.sources.__init__ import _loaded
+from finitune import sources
 
 LONGEST_SECONDS = 5.0
 HANGS = 60.0
@@ -106,10 +105,10 @@ def world(tmp_path_factory):
     (folder / "d.tsv").write_text("text\nwhat is\n")
     (folder / "d.txt").write_text("what is\nthe answer\n")
     if importlib.util.find_spec("pyarrow"):
-        import pyarrow as arrow
+        import pyarrow as pa
         import pyarrow.parquet as parquet
 
-        parquet.write_table(arrow.table({"text": ["what is the answer"] * 500}), folder / "d.parquet")
+        parquet.write_table(pa.table({"text": ["what is the answer"] * 500}), folder / "d.parquet")
     for name, text in {**REQUIREMENTS, "c.json": '{"fp16": true, "learning_rate": 1e-5}'}.items():
         (folder / name).write_text(text)
     return folder
@@ -130,14 +129,18 @@ def words_for(world: Path, name: str) -> list[str]:
     return [str(world / "c.json"), "--model", str(world / "m"), "--data", str(world / data), *more]
 
 
+JUNK = [
+    b"[" * 20_000, b"{" * 20_000, b"9" * 5000, b"1e999", b"NaN", b"\0" * 50, b'"' * 9, b"*a &a ", b"../../etc/passwd",
+    b"/dev/zero", b"\xff" * 8, b"-1", b"\\ud800",
+]  # fmt: skip
+
+
 @st.composite
 def damages(draw):
     """A function from sound bytes to damaged ones."""
     kind = draw(st.sampled_from(["cut", "flip", "drop", "insert", "encode", "other", "repeat"]))
     a, b = draw(st.floats(0, 1)), draw(st.floats(0, 1))
-    junk = draw(st.binary(max_size=40) | st.text(max_size=20).map(lambda t: t.encode("utf-8", "surrogatepass"))
-                | st.sampled_from([b"[" * 20_000, b"{" * 20_000, b"9" * 5000, b"1e999", b"NaN", b"\0" * 50, b'"' * 9,
-                                   b"*a &a ", b"../../etc/passwd", b"/dev/zero", b"\xff" * 8, b"-1", b"\\ud800"]))  # fmt: skip
+    junk = draw(st.binary(max_size=40) | st.text(max_size=20).map(str.encode) | st.sampled_from(JUNK))
     codec = draw(st.sampled_from(["utf-16", "utf-16-be", "utf-32", "utf-8-sig", "cp500"]))
 
     def damage(sound: bytes) -> bytes:
@@ -157,8 +160,8 @@ def test_every_format_has_a_sound_file_here(tmp_path):
     known = set()
     for name, text in CONFIGS:
         (tmp_path / name).write_text(text)
-        known.add(format_of(_loaded(tmp_path / name)[0]))
-    assert known == set(config_formats())
+        known.add(sources.format_of(sources._loaded(tmp_path / name)[0]))
+    assert known == set(sources.config_formats())
 
 
 @settings(max_examples=200)

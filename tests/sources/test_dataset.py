@@ -300,3 +300,22 @@ def test_supervised_tokens_are_those_that_share_a_character_with_a_target(tokens
         end += gap + length
     expected = sum(any(start < b and stop > a for a, b in targets) for start, stop in spans)
     assert dataset._overlapping(spans, targets) == expected
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "what is ", "chosen": "forty two", "rejected": "it"},
+        {"chosen": chat("what is", "forty two")["messages"], "rejected": chat("what is", "it")["messages"]},
+        {
+            "prompt": chat("what is")["messages"][:1],
+            "chosen": [{"role": "assistant", "content": "forty two"}],
+            "rejected": [{"role": "assistant", "content": "it"}],
+        },
+    ],
+)
+def test_both_answers_of_a_preference_pair_are_sequences_of_their_own(tmp_path, words, row):
+    found = read(jsonl(tmp_path / "d.jsonl", [row]), words)
+    assert supervised(found) == [2, 1]
+    assert found.facts.labels.row_lines.tolist() == [1, 1]
+    assert found.facts.tokens.sequences == 2

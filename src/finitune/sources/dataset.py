@@ -33,7 +33,7 @@ FAR = np.iinfo(np.int64).max
 BATCH = 256
 FLUSH_TOKENS = 2**20
 
-FORMS = "messages, conversations, prompt/completion, instruction/output, text or input_ids"
+FORMS = "messages, conversations, prompt/completion, prompt/chosen/rejected, instruction/output, text or input_ids"
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 
 
@@ -73,7 +73,8 @@ def read(
     lines, supervised = array("q"), array("q")
     render = _Renderer(tokenizer)
     try:
-        for batch in _batches(track(rows(path), "rows of data", None), BATCH):
+        examples = chain.from_iterable(map(_examples, track(rows(path), "rows of data", None)))
+        for batch in _batches(examples, BATCH):
             for row, tokens in zip(batch, _tokenised(path, batch, tokenizer, render, settings), strict=True):
                 census.add(tokens)
                 lines.append(row.line)
@@ -146,6 +147,23 @@ class _Renderer:
             return render(messages)
         except Exception as error:  # templates raise what they like to refuse a conversation
             raise UnreadableInput(f"{where}: refused by the chat template ({short(error)})") from None
+
+
+def _examples(row: Row) -> Iterator[Row]:
+    """The sequences of a row: of a preference pair both answers, each after the prompt."""
+    data = row.data
+    if "chosen" not in data or "rejected" not in data:
+        yield row
+        return
+    for answer in (data["chosen"], data["rejected"]):
+        if "prompt" in data:
+            prompt = data["prompt"]
+        elif isinstance(answer, list):  # the prompt is all but the last message
+            said = cast(list[Any], answer)
+            prompt, answer = said[:-1], said[-1:]
+        else:
+            prompt = ""
+        yield Row(line=row.line, data={"prompt": prompt, "completion": answer})
 
 
 def _tokenised(

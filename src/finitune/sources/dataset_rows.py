@@ -38,7 +38,7 @@ MAX_ROW_BYTES = 2**26
 MAX_LIST_BYTES = 2**30
 """A JSON list is read whole, and in memory it is some times larger than in the file."""
 
-LISTS = ("messages", "conversations", "input_ids", "labels", "attention_mask")
+LISTS = ("messages", "conversations", "chosen", "rejected", "input_ids", "labels", "attention_mask")
 """Columns that hold lists; a CSV cell spells them as JSON."""
 
 

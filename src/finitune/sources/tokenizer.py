@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -12,6 +13,8 @@ from typing import Any, NoReturn, cast
 from finitune.facts import Ints
 from finitune.finding import UnreadableInput
 from finitune.sources.text import json_object_of, short, text_of
+
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class NoTokenizer(Exception):
@@ -69,6 +72,8 @@ def load(directory: str | Path) -> Tokenizer:
     words = {
         key: text for key in ("bos_token", "eos_token", "pad_token", "unk_token") if (text := _text(config.get(key)))
     }
+    if halves := [key for key, text in words.items() if _HALF_CHARACTER.search(text)]:
+        raise UnreadableInput(f"{path}: {halves[0]}: half of a surrogate pair (expected text)")
     added = library.get_added_tokens_decoder()
     ids: dict[str, int | None] = {key: library.token_to_id(text) for key, text in words.items()}
     return Tokenizer(
