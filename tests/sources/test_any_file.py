@@ -246,3 +246,37 @@ def test_an_index_that_leads_outside(child, world, name):
         assert "leaves the directory" in err
     finally:
         path.write_bytes(sound)
+
+
+@pytest.mark.parametrize(("name", "text"), CONFIGS)
+@pytest.mark.parametrize("suffix", ["", ".txt", ".conf", ".json", ".yaml"])
+def test_a_configuration_is_known_by_its_content_whatever_its_name(tmp_path, name, text, suffix):
+    right, wrong = tmp_path / name, tmp_path / f"config{suffix}"
+    right.write_text(text)
+    expected = sources.format_of(sources._loaded(right)[0])
+    wrong.write_text(text)
+    assert sources.format_of(sources._loaded(wrong)[0]) is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"name": "package", "version": "1.0"}', "services:\n  web: {image: x}\n", "# notes\n", "a,b\n1,2\n", "hello"],
+)
+def test_an_unknown_file_is_refused_with_what_was_expected(child, tmp_path, text):
+    (tmp_path / "x").write_text(text)
+    code, err = child.check(str(tmp_path / "x"))
+    assert code == 2
+    assert "expected" in err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs pyarrow")
+@settings(max_examples=60)
+@given(place=st.integers(4, 120), value=st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), length=st.integers(1, 6))
+def test_page_headers_of_parquet_that_lie(child, world, place, value, length):
+    path = world / "d.parquet"
+    sound = path.read_bytes()
+    path.write_bytes(sound[:place] + bytes([value]) * length + sound[place + length :])
+    try:
+        child.check(*words_for(world, "d.parquet"))
+    finally:
+        path.write_bytes(sound)
