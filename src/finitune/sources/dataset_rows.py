@@ -124,7 +124,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     except ImportError:
         raise UnreadableInput(f"{path}: Parquet needs the package pyarrow (pip install pyarrow)") from None
     number, expanded, allowed = 0, 0, 2**30 + MAX_EXPANSION * path.stat().st_size
-    broken: tuple[type[Exception], ...] = (arrow.ArrowException, OSError, MemoryError)
+    broken: tuple[type[Exception], ...] = (arrow.ArrowException, OSError, MemoryError, ValueError, OverflowError)
     try:
         with parquet.ParquetFile(path) as file:
             for group in range(file.metadata.num_row_groups):
@@ -141,6 +141,8 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
                             raise UnreadableInput(f"{path}: row {number}: {expanded} bytes from so small a file")
                         said = {key: value for key, value in item.items() if value is not None}
                         yield Row(line=number, data=said)
+    except UnreadableInput:
+        raise
     except broken as error:
         raise UnreadableInput(f"{path}: not Parquet ({short(error)})") from None
 
