@@ -10,13 +10,19 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check format lint types layers bench-check bench-scan bench-overhead build clean
+.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-scan bench-overhead conformance build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
 
 demo: $(VENV)/.demo ## the Yi incident, broken, caught, proved and cured, on this machine
 	$(BIN)/finitune demo yi
+
+# Environments of the examples: a story is told in the first one that has what it needs.
+SYSTEMS := $(VENV)/.deepspeed .venv-deepspeed-0.18/.made .venv-ludwig/.made
+
+systems: $(SYSTEMS) ## the founding systems, each broken, caught, explained and cured; one table
+	$(BIN)/python -m finitune.demo.systems
 
 test: $(VENV)/.dev ## all tests except the slow ones
 	$(TEST) -n $(WORKERS) -m "not slow"
@@ -44,6 +50,9 @@ bench-check: $(VENV)/.demo ## public incidents and healthy configurations before
 bench-scan: $(VENV)/.demo ## how fast weights, embedding rows and tokens are read, in how much memory
 	$(BIN)/python benchmarks/scan.py
 
+conformance: $(VENV)/.deepspeed $(VENV)/.conformance ## every integration against the eight faults: integration x property
+	$(BIN)/python benchmarks/conformance.py
+
 bench-overhead: $(VENV)/.demo ## what the guard costs, against no guard and against its peers
 	$(BIN)/python benchmarks/overhead.py
 
@@ -51,7 +60,7 @@ build: $(VENV)/.dev ## the wheel and the source archive, in dist/
 	$(BIN)/python -m build
 
 clean: ## remove the environment and everything made here
-	rm -rf $(VENV) build dist runs .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist runs .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps: installed again only when a dependency changed. The package itself is installed in place.
@@ -64,6 +73,40 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "installing finitune with its dependencies and tools into $(VENV) (minutes on the first run)"
 	$(PIP) --editable '.[dev]' --constraint constraints.txt
 	@touch $(VENV)/.demo $@
+
+# DeepSpeed is built here, without its compiled operators, against the torch that is installed.
+$(VENV)/.conformance: $(VENV)/.demo
+	@echo "installing Lightning and TensorBoard into $(VENV)"
+	$(PIP) lightning pytorch-lightning tensorboard --constraint constraints.txt
+	@touch $@
+
+$(VENV)/.deepspeed: $(VENV)/.demo
+	@echo "installing DeepSpeed into $(VENV)"
+	$(PIP) setuptools wheel --constraint constraints.txt
+	DS_BUILD_OPS=0 $(PIP) --no-build-isolation deepspeed==0.19.8 --constraint constraints.txt
+	@touch $@
+
+# An environment layered over $(VENV): all that is there, and before it what is installed here.
+.venv-deepspeed-0.18/.made: $(VENV)/.deepspeed
+	@echo "making .venv-deepspeed-0.18, $(VENV) with another DeepSpeed"
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+		> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
+	DS_BUILD_OPS=0 $(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet \
+		--no-build-isolation --no-deps deepspeed==0.18.9
+	@touch $@
+
+# Ludwig names a bitsandbytes and a rich that are too old for transformers and for finitune, so these come after it.
+.venv-ludwig/.made: $(VENV)/.demo
+	@echo "making .venv-ludwig, $(VENV) with Ludwig (minutes on the first run)"
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+		> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet ludwig==0.11.0 \
+		--constraint constraints.txt
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet --no-deps \
+		bitsandbytes==0.50.2 'rich>=13.7'
+	@touch $@
 
 # Some systems ship Python without the means to put pip into an environment; then the pip or the virtualenv
 # of the system does it, and where there is neither we say what to install.

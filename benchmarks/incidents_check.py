@@ -28,27 +28,41 @@ INCIDENTS = Path(__file__).parent / "incidents-dev.jsonl"
 SAME = {"zero-config-error": "config-disagreement"}
 """What DESIGN 5.3 calls by another name than the taxonomy."""
 DECISIVE = {
+    # The settings that the chapter compares, all of them. A cause that is decided by weights, by data, by the order of
+    # calls or by a self-test on the device (backend-kernel-numerics) has no line: no configuration carries that.
     "adam-eps-underflow-fp16": ("precision.parameters",),
+    "benign-length-grouping": ("batching.group_by_length",),
     "bf16-emulated-hardware": ("precision.compute", "hardware"),
     "bf16-update-stagnation": ("precision.parameters",),
+    "chat-template-mismatch": ("training.chat_template", "training.model_name"),
     "comm-overlap-race": ("versions.deepspeed", "parallel.zero_stage", "parallel.overlap_comm"),
     "cudnn-sdpa-bug": ("versions.torch", "hardware"),
     "deepspeed-version-regression": ("versions.deepspeed", "parallel.zero_stage"),
+    "flash-attention-bug": ("versions.flash-attn", "attention"),
     "fp16-activation-overflow": ("precision.compute", "model.family"),
     "fp16-trainable-weights": ("precision.parameters", "precision.compute"),
     "fully-masked-attention-rows": ("precision.compute", "batching.padding_side"),
+    "gradient-checkpointing": ("training.reentrant", "training.gradient_checkpointing"),
     "grad-accum-normalisation": ("versions.transformers", "optimizer.accumulation"),
+    "label-smoothing-fp16-sum": ("training.label_smoothing", "precision.full_eval"),
+    "logging-hides-nan": ("training.nan_filter",),
     "lora-scale-or-init": ("adapter.rank", "adapter.alpha", "optimizer.lr"),
+    "low-precision-grad-reduce": ("precision.compute", "parallel.zero_stage", "optimizer.accumulation"),
     "lr-too-high": ("optimizer.lr",),
     "missing-gradient-clipping": ("optimizer.clip",),
+    "missing-nonfinite-guard": ("precision.compute", "parallel.zero_stage", "versions.deepspeed"),
     "normal-scaler-warmup": ("precision.initial_scale",),
     "optimizer-8bit-bug": ("versions.bitsandbytes", "optimizer.name"),
     "packing-mask-leak": ("batching.packing", "attention"),
     "quant-compute-dtype": ("quantization",),
     "quant-kernel-hardware": ("quantization", "hardware"),
+    "rl-group-std-zero": ("training.generations",),
+    "rope-precision": ("precision.compute", "parallel", "batching.max_length", "versions.transformers"),
     "resized-embeddings-init": ("versions.transformers", "vocabulary.size", "parallel.zero_stage"),
     "tokenizer-vocab-mismatch": ("tokens", "model.vocabulary"),
+    "vision-tower-fp16": ("precision.compute", "training.model_name"),
     "weight-tying-broken": ("model.tied", "adapter"),
+    "zero-config-error": ("disagreements",),
 }
 """Cause -> the facts without which nothing before a run can show it. Causes in weights and data need those files."""
 

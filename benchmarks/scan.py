@@ -135,7 +135,7 @@ def census() -> bool:
     start = time.process_time()  # one thread that never waits
     counts = dataset._Census()
     for one in encoded:
-        counts.add(dataset._encoded_row(one, text, None))
+        counts.add(dataset._encoded_row(one, text, None, []))
     found = counts.use(None, "benchmark")
     rate = int(found.counts.sum()) / (time.process_time() - start)
     print(

@@ -22,7 +22,25 @@ SURFACE = {
     "check": ["--data", "--each", "--fail-on", "--format", "--gpu", "--model", "--requirements", "[CONFIGS]..."],
     "demo": ["[NAME]"],
     "diagnose": ["--fail-on", "--format", "--verbose", "-v", "PATH"],
-    "repair": ["--config", "--data", "--format", "--model", "--output", "--rows", "--seed", "--tokens", "NAME"],
+    "repair": [
+        "--apply",
+        "--config",
+        "--data",
+        "--dtype",
+        "--format",
+        "--gpu",
+        "--like",
+        "--model",
+        "--modules",
+        "--output",
+        "--patch",
+        "--requirements",
+        "--rows",
+        "--seed",
+        "--tokens",
+        "--undo",
+        "[NAME]",
+    ],
     "report": ["--output", "-o", "RUN_DIR"],
     "run": ["--inject", "--mode", "--run-dir", "[WORDS]..."],
 }
@@ -99,7 +117,7 @@ def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture
         (["report", "nowhere"], "nowhere: no recording here"),
         (["repair", "reinit-token-row"], "reinit-token-rows"),
         (["repair", "reinit-token-rows", "--seed", "x"], "'x' is not a valid integer"),
-        (["causes", "fp16-overflow"], "fp16-activation-overflow?"),
+        (["causes", "fp16-overflow"], "fp16-activation-overflow"),
         (["demo", "nope"], "no demo is called 'nope'"),
     ],
 )
@@ -207,9 +225,12 @@ def test_repair_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: py
         "finitune.repairs.repair", lambda *a, **k: seen.extend([a, k]) or {"output": "o", "changes": []}
     )
     words = "repair n --model m --data d --tokens 6,7 --rows 1 --config a --config b --output o --seed 3 --format json"
+    words += " --gpu V100 --requirements r --like 1,2 --dtype float32 --modules x,y"
     assert cli.main(words.split()) == 0
     options = {
         "model": "m", "data": "d", "tokens": "6,7", "rows": "1", "config": ["a", "b"], "output": "o", "seed": 3,
+        "gpu": "V100", "requirements": "r", "like": "1,2", "dtype": "float32", "modules": "x,y", "patch": False,
+        "apply": False,
     }  # fmt: skip
     assert seen == [("n",), options]
     assert json.loads(capsys.readouterr().out)["output"] == "o"

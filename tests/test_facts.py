@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from finitune import facts as module
-from finitune.facts import Facts, Precision, TensorScan, TokenUse, Weights, facts_as_json, facts_from_json
+from finitune.facts import Facts, Precision, TensorScan, TokenUse, Weights
+from finitune.facts_json import facts_as_json, facts_from_json
 
 small = st.integers(-(2**60), 2**60)
 

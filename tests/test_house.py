@@ -43,8 +43,8 @@ KNOWN_INPUTS = {
     "see": set(SIGNALS),
 }
 NEEDS_TORCH = {
-    "demo", "gym", "incidents", "integrations", "investigation", "lastgood", "monitor", "precision", "probes", "replay",
-    "train", "yardstick",
+    "demo", "gym", "incidents", "integrations", "investigation", "lastgood", "monitor", "precision", "probes",
+    "reduction", "replay", "train", "yardstick",
 }  # fmt: skip
 VAGUE = {word + s for word in ("manager", "factory", "handler", "helper", "util") for s in ("", "s")}
 LONGEST_FILE = 400

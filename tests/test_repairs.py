@@ -11,9 +11,8 @@ from safetensors.numpy import load_file
 from tests.sources import worlds
 from tests.sources.worlds import jsonl, one_line, settings
 
-from finitune import repairs
 from finitune.finding import UnreadableInput
-from finitune.repairs import repair
+from finitune.repairs import repair, weights
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 TINY = 1e-8
@@ -130,7 +129,7 @@ def test_the_output_is_whole_or_absent(tmp_path, monkeypatch):
     def full_disk(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(repairs, "write_json", full_disk)
+    monkeypatch.setattr(weights, "write_json", full_disk)
     with pytest.raises(OSError, match="No space left"):
         repair("reinit-token-rows", model=model, tokens=[6], output=tmp_path / "new")
     assert names(tmp_path) == ["m"]
@@ -139,7 +138,7 @@ def test_the_output_is_whole_or_absent(tmp_path, monkeypatch):
 def test_a_row_that_does_not_read_back_is_refused(tmp_path, monkeypatch):
     model = broken(tmp_path / "m")
     monkeypatch.setattr(
-        repairs, "encode", lambda values, dtype: np.full(len(values), np.nan, ml_dtypes.bfloat16).tobytes()
+        weights, "encode", lambda values, dtype: np.full(len(values), np.nan, ml_dtypes.bfloat16).tobytes()
     )
     with pytest.raises(UnreadableInput, match="did not read back"):
         repair("reinit-token-rows", model=model, tokens=[6], output=tmp_path / "new")
@@ -162,7 +161,7 @@ def test_a_disk_that_forgets_is_noticed(tmp_path, monkeypatch):
     ("given", "expected"),
     [
         ({"name": "reinit-token-row"}, "did you mean reinit-token-rows"),
-        ({"name": "use-bfloat16"}, "changes no files"),
+        ({"name": "use-bfloat16"}, "--patch or --apply is needed"),
         ({"model": None}, "--model DIR is needed"),
         ({"model": "absent"}, "not there"),
         ({"output": None}, "--output is needed"),

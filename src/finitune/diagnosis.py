@@ -14,7 +14,8 @@ from typing import Any
 
 from finitune.cause import Experiment, causes
 from finitune.chapter import Chapter, ask
-from finitune.facts import Facts, facts_from_json
+from finitune.facts import Facts
+from finitune.facts_json import facts_from_json
 from finitune.finding import Cure, Diagnosis, Evidence, Incident, NotChecked, Origin, RankedCause, Safety, number
 from finitune.recording import Recording
 from finitune.remedy import remedies
@@ -164,14 +165,17 @@ def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:
 
 
 def _cures(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Cure]:
-    """The chapter's remedies, made concrete where the facts allow it."""
+    """The chapter's remedies, made concrete where the facts allow it; those that say they do not fit are left out."""
     out: list[Cure] = []
     for name in chapter.declared("remedies"):
         remedy = remedies().get(name)
         if remedy is None:
             continue
         propose = remedy.function("propose")
-        proposed = ask(propose, inputs).results if propose else []
+        answer = ask(propose, inputs) if propose else None
+        if answer and not (answer.results or answer.missing or answer.broken):
+            continue
+        proposed = answer.results if answer else []
         safety: Safety = getattr(remedy.module, "safety", "advice")
         out.append(proposed[0] if proposed else Cure(name=name, safety=safety))
     return out

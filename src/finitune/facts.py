@@ -1,20 +1,18 @@
 """Facts: what is known without training, each group under the parameter name that chapters use.
 
-A group that is None was not asked. Arrays are numpy; `facts_from_json(facts_as_json(f))` is lossless.
+A group that is None was not asked. Arrays are numpy.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from finitune.finding import as_json, number
+from finitune.reach import Reach
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -22,10 +20,13 @@ Floats = npt.NDArray[np.float64]
 MAX_FLOAT16 = 65504.0
 MIN_SUBNORMAL_FLOAT16 = 2.0**-24
 
+OUTLYING = 10.0
+"""Peak over rms of a tensor. Of 10^11 normal draws the largest is at 7."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """How numbers are held. dtypes as torch spells them: "float16", "bfloat16", "float32"."""
+    """How numbers are held, dtypes as torch spells them; `cpu` is True when the run is told to stay on the CPU."""
 
     compute: str | None = None
     parameters: str | None = None
@@ -39,9 +40,10 @@ class Precision:
     requested_by: str | None = None
     """The framework whose rules turn the request into dtypes: "transformers", "deepspeed", "accelerate", "ludwig"..."""
     cpu: bool | None = None
-    """True when the run is told to stay on the CPU."""
     full_eval: str | None = None
     """The dtype to which the whole model is cast for evaluation."""
+    float32_modules: Sequence[str] | None = None
+    """Modules that compute in float32 whatever the rest does."""
     source: str | None = None
     """File and key, or the object, that says so."""
 
@@ -56,6 +58,8 @@ class Model:
     hidden: int | None = None
     layers: int | None = None
     norm_eps: float | None = None
+    rope_theta: float | None = None
+    max_positions: int | None = None
     tied: bool | None = None
     dtype: str | None = None
     """The dtype in which the weights lie on disk or in memory."""
@@ -79,7 +83,7 @@ class TokenUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingRows:
-    """Root mean square of rows of the input embedding; one entry per id."""
+    """Root mean square of rows of the input embedding, or of the output head; one entry per id."""
 
     tensor: str
     ids: Ints
@@ -90,6 +94,8 @@ class EmbeddingRows:
     """Fraction [0, 1] of the row's non-zero elements that become zero in the compute dtype."""
     dtype: str
     file: str | None = None
+    twins: Ints | None = None
+    """How many other rows are the same to the last bit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +125,15 @@ class TensorScan:
     file: str | None = None
     overflow: int = 0
     """Elements beyond the largest finite value of the compute dtype."""
+    underflow: int = 0
+    """Elements that are not zero and become zero in the compute dtype; estimated in the same way as the rms."""
     first_nonfinite: Sequence[int] | None = None
     """Index of the first non-finite element."""
+
+    @property
+    def outlying(self) -> bool:
+        """Some elements stand far out; outlier activations come from such weights."""
+        return self.peak > OUTLYING * self.rms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +142,30 @@ class Weights:
 
     tensors: Sequence[TensorScan]
     problems: Sequence[str] = ()
+    reaches: Sequence[Reach] = ()
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationPeak:
+    """The largest magnitude of one stored value of a module's forward pass, and the token that brings it there."""
+
+    module: str
+    what: str
+    """"query . key" (stored by eager attention alone), "gate * up", "output" or "residual"."""
+    token: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """What tokens that stand alone reach, in float32: exact at the first token of a sequence, an estimate for pads."""
+
+    first: Sequence[ActivationPeak]
+    """Over tokens that begin sequences."""
+    padding: Sequence[ActivationPeak]
+    """Of the token that pads, where rows are padded."""
+    ids: Ints
     source: str | None = None
 
 
@@ -154,6 +191,8 @@ class Optimizer:
     schedule: str | None = None
     """Of the learning rate: "linear", "cosine", "constant"..."""
     max_steps: int | None = None
+    schedule_steps: int | None = None
+    """Steps after which the schedule has ended, where it is told them by itself (DeepSpeed)."""
     epochs: float | None = None
     lora: bool | None = None
     source: str | None = None
@@ -170,7 +209,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """How the run is spread over devices and how gradients travel. What the files leave out stays None."""
+    """How the run is spread over `world` processes and how gradients travel. What the files leave out stays None."""
 
     kind: str | None = None
     """"deepspeed", "fsdp", "ddp" or "none"."""
@@ -188,7 +227,6 @@ class Parallel:
     communication_dtype: str | None = None
     grad_accum_dtype: str | None = None
     world: int | None = None
-    """Processes in all, as far as the launch command says."""
     nodes: int | None = None
     source: str | None = None
 
@@ -229,32 +267,37 @@ class Attention:
     """Which attention runs: "eager", "sdpa", "flash_attention_2", "xformers"..."""
 
     implementation: str
+    dtype: str | None = None
+    """Of scores and mask, where it is not that of the run's products."""
     source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """How sequences become batches."""
+    """How sequences become batches; `padding_side` is "left" or "right", `max_length` in tokens."""
 
     padding_side: str | None = None
-    """"left" or "right"."""
     packing: bool | None = None
     max_length: int | None = None
-    """In tokens."""
     group_by_length: bool | None = None
     pad_token: str | None = None
     eos_token: str | None = None
+    pad_id: int | None = None
+    """Id that fills short rows, where the framework takes one of its own or a batch was seen."""
+    padded_rows: int | None = None
+    """Of a batch that was seen."""
+    pads_attended: bool | None = None
+    """The attention mask lets the padding be seen."""
     source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """Settings of the loop that are none of the groups above."""
+    """Settings of the loop that are none of the groups above; `method` is "sft", "pt", "dpo", "ppo", "grpo"..."""
 
     framework: str | None = None
     """"transformers", "deepspeed", "ludwig", "axolotl", "llama-factory"..."""
     method: str | None = None
-    """"sft", "pt", "dpo", "ppo", "grpo"..."""
     model_name: str | None = None
     """The model as the configuration names it: a directory or a name on the hub."""
     chat_template: str | None = None
@@ -266,21 +309,27 @@ class Training:
     """`logging_nan_inf_filter`: whether the printed loss leaves out non-finite steps (transformers' default: true)."""
     response_template: str | None = None
     train_on_prompt: bool | None = None
+    label_smoothing: float | None = None
+    generations: int | None = None
+    """Answers per prompt in reinforcement learning; their rewards are compared with one another."""
     source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What the tokenizer of the model directory says."""
+    """What the tokenizer of the model directory says; `size` is one more than the largest token id."""
 
     size: int | None = None
-    """One more than the largest token id."""
     pad_id: int | None = None
     bos_id: int | None = None
     eos_id: int | None = None
     unk_id: int | None = None
     padding_side: str | None = None
     chat_template: bool | None = None
+    template_markers: Sequence[str] | None = None
+    """Special tokens that stand in the model's own chat template."""
+    spare_pad: Mapping[str, int] | None = None
+    """A token of the vocabulary that may pad and has no other task, and its id."""
     source: str | None = None
 
 
@@ -317,8 +366,10 @@ class Facts:
     model: Model | None = None
     tokens: TokenUse | None = None
     rows: EmbeddingRows | None = None
+    head_rows: EmbeddingRows | None = None
     labels: Labels | None = None
     weights: Weights | None = None
+    activations: Activations | None = None
     optimizer: Optimizer | None = None
     hardware: Hardware | None = None
     versions: Mapping[str, str] | None = None
@@ -337,57 +388,3 @@ class Facts:
         """These facts where they are known, `other`'s elsewhere."""
         known = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return dataclasses.replace(other, **{k: v for k, v in known.items() if v is not None})
-
-
-def facts_as_json(facts: Facts) -> dict[str, Any]:
-    """Strict JSON; groups that are None are left out."""
-    return {k: v for k, v in as_json(facts).items() if v is not None}
-
-
-def facts_from_json(data: Mapping[str, Any]) -> Facts:
-    """Facts from what `facts_as_json` wrote; unknown keys are ignored, a broken group becomes None."""
-    groups: dict[str, Any] = {}
-    for name, kind in _types_of(Facts).items():
-        value = data.get(name)
-        if value is None:
-            continue
-        try:
-            groups[name] = _revive(kind, value)
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
-            continue
-    return Facts(**groups)
-
-
-def _types_of(kind: type) -> dict[str, Any]:
-    """Field name -> type without `| None`."""
-    hints = typing.get_type_hints(kind)
-    return {f.name: _without_none(hints[f.name]) for f in dataclasses.fields(kind)}
-
-
-def _without_none(hint: Any) -> Any:
-    options = [option for option in typing.get_args(hint) if option is not type(None)]
-    return options[0] if type(None) in typing.get_args(hint) and len(options) == 1 else hint
-
-
-def _revive(kind: Any, value: Any) -> Any:
-    """The value that `as_json` wrote, as `kind` again. Raises when it cannot be one."""
-    if dataclasses.is_dataclass(kind):
-        fields = _types_of(cast("type", kind))
-        given = {k: _revive(fields[k], v) for k, v in value.items() if k in fields and v is not None}
-        return cast("Any", kind)(**given)
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin is np.ndarray:
-        dtype = typing.get_args(args[1])[0]
-        found = np.array([_revive(float, v) for v in value] if dtype is np.float64 else value, dtype=dtype)
-        if found.ndim != 1:
-            raise ValueError(f"expected a list of numbers, not {value!r:.40}")
-        return found
-    if origin is Mapping:
-        return {args[0](k): _revive(args[1], v) for k, v in value.items()}
-    if origin is Sequence and isinstance(value, list):
-        return [_revive(args[0], v) for v in cast("list[Any]", value)]
-    if kind is float and (plain := number(value)) is not None:
-        return plain
-    if not isinstance(kind, type) or not isinstance(value, kind):
-        raise TypeError(f"expected {kind}, not {value!r:.40}")
-    return value

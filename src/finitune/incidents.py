@@ -6,7 +6,8 @@ import math
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,19 +15,21 @@ import torch
 from torch import nn
 
 from finitune.facts import Facts
-from finitune.finding import Incident
+from finitune.finding import Incident, as_json
 from finitune.investigation import Investigation, is_sound
 from finitune.probes.live_facts import run_facts
 from finitune.probes.names import parameter_names
-from finitune.probes.optimizers import parameters_of, scales_itself
-from finitune.probes.ranks import agree
+from finitune.probes.ranks import agree, is_spread
 from finitune.probes.reading import Reading
+from finitune.probes.update import Update
 from finitune.recording import SIGNALS, Recorder
+from finitune.reduction import ReductionCheck
 from finitune.replay.capture import Capture
-from finitune.replay.rerun import Outcome, Setting
+from finitune.replay.rerun import Outcome, Setting, own_gradients
 from finitune.reports.terminal import incident_lines
 from finitune.signal import Series
 from finitune.symptom import sightings
+from finitune.symptoms.loss_scale_collapse import steps_left
 from finitune.yardstick import Yardstick
 
 Mode = Literal["observe", "guard"]
@@ -36,6 +39,8 @@ PATIENCE = 3
 RECENT, RECENT_BAD = 20, 10
 """A fault is persistent too when so many of so many recent steps were bad."""
 MAX_INVESTIGATIONS = 20
+ALERTS = 100
+"""The newest are kept for a tracker that asks less often."""
 SETTLED_SCALE = 2.0**10
 """A sound float16 run bears a loss scale of 2**10 and more (seed incident 000: 2**13 to 2**15)."""
 RECHECK_SCALE = 16.0
@@ -47,23 +52,26 @@ class Watched:
     """The run that is watched, and where its recording goes."""
 
     model: nn.Module
-    optimizer: Any
+    update: Update
     recorder: Recorder
     mode: Mode
     world: int
     signals: dict[str, Series]
+    alerts: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=ALERTS))
+    """What was said, as (number from 1, text): trackers pass it on."""
 
     @property
     def run_dir(self) -> Path:
         return self.recorder.directory
 
     def say(self, *lines: str) -> None:
+        self.alerts.append((self.alerts[-1][0] + 1 if self.alerts else 1, "\n".join(lines)))
         print("finitune: " + "\n".join(lines), file=sys.stderr, flush=True)
 
 
-def watched(model: nn.Module, optimizer: Any, recorder: Recorder, mode: Mode, world: int) -> Watched:
+def watched(model: nn.Module, update: Update, recorder: Recorder, mode: Mode, world: int) -> Watched:
     signals = {name: Series() for name in SIGNALS}
-    return Watched(model=model, optimizer=optimizer, recorder=recorder, mode=mode, world=world, signals=signals)
+    return Watched(model=model, update=update, recorder=recorder, mode=mode, world=world, signals=signals)
 
 
 class Incidents:
@@ -78,6 +86,7 @@ class Incidents:
         self._bad_in_a_row = 0
         self._recent: deque[bool] = deque(maxlen=RECENT)
         self._settling_from: float | None = None
+        self._mismatched = False
 
     def bad(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
         """A step is not sound. `may_settle`: the loop's own scaler skips it, normal until proved otherwise."""
@@ -105,6 +114,24 @@ class Incidents:
         inquiry.blame_optimizer(names.get(id(spoiled[0]), "?"), spoiled[0])
         inquiry.record()
         inquiry.prove()
+        self._tell(inquiry.incident())
+
+    def compare_reduction(self, check: ReductionCheck, reading: Reading, capture: Capture) -> None:
+        """Finite gradients may still be wrong: where ranks averaged others than they computed, say so."""
+        setting = Setting(model=self._run.model, capture=capture, scale=reading.scale)
+        again = partial(own_gradients, setting) if capture.runnable is None else lambda _: []
+        seen = check.end(reading.step, self._run.update.gradients(), again)
+        if seen is None or reading.bad:
+            return
+        reading.reduction_error = seen.worst
+        if not seen.wrong or self._mismatched:
+            return
+        self._mismatched = True  # told once: a race goes on for the whole run
+        self._describe_run(capture)
+        inquiry = self._inquiry(reading, capture, "wrong-reduction", seen.text, passes=int(seen.repeats is not None))
+        inquiry.event |= {"bad": list(seen.names), "action": "none", "reduction": as_json(seen)}
+        inquiry.repeats, inquiry.why_not = False, "every number is finite"
+        inquiry.record()
         self._tell(inquiry.incident())
 
     def over(self, reading: Reading, capture: Capture) -> str | None:
@@ -149,11 +176,12 @@ class Incidents:
 
     def _continue(self, reading: Reading) -> None:
         assert self._open is not None
-        text = f"{reading.what}. {self._consequence(reading)}"
+        text = f"{reading.what}. {self._consequence(reading)}{self._forecast(reading)}"
         self._run.recorder.event(
             "action", step=reading.step, incident=self._open["id"], action=self._open["action"], text=text
         )  # fmt: skip
-        self._run.say(f"step {reading.step}: {text}")
+        if self._run.recorder.rank == 0:
+            self._run.say(f"step {reading.step}: {text}")
 
     def _investigate(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
         symptom = "nonfinite-loss" if reading.bad_loss else "nonfinite-gradient"
@@ -165,11 +193,12 @@ class Incidents:
             self._run.signals[name].add(reading.step, value)
         if self._count <= MAX_INVESTIGATIONS:
             inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
-            (elsewhere,) = agree(bool(inquiry.repeats))
-            if inquiry.repeats is False and elsewhere:
-                return  # it repeats on another rank, which will say so
+            repeats_here = bool(inquiry.repeats) and (inquiry.origin is not None or not inquiry.is_spread)
+            (elsewhere,) = agree(repeats_here)
             # A scaler that will find a scale low enough is the loop's own business, however long it takes.
-            inquiry.event["settles"] = may_settle and inquiry.result("loss-scale-1") == "finite"
+            inquiry.event["settles"] = may_settle and not any(agree(inquiry.result("loss-scale-1") != "finite"))
+            if inquiry.repeats is not None and not repeats_here and elsewhere:
+                return  # it repeats on another rank, which will say so
             inquiry.record()
             inquiry.prove()
         else:
@@ -180,6 +209,8 @@ class Incidents:
     def _look_for_divergence(self, reading: Reading, capture: Capture) -> None:
         """Finite, but is the loss running away? Earlier batches decide between divergence and other data."""
         seen = next((s for s in sightings(self._run.signals) if s.symptom == "divergence"), None)
+        if is_spread(self._run.update.parameters()):
+            return  # the ranks see different losses, and one alone cannot run the model
         if seen is None:
             self._yardstick.keep(reading.step, capture, sum(reading.losses))
         elif not self._yardstick.asked_at(reading.step) and self._yardstick.is_damaged(self._run.model):
@@ -193,13 +224,13 @@ class Incidents:
         self._count += 1
         discards = self._run.mode == "guard" and symptom != "divergence"
         names = parameter_names(self._run.model)
-        graded = [names.get(id(p), "?") for p in parameters_of(self._run.optimizer) if p.grad is not None]
+        graded = [names.get(id(p), "?") for p, _ in self._run.update.gradients()]
         bad = [name for name, norm in zip(graded, reading.norms.tolist(), strict=False) if not math.isfinite(norm)]
         assert self._facts is not None
         return Investigation(
             recorder=self._run.recorder,
             model=self._run.model,
-            optimizer=self._run.optimizer,
+            optimizer=self._run.update.optimizer,
             capture=capture,
             scale=reading.scale,
             run_facts=self._facts,
@@ -224,12 +255,24 @@ class Incidents:
     def _consequence(self, reading: Reading) -> str:
         if self._run.mode == "observe":
             return "Only observed, nothing was changed."
-        who = "The trainer skips it" if reading.skipped or scales_itself(self._run.optimizer) else "Update discarded"
+        who = "The trainer skips it" if reading.skipped or self._run.update.skips_overflows else "Update discarded"
         last_good = self._open["last_good"] if self._open else reading.step - 1
         return f"{who}; weights are those of step {last_good}."
 
+    def _forecast(self, reading: Reading) -> str:
+        """How long a loss scale that falls with every bad step will last."""
+        scales = self._run.signals["loss_scale"].until(reading.step - 1)
+        scales.add(reading.step, reading.scale)
+        left = steps_left(scales)
+        return f" Loss scale {reading.scale:g}; at this rate at its minimum in {left} steps." if left else ""
+
     def _tell(self, incident: Incident) -> None:
-        self._run.say(*incident_lines(incident, run_dir=str(self._run.run_dir)))
+        lines = incident_lines(incident, run_dir=str(self._run.run_dir))
+        if is_spread(self._run.update.parameters()):
+            lines.append(
+                "  not tried        experiments: the model is spread over ranks, which would have to run them together"
+            )
+        self._run.say(*lines)
 
     def _describe_run(self, capture: Capture) -> None:
         """Once the first step has shown the dtype of its forward, write the header of the recording."""
@@ -237,7 +280,7 @@ class Incidents:
             return
         micro = next((m for m in capture.micro_steps if m.calls), None)
         dtype: torch.dtype | None = micro.calls[0].autocast.dtype if micro else None
-        self._facts = run_facts(self._run.model, self._run.optimizer, dtype)
+        self._facts = run_facts(self._run.model, self._run.update.optimizer, dtype)
         self._run.recorder.header(
             self._facts, mode=self._run.mode, world=self._run.world, command=sys.argv, started=time.time()
         )

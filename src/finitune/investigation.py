@@ -5,8 +5,9 @@ Writes what it finds into the recording; what it concludes is diagnosis read bac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,21 +16,28 @@ from torch import nn
 
 from finitune.cause import Experiment
 from finitune.diagnosis import experiments_of, incident_of, proof_of
-from finitune.facts import Facts, facts_as_json, facts_from_json
+from finitune.facts import Batching, Facts
+from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import Incident, Origin, as_json
 from finitune.probes.live_facts import batch_facts
 from finitune.probes.names import dtype_name
+from finitune.probes.ranks import is_spread
+from finitune.reach import tower_of
 from finitune.recording import Recorder
 from finitune.replay.arms import arm, input_embedding
-from finitune.replay.capture import Capture
+from finitune.replay.capture import Call, Capture
 from finitune.replay.capture_files import save_capture
 from finitune.replay.locate import locate
-from finitune.replay.rerun import Outcome, Setting, rerun
+from finitune.replay.padding import padding_of
+from finitune.replay.rerun import Outcome, Setting, rerun, trainable, why_not_runnable
 from finitune.signal import Signals
 
 MAX_EXPERIMENTS = 8
 DIVERGED = 4.0
 """A loss this many times the lowest of the run is no sound step, finite or not."""
+BEARABLE_SCALE = 2.0**10
+"""A loss that is bad by itself is examined at a loss scale that a sound float16 run bears; a scale that has yet to
+settle would spoil the gradients of an arm that cures."""
 CONTENDERS = 2
 """How many leading causes are put to the test."""
 
@@ -60,7 +68,7 @@ class Investigation:
 
     def find_origin(self, observed: Outcome | None) -> None:
         """Run the step once more under watch, and see whether it repeats."""
-        self.why_not = self.capture.runnable
+        self.why_not = why_not_runnable(self.setting())
         if self.why_not is not None:
             return
         try:
@@ -74,6 +82,10 @@ class Investigation:
         self.repeats = not located.outcome.sound
         if self.repeats and self.origin is None:
             self.why_not = "no operator made it out of finite numbers; it came in with the loop's own code"
+        bad_loss = observed is not None and not all(map(math.isfinite, observed.losses))
+        constant = any(micro.objective and micro.objective.constant for micro in self.capture.micro_steps)
+        if bad_loss and constant and not self.repeats:
+            self.repeats, self.why_not = None, "a term of the loss without a graph is not finite"
         self.bit_for_bit = observed is not None and _same_bits(observed.losses, located.outcome.losses)
 
     def blame_optimizer(self, name: str, parameter: nn.Parameter) -> None:
@@ -112,9 +124,18 @@ class Investigation:
         """The incident as `finitune diagnose` will read it from the recording."""
         return incident_of(self.event, self.following, self.run_facts, self.signals)
 
+    @property
+    def is_spread(self) -> bool:
+        """The model is spread over ranks, so that every pass is theirs together."""
+        return is_spread(trainable(self.model))
+
     def prove(self) -> None:
-        """Put the leading causes to the test until one is proved."""
-        if self.capture.runnable is None:
+        """Put the leading causes to the test until one is proved.
+
+        Not on a model that is spread over ranks: each would have to run the experiments of the one that found the
+        origin, and an arm that exchanges weights does not reach the shards.
+        """
+        if self.capture.runnable is None and not self.is_spread:
             for contender in self.incident().causes[:CONTENDERS]:
                 if len(self._arms()) >= MAX_EXPERIMENTS:
                     break
@@ -148,6 +169,8 @@ class Investigation:
         try:
             function, arguments = arm(spelling)
             setting = self.setting()
+            if self.event["symptom"] == "nonfinite-loss" and setting.scale > BEARABLE_SCALE:
+                setting.run_scale = BEARABLE_SCALE
             outcome = rerun(setting, function(setting, *arguments))
         except Exception:  # an arm that the model or the batch does not support proves nothing
             return None
@@ -178,6 +201,7 @@ class Investigation:
         return {
             "{origin}": module or None,
             "{sibling}": _sibling(self.model, module) if module else None,
+            "{tower}": tower_of(module) if module else None,
             "{short_rows}": short,
             "{other_rows}": others,
             "{tensor}": _odd_tensor(self.origin, facts),
@@ -191,15 +215,29 @@ class Investigation:
         labels = call.kwargs.get("labels") if call else None
         with torch.no_grad():
             targets = [t for m in self.capture.micro_steps if m.objective for t in m.objective.targets]
-            return batch_facts(self.model, input_embedding(self.model), ids, labels, targets)
+            facts = batch_facts(self.model, input_embedding(self.model), ids, labels, targets)
+            return replace(facts, batching=_batching(call)) if ids is not None else facts
 
 
 def is_sound(setting: Setting) -> bool | None:
     """Is the step finite as `setting` has it? None where it cannot be run again. One extra pass."""
     try:
-        return rerun(setting).sound if setting.capture.runnable is None else None
+        return rerun(setting).sound if why_not_runnable(setting) is None else None
     except Exception:
         return None
+
+
+def _batching(call: Call | None) -> Batching | None:
+    """How the rows of the captured batch were filled up; None where they were not."""
+    ids = call.token_ids() if call else None
+    padding = None if call is None or ids is None else padding_of(ids, call.kwargs.get("attention_mask"))
+    return padding and Batching(
+        padding_side=padding.side,
+        pad_id=padding.token,
+        padded_rows=padding.rows,
+        pads_attended=padding.attended,
+        source="the captured batch",
+    )
 
 
 def _same_bits(seen: tuple[float, ...], again: tuple[float, ...]) -> bool:

@@ -45,7 +45,6 @@ def _environment(directory: Path, mode: str, inject: Sequence[str]) -> dict[str,
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(p for p in paths if p),
-        "FINITUNE_HOME": str(home),
         "FINITUNE_RUN_DIR": str(directory),
         "FINITUNE_MODE": mode,
         "FINITUNE_INJECT": json.dumps(list(inject)),

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -21,25 +20,20 @@ from typing_extensions import Self
 
 from finitune.incidents import Incidents, Mode, watched
 from finitune.lastgood import save_last_good
+from finitune.printed import untruth
 from finitune.probes import calls
-from finitune.probes.finite import is_finite, norms
-from finitune.probes.optimizers import (
-    BeforeStep,
-    GradScalerInside,
-    Withheld,
-    before_step,
-    gradients_of,
-    innermost,
-    learning_rate,
-    loss_scale_of,
-    parameters_of,
-    scales_itself,
-)
+from finitune.probes.finite import norms
+from finitune.probes.optimizers import BeforeStep, GradScalerInside, innermost, learning_rate
 from finitune.probes.ranks import rank_and_world
 from finitune.probes.reading import Reading, Unclipped, read_step
+from finitune.probes.resumed import steps_before
+from finitune.probes.schedules import Schedules
+from finitune.probes.update import update_of
 from finitune.recording import Recorder
+from finitune.reduction import ReductionCheck
 from finitune.replay import objective
-from finitune.replay.capture import Call, Capture, MicroStep, output_tensors
+from finitune.replay.capture import Call, Capture, MicroStep, entry_points, output_tensors
+from finitune.signal import Series
 
 MODES: tuple[Mode, ...] = ("observe", "guard")
 MAX_CALLS = 16
@@ -60,13 +54,11 @@ class Stopped(SystemExit):
 def watch(model: nn.Module, optimizer: Any, *, run_dir: str | Path | None = None, mode: Mode = "guard") -> Monitor:
     """Watch every step of `optimizer` on `model` from now on; nothing else in the loop changes.
 
-    The recording goes to `run_dir`, by default `runs/<time>`. The result is a context manager; leaving it, or the
-    end of the process, ends the watch. An optimizer that is watched already keeps its monitor.
+    `model` may be a DeepSpeed engine, a DistributedDataParallel or what Accelerate made of it. The recording goes to
+    `run_dir`, by default `runs/<time>`. The result is a context manager; leaving it, or the end of the process, ends
+    the watch. An optimizer that is watched already keeps its monitor.
     """
-    optimizer = innermost(optimizer)
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        model = model.module  # run again, the wrapper would start its collectives
-    known = getattr(optimizer, "_finitune_monitor", None)
+    known = getattr(update_of(model, optimizer)[1].optimizer, "_finitune_monitor", None)
     return known if isinstance(known, Monitor) else Monitor(model, optimizer, run_dir=run_dir, mode=mode)
 
 
@@ -76,28 +68,28 @@ class Monitor:
     def __init__(self, model: nn.Module, optimizer: Any, *, run_dir: str | Path | None = None, mode: Mode = "guard"):
         if mode not in MODES:
             raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
-        self.model = model
-        self.optimizer = optimizer
+        self.model, self.update = update_of(model, optimizer)
         self.mode = mode
         self.rank, world = rank_and_world()
         self.run_dir = Path(run_dir) if run_dir else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
         self.step = 0
         recorder = Recorder(self.run_dir, rank=self.rank, world=world)
-        self._run = watched(model, optimizer, recorder, mode, world)
+        self.run_dir = recorder.directory
+        self._run = watched(self.model, self.update, recorder, mode, world)
         self._incidents = Incidents(self._run)
         self._capture = Capture()
         self._micro = MicroStep()
         self._unclipped: Unclipped | None = None
         self._reading: Reading | None = None
-        self._withheld = Withheld()
         self._discarded = False
         self._before: BeforeStep | None = None
-        self._scheduled: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # schedule -> step of its last call
+        self._schedules = Schedules()
         self._depth = 0
         self._busy = False
         self._said: set[str] = set()
         self._began = time.perf_counter()
         self._handles: list[Any] = []
+        self._reduction = ReductionCheck(list(self.model.named_parameters()))
         self._listen()
 
     def __enter__(self) -> Self:
@@ -111,64 +103,81 @@ class Monitor:
         """The step whose forward, backward or replay is running now, from 1."""
         return self.step if self._busy else self.step + 1
 
+    @property
+    def signals(self) -> Mapping[str, Series]:
+        """What was measured so far, by name."""
+        return self._run.signals
+
+    @property
+    def alerts(self) -> Sequence[tuple[int, str]]:
+        """What was said so far, as (number from 1, text), the newest only."""
+        return self._run.alerts
+
     def close(self) -> None:
         """End the watch; model and optimizer are as they were before it."""
         if not self._handles:
             return
+        self._leave()
+        self._run.recorder.event("end", step=self.step)
+        self._run.recorder.close()
+
+    def follow(self, model: nn.Module, optimizer: Any) -> None:
+        """Watch these instead, which a framework has wrapped around the ones watched so far, before the first step."""
+        self._leave()
+        self.model, self.update = update_of(model, optimizer)
+        self._run = replace(self._run, model=self.model, update=self.update)
+        self._incidents = Incidents(self._run)
+        self._listen()
+
+    def check_printed(self, printed: Any, *, since: int, name: str = "loss") -> None:
+        """Say and record the truth where a trainer shows a finite number for steps of which one was not finite."""
+        seen = untruth(name, printed, self._run.signals[name], since=since)
+        if seen is None:
+            return
+        self._run.recorder.event(
+            "log", step=self.step, signal=name, printed=seen.printed, true=seen.true, steps=seen.steps
+        )
+        self._say_once(f"{name} {seen.printed}", seen.text)  # a dead run shows the same line to its end
+
+    def broken(self, error: BaseException) -> None:
+        """A fault of finitune itself: said once, recorded, and training goes on."""
+        text = f"{type(error).__name__}: {str(error)[:300]}"
+        with contextlib.suppress(Exception):
+            if text not in self._said:
+                self._run.recorder.event("broken", step=self.step, text=text)
+        self._say_once(text, f"finitune itself failed and left the run alone ({text})")
+
+    def _say_once(self, key: str, text: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            self._run.say(f"step {self.step}: {text}")
+
+    # The calls of the training loop, in the order in which a step makes them.
+
+    def _listen(self) -> None:
+        for module in entry_points(self.model, self.update.parameters()):
+            self._handles += [
+                module.register_forward_pre_hook(self._guarded(self._before_forward), with_kwargs=True),
+                module.register_forward_hook(self._guarded(self._after_forward), with_kwargs=True, always_call=True),
+            ]
+        self.update.listen(
+            before=self._guarded(self._before_step),
+            after=self._guarded(self._after_step),
+            dropping=self._guarded(self._before_zero_grad),
+        )
+        self.update.optimizer._finitune_monitor = self
+        calls.listen(self)
+        atexit.register(self.close)
+
+    def _leave(self) -> None:
         atexit.unregister(self.close)
         calls.leave(self)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        del self.optimizer.zero_grad, self.optimizer._finitune_monitor
-        self._run.recorder.event("end", step=self.step)
-        self._run.recorder.close()
-
-    def check_printed(self, printed: Any, *, since: int) -> None:
-        """Compare a loss that a trainer shows for the steps after `since` with the losses that were.
-
-        Where it shows a finite number for steps of which one was not finite, the truth is said and recorded.
-        """
-        losses = self._run.signals["loss"]
-        pairs = zip(losses.steps.tolist(), losses.values.tolist(), strict=True)
-        bad = [(step, true) for step, true in pairs if step > since and not math.isfinite(true)]
-        if bad and isinstance(printed, int | float) and math.isfinite(printed):
-            step, true = bad[0]
-            self._run.recorder.event("log", step=self.step, printed=printed, true=true, steps=[s for s, _ in bad])
-            self._run.say(f"step {self.step}: the trainer shows loss {printed:g}; the loss of step {step} was {true}")
-
-    def broken(self, error: BaseException) -> None:
-        """A fault of finitune itself: said once, recorded, and training goes on."""
-        text = f"{type(error).__name__}: {str(error)[:300]}"
-        if text not in self._said:
-            self._said.add(text)
-            with contextlib.suppress(Exception):
-                self._run.recorder.event("broken", step=self.step, text=text)
-            self._run.say(f"step {self.step}: finitune itself failed and left the run alone ({text})")
-
-    # The calls of the training loop, in the order in which a step makes them.
-
-    def _listen(self) -> None:
-        for module in _entry_points(self.model, parameters_of(self.optimizer)):
-            self._handles += [
-                module.register_forward_pre_hook(self._guarded(self._before_forward), with_kwargs=True),
-                module.register_forward_hook(self._guarded(self._after_forward), with_kwargs=True, always_call=True),
-            ]
-        self._handles += [
-            self.optimizer.register_step_pre_hook(self._guarded(self._before_step)),
-            self.optimizer.register_step_post_hook(self._guarded(self._after_step)),
-        ]
-        zero_grad = self.optimizer.zero_grad
-
-        def observed_zero_grad(*args: Any, **kwargs: Any) -> None:
-            self._guarded(self._before_zero_grad)()
-            zero_grad(*args, **kwargs)
-
-        observed_zero_grad.__wrapped__ = zero_grad  # pyright: ignore[reportFunctionMemberAccess]
-        self.optimizer.zero_grad = observed_zero_grad
-        self.optimizer._finitune_monitor = self
-        calls.listen(self)
-        atexit.register(self.close)
+        self._reduction.leave()
+        self.update.leave()
+        del self.update.optimizer._finitune_monitor
 
     def _guarded(self, method: Any) -> Any:
         """Our own exception never reaches the training loop; Stopped is meant to."""
@@ -179,7 +188,6 @@ class Monitor:
             try:
                 return method(*args, **kwargs)
             except Exception as error:
-                self._withheld.give_back()
                 self.broken(error)
                 return None
 
@@ -188,6 +196,8 @@ class Monitor:
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._depth += 1
         if self._depth == 1 and torch.is_grad_enabled():
+            if not self.update.sharded:
+                self._reduction.begin(self.step + 1)
             self._micro.calls.append(Call.of(module, args, kwargs))
             del self._micro.calls[:-MAX_CALLS]
 
@@ -215,14 +225,20 @@ class Monitor:
 
     def after_total_norm(self, norm: Tensor, count: int) -> None:
         """Clipping has measured the gradients and is about to scale them."""
-        gradients = gradients_of(self.optimizer)
+        gradients = self._gradients()
         if not self._busy and count == len(gradients):
             self._unclipped = Unclipped.of(gradients, norm)
+
+    def before_value_clip(self) -> None:
+        """Clipping by value is about to turn infinities into the largest value that it allows."""
+        gradients = self._gradients()
+        if not self._busy and gradients:
+            self._unclipped = Unclipped.by_value(gradients)
 
     def _before_step(self, _optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         itself, *rest = args
         closure = kwargs.get("closure", rest[0] if rest else None)
-        self._before = before_step(self.optimizer, self.step + 1) if self.mode == "guard" else None
+        self._before = self.update.before_step(self.step + 1) if self.mode == "guard" else None
         if not callable(closure):
             self._gate()
             return None
@@ -240,7 +256,7 @@ class Monitor:
             evaluations += 1
             if evaluations == 1:
                 self._guarded(self._gate)()
-            elif self._before and not bool(torch.isfinite(norms(gradients_of(self.optimizer))).all()):
+            elif self._before and not bool(torch.isfinite(norms(self._gradients())).all()):
                 self._discard()
             return result
 
@@ -248,22 +264,36 @@ class Monitor:
 
     def _gate(self) -> None:
         self._discarded = False
-        own = scales_itself(self.optimizer)
-        fused = GradScalerInside.of(self.optimizer)
-        self._reading = self._read(scale=loss_scale_of(self.optimizer), scaled=own or fused.scaled)
-        if self._reading.bad:
+        if self._only_makes_state():
+            return
+        update = self.update
+        fused = GradScalerInside.of(update.optimizer)
+        self._reading = self._read(scale=update.loss_scale, scaled=update.loss_scale is not None or fused.scaled)
+        if not update.sharded:
             with self._paused():
-                self._incidents.bad(self._reading, self._capture, may_settle=own or fused.decides)
-            if self.mode == "guard" and not own:
+                self._incidents.compare_reduction(self._reduction, self._reading, self._capture)
+        if not self._reading.bad:
+            return
+        try:
+            with self._paused():
+                self._incidents.bad(self._reading, self._capture, may_settle=update.skips_overflows or fused.decides)
+        finally:  # an investigation that fails lets no bad update through
+            # A bad loss with sound gradients is none of the loss scaler's business.
+            if self.mode == "guard" and not (update.skips_overflows and self._reading.bad_gradients):
                 self._discard()
 
+    def _only_makes_state(self) -> bool:
+        """DeepSpeed has the optimizer make its state by a step on zero gradients, before anything was computed."""
+        begun = self.step > 0 or self._capture.micro_steps
+        return not begun and not bool(norms(self._gradients()).any())
+
     def _discard(self) -> None:
-        self._withheld.take(parameters_of(self.optimizer))
+        self.update.withhold()
         self._discarded = True
 
     def _after_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
         before, self._before = self._before, None
-        self._withheld.give_back()
+        self.update.give_back()
         reading, self._reading = self._reading, None
         if before is not None:
             spoiled = before.spoiled() if reading is not None and not self._discarded else []
@@ -275,13 +305,12 @@ class Monitor:
                     self._incidents.bad_update(reading, self._capture, spoiled)
         if reading is not None:
             del self._capture.micro_steps[len(reading.losses) :]  # of a line search, which calls its closure again
-            overflow = scales_itself(self.optimizer) and bool(self.optimizer.overflow)
-            reading.skipped = self._discarded or overflow
+            reading.skipped = self._discarded or self.update.skipped
             self._finish(reading)
 
     def after_scaler_step(self, scaler: Any, optimizer: Any) -> None:
         """GradScaler.step has returned; if it did not call the optimizer, it skipped."""
-        if self._busy or innermost(optimizer) is not self.optimizer or not self._capture.micro_steps:
+        if self._busy or innermost(optimizer) is not self.update.optimizer or not self._capture.micro_steps:
             return
         reading = self._read(scale=float(scaler.get_scale()), scaled=False)
         reading.skipped = reading.bad = True
@@ -301,37 +330,37 @@ class Monitor:
         self._finish(reading)
 
     def scheduler_may_step(self, scheduler: Any) -> bool:
-        """A schedule that advances with every step does not advance on a step that was discarded.
-
-        The first step of a schedule is taken by its constructor.
-        """
-        if self._busy or innermost(scheduler.optimizer) is not self.optimizer:
+        if self._busy or innermost(scheduler.optimizer) is not self.update.optimizer:
             return True
-        last, self._scheduled[scheduler] = self._scheduled.get(scheduler, 0), self.step
-        begins = getattr(scheduler, "_is_initial", False) or getattr(scheduler, "last_epoch", 0) < 0
-        return begins or not self._discarded or self.step - last > 1
+        return self._schedules.may_step(scheduler, self.step, discarded=self._discarded)
 
     # What a step comes to.
 
     def _read(self, *, scale: float | None, scaled: bool) -> Reading:
         """Measure the step; `scale` None means: what the loop itself multiplied its loss with."""
-        self.step += 1
+        self.step = (self.step or steps_before(self.update.optimizer, self.run_dir, self.rank)) + 1
         micros = self._capture.micro_steps
         if scale is None:
             scale = micros[0].objective.scale() if micros and micros[0].objective else 1.0
         roots = [micro.root for micro in micros if micro.root is not None and micro.root.numel() == 1]
-        gradients = gradients_of(self.optimizer)
-        return read_step(self.step, roots, gradients, self._unclipped, scale=scale, scaled=scaled)
+        return read_step(
+            self.step, roots, self._gradients(), self._unclipped,
+            scale=scale, scaled=scaled, sharded=self.update.sharded,
+        )  # fmt: skip
+
+    def _gradients(self) -> list[Tensor]:
+        return [gradient for _, gradient in self.update.gradients()]
 
     def _finish(self, reading: Reading) -> None:
         now = time.perf_counter()
         row = {
             "loss": reading.loss if reading.losses else None,
             "grad_norm": reading.grad_norm,
-            "lr": learning_rate(self.optimizer),
+            "lr": learning_rate(self.update.optimizer),
             "loss_scale": reading.scale if reading.scale != 1 else None,
             "skipped": float(reading.skipped),
             "bad_update": 1.0 if reading.bad_update else None,
+            "reduction_error": reading.reduction_error,
             "seconds": now - self._began,
         }
         self._began = now
@@ -347,21 +376,17 @@ class Monitor:
 
     def _stop(self, why: str) -> None:
         checkpoint = self.run_dir / "last-good"
-        spoiled = [name for name, p in self.model.named_parameters() if not is_finite(p)]
-        if spoiled:
-            where = f"no checkpoint was written, because the model holds non-finite weights ({spoiled[0]})"
-        else:
-            where = f"weights of the last good step are in {checkpoint}"
-            if self.rank == 0:
-                save_last_good(self.model, self.optimizer, checkpoint)
+        why_not = save_last_good(self.model, self.update, checkpoint, write=self.rank == 0)
         self._run.recorder.event(
             "stop",
             step=self.step,
             incident=self._incidents.open_id,
             text=why,
-            checkpoint=None if spoiled else str(checkpoint),
+            checkpoint=None if why_not else str(checkpoint),
         )
-        self._run.say(f"step {self.step}: {why}. Run ended; {where}")
+        where = why_not or f"weights of the last good step are in {checkpoint}"
+        if self.rank == 0:
+            self._run.say(f"step {self.step}: {why}. Run ended; {where}")
         self.close()
         raise Stopped(why)
 
@@ -373,9 +398,3 @@ class Monitor:
             yield
         finally:
             self._busy = False
-
-
-def _entry_points(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Module]:
-    """The modules that hold everything that is trained: whichever of them the loop calls first is the model's call."""
-    trained = {id(p) for p in parameters}
-    return [m for m in model.modules() if trained <= {id(p) for p in m.parameters()}] or [model]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,22 @@ from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked, as_json
 from finitune.remedy import remedies
 from finitune.sources import Config, gather_each, is_config
+from finitune.sources.patching import standings_each, takes
 from finitune.sources.reading import Track, untracked
+from finitune.sources.spelling import Standing
 
 INPUT_OF = {
     "precision": "config", "optimizer": "config", "model": "model", "weights": "model", "rows": "model",
-    "tokens": "data", "labels": "data", "hardware": "gpu", "versions": "requirements", "vocabulary": "model",
-    "parallel": "config", "quantization": "config", "adapter": "config", "attention": "config", "batching": "config",
-    "training": "config", "disagreements": "config", "unknown_keys": "config",
+    "activations": "model",
+    "head_rows": "model", "tokens": "data", "labels": "data", "hardware": "gpu", "versions": "requirements",
+    "vocabulary": "model", "parallel": "config", "quantization": "config", "adapter": "config", "attention": "config",
+    "batching": "config", "training": "config", "disagreements": "config", "unknown_keys": "config",
 }  # fmt: skip
 """The input that each group of facts comes from."""
+
+
+_Run = tuple[Sequence[int], CheckResult]
+"""The lines of a launch, where there are several, and what was found of it."""
 
 
 def check(
@@ -40,7 +48,41 @@ def check(
     """
     readings = gather_each(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
     runs = [(lines, foresee(reading.facts, reading.not_checked)) for lines, reading in readings]
+    if not any(isinstance(config, Mapping) for config in configs):
+        inputs = {"--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
+        words = [word for config in configs for word in ("--config", str(config))]
+        words += [word for option, given in inputs.items() if given is not None for word in (option, str(given))]
+        runs = _with_commands(runs, words, standings_each(configs, model))
     return runs[0][1] if len(runs) == 1 else _together(runs)
+
+
+def _with_commands(runs: Sequence[_Run], words: Sequence[str], found: Sequence[Sequence[Standing]]) -> list[_Run]:
+    """A patch that the files given can take, for every run that needs it, is one command away."""
+    needed: dict[str, dict[int, Sequence[Standing]]] = {}
+    for i, (_, result) in enumerate(runs):
+        for finding in result.findings:
+            if finding.remedy and finding.remedy.patch and not finding.remedy.command:
+                needed.setdefault(_patch_of(finding), {})[i] = found[i]
+
+    def with_command(finding: Finding) -> Finding:
+        cure, places = finding.remedy, needed.get(_patch_of(finding))
+        if cure is None or not cure.patch or not places:
+            return finding
+        if not takes(cure.patch, list(places.values()), finding.where.file):
+            return finding
+        command = shlex.join(["finitune", "repair", cure.name, *words, "--patch"])
+        return dataclasses.replace(finding, remedy=dataclasses.replace(cure, command=command))
+
+    return [
+        (lines, dataclasses.replace(result, findings=[with_command(finding) for finding in result.findings]))
+        for lines, result in runs
+    ]
+
+
+def _patch_of(finding: Finding) -> str:
+    """The remedy, its patch and where it would go first."""
+    cure = finding.remedy
+    return json.dumps([cure.name, as_json(cure.patch), finding.where.file]) if cure else ""
 
 
 def check_each(*configs: str | Path, **given: Any) -> CheckResult:
@@ -76,7 +118,7 @@ def foresee(facts: Facts, not_checked: Sequence[NotChecked] = ()) -> CheckResult
     return CheckResult(findings=findings, not_checked=_one_per_input(left_out), passed=passed)
 
 
-def _together(runs: Sequence[tuple[Sequence[int], CheckResult]]) -> CheckResult:
+def _together(runs: Sequence[_Run]) -> CheckResult:
     """The results of several runs that one script launches; a finding says of which it is true."""
     found: dict[str, tuple[Finding, list[int]]] = {}
     for lines, result in runs:

@@ -25,12 +25,13 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from finitune.facts import Facts, facts_as_json, facts_from_json
+from finitune.facts import Facts
+from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import as_json, number
 from finitune.signal import Series
 
 FORMAT = 1
-SIGNALS = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "bad_update", "seconds")
+SIGNALS = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "bad_update", "reduction_error", "seconds")
 _RANK_FILE = re.compile(r"rank(\d{5})\.jsonl$")
 
 
@@ -40,11 +41,16 @@ class Recorder:
     def __init__(self, directory: str | Path, *, rank: int = 0, world: int = 1) -> None:
         self.directory = Path(directory)
         self.rank = rank
+        self._lock = _locked(self.directory, rank)
+        if self._lock is None:
+            self.directory = self.directory / f"process{os.getpid()}"
+            print(f"finitune: {directory}: another process records here; this one in {self.directory}", file=sys.stderr)
         self.captures = self.directory / "captures"
         self.captures.mkdir(parents=True, exist_ok=True)
         self.path = self.directory / f"rank{rank:05d}.jsonl"
         self._torn = _ends_in_half_a_line(self.path)
         self._silent = False
+        self._pid = os.getpid()
         self._file: FileIO | None = self.path.open("ab", buffering=0)
         self._write({"kind": "open", "format": FORMAT, "rank": rank, "world": world, "pid": os.getpid()})
 
@@ -72,10 +78,13 @@ class Recorder:
         if self._file is not None:
             self._file.close()
             self._file = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _write(self, row: Mapping[str, Any]) -> None:
-        if self._file is None:
-            return
+        if self._file is None or os.getpid() != self._pid:
+            return  # a forked child of the training is not the training
         line = json.dumps(as_json(row), allow_nan=False, separators=(",", ":")) + "\n"
         data = ("\n" + line if self._torn else line).encode()
         try:
@@ -152,6 +161,26 @@ def write_json(path: Path, data: Any) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(json.dumps(as_json(data), allow_nan=False, indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)
+
+
+def _locked(directory: Path, rank: int) -> FileIO | None:
+    """An open file that holds the recording of `rank` for this process; None when another process holds it.
+
+    The lock is one of the process, so that a forked data loader that outlives it does not keep it. Where a file
+    system knows no locks, there are none.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    file = (directory / f".rank{rank:05d}.lock").open("ab", buffering=0)
+    try:
+        import fcntl
+
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        file.close()
+        return None
+    except (ImportError, OSError):
+        pass
+    return file
 
 
 def _ends_in_half_a_line(path: Path) -> bool:

@@ -74,5 +74,5 @@ class Series:
 
 
 Signals = Mapping[str, Series]
-"""Signal name -> Series. Names: loss, grad_norm (before clipping), lr, loss_scale, skipped (0 or 1), and bad_update
-(1 where the optimizer spoiled the weights)."""
+"""Signal name -> Series. Names: loss, grad_norm (before clipping), lr, loss_scale, skipped (0 or 1), bad_update
+(1 where the optimizer spoiled the weights), and reduction_error (see `finitune.reduction`)."""

@@ -29,6 +29,16 @@ def test_fires_by_how_few_weights_move(lr, lora, severity):
     assert "cosine" in finding.message
 
 
+@pytest.mark.parametrize(("max_steps", "said"), [(None, "from 50 % of it on"), (1000, "from step 500 on")])
+def test_fires_with_a_forecast_over_the_schedule(max_steps, said):
+    optimizer = Optimizer(lr=1.5e-5, lora=False, schedule="cosine", max_steps=max_steps)
+    (finding,) = foresee(BRAIN, optimizer)
+    shares = [moved_fraction(1.5e-5 * (1 + np.cos(np.pi * i / 100)) / 2, 0.02) for i in range(100)]
+    assert finding.evidence["moved_over_schedule"] == pytest.approx(np.mean(shares))
+    assert finding.evidence["stalls_from"] == next(i for i, share in enumerate(shares) if share < 0.1) / 100
+    assert said in finding.message
+
+
 def test_fires_for_weight_decay_that_never_moves_a_weight():
     (finding,) = foresee(BRAIN, Optimizer(lr=1e-3, weight_decay=0.01, lora=False))
     assert finding.severity == "info"

@@ -1,7 +1,7 @@
 import pytest
 
 from finitune.causes.corrupt_checkpoint import foresee
-from finitune.facts import TensorScan, Weights
+from finitune.facts import Model, TensorScan, Weights
 
 
 def tensor(name: str, *, peak: float = 1.0, nonfinite: int = 0, shape: tuple[int, ...] = (4, 4), **more) -> TensorScan:
@@ -58,3 +58,23 @@ def test_stays_quiet_where_every_norm_is_stored_as_an_offset_from_one():
 
 def test_stays_quiet_about_sound_and_empty_tensors():
     assert not found(tensor("a.q_proj.weight"), SOUND_NORM, tensor("scalar", peak=0, shape=()))
+
+
+def test_fires_for_one_weight_beyond_all_others():
+    (finding,) = found(tensor("model.layers.0.mlp.down_proj.weight", peak=3e8))
+    assert finding.severity == "error"
+    assert "3e+08" in finding.message
+
+
+def test_fires_for_a_shape_that_does_not_fit_the_configuration():
+    norm = tensor("model.norm.weight", shape=(2048,))
+    (finding,) = foresee(Weights(tensors=[norm], source="dir"), Model(hidden=4096))
+    assert "2048 weights and config.json says hidden size 4096" in finding.message
+    assert not list(foresee(Weights(tensors=[norm], source="dir"), Model(hidden=2048)))
+    rows = tensor("model.embed_tokens.weight", shape=(64, 16))
+    (finding,) = foresee(Weights(tensors=[rows], source="dir"), Model(hidden=16, vocabulary=100))
+    assert "64 rows and config.json says vocab_size 100" in finding.message
+
+
+def test_stays_quiet_about_masks_that_are_stored_as_large_numbers():
+    assert not found(tensor("transformer.h.0.attn.masked_bias", peak=1e9, shape=()))

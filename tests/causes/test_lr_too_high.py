@@ -34,3 +34,23 @@ def test_fires_by_size_and_by_what_is_trained(lr, lora, severity, name):
 )  # fmt: skip
 def test_stays_quiet(optimizer):
     assert not list(foresee(optimizer))
+
+
+@pytest.mark.parametrize(("lr", "lora"), [(2e-4, False), (1e-3, True)])
+def test_fires_for_a_high_rate_that_is_said_to_have_no_warm_up(lr, lora):
+    (finding,) = foresee(Optimizer(lr=lr, lora=lora, warmup_steps=0))
+    assert finding.severity == "warning"
+    assert "without warm-up" in finding.message
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        Optimizer(lr=2e-5, lora=False, warmup_steps=0),
+        Optimizer(lr=2e-4, lora=True, warmup_steps=0),
+        Optimizer(lr=2e-4, lora=False, warmup_steps=0, warmup_ratio=0.1),
+        Optimizer(lr=2e-4, lora=False),
+    ],
+)
+def test_stays_quiet_about_the_warm_up(optimizer):
+    assert not list(foresee(optimizer))

@@ -29,3 +29,10 @@ def test_fires_after_a_run_only_with_a_spike():
     assert sum(e.bits for e in weigh(Optimizer(clip=0.0), series(1, 1, 1, 1, 1, 1, 1, 90))) > 0
     assert sum(e.bits for e in weigh(Optimizer(clip=0.0), series(1, 1, 1, 1, 1, 1, 1, 1))) < 0
     assert sum(e.bits for e in weigh(Optimizer(clip=1.0), series(1, 1, 1, 1, 1, 1, 1, 90))) < 0
+
+
+@pytest.mark.parametrize(
+    ("lr", "lora", "severity"), [(2e-4, False, "warning"), (2e-4, True, "info"), (1e-5, False, "info")]
+)
+def test_fires_the_louder_the_higher_the_rate(lr, lora, severity):
+    assert [f.severity for f in foresee(Optimizer(clip=0.0, lr=lr, lora=lora))] == [severity]

@@ -77,10 +77,10 @@ dist.destroy_process_group()
 """
 
 
-def two_ranks(tmp_path, faults, timeout=60):
+def two_ranks(tmp_path, faults, timeout=60, source=SCRIPT):
     """Both processes to their end: exit codes, what was printed, per rank and step [weights, moments, finite, lr]."""
     script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(SCRIPT))
+    script.write_text(textwrap.dedent(source))
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]

@@ -6,5 +6,11 @@ def test_fires_where_padding_is_the_end_token():
     assert propose(Vocabulary(pad_id=2, eos_id=2)).name == "own-pad-token"
 
 
+def test_fires_with_a_token_that_the_vocabulary_has_to_spare():
+    cure = propose(Vocabulary(pad_id=2, eos_id=2, spare_pad={"<pad>": 0}))
+    assert cure.patch == {"pad_token": "<pad>", "pad_token_id": 0}
+    assert propose(Vocabulary(pad_id=2, eos_id=2)).patch is None
+
+
 def test_stays_quiet_where_padding_has_its_own_token():
     assert propose(Vocabulary(pad_id=0, eos_id=2)) is None

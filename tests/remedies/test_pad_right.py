@@ -1,9 +1,13 @@
-from finitune.facts import Batching
+from finitune.facts import Batching, Training
 from finitune.remedies.pad_right import propose
 
 
 def test_fires_for_left_padding():
     assert propose(Batching(padding_side="left")).patch == {"padding_side": "right"}
+
+
+def test_stays_quiet_where_the_framework_always_pads_on_the_left():
+    assert propose(Batching(padding_side="left"), Training(framework="ludwig")) is None
 
 
 def test_stays_quiet_for_right_padding():

@@ -50,6 +50,7 @@ class Tiny(nn.Module):
 ARMS = [
     "again", "float32", "bfloat16", "loss-scale-1", "module-float32=inner", "replace-embedding-rows=3,5",
     "repair-weight=inner.weight", "label-every-token", "shuffle-tokens", "update-times=0.01",
+    "row-by-row", "reverse-rows",
 ]  # fmt: skip
 
 
@@ -87,7 +88,8 @@ def assert_same(a, b):
 
 
 def test_every_arm_is_tested_here():
-    assert sorted(spelling.partition("=")[0] for spelling in ARMS) == arm_names()
+    in_test_padding = ["pad-other-side"]
+    assert sorted([*in_test_padding, *(spelling.partition("=")[0] for spelling in ARMS)]) == arm_names()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -278,3 +280,29 @@ def test_the_input_embedding_of_models_that_say_it_and_of_those_that_do_not():
     model = Tiny()
     assert input_embedding(model) is model.embed
     assert input_embedding(nn.Linear(2, 2)) is None
+
+
+class Casting(Tiny):
+    """Turns autocast on in its own forward, twice with the same object, as accelerate makes a model do."""
+
+    def __init__(self):
+        super().__init__()
+        self.autocast = torch.autocast("cpu", torch.float16)
+
+    def forward(self, input_ids, labels=None):
+        with self.autocast:
+            return super().forward(input_ids, labels)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "dtype"), [("again", torch.float16), ("float32", torch.float32), ("bfloat16", torch.bfloat16)]
+)
+def test_an_arm_reaches_the_autocast_that_the_model_itself_turns_on(spelling, dtype):
+    model = Casting()
+    setting = setting_of(model, micro_steps=2)
+    own = torch.autocast.__enter__
+    model.seen.clear()
+    run_arm(spelling, setting)
+    assert {seen["hidden"] for seen in model.seen} == {dtype}
+    assert (model.autocast.fast_dtype, model.autocast._enabled) == (torch.float16, True)
+    assert torch.autocast.__enter__ is own

@@ -179,10 +179,14 @@ def test_a_loss_of_something_else():
         read(torch.zeros(()), {-1})
 
 
-def test_a_constant_term_that_the_graph_does_not_keep():
+@pytest.mark.parametrize("total", [0, torch.tensor(3.0)], ids=["zero", "three"])
+def test_a_constant_term_is_not_kept_but_known_to_be_there(total):
+    """Ludwig begins its loss as `total = 0`; gradients are the same whatever the constant was."""
     number = sequence_number(x := logits())
-    with pytest.raises(NotReadable):
-        read(shifted(x) + torch.tensor(3.0), {number})
+    objective = read(total + shifted(x), {number})
+    assert objective.constant
+    assert torch.equal(objective.rebuild({number: x}), shifted(x))
+    assert not read(shifted(x), {number}).constant
 
 
 def test_a_long_chain_ends():
@@ -262,3 +266,10 @@ def test_powers_logarithms_and_log_sigmoids_are_read(power: float) -> None:
     loss = (F.logsigmoid(x.exp()).sum().neg() + x.pow(power).mean().log()) * 2
     again = read(loss, {number}).rebuild({number: x})
     assert torch.equal(again, loss)
+
+
+def test_a_constant_that_is_nan_is_not_called_a_fault_that_does_not_repeat(tmp_path):
+    _, recording = train(lambda out, factor: torch.tensor(factor - 1) + out.square().mean(), tmp_path)
+    (origin,) = recording.events("origin")
+    assert origin["repeats"] is None
+    assert "term of the loss without a graph" in origin["why_not"]

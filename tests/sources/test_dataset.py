@@ -319,3 +319,10 @@ def test_both_answers_of_a_preference_pair_are_sequences_of_their_own(tmp_path, 
     assert supervised(found) == [2, 1]
     assert found.facts.labels.row_lines.tolist() == [1, 1]
     assert found.facts.tokens.sequences == 2
+
+
+@pytest.mark.parametrize(("template", "supervised"), [("assistant", 5), ("### Answer:", 0)])
+def test_a_response_template_supervises_what_follows_its_last_occurrence(tmp_path, words, template, supervised):
+    path = jsonl(tmp_path / "d.jsonl", [chat(), chat()])
+    found = read(path, words, supervision=Supervision(response_template=template)).facts
+    assert found.labels.supervised.tolist() == [supervised, supervised]

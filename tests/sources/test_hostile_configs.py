@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sources.worlds import one_line
 
-from finitune.facts import facts_as_json, facts_from_json
+from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import UnreadableInput
 from finitune.sources import config_formats, format_of, gather, is_config
 from finitune.sources.fields import fields_of, unknown

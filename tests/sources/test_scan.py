@@ -18,11 +18,12 @@ DTYPES = {
 }  # fmt: skip
 
 
-def scan_array(values: np.ndarray, dtype: str, *, overflow_at: float = math.inf) -> Part:
+def scan_array(values: np.ndarray, dtype: str, *, overflow_at: float = math.inf, vanishes: float = 0.0) -> Part:
     raw = values.tobytes()
     block, scratch = (np.zeros(len(raw) // 4 + 2, np.uint32) for _ in range(2))
     block.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
-    return module._scan_block(block, len(raw) // ITEM_BYTES[dtype], dtype, 0, overflow_at, scratch)
+    limits = module._Range(overflow=overflow_at, vanishes=vanishes)
+    return module._scan_block(block, len(raw) // ITEM_BYTES[dtype], dtype, 0, limits, scratch)
 
 
 def check_against_numpy(values: np.ndarray, dtype: str, overflow_at: float = math.inf) -> None:
@@ -63,7 +64,9 @@ def test_odd_length_ignores_what_an_earlier_block_left_behind():
     # the buffer is reused: the upper half of the last pair must not leak into the sum
     block = np.full(4, 0x7F7F7F7F, np.uint32)
     block.view(np.uint16)[:3] = np.array([1, 2, 3], ml_dtypes.bfloat16).view(np.uint16)
-    part = module._scan_block(block, 3, "BF16", 0, math.inf, np.zeros(4, np.uint32))
+    part = module._scan_block(
+        block, 3, "BF16", 0, module._Range(overflow=math.inf, vanishes=0.0), np.zeros(4, np.uint32)
+    )
     assert part.squares == 14
 
 
@@ -125,3 +128,13 @@ def test_a_file_that_shrinks_while_it_is_read_is_one_line(tmp_path):
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(UnreadableInput, match="ended while it was read"):
         scan(tensors, compute=None)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F32", "F64"])
+@pytest.mark.parametrize("elements", [1000, 300_000])
+def test_what_a_cast_turns_to_zero_is_counted(dtype, elements):
+    values = np.full(elements, 1e-3)
+    values[::4], values[1::4], values[2::8] = -(2.0**-25), 0, 2.0**-24
+    part = scan_array(values.astype(DTYPES[dtype]), dtype, vanishes=2.0**-25)
+    assert part.underflow == pytest.approx(elements / 4, rel=0.05)
+    assert scan_array(values.astype(DTYPES[dtype]), dtype).underflow == 0

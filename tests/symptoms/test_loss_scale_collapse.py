@@ -1,7 +1,7 @@
 import pytest
 
 from finitune.signal import Series
-from finitune.symptoms.loss_scale_collapse import WINDOW, see
+from finitune.symptoms.loss_scale_collapse import WINDOW, see, steps_left
 
 
 def seen(scales, skipped):
@@ -50,3 +50,33 @@ def test_stays_quiet_once_a_step_is_taken():
 
 def test_stays_quiet_about_skipped_steps_with_sound_ones_between_at_a_sound_scale():
     assert seen([2.0**13] * 16, [1, 0] * 7 + [1, 1]) is None
+
+
+@pytest.mark.parametrize(
+    ("scales", "left"),
+    [
+        ([2.0**16, 2.0**16, 2.0**15], 15),  # the first overflow is taken by the hysteresis
+        (falling(8), 9),
+        ([2.0**16, 2.0**15, 2.0**15, 2.0**14, 2.0**14], 28),  # 2 halvings in 4 steps
+        ([4.0, 2.0, 1.0], None),
+        ([2.0**13] * 8, None),
+        ([2.0**10, 2.0**11, 2.0**12], None),
+        ([2.0**16], None),
+        ([2.0**16, float("inf")], None),
+        ([2.0, 0.0], None),
+    ],
+)
+def test_forecast_is_the_rate_prolonged(scales, left):
+    assert steps_left(Series(range(len(scales)), scales)) == left
+
+
+def test_forecast_names_the_step_at_which_the_scale_is_at_its_minimum():
+    scales = [2.0**16, *falling(17)]
+    for done in range(3, 17):
+        left = steps_left(Series(range(done), scales[:done]))
+        assert scales[done - 1 + left] == 1.0
+
+
+def test_fires_with_the_forecast_in_words():
+    assert seen(falling(8), [1] * 8).text.endswith("at this rate at its minimum in 9 steps")
+    assert seen([16.0] * 8, [1, 0] * 3 + [0, 1]).text.endswith("4 halvings from 1")

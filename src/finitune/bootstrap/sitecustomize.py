@@ -4,56 +4,72 @@ Only the standard library is imported here, and nothing but import hooks is left
 `sitecustomize`, which this file hides, is run first.
 """
 
+import ast
 import importlib
 import importlib.util
 import os
+import re
 import sys
 
+HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-def _run_the_hidden_one(here):
+
+def run_the_hidden_one(here):
+    """Run the next `sitecustomize` behind the directory `here`; one that hides this file in turn is not run again."""
     from importlib.machinery import PathFinder
 
-    spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if os.path.abspath(p or ".") != here])
+    paths = [os.path.abspath(p or ".") for p in sys.path]
+    behind = paths.index(here) + 1 if here in paths else 0
+    spec = PathFinder.find_spec("sitecustomize", [p for p in paths[behind:] if p != here and p not in paths[:behind]])
     if spec is not None and spec.loader is not None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-class _WaitFor:
-    """Finds nothing itself: when `module` is asked for, has `integration` told once it is there."""
+class WaitFor:
+    """Finds nothing itself: calls `before` when `module` is about to run, and `attach(module)` once it is there."""
 
-    def __init__(self, module, integration):
+    def __init__(self, module, attach, before=None):
         self.module = module
-        self.integration = integration
+        self.attach = attach
+        self.before = before
+        self.searching = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != self.module:
+        if name != self.module or self.searching:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.searching = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.searching = False
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module):
+                # Not sooner: many a library looks for torch without importing it.
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                self.call(self.before)
                 execute(module)
-                self.attach()
+                self.call(self.attach, module)
 
             spec.loader.exec_module = exec_module
         return spec
 
-    def attach(self):
+    def call(self, function, *arguments):
         try:
-            _make_finitune_importable()
-            importlib.import_module(f"finitune.integrations.{self.integration}").attach()
+            if function is not None:
+                make_finitune_importable()
+                function(*arguments)
         except Exception as error:  # the user's program runs, watched or not
             print(f"finitune: could not attach to {self.module} ({type(error).__name__}: {error})", file=sys.stderr)
 
 
-def _make_finitune_importable():
+def make_finitune_importable():
     """The user's command may run in another environment: then finitune is taken from where it was started."""
     if "finitune" not in sys.modules and importlib.util.find_spec("finitune") is None:
-        home = os.environ["FINITUNE_HOME"]
-        file = os.path.join(home, "__init__.py")
-        spec = importlib.util.spec_from_file_location("finitune", file, submodule_search_locations=[home])
+        file = os.path.join(HOME, "__init__.py")
+        spec = importlib.util.spec_from_file_location("finitune", file, submodule_search_locations=[HOME])
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -61,8 +77,24 @@ def _make_finitune_importable():
         spec.loader.exec_module(module)
 
 
-try:
-    _run_the_hidden_one(os.path.dirname(os.path.abspath(__file__)))
-finally:
-    if os.environ.get("FINITUNE_RUN_DIR"):
-        sys.meta_path[:0] = [_WaitFor("torch", "any_program"), _WaitFor("transformers.trainer", "transformers")]
+def integrations():
+    """(module to wait for, what to call then): `AFTER` and `attach` of every file of `finitune.integrations`."""
+    folder = os.path.join(HOME, "integrations")
+    for file in sorted(os.listdir(folder)):
+        if file.endswith(".py"):
+            with open(os.path.join(folder, file), encoding="utf-8") as text:
+                waits_for = re.search(r"^AFTER = (\(.*?\))$", text.read(), re.MULTILINE | re.DOTALL)
+            for module in ast.literal_eval(waits_for.group(1)) if waits_for else ():
+                yield module, attach_of(file[: -len(".py")])
+
+
+def attach_of(name):
+    return lambda _module: importlib.import_module("finitune.integrations." + name).attach()
+
+
+if __name__ == "sitecustomize":
+    try:
+        run_the_hidden_one(os.path.dirname(os.path.abspath(__file__)))
+    finally:
+        if os.environ.get("FINITUNE_RUN_DIR"):
+            sys.meta_path[:0] = [WaitFor(module, attach) for module, attach in integrations()]

@@ -47,8 +47,8 @@ from finitune.finding import Evidence, Finding, Severity, Where
 
 USUAL_RMS = 0.02
 """Initial standard deviation of most transformers, near which the weights of released models stay."""
-DEFAULT_LR = 5e-5
-"""Of TrainingArguments, where no rate is given."""
+DEFAULT_LR, DEFAULT_SCHEDULE = 5e-5, "linear"
+"""Of TrainingArguments, where none is given."""
 FEW, HALF = 0.1, 0.5
 """Less than one weight in ten moves: a warning. Below one half: worth knowing, and runs like it do train."""
 
@@ -69,7 +69,10 @@ def foresee(
     adapter: Adapter | None = None,
     parallel: Parallel | None = None,
 ) -> Iterator[Finding]:
-    kept = (parallel and parallel.kind in ("deepspeed", "fsdp")) or (precision.source or "").endswith("bf16.enabled")
+    source = precision.source or ""
+    # DeepSpeed keeps float32 masters; FSDP has them where mixed precision was asked for, and not for a dtype alone.
+    sharded = parallel is not None and parallel.kind == "fsdp" and not source.endswith(": dtype")
+    kept = sharded or (parallel and parallel.kind == "deepspeed") or source.endswith("bf16.enabled")
     trained_beside = optimizer.lora or (adapter is not None and adapter.kind not in (None, "none"))
     name = (optimizer.name or "adamw").lower()
     lr = DEFAULT_LR if optimizer.lr is None else optimizer.lr
@@ -80,13 +83,18 @@ def foresee(
     rms = _typical_rms(weights)
     moved = moved_fraction(lr, rms)
     decay = optimizer.weight_decay or 0.0
-    if moved >= HALF and not 0 < lr * decay < ALWAYS_LOST:
-        return
     said = optimizer.lora is False or (adapter is not None and adapter.kind == "none")
     severity: Severity = "warning" if moved < FEW and said else "info"
-    tail = moved_fraction(lr / 10, rms)
-    decays = optimizer.schedule is not None and not optimizer.schedule.startswith("constant")
-    forecast = f", and {tail:.1%} when the {optimizer.schedule} schedule is down to a tenth" if decays else ""
+    schedule = optimizer.schedule or DEFAULT_SCHEDULE
+    course = _over_schedule(schedule, lr, rms)
+    mean, stalls = sum(course) / len(course), next((i for i, share in enumerate(course) if share < FEW), None)
+    if mean >= HALF and not 0 < lr * decay < ALWAYS_LOST:
+        return
+    forecast = f", {mean:.1%} on average over the {schedule} schedule" if len(course) > 1 else ""
+    if len(course) > 1 and stalls:
+        steps = optimizer.max_steps or 0
+        at = f"step {stalls * steps // 100}" if steps > 0 else f"{stalls} % of it"
+        forecast += f" and less than {FEW:.0%} from {at} on"
     lost = f", and weight decay {decay:g} never moves one" if 0 < lr * decay < ALWAYS_LOST else ""
     yield Finding(
         cause="bf16-update-stagnation",
@@ -95,8 +103,8 @@ def foresee(
         f"them move in a step{forecast}{lost}; the other updates round away",
         where=Where(file=optimizer.source, key="learning_rate"),
         evidence={
-            "lr": lr, "weight_rms": rms, "moved_fraction": moved, "moved_at_a_tenth": tail,
-            "weight_decay": decay,
+            "lr": lr, "weight_rms": rms, "moved_fraction": moved, "moved_over_schedule": mean,
+            "stalls_from": None if stalls is None else stalls / 100, "weight_decay": decay,
         },
     )  # fmt: skip
 
@@ -119,6 +127,15 @@ def moved_fraction(lr: float, rms: float) -> float:
     """
     exponent = math.ceil(math.log2(lr) + 8) - 1
     return math.erf(2.0 ** (exponent + 1) / (rms * math.sqrt(2)))
+
+
+def _over_schedule(schedule: str, lr: float, rms: float) -> list[float]:
+    """The moved fraction at each hundredth of the run; one value for a schedule whose course is not known."""
+    if schedule.startswith("cosine"):
+        rates = [lr * (1 + math.cos(math.pi * step / 100)) / 2 for step in range(100)]
+    else:
+        rates = [lr * (1 - step / 100) for step in range(100 if schedule.startswith("linear") else 1)]
+    return [moved_fraction(rate, rms) for rate in rates]
 
 
 def _typical_rms(weights: Weights | None) -> float:

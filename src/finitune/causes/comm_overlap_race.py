@@ -15,8 +15,9 @@ likelier. ZeRO-3 with the same data is sound. The bad step does not repeat, and 
 
 ## How to prove
 
-Run the captured step again on one process: it is sound. Train with `overlap_comm` false: the fault is gone.
-`TORCH_CUDA_SANITIZER=1` names the two streams.
+Run the captured step again on one process: it is sound. Average what the ranks computed by one all-reduce that is
+waited for: it is not what the optimizer got (finitune does both, in the first steps and now and then). Train with
+`overlap_comm` false: the fault is gone. `TORCH_CUDA_SANITIZER=1` names the two streams.
 
 ## What to do
 
@@ -36,6 +37,7 @@ deepspeedai/DeepSpeed#5545 (found with the sanitizer) and #5606 (first in 0.14.3
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
@@ -80,8 +82,16 @@ def foresee(
 
 
 def weigh(
-    parallel: Parallel, versions: Mapping[str, str] | None = None, repeats: bool | None = None
+    parallel: Parallel | None = None,
+    versions: Mapping[str, str] | None = None,
+    repeats: bool | None = None,
+    incident: Mapping[str, Any] | None = None,
 ) -> Iterator[Evidence]:
+    seen = (incident or {}).get("reduction")
+    if seen:
+        yield from _compared(seen)
+    if parallel is None or (seen and parallel.kind != "deepspeed"):
+        return
     if not _overlaps(parallel):
         yield Evidence(text="gradients are not reduced while the backward pass runs", bits=-6.0)
         return
@@ -94,6 +104,16 @@ def weigh(
     if repeats is not None:
         text = "the step is bad each time it is run" if repeats else "the step is sound when run again"
         yield Evidence(text=text, bits=-8.0 if repeats else 4.0)
+
+
+def _compared(seen: Mapping[str, Any]) -> Iterator[Evidence]:
+    off = f"an independent all-reduce of the same gradients differs by up to {seen['worst']:.0%}"
+    if seen.get("repeats"):
+        yield Evidence(text=f"what a rank computes is the same bit for bit when run again; {off}", bits=12.0)
+    elif seen.get("repeats") is None:
+        yield Evidence(text=off, bits=9.0)
+    else:
+        yield Evidence(text=f"{off}, but what a rank computes also differs from run to run", bits=4.0)
 
 
 def _overlaps(parallel: Parallel) -> bool:

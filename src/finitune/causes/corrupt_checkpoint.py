@@ -9,10 +9,10 @@ state.
 
 ## How to tell
 
-Read every weight once: non-finite elements, norm or linear weights that are zero throughout, files shorter than
-their header promises, shards that the index names and that are not there. The loss of the very first step is NaN, or
-far above that of the published model, whatever the precision and the data. The checksum differs from the published
-one.
+Read every weight once: single non-finite elements (whole tensors of NaN are nan-saved-in-checkpoint), one element far
+beyond all others, norm or linear weights that are zero throughout, shapes that do not fit the configuration, files
+shorter than their header promises, shards that the index names and that are not there. The loss of the very first step
+is NaN, or far above that of the published model, whatever the precision and the data.
 
 ## How to prove
 
@@ -20,15 +20,12 @@ Run the captured step again with the weights of an earlier step or of a fresh do
 
 ## What to do
 
-Download the file again and compare checksums, or go back to the last checkpoint that was sound (restore-weights).
-Apply a delta only to the exact base it was made from. Make sure that no checkpoint is written after a non-finite
-step.
+Download the file again, or go back to the last sound checkpoint (restore-weights). A delta wants its exact base.
 
 ## What does not help
 
 Replacing NaN by 0 on loading: it gives a plausible, wrong model. Lower precision or higher precision, clipping, a
-lower learning rate: the values are wrong before the first step. Resuming with a fresh optimizer: the weights stay
-damaged.
+lower learning rate: the values are wrong before the first step. A fresh optimizer: the weights stay damaged.
 
 ## References
 
@@ -38,11 +35,12 @@ microsoft/LLaVA-Med#44 (a delta on the wrong base).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
 from finitune.cause import Experiment
-from finitune.facts import TensorScan, Weights
+from finitune.facts import Model, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.signal import Series
 
@@ -57,25 +55,33 @@ ODD = 100.0
 """Peak over rms beyond which one element dominates its tensor; a normal tensor of 10**8 elements reaches 6."""
 HUGE = 1e4
 """No weight of a released model comes near; a flipped exponent bit gives 1e4 to 1e38."""
+FLIPPED = 1e6
+"""Beyond it no weight was trained: the upper bits of the exponent multiply by 2**32 and more."""
 
 # Zero on purpose: biases, fresh adapters (B of LoRA), gates that open during training.
 _MAY_BE_ZERO = re.compile(r"bias$|lora_|adapter|gate$|alpha$|scale$")
 _NORM = re.compile(r"(norm\w*|ln_?\w*)\.(weight|gamma)$", re.IGNORECASE)
+_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|embed_in)\.weight$")
+_FINAL_NORM = re.compile(r"^(model\.norm|(transformer\.)?ln_f|(model\.)?final_layernorm)\.weight$")
 _LINEAR = re.compile(
     r"\b(\w+_proj|q_lin|k_lin|v_lin|out_lin|query_key_value|query|key|value|dense\w*|c_attn|c_proj|c_fc|fc\d|w[123qkvo]|"
     r"lm_head|wi(_\d)?|wo|attn\w*|up|down)\.weight$"
 )
 
 
-def foresee(weights: Weights) -> Iterator[Finding]:
-    for problem in weights.problems:
+def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding]:
+    for problem in [*weights.problems, *_misfits(weights, model)]:
         yield Finding(
             cause="corrupt-checkpoint", severity="error", message=problem,
             where=Where(file=weights.source), evidence={"problems": len(weights.problems)},
         )  # fmt: skip
     for tensor in weights.tensors:
-        if tensor.nonfinite:
-            yield _nonfinite(tensor)
+        if tensor.nonfinite and tensor.nonfinite < math.prod(tensor.shape):
+            yield _damaged(tensor, f"{tensor.nonfinite} of {{}} weights are NaN or infinite, the first at index {{}}")
+        elif tensor.peak > FLIPPED and tensor.name.endswith(".weight"):
+            yield _damaged(
+                tensor, f"the largest of {{}} weights is {tensor.peak:.3g}, beyond those of any released model"
+            )
     # Some families store norm weights as an offset from 1, so zero is a convention where every norm is zero.
     norms = [tensor for tensor in weights.tensors if _NORM.search(tensor.name)]
     offset_from_one = not any(tensor.peak for tensor in norms)
@@ -111,23 +117,27 @@ def _zero(tensor: TensorScan) -> bool:
     return tensor.peak == 0 and not tensor.nonfinite and bool(tensor.shape) and not _MAY_BE_ZERO.search(tensor.name)
 
 
-def _nonfinite(tensor: TensorScan) -> Finding:
-    total = 1
-    for size in tensor.shape:
-        total *= size
-    first = list(tensor.first_nonfinite or [])
+def _misfits(weights: Weights, model: Model | None) -> Iterator[str]:
+    """Shapes that the configuration beside the weights does not allow."""
+    for tensor in weights.tensors if model else ():
+        if model and model.vocabulary and _EMBEDDING.search(tensor.name) and tensor.shape[0] < model.vocabulary:
+            yield f"{tensor.name} has {tensor.shape[0]} rows and config.json says vocab_size {model.vocabulary}"
+        if model and model.hidden and _FINAL_NORM.search(tensor.name) and list(tensor.shape) != [model.hidden]:
+            found = "x".join(map(str, tensor.shape))
+            yield f"{tensor.name} has {found} weights and config.json says hidden size {model.hidden}"
+
+
+def _damaged(tensor: TensorScan, text: str) -> Finding:
+    total, first = math.prod(tensor.shape), list(tensor.first_nonfinite or [])
     return Finding(
         cause="corrupt-checkpoint",
         severity="error",
-        message=f"{tensor.nonfinite} of {total} weights are NaN or infinite, the first at index {first}",
+        message=text.format(total, first),
         where=Where(file=tensor.file, tensor=tensor.name),
         evidence={
-            "nonfinite": tensor.nonfinite,
-            "elements": total,
-            "first_nonfinite": first,
-            "finite_peak": tensor.peak,
+            "nonfinite": tensor.nonfinite, "elements": total, "first_nonfinite": first, "finite_peak": tensor.peak,
         },
-    )
+    )  # fmt: skip
 
 
 def _zeros(tensor: TensorScan, meaning: str, norms: int | None = None) -> Finding:

@@ -24,7 +24,8 @@ Use another kernel (disable-cudnn-attention), or install a release in which it i
 
 ## What does not help
 
-float16 for bfloat16 or the reverse. A lower learning rate. More padding moves the sequence length, by luck.
+float16 for bfloat16 or the reverse: the kernel is wrong in both. A lower learning rate: the gradient is NaN before the
+rate is used. More padding moves the sequence length, by luck.
 
 ## References
 

@@ -25,7 +25,8 @@ Install a release in which it is mended (upgrade-package). For the bucketed all-
 
 ## What does not help
 
-A lower learning rate, clipping, other data. float16 where the model needs bfloat16.
+A lower learning rate, clipping, other data: what is averaged is wrong whatever goes in. float16 where the model needs
+bfloat16: its scaler skips some of the wrong steps and keeps the others.
 
 ## References
 

@@ -4,48 +4,41 @@
 
 Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: the output of a
 feed-forward projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next
-softmax or norm turns it into NaN, and the loss is lost in the forward pass. Whether it happens depends on the
-weights and the input, not on the learning rate: it fails on the first steps, or on the first batch that holds the
-wrong token.
+softmax or norm turns it into NaN, and the loss is lost on the first steps or on the first batch with the wrong token.
+Where only padding overflows, late in the network, ignored labels keep the loss finite and the gradients alone are NaN.
 
 ## How to tell
 
-float16 anywhere in the effective dtype (flag, load dtype, quantiser default) and a model whose own dtype is wider.
-The overflow persists down to loss scale 1, so the scaler is not to blame. The same batch is finite in bfloat16 or
-float32. Families with public reports: T5, Gemma, Qwen2, Baichuan, GLM-4, Phi-2, Falcon, Llama-2 with left padding. A
-family is a hint, not a verdict: many bfloat16 models train in float16 without trouble.
+float16 in the effective dtype, a model of a wider one; at loss scale 1 too. float32 is sound.
 
 ## How to prove
 
-Run the captured step again with the module of the origin in float32: it becomes sound. The same for a like module
-elsewhere must not help. In float32 the largest value that enters the origin is above 65504.
+Run the captured step with the module of the origin in float32: sound. With a like module elsewhere: not.
 
 ## What to do
 
-Compute in bfloat16 where the card can. Otherwise keep the few modules that overflow in float32 (float32-modules); a
-fused attention kernel that accumulates in float32 removes an overflow in the query-key product.
+Compute in bfloat16 where the card can, else keep the modules that overflow in float32. Pack rows where only padding
+overflows. Fused attention removes an overflow in the query-key product.
 
 ## What does not help
 
-A lower learning rate (it failed with 1e-10) and clipping: the forward has already failed. A fixed or smaller loss
-scale: it hides the exception, not the overflow. float32 weights under autocast, when the activation itself is too
-large. Clamping activations works but changes the model.
+A lower learning rate, clipping, another loss scale: the forward has already failed. float32 weights under autocast.
 
 ## References
 
-huggingface/transformers#5651 (66246 in T5's wo), huggingface/transformers#28673, huggingface/transformers#19229,
-QwenLM/Qwen3#670, hiyouga/LLaMA-Factory#950, Lightning-AI/litgpt#150, unslothai/unsloth-zoo#600,
-deepspeedai/DeepSpeed#697, deepspeedai/DeepSpeedExamples#418 (at learning rate 1e-10), arielnlee/Platypus#14.
+huggingface/transformers#5651 (66246 in T5's wo), #28673, #19229, QwenLM/Qwen3#670, deepspeedai/DeepSpeedExamples#418
+(at learning rate 1e-10), unslothai/unsloth#911 (padding only: sound when packed).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from finitune.cause import Experiment
-from finitune.facts import MAX_FLOAT16, Model, Precision, TensorScan, Weights
+from finitune.facts import MAX_FLOAT16, Activations, Attention, Model, Precision, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.signal import Series
 
@@ -53,45 +46,53 @@ REPORTED_FAMILIES = (
     "t5", "mt5", "umt5", "longt5", "gemma", "qwen2", "qwen3", "baichuan", "chatglm", "glm", "phi", "falcon", "bloom",
     "minicpm",
 )  # fmt: skip
-"""`model_type` prefixes with public float16 overflow reports (incident taxonomy). Used for severity, never alone."""
-
-CLIMBED = 4.0
-"""Last finite loss over the lowest; a model that overflows where it stands has not climbed."""
-
+"""`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""
+EAGER_ONLY = ("qwen2", "minicpm")
+"""Reported for the query-key product, so sound with fused attention (huggingface/transformers#33317)."""
+NEAR = 0.5  # share of the range from which a raw query-key product is told: other tokens and tuning add to it
+AMPLE = 1 / 16
+"""Share of the range. First tokens carry the largest activations of a decoder; where they stay below, others do."""
+CLIMBED = 4.0  # last finite loss over the lowest; a model that overflows where it stands has not climbed
 experiments = [
     Experiment(arm="float32", expect="finite"),
     Experiment(arm="module-float32={origin}", expect="finite", optional=True),
     Experiment(arm="module-float32={sibling}", expect="non-finite", placebo=True),
 ]
-remedies = ["use-bfloat16", "float32-modules"]
+remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
 public_incidents = 46
 
 
-def foresee(precision: Precision, model: Model, weights: Weights | None = None) -> Iterator[Finding]:
+def foresee(
+    precision: Precision, model: Model, weights: Weights | None = None, activations: Activations | None = None,
+    attention: Attention | None = None,
+) -> Iterator[Finding]:  # fmt: skip
     if precision.compute != "float16":
         return
+    eager = attention is not None and attention.implementation == "eager"
     beyond = [tensor for tensor in weights.tensors if tensor.overflow] if weights else []
-    yield from map(_weights_beyond, beyond)
-    if model.dtype != "bfloat16" or beyond:
+    seen = [*(_reached(activations, eager=eager) if activations else ()), *map(_weights_beyond, beyond)]
+    yield from seen
+    reported = (family := model.family or "unknown").startswith(REPORTED_FAMILIES)
+    fused = attention is not None and not eager and family.startswith(EAGER_ONLY)
+    if seen or fused or (model.dtype != "bfloat16" and not (model.dtype is None and reported)):
         return
-    family = model.family or "unknown"
-    reported = family.startswith(REPORTED_FAMILIES)
     record = f"float16 overflow of the {family} family is on record"
     if not reported:
+        first = [peak.value for peak in activations.first] if activations else []
+        if first and max(first) < AMPLE * MAX_FLOAT16:
+            return
+        if weights and not any(tensor.outlying for tensor in weights.tensors):
+            return
         record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
-    peak = max((tensor.peak for tensor in weights.tensors), default=0.0) if weights else None
+    peak = {"weight_peak": max((tensor.peak for tensor in weights.tensors), default=0.0)} if weights else {}
+    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
+    stored = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
     yield Finding(
         cause="fp16-activation-overflow",
-        severity="warning" if reported else "info",
-        message=f"weights are stored in bfloat16, the run computes in float16 (largest {MAX_FLOAT16:.0f}); {record}",
-        where=_place(precision),
-        evidence={
-            "stored": model.dtype,
-            "compute": precision.compute,
-            "family": family,
-            "max_float16": MAX_FLOAT16,
-            **({} if peak is None else {"weight_peak": peak}),
-        },
+        severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
+        message=f"{held}the run computes in float16 (largest {MAX_FLOAT16:.0f}); {record}",
+        where=Where.said(precision.source),
+        evidence={**stored, **peak},
     )
 
 
@@ -104,16 +105,32 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
         return
     losses = loss.values[np.isfinite(loss.values)] if loss is not None else np.zeros(0)
     if len(losses) > 1 and losses[-1] > CLIMBED * losses.min():
-        yield Evidence(
-            text=f"the loss had climbed to {losses[-1]:.4g} before: something else grew the values", bits=-5.0
-        )
+        yield Evidence(text=f"the loss had climbed to {losses[-1]:.4g} before: other causes do that", bits=-5.0)
     if origin.phase == "forward":
         peak = f", largest value going in {origin.peak:.4g}" if origin.peak is not None else ""
         yield Evidence(text=f"{origin.op} leaves the range of float16 in the forward{peak}", bits=5.0)
         if "inf" in (origin.values or ""):
-            yield Evidence(text="it gives infinities, as an overflow does", bits=1.0)
+            yield Evidence(text="it gives infinities", bits=1.0)
     else:
         yield Evidence(text="every forward value is within range; the overflow is in the backward", bits=-4.0)
+
+
+def _reached(activations: Activations, *, eager: bool) -> Iterator[Finding]:
+    """The first place where a token that stands alone leaves the range."""
+    for peaks, pads in ((activations.first, False), (activations.padding, True)):
+        near = {"query . key": (1.0 if pads else NEAR) if eager else math.inf}
+        beyond = [p for p in peaks if p.value > near.get(p.what, 1.0) * MAX_FLOAT16]
+        for one in beyond[:1]:
+            does = "pads rows, is computed like any other" if pads else "begins sequences"
+            ignored = "; ignored labels keep that out of the loss, not out of the gradients" if pads else ""
+            yield Finding(
+                cause="fp16-activation-overflow",
+                severity="warning" if pads or one.value <= MAX_FLOAT16 else "error",
+                message=f"token {one.token} {does} and reaches {one.value:.3g} in {one.module} ({one.what}), "
+                f"limit of float16 {MAX_FLOAT16:.0f}{ignored}",
+                where=Where(file=activations.source, module=one.module, tokens=[one.token]),
+                evidence={"beyond": beyond[:8], "max_float16": MAX_FLOAT16, "padding": pads},
+            )
 
 
 def _weights_beyond(tensor: TensorScan) -> Finding:
@@ -124,8 +141,3 @@ def _weights_beyond(tensor: TensorScan) -> Finding:
         where=Where(file=tensor.file, tensor=tensor.name),
         evidence={"overflow": tensor.overflow, "peak": tensor.peak, "max_float16": MAX_FLOAT16, "dtype": tensor.dtype},
     )
-
-
-def _place(precision: Precision) -> Where:
-    file, _, key = (precision.source or "").rpartition(": ")
-    return Where(file=file or precision.source, key=key if file else None)

@@ -15,7 +15,8 @@ softmax. Left padding, eager attention, float16.
 
 ## How to prove
 
-Run the captured step row by row, or padded on the other side: it becomes sound.
+Run the captured step row by row, or padded on the other side: it becomes sound. The rows in another order do not
+help.
 
 ## What to do
 
@@ -23,8 +24,8 @@ Pad on the right for training (pad-right), pack, or use a fused kernel with a re
 
 ## What does not help
 
-Batch size 1 is a way round, not a cure. A lower learning rate, clipping. Treating the pattern as an overflow of large
-batches.
+Batch size 1 is a way round, not a cure. A lower learning rate, clipping: the NaN is in the forward, or in the gradient
+before both. Treating the pattern as an overflow of large batches: it is the padding, not the size.
 
 ## References
 
@@ -36,10 +37,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.cause import Experiment
 from finitune.facts import Attention, Batching, Optimizer, Precision, Quantization, Vocabulary
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
-remedies = ["pad-right"]
+experiments = [
+    Experiment(arm="row-by-row", expect="finite"),
+    Experiment(arm="pad-other-side", expect="finite"),
+    Experiment(arm="reverse-rows", expect="non-finite", placebo=True),
+]
+remedies = ["pad-right", "set-compute-dtype"]
 public_incidents = 14
 
 
@@ -56,6 +63,7 @@ def foresee(
     side = said or (vocabulary.padding_side if vocabulary else None)
     packed = batching is not None and batching.packing is True
     kernel = attention.implementation if attention else None
+    half = half and not (attention and attention.dtype == "float32")
     if not half or side != "left" or packed or optimizer.batch == 1 or kernel not in (None, "eager", "sdpa"):
         return
     # The tokenizer's own side is often set for generation, and the collator pads on the other: then it is a hint.

@@ -26,8 +26,9 @@ out and run the vendor's diagnostics (replace-hardware).
 
 ## What does not help
 
-Changing the learning rate, the data or the precision. Swapping the card once and calling the absence of NaN a proof:
-a rare event stays away by itself for a while. Ignoring it: corrupted weights are saved like others.
+Changing the learning rate, the data or the precision: the fault is in none of them. Swapping the card once and calling
+the absence of NaN a proof: a rare event stays away by itself for a while. Ignoring it: corrupted weights are saved like
+others.
 
 ## References
 
@@ -49,6 +50,11 @@ public_incidents = 4
 
 
 def weigh(repeats: bool, incident: Mapping[str, Any]) -> Iterator[Evidence]:
+    if incident.get("reduction"):
+        yield Evidence(
+            text="every number is finite; what the ranks averaged is wrong, not what they computed", bits=-6.0
+        )
+        return
     if repeats:
         yield Evidence(text="the same step is bad when run again", bits=-10.0)
         return

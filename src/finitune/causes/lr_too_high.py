@@ -43,7 +43,7 @@ import numpy as np
 
 from finitune.cause import Experiment
 from finitune.facts import Optimizer
-from finitune.finding import Evidence, Finding, Severity, Where
+from finitune.finding import Cure, Evidence, Finding, Severity, Where
 from finitune.signal import Series
 
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
@@ -70,7 +70,7 @@ experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
     Experiment(arm="update-times=1", expect="non-finite", placebo=True, optional=True),
 ]
-remedies = ["lower-learning-rate"]
+remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
 
 
@@ -81,6 +81,7 @@ def foresee(optimizer: Optimizer) -> Iterator[Finding]:
     warn, fail = (FULL_WARNING, FULL_ERROR) if full else (LORA_WARNING, LORA_ERROR)
     # full fine-tuning: strictly above, because 1e-3 is still in use for small models
     if optimizer.lr < warn or (full and optimizer.lr == warn):
+        yield from _unwarmed(optimizer, wants=warn / 10 if full else warn / 5)
         return
     severity: Severity = "error" if optimizer.lr > fail else "warning"
     kind = "LoRA" if optimizer.lora else "full fine-tuning" if full else "any fine-tuning, LoRA included"
@@ -97,6 +98,21 @@ def foresee(optimizer: Optimizer) -> Iterator[Finding]:
             **({} if optimizer.warmup_steps is None else {"warmup_steps": optimizer.warmup_steps}),
         },
     )
+
+
+def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
+    """A rate at which Adam's first steps, of full size before its moments mean anything, want a warm-up."""
+    said_none = optimizer.warmup_steps == 0 and not optimizer.warmup_ratio
+    if said_none and optimizer.lr is not None and optimizer.lr >= wants:
+        yield Finding(
+            cause="lr-too-high",
+            severity="warning",
+            message=f"learning rate {optimizer.lr:g} from the first step on, without warm-up; from {wants:g} on Adam "
+            "wants one",
+            where=Where(file=optimizer.source, key="warmup_steps"),
+            evidence={"lr": optimizer.lr, "warmup_steps": 0, "wants_warmup_from": wants},
+            remedy=Cure(name="change-settings", safety="safe", patch={"warmup_ratio": 0.03}),
+        )
 
 
 def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:

@@ -42,6 +42,8 @@ from finitune.signal import Series
 SPIKE = 10.0
 """Gradient norm over its median: ordinary noise stays within a factor of two or three."""
 WINDOW = 3
+HIGH_FULL, HIGH = 1e-4, 1e-3
+"""Learning rates above those of recipes that leave clipping out, for all weights and for adapters."""
 
 remedies = ["clip-gradients"]
 public_incidents = 3
@@ -51,9 +53,11 @@ def foresee(optimizer: Optimizer, precision: Precision | None = None) -> Iterato
     if optimizer.clip is None or optimizer.clip > 0:
         return
     half = precision is not None and precision.compute == "float16"
-    # Clipping is off by choice; in float16 a spike has little room, elsewhere it is worth knowing.
-    severity: Severity = "warning" if half else "info"
-    room = f", and {precision.compute} leaves a spike little room" if precision and half else ""
+    high = optimizer.lr is not None and optimizer.lr >= (HIGH_FULL if optimizer.lora is False else HIGH)
+    # Off by choice: in float16 a spike has little room, at a high rate little time; elsewhere it is worth knowing.
+    severity: Severity = "warning" if half or high else "info"
+    room = ", and float16 leaves a spike little room" if half else ""
+    room += f", at learning rate {optimizer.lr:g}" if high else ""
     yield Finding(
         cause="missing-gradient-clipping",
         severity=severity,

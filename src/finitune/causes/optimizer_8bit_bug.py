@@ -21,7 +21,7 @@ Install 0.41.1 or later (upgrade-package), or use an optimizer with 32-bit state
 
 ## What does not help
 
-bfloat16 instead of float16: the state is 8-bit in both. A lower learning rate.
+bfloat16 instead of float16: the state is 8-bit in both. A lower learning rate: the error is in proportion to the step.
 
 ## References
 

@@ -23,7 +23,8 @@ Install a later release (upgrade-package); resize before the engine is made; ini
 
 ## What does not help
 
-Setting a seed: the ranks draw at different states of it. A higher learning rate for the embedding.
+Setting a seed: the ranks draw at different states of it. A higher learning rate for the embedding: the
+ranks still train different rows.
 
 ## References
 

@@ -24,7 +24,7 @@ Use the tokenizer that was published with the weights, or resize the embedding b
 ## What does not help
 
 Clamping ids: the text is then another text. `CUDA_LAUNCH_BLOCKING` finds the line, it does not mend it. Resizing after
-the engine was made.
+the engine was made: optimizer and partitions keep the old shape.
 
 ## References
 

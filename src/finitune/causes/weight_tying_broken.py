@@ -22,7 +22,7 @@ Keep them one (`ensure_weight_tying`), or untie in the config before training (t
 
 ## What does not help
 
-Training longer. Saving both tensors while the flag stays true: the second is not read.
+Training longer: the two drift further apart. Saving both tensors while the flag stays true: the second is not read.
 
 ## References
 

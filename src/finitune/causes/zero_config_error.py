@@ -22,7 +22,8 @@ Give each setting in the stage that reads it, or write "auto" and let the traine
 
 ## What does not help
 
-Adding more keys. Copying a whole file from another stage.
+Adding more keys: what a stage does not read it does not refuse either. Copying a whole file from another stage: its
+buckets and offload sections were made for that one. A lower learning rate.
 
 ## References
 

@@ -19,9 +19,15 @@ def command(name: str) -> int:
     NAME is the incident, by default yi. A small real model is trained, offline.
     """
     from finitune import demo
+    from finitune.demo import story
 
-    stories = [info.name for info in pkgutil.iter_modules(demo.__path__)]
-    main = getattr(importlib.import_module(f"finitune.demo.{name}"), "main", None) if name in stories else None
-    if main is None:
-        raise UnreadableInput(f"no demo is called '{name}'{closest(name, stories)}")
-    return int(main() or 0)
+    examples = story.stories()
+    packages = [info.name for info in pkgutil.iter_modules(demo.__path__) if info.ispkg]
+    if name not in [*examples, *packages]:
+        raise UnreadableInput(f"no demo is called '{name}'{closest(name, {*examples, *packages})}")
+    told = story.read(examples[name]) if name in examples else None
+    if told is not None and (name not in packages or not story.missing(told)):
+        from finitune.demo import tell
+
+        return tell.main(told)
+    return int(importlib.import_module(f"finitune.demo.{name}").main() or 0)

@@ -19,6 +19,8 @@ from torch.optim import Optimizer
 from finitune.gym.inject import inject
 from finitune.monitor import Monitor, watch
 
+AFTER = ("torch",)
+
 
 def attach() -> None:
     """Watch every optimizer that this process makes from now on; the environment says where and how."""

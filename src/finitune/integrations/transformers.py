@@ -1,19 +1,27 @@
 """HF Trainer and TRL: `trainer.add_callback(TrainerCallback())`; under `finitune run` every Trainer has it already.
 
 The callback watches the trainer's model and optimizer and keeps the log honest: where the trainer prints a loss of
-0.0 or a plausible mean for a step whose loss was NaN, finitune says so beside that line.
+0.0 or a plausible mean for a step whose loss was NaN, or DeepSpeed's grad_norm of 1.414 for one that was not finite,
+finitune says so beside that line. What `report_to` names is told the true numbers, under `finitune/...`, and what
+finitune said.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import transformers
+from transformers.integrations import integration_utils
+from transformers.trainer_callback import CallbackHandler
 
+from finitune.integrations.trackers import News
 from finitune.monitor import Mode, Monitor, watch
+
+AFTER = ("transformers.trainer",)
 
 
 class TrainerCallback(transformers.TrainerCallback):
@@ -24,6 +32,8 @@ class TrainerCallback(transformers.TrainerCallback):
         self.mode: Mode = mode
         self.monitor: Monitor | None = None
         self._logged_until = 0
+        self._reporters: list[Any] = []
+        self._news = News()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model, optimizer = kwargs.get("model"), kwargs.get("optimizer")
@@ -32,21 +42,49 @@ class TrainerCallback(transformers.TrainerCallback):
             try:
                 self.monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode)
                 self.monitor.step = state.global_step  # a resumed training goes on counting
+                self._logged_until = self._news.told_until = state.global_step
+                self._reporters = _reporters_beside(self)
             except Exception as error:  # the training goes on, watched or not
                 print(f"finitune: this training is not watched ({type(error).__name__}: {error})", file=sys.stderr)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        if self.monitor is None or not logs or "loss" not in logs:
+        if self.monitor is None or not logs:
             return
-        since, self._logged_until = self._logged_until, self.monitor.step
         try:
-            self.monitor.check_printed(logs["loss"], since=since)
+            if "loss" in logs:
+                since, self._logged_until = self._logged_until, self.monitor.step
+                for name in ("loss", "grad_norm"):
+                    self.monitor.check_printed(logs.get(name), since=since, name=name)
+            if self._reporters:
+                self._report(args, state, control, **kwargs)
         except Exception as error:
             self.monitor.broken(error)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.monitor is not None:
             self.monitor.close()
+
+    def _report(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        assert self.monitor is not None
+        numbers, texts = self._news.numbers(self.monitor), self._news.texts(self.monitor)
+        if not numbers and not texts:
+            return
+        for reporter in self._reporters:
+            logs: dict[str, Any] = {**numbers, "finitune/alerts": float(self._news.alerts)}
+            if texts and type(reporter).__name__ in TEXT:
+                logs["finitune/alert"] = "\n".join(texts)
+            reporter.on_log(args, state, control, logs=logs, **kwargs)
+
+
+TEXT = ("TensorBoardCallback", "TrackioCallback", "WandbCallback")
+"""These take a text beside the numbers; the others are told how many alerts there were."""
+
+
+def _reporters_beside(callback: TrainerCallback) -> list[Any]:
+    """The trackers of the trainer that has this callback; a callback is not told who calls it."""
+    kinds = tuple(integration_utils.INTEGRATION_TO_CALLBACK.values())
+    ours = [h for h in gc.get_objects() if type(h) is CallbackHandler and any(c is callback for c in h.callbacks)]
+    return [other for handler in ours for other in handler.callbacks if isinstance(other, kinds)]
 
 
 def attach() -> None:

@@ -7,6 +7,7 @@ A listener that raises is reported once through its own `broken` and never distu
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ class Listener(Protocol):
 
     def before_backward(self, roots: list[Tensor]) -> None: ...
     def after_total_norm(self, norm: Tensor, count: int) -> None: ...
+    def before_value_clip(self) -> None: ...
     def after_scaler_step(self, scaler: Any, optimizer: Any) -> None: ...
     def scheduler_may_step(self, scheduler: Any) -> bool: ...
     def broken(self, error: BaseException) -> None: ...
@@ -58,6 +60,7 @@ def _tell(method: str, *args: Any) -> None:
 def _install() -> None:
     _originals["backward"] = torch.autograd.backward
     _originals["total_norm"] = clip_grad._get_total_norm
+    _originals["group"] = clip_grad._group_tensors_by_device_and_dtype
     _originals["scaler_step"] = torch.amp.GradScaler.step
 
     @functools.wraps(torch.autograd.backward)
@@ -72,6 +75,13 @@ def _install() -> None:
         _tell("after_total_norm", norm, len(tensors))
         return norm
 
+    # clip_grad_value_ itself is often imported by name before anybody listens; this is the first thing it calls.
+    @functools.wraps(clip_grad._group_tensors_by_device_and_dtype)
+    def group(*args: Any, **kwargs: Any) -> Any:
+        if sys._getframe(1).f_code.co_name == "clip_grad_value_":
+            _tell("before_value_clip")
+        return _originals["group"](*args, **kwargs)
+
     @functools.wraps(torch.amp.GradScaler.step)
     def scaler_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = _originals["scaler_step"](self, optimizer, *args, **kwargs)
@@ -80,6 +90,7 @@ def _install() -> None:
 
     torch.autograd.backward = backward
     clip_grad._get_total_norm = total_norm
+    clip_grad._group_tensors_by_device_and_dtype = group
     torch.amp.GradScaler.step = scaler_step
     for kind in _schedules():
         _schedule_steps[kind] = kind.step
@@ -121,6 +132,7 @@ def _may_step(listener: Listener, scheduler: Any) -> bool:
 def _restore() -> None:
     torch.autograd.backward = _originals.pop("backward")
     clip_grad._get_total_norm = _originals.pop("total_norm")
+    clip_grad._group_tensors_by_device_and_dtype = _originals.pop("group")
     torch.amp.GradScaler.step = _originals.pop("scaler_step")
     for kind, step in _schedule_steps.items():
         kind.step = step  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,19 +7,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from finitune.probes.ranks import local
+
 
 def norms(tensors: list[Tensor]) -> Tensor:
     """L2 norm of each tensor, accumulated in float32: shape [len(tensors)], on the first tensor's device.
 
     One fused read of every byte. A NaN or infinity anywhere in a tensor makes its norm non-finite, so the
     norms carry the finite test as well (a finite tensor whose norm exceeds 3.4e38 reads as infinite too:
-    no optimizer could square it either). Non-floating tensors count as finite.
+    no optimizer could square it either). Non-floating tensors count as finite; of a DTensor the local shard is read.
     """
     if not tensors:
         return torch.zeros(0)
-    device = tensors[0].device
-    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     dense = [_values(t) for t in tensors]
+    device = dense[0].device
+    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for i, tensor in enumerate(dense):
         groups.setdefault((tensor.device, tensor.dtype), []).append(i)
     out: list[Tensor] = [torch.zeros((), device=device)] * len(tensors)
@@ -35,9 +37,9 @@ def norms(tensors: list[Tensor]) -> Tensor:
 
 def is_finite(tensor: Tensor) -> bool:
     """True when every element is finite. Reads the tensor once where all is well."""
+    tensor = _values(tensor).detach()
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return True
-    tensor = _values(tensor.detach())
     accumulate = torch.float64 if tensor.dtype == torch.float64 else torch.float32
     if bool(torch.isfinite(tensor.sum(dtype=accumulate))):
         return True
@@ -62,7 +64,7 @@ class Places:
 
 def places(tensor: Tensor, limit: int = 4096) -> Places:
     """Count and locate the non-finite elements."""
-    tensor = _values(tensor.detach())
+    tensor = _values(tensor).detach()
     finite = torch.isfinite(tensor)
     peak = torch.where(finite, tensor, torch.zeros_like(tensor)).abs().amax() if tensor.numel() else torch.zeros(())
     return Places(
@@ -75,5 +77,6 @@ def places(tensor: Tensor, limit: int = 4096) -> Places:
 
 
 def _values(tensor: Tensor) -> Tensor:
-    """The stored values of a sparse tensor; any other tensor as it is."""
+    """The stored values of a sparse tensor, this rank's shard of a DTensor; any other tensor as it is."""
+    tensor = local(tensor)
     return tensor.coalesce().values() if tensor.is_sparse else tensor

@@ -19,11 +19,13 @@ from finitune.facts import (
     Model,
     Optimizer,
     Precision,
+    Quantization,
     TensorScan,
     TokenUse,
     Weights,
 )
 from finitune.probes.names import dtype_name
+from finitune.probes.ranks import is_spread, local
 
 PACKAGES = (
     "torch",
@@ -49,6 +51,7 @@ def run_facts(model: nn.Module, optimizer: Any, compute: torch.dtype | None) -> 
         optimizer=_optimizer(model, optimizer),
         hardware=_hardware(model),
         versions=_versions(),
+        quantization=_quantization(model),
     )
 
 
@@ -110,6 +113,16 @@ def _optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
     )
 
 
+def _quantization(model: nn.Module) -> Quantization | None:
+    """As bitsandbytes keeps it on its 4-bit layers."""
+    computed = [(m, d) for m in model.modules() if isinstance(d := getattr(m, "compute_dtype", None), torch.dtype)]
+    if not computed:
+        return None
+    layer, dtype = computed[0]
+    kind = getattr(getattr(layer, "weight", None), "quant_type", None)
+    return Quantization(bits=4, kind=kind, compute_dtype=dtype_name(dtype), source=f"{len(computed)} live layers")
+
+
 def _hardware(model: nn.Module) -> Hardware:
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     if device.type != "cuda":
@@ -142,7 +155,7 @@ def _tokens(ids: Tensor) -> TokenUse:
 
 def _rows(model: nn.Module, embedding: nn.Module, ids: Tensor) -> EmbeddingRows | None:
     weight = embedding.weight.detach()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
-    if weight.dim() != 2 or not weight.is_floating_point():
+    if weight.dim() != 2 or not weight.is_floating_point() or is_spread([weight]):
         return None
     used = torch.unique(ids)
     used = used[(used >= 0) & (used < weight.shape[0])]
@@ -171,7 +184,8 @@ def _labels(labels: Any, targets: Sequence[Tensor]) -> Labels | None:
 
 def _weights(model: nn.Module) -> Weights:
     """The tensors that stand out: every non-finite one, and those whose peak is furthest above their own norm."""
-    scans = [_scan(name, p.detach()) for name, p in model.named_parameters() if p.is_floating_point() and p.numel()]
+    own = [(name, local(p.detach())) for name, p in model.named_parameters() if p.is_floating_point()]
+    scans = [_scan(name, p) for name, p in own if p.numel()]
     bad = [scan for scan in scans if scan.nonfinite]
     odd = sorted((s for s in scans if not s.nonfinite), key=lambda s: -s.peak / max(s.rms, 1e-38))
     return Weights(tensors=[*bad, *odd[:SUSPECTS]], source=f"{len(scans)} tensors of the live model")

@@ -1,21 +1,23 @@
-"""What can be asked of any optimizer, and how one step of it is prevented."""
+"""A torch optimizer as the gate needs it: its gradients, its loss scale, and how one step of it is prevented."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from finitune.probes.finite import is_finite
+from finitune.probes.ranks import is_spread
 
 
 def innermost(optimizer: Any) -> Any:
-    """Accelerate wraps the optimizer that holds the parameters and the hooks."""
-    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+    """Accelerate wraps the optimizer that is stepped; DeepSpeed's own, which knows of overflows, is not taken off."""
+    while not hasattr(optimizer, "overflow") and (inner := getattr(optimizer, "optimizer", None)) is not None:
         optimizer = inner
     return optimizer
 
@@ -24,23 +26,10 @@ def parameters_of(optimizer: Any) -> list[nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def gradients_of(optimizer: Any) -> list[Tensor]:
-    return [p.grad for p in parameters_of(optimizer) if p.grad is not None]
-
-
 def learning_rate(optimizer: Any) -> float | None:
     """The largest over groups."""
     rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
     return max(rates) if rates else None
-
-
-def scales_itself(optimizer: Any) -> bool:
-    """True for half-precision optimizers as DeepSpeed and Apex build them: they scale the loss and skip overflows."""
-    return hasattr(optimizer, "loss_scale") and hasattr(optimizer, "overflow")
-
-
-def loss_scale_of(optimizer: Any) -> float | None:
-    return float(optimizer.loss_scale) if scales_itself(optimizer) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,31 +49,89 @@ class GradScalerInside:
         )
 
 
-class Withheld:
-    """Takes the gradients away for one step and gives them back.
+FEW = 3
+SMALL_BYTES = 256 * 2**20
+"""A copy of all weights is made before the first few steps of a float16 optimizer, of small ones before every step."""
 
-    An optimizer skips parameters without a gradient: weights, moments and step counts stay bit for bit, in every
-    dtype. Nothing is multiplied.
+
+class TorchUpdate:
+    """Any torch optimizer; see `finitune.probes.update.Update`.
+
+    A step is prevented by taking the gradients away and giving them back: an optimizer skips parameters without a
+    gradient, so weights, moments and step counts stay bit for bit, in every dtype. Nothing is multiplied.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
         self._taken: list[tuple[nn.Parameter, Tensor]] = []
+        self._handles: list[Any] = []
 
-    def take(self, parameters: Iterable[nn.Parameter]) -> None:
-        for p in parameters:
-            if p.grad is not None:
-                self._taken.append((p, p.grad))
-                p.grad = None
+    @property
+    def sharded(self) -> bool:
+        return is_spread(self.parameters())
+
+    @property
+    def skips_overflows(self) -> bool:
+        """True for half-precision optimizers as Apex builds them."""
+        return hasattr(self.optimizer, "loss_scale") and hasattr(self.optimizer, "overflow")
+
+    @property
+    def skipped(self) -> bool:
+        return bool(getattr(self.optimizer, "overflow", False))
+
+    @property
+    def loss_scale(self) -> float | None:
+        return float(self.optimizer.loss_scale) if self.skips_overflows else None
+
+    def parameters(self) -> list[nn.Parameter]:
+        return parameters_of(self.optimizer)
+
+    def gradients(self) -> list[tuple[nn.Parameter, Tensor]]:
+        return [(p, p.grad) for p in self.parameters() if p.grad is not None]
+
+    def listen(self, before: Callable[..., Any], after: Callable[..., Any], dropping: Callable[[], Any]) -> None:
+        optimizer = self.optimizer
+        zero_grad = optimizer.zero_grad
+
+        def observed_zero_grad(*args: Any, **kwargs: Any) -> None:
+            dropping()
+            zero_grad(*args, **kwargs)
+
+        observed_zero_grad.__wrapped__ = zero_grad  # pyright: ignore[reportFunctionMemberAccess]
+        optimizer.zero_grad = observed_zero_grad
+        self._handles = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
+
+    def leave(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        if self._handles:
+            del self.optimizer.zero_grad
+        self._handles = []
+
+    def withhold(self) -> None:
+        for p, gradient in self.gradients():
+            self._taken.append((p, gradient))
+            p.grad = None
 
     def give_back(self) -> None:
         for p, gradient in self._taken:
             p.grad = gradient
         self._taken.clear()
 
+    def save(self, directory: Path) -> None:
+        pass  # parameters and moments have names, so safetensors hold them
 
-FEW = 3
-SMALL_BYTES = 256 * 2**20
-"""A copy of all weights is made before the first few steps of a float16 optimizer, of small ones before every step."""
+    def before_step(self, step: int) -> BeforeStep | None:
+        """LBFGS moves the weights between the evaluations of its closure. An optimizer whose parameters and moments
+        are float16 divides by an eps that is zero there, from its first steps on.
+        """
+        if isinstance(self.optimizer, torch.optim.LBFGS):
+            return BeforeStep(self.optimizer)
+        half = [p for p in self.parameters() if p.dtype == torch.float16]
+        if not half or self.skips_overflows or self.sharded:
+            return None
+        small = sum(p.nbytes for p in half) <= SMALL_BYTES
+        return BeforeStep(self.optimizer) if small or step <= FEW else None
 
 
 class BeforeStep:
@@ -110,18 +157,3 @@ class BeforeStep:
             for p, _ in self._weights
             if not all(map(is_finite, [p, *(v for v in entries.get(p, {}).values() if isinstance(v, Tensor))]))
         ]
-
-
-def before_step(optimizer: Any, step: int) -> BeforeStep | None:
-    """A copy where the step itself may go wrong although loss and gradients are finite, else None.
-
-    LBFGS moves the weights between the evaluations of its closure. An optimizer whose parameters and moments are
-    float16 divides by an eps that is zero there, from its first steps on.
-    """
-    if isinstance(optimizer, torch.optim.LBFGS):
-        return BeforeStep(optimizer)
-    half = [p for p in parameters_of(optimizer) if p.dtype == torch.float16]
-    if not half or scales_itself(optimizer):
-        return None
-    small = sum(p.nbytes for p in half) <= SMALL_BYTES
-    return BeforeStep(optimizer) if small or step <= FEW else None

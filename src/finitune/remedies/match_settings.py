@@ -24,4 +24,6 @@ safety = "advice"
 def propose(finding: Finding | None = None) -> Cure:
     """For the key of a DeepSpeed file "auto", which takes the value of the trainer; else advice alone."""
     automatic = finding.evidence.get("auto_key") if finding else None
-    return Cure(name="match-settings", safety="advice", patch={automatic: "auto"} if automatic else None)
+    halves = ("fp16.enabled", "bf16.enabled")
+    keys = halves if automatic in halves else [automatic] if automatic else []
+    return Cure(name="match-settings", safety="advice", patch=dict.fromkeys(keys, "auto") or None)

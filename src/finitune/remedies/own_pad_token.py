@@ -2,8 +2,9 @@
 
 ## What it changes
 
-The padding token of the tokenizer: a reserved token that the vocabulary already has, or a new one with a new
-embedding row. The labels of end tokens come back.
+The padding token of the tokenizer, in `tokenizer_config.json` and wherever else it is said: a token for padding, a
+reserved one or the unknown token, as the vocabulary already has it. Without any of these a new one is needed, with a
+new embedding row; that is left to you. The labels of end tokens come back.
 
 ## When it is safe
 
@@ -26,4 +27,6 @@ safety = "unsafe"
 def propose(vocabulary: Vocabulary | None = None) -> Cure | None:
     if vocabulary is not None and vocabulary.pad_id is not None and vocabulary.pad_id != vocabulary.eos_id:
         return None
-    return Cure(name="own-pad-token", safety="unsafe")
+    spare = vocabulary.spare_pad if vocabulary else None
+    patch = next(({"pad_token": text, "pad_token_id": id_} for text, id_ in (spare or {}).items()), None)
+    return Cure(name="own-pad-token", safety="unsafe", patch=patch)

@@ -4,8 +4,9 @@
 
 In a copy of the model directory, the rows of the given tokens in the input embedding; where the output head is
 stored separately, the same rows there if they are untrained too. Each new row is a draw from the normal distribution
-with the mean and covariance of the trained rows, rescaled to their median length. No other byte of any tensor
-changes. What was written is listed, row by row, in `finitune-repair.json`.
+with the mean and covariance of the trained rows, rescaled to their median length; with `--like` it has the direction
+of the row of a related token instead. Where head and embedding are tied and both are stored, both get the same rows.
+No other byte of any tensor changes. What was written is listed, row by row, in `finitune-repair.json`.
 
 ## When it is safe
 
@@ -61,13 +62,18 @@ def propose(
     return Cure(name="reinit-token-rows", safety="unsafe", command=shlex.join(command))
 
 
-def apply(blocks: Blocks, tokens: Sequence[int], seed: int) -> Iterator[tuple[int, Rows]]:
-    """New rows for `tokens`, in the order given. Two passes; memory holds one block and the new rows.
+def apply(
+    blocks: Blocks, tokens: Sequence[int], seed: int, like: Mapping[int, int] | None = None
+) -> Iterator[tuple[int, Rows]]:
+    """New rows for `tokens`, in the order given; `like` names a related token. Memory holds a block and the new rows.
 
     A draw is mean + centred_rows.T @ z / sqrt(n - 1) with z standard normal: its covariance is exactly the sample
-    covariance, which is never formed. Raises ValueError when fewer than two rows are trained.
+    covariance, which is never formed. Raises ValueError when fewer than two rows are trained, or a related one is not.
     """
     trained, length = _trained(blocks, tokens)
+    if like:
+        yield from _related(blocks, tokens, like, trained, length)
+        return
     generator = np.random.default_rng(seed)
     columns = int(next(iter(blocks()))[1].shape[1])
     total: Rows = np.zeros((columns,), np.float64)
@@ -85,6 +91,19 @@ def apply(blocks: Blocks, tokens: Sequence[int], seed: int) -> Iterator[tuple[in
     mean = total / count
     for index, token in enumerate(tokens):
         row: Rows = mean + (mixed[index] - weights[index] * mean) / math.sqrt(count - 1)
+        yield token, row * (length / math.sqrt(float(np.dot(row, row))))
+
+
+def _related(
+    blocks: Blocks, tokens: Sequence[int], like: Mapping[int, int], trained: npt.NDArray[np.bool_], length: float
+) -> Iterator[tuple[int, Rows]]:
+    poor = [one for one in like.values() if not trained[one]]
+    if poor:
+        raise ValueError(f"row {poor[0]} was never trained, or is to be replaced itself (expected a trained one)")
+    wanted = {*like.values()}
+    found = {at: block[at - first] for first, block in blocks() for at in wanted & {*range(first, first + len(block))}}
+    for token in tokens:
+        row: Rows = found[like[token]].astype(np.float64)
         yield token, row * (length / math.sqrt(float(np.dot(row, row))))
 
 

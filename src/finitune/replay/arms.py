@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from finitune.replay.capture import Call
+from finitune.replay.padding import Padding, Run, in_reverse, on_the_other_side, one_row_at_a_time, padding_of
 from finitune.replay.rerun import Setting
 
 Arm = Callable[..., Any]
@@ -38,7 +40,10 @@ def float32(setting: Setting) -> Iterator[None]:
 def bfloat16(setting: Setting) -> Iterator[None]:
     """Compute in bfloat16; parameters too, where they are kept in half precision."""
     setting.dtype = torch.bfloat16
-    half = any(p.dtype == torch.float16 for p in setting.model.parameters())
+    half = any(
+        torch.float16 in (getattr(m, "compute_dtype", None), *(p.dtype for p in m.parameters(recurse=False)))
+        for m in setting.model.modules()
+    )
     with _cast_parameters(setting.model, torch.bfloat16 if half else None):
         yield
 
@@ -128,6 +133,50 @@ def shuffle_tokens(setting: Setting) -> Iterator[None]:
 
 
 @contextmanager
+def row_by_row(setting: Setting) -> Iterator[None]:
+    """Each row of the batch by itself, without its padding."""
+
+    def alone(run: Run, given: Any, call: Call) -> list[Tensor]:
+        ids = _ids_of(call)
+        return one_row_at_a_time(run, given, ids, _padding_of(call))
+
+    setting.lay_out = alone
+    yield
+
+
+@contextmanager
+def pad_other_side(setting: Setting) -> Iterator[None]:
+    """The padding on the other side of every row."""
+
+    def moved(run: Run, given: Any, call: Call) -> list[Tensor]:
+        padding = _padding_of(call)
+        if padding is None:
+            raise ValueError("no row of the batch is padded")
+        return on_the_other_side(run, given, _ids_of(call), padding)
+
+    setting.lay_out = moved
+    yield
+
+
+@contextmanager
+def reverse_rows(setting: Setting) -> Iterator[None]:
+    """The rows of the batch in the opposite order: a placebo for causes in the padding."""
+    setting.lay_out = lambda run, given, call: in_reverse(run, given, _ids_of(call))
+    yield
+
+
+def _ids_of(call: Call) -> Tensor:
+    ids = call.token_ids()
+    if ids is None:
+        raise ValueError("the call has no token ids of rows and positions")
+    return ids
+
+
+def _padding_of(call: Call) -> Padding | None:
+    return padding_of(_ids_of(call), call.kwargs.get("attention_mask"))
+
+
+@contextmanager
 def update_times(setting: Setting, factor: str) -> Iterator[None]:
     """A trial update with the learning rate times `factor`: sound where the loss of the same batch does not rise."""
     setting.update_times = float(factor)
@@ -188,10 +237,17 @@ def _changed(weight: Tensor, change: Callable[[Tensor], Any]) -> Iterator[None]:
 
 @contextmanager
 def _cast_parameters(module: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """Floating parameters and buffers in `dtype` for a while; None changes nothing."""
+    """Floating parameters and buffers in `dtype` for a while, and products of quantised weights computed in it.
+
+    None changes nothing.
+    """
     kept = [(t, t.data) for t in [*module.parameters(), *module.buffers()] if t.is_floating_point()]
+    quantised = [m for m in module.modules() if isinstance(getattr(m, "compute_dtype", None), torch.dtype)]
     with ExitStack() as stack:
         if dtype is not None:
+            for layer in quantised:
+                stack.callback(setattr, layer, "compute_dtype", layer.compute_dtype)
+                layer.compute_dtype = dtype  # pyright: ignore[reportArgumentType]
             for tensor, data in kept:
                 stack.callback(setattr, tensor, "data", data)
                 tensor.data = data.to(dtype)

@@ -157,3 +157,9 @@ def output_tensors(output: Any) -> list[Tensor]:
     if hasattr(output, "to_tuple"):
         output = output.to_tuple()
     return [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+
+
+def entry_points(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Module]:
+    """The modules that hold everything that is trained: whichever of them the loop calls first is the model's call."""
+    trained = {id(p) for p in parameters}
+    return [m for m in model.modules() if trained <= {id(p) for p in m.parameters()}] or [model]

@@ -23,12 +23,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from finitune.finding import Origin, Phase
 from finitune.probes.finite import Places, is_finite, places
 from finitune.probes.names import dtype_name, parameter_names
+from finitune.replay.padding import padding_of
 from finitune.replay.rerun import Outcome, Setting, rerun
 
 _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_")
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
 MAX_PLACES = 16
+_COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
+"""Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +125,7 @@ class OperatorWatch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         node = torch._C._current_autograd_node()
-        if node is None:
+        if node is None or torch.is_grad_enabled():  # activation checkpointing runs the forward again in the backward
             number = torch.autograd._get_sequence_nr() - 1
             if number not in self._creators:
                 self._creators[number] = _Creator(module=self._module(), line=_user_line())
@@ -148,8 +151,8 @@ class OperatorWatch(TorchDispatchMode):
         self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], unsound: dict[int, bool], node: Any
     ):
         name = func.overloadpacket.__name__
-        if "empty" in name:
-            return
+        if "empty" in name or func.namespace in _COMMUNICATION:
+            return  # a bad value that comes in from another rank is seen there
         if func.is_view and name != "lift_fresh":  # the same values under another shape
             views = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
             of = [made for made in self._made if any(made.tensor is t for t in inputs)]
@@ -232,13 +235,17 @@ class OperatorWatch(TorchDispatchMode):
         positions = sorted({position for _, position in known if position is not None})
         tokens = sorted({int(ids[row, position]) for row, position in known if position is not None})
         mask = call.kwargs.get("attention_mask")
+        masked = mask == 0 if isinstance(mask, Tensor) and mask.shape == ids.shape else None
+        filled = padding_of(ids, mask)
+        if filled is not None:
+            masked = filled.where if masked is None else masked | filled.where
         padding = None
-        if isinstance(mask, Tensor) and mask.shape == ids.shape and positions:
-            padding = all(int(mask[row, position]) == 0 for row, position in known if position is not None)
+        if positions and masked is not None:
+            padding = all(bool(masked[row, position]) for row, position in known if position is not None)
         return rows[:MAX_PLACES], positions[:MAX_PLACES] or None, tokens[:MAX_PLACES] or None, padding
 
     def entered(self, name: str) -> None:
-        self._call += not self.modules
+        self._call += not self.modules and torch._C._current_autograd_node() is None
         self.modules.append(name)
 
     def left(self, name: str, output: Any) -> None:

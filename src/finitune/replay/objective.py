@@ -33,6 +33,8 @@ class Objective:
     uses: frozenset[int]
     targets: tuple[Tensor, ...] = ()
     """Class indices that the loop's own cross entropies compare with."""
+    constant: bool = False
+    """A term without a graph was added, as in `total = 0; total += loss`. The graph does not keep it: taken as 0."""
 
     def scale(self) -> float:
         """The loss scale of a float16 loop: the product of those factors that are powers of two above one.
@@ -63,6 +65,7 @@ def read(root: Tensor, outputs: set[int]) -> Objective:
         factors=tuple(_factors(root.grad_fn, outputs)),
         uses=frozenset(walk.uses),
         targets=tuple(walk.targets),
+        constant=walk.constant,
     )
 
 
@@ -78,6 +81,7 @@ class _Walk:
     outputs: set[int]
     uses: set[int] = field(default_factory=set[int])
     targets: list[Tensor] = field(default_factory=list[Tensor])
+    constant: bool = False
     nodes: int = 0
 
 
@@ -94,6 +98,8 @@ def _read(node: Any, walk: _Walk) -> Rebuild:
         raise NotReadable(name)
     inputs = [None if child is None else _read(child, walk) for child, _ in node.next_functions]
     apply = _OPERATORS[name](node)
+    if name in ("AddBackward0", "SubBackward0") and None in inputs:
+        walk.constant = True
     if name.startswith("NllLoss"):
         walk.targets.append(node._saved_target)
     return lambda values: apply(*[None if f is None else f(values) for f in inputs])
@@ -149,9 +155,10 @@ def _operand(rebuilt: Tensor | None, saved: Any) -> Any:
 
 def _sum_of(node: Any) -> Callable[..., Tensor]:
     alpha = node._saved_alpha
-    if any(child is None for child, _ in node.next_functions):
-        raise NotReadable("a constant term that the graph does not keep")
     sign = 1 if node.name().startswith("Add") else -1
+    if any(child is None for child, _ in node.next_functions):
+        # Gradients do not depend on it, and the usual one is the zero that a sum began with.
+        return lambda a, b: a if b is None else sign * alpha * b
     return lambda a, b: a + sign * alpha * b
 
 

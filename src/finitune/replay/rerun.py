@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from finitune.probes.finite import norms
+from finitune.probes.ranks import agree, is_spread
 from finitune.replay.capture import Call, Capture, MicroStep, Randomness, output_tensors
+from finitune.replay.padding import Run
 
 MAX_TRIAL_BYTES = 2 * 2**30
 """A trial update copies weights and optimizer state; beyond this it is not made."""
@@ -32,6 +34,8 @@ class Setting:
     dtype: torch.dtype | None = None
     """Compute in this dtype instead of the captured one."""
     change_inputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    lay_out: Callable[[Run, Any, Call], list[Tensor]] | None = None
+    """Call the model with the rows of its batch laid out in another way; the outputs are as the loop wants them."""
     optimizer: Any = None
     update_times: float | None = None
     """Apply the optimizer's update with its learning rate times this, look at the loss, and take it back."""
@@ -47,18 +51,25 @@ class Outcome:
 
     losses_after: tuple[float, ...] | None = None
     """On the same batch after a trial update, where one was asked for."""
+    bad_elsewhere: bool = False
+    """Not finite on some rank of those that the model is spread over."""
 
     @property
     def sound(self) -> bool:
         """Finite, and not made worse by a trial update."""
         finite = all(map(math.isfinite, self.losses)) and bool(torch.isfinite(self.norms).all())
-        return finite and (self.losses_after is None or sum(self.losses_after) <= sum(self.losses))
+        return (
+            finite
+            and not self.bad_elsewhere
+            and (self.losses_after is None or sum(self.losses_after) <= sum(self.losses))
+        )
 
 
 def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> Outcome:
     """Forward and backward of every micro-step under `arm`, gradients summed as in the real step.
 
-    Raises whatever the model raises; the model is as it was either way.
+    Raises whatever the model raises; the model is as it was either way. Where the model is spread over ranks, all
+    of them must call this alike.
     """
     parameters = trainable(setting.model)
     with untouched(setting.model), arm or nullcontext():
@@ -66,10 +77,23 @@ def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> 
             losses = tuple(_micro_step(setting, micro) for micro in setting.capture.micro_steps)
             gradients = [p.grad if p.grad is not None else p.new_zeros(()) for p in parameters]
             after = None if setting.update_times is None else _losses_after_update(setting, setting.update_times)
-            return Outcome(losses=losses, norms=norms(gradients).cpu(), losses_after=after)
+            outcome = Outcome(losses=losses, norms=norms(gradients).cpu(), losses_after=after)
+            if is_spread(parameters):
+                (bad,) = agree(not outcome.sound)
+                outcome = replace(outcome, bad_elsewhere=bad)
+            return outcome
         finally:
             for p in parameters:
                 p.grad = None
+
+
+def why_not_runnable(setting: Setting) -> str | None:
+    """Why the step cannot be run again; None when it can. Asked of all ranks where the model is spread over them."""
+    why = setting.capture.runnable
+    if is_spread(trainable(setting.model)):
+        (somewhere,) = agree(why is not None)
+        return why or ("another rank cannot run its part of the step again" if somewhere else None)
+    return why
 
 
 def losses_of(setting: Setting) -> tuple[float, ...]:
@@ -78,22 +102,40 @@ def losses_of(setting: Setting) -> tuple[float, ...]:
         return tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)
 
 
+def own_gradients(setting: Setting, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """What this rank computes in the step, summed over micro-steps; hooks of the loop, which reduce, do not run."""
+    with untouched(setting.model), torch.enable_grad():
+        each = [torch.autograd.grad(_loss(setting, micro), parameters) for micro in setting.capture.micro_steps]
+        sums = list(each[0])
+        for gradients in each[1:]:
+            sums = [a + b for a, b in zip(sums, gradients, strict=True)]
+        return sums
+
+
 def trainable(model: nn.Module) -> list[nn.Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
 
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Gradients set aside; afterwards gradients, buffers and random number states are as before."""
+    """Gradients set aside; afterwards gradients, buffers and random number states are as before.
+
+    A hook on an accumulated gradient acts on the run (it reduces over ranks, or steps an optimizer), so none is called.
+    """
     randomness = Randomness.now()
     parameters = list(model.parameters())
     gradients = [p.grad for p in parameters]
     buffers = [(b, b.detach().clone()) for b in model.buffers()]
+    hooks = [(own, dict(own)) for p in parameters if (own := p._post_accumulate_grad_hooks)]
+    for own, _ in hooks:
+        own.clear()
     for p in parameters:
         p.grad = None
     try:
         yield
     finally:
+        for own, kept in hooks:
+            own.update(kept)
         for p, gradient in zip(parameters, gradients, strict=True):
             p.grad = gradient
         with torch.no_grad():
@@ -161,8 +203,35 @@ def _call(setting: Setting, call: Call) -> list[Tensor]:
     dtype = setting.dtype
     if dtype is not None:
         args, kwargs = pytree.tree_map(lambda leaf: _cast(leaf, dtype), (args, kwargs))
-    with call.autocast.restored(dtype, off=dtype is torch.float32):
-        return output_tensors(call.module(*args, **kwargs))
+
+    def run(given: Any) -> list[Tensor]:
+        return output_tensors(call.module(*given[0], **given[1]))
+
+    with call.autocast.restored(dtype, off=dtype is torch.float32), _autocast_within(dtype):
+        given = (args, kwargs)
+        return run(given) if setting.lay_out is None else setting.lay_out(run, given, call)
+
+
+@contextmanager
+def _autocast_within(dtype: torch.dtype | None) -> Iterator[None]:
+    """Autocast that the model's own forward turns on, as accelerate has it do, is in `dtype` too; None: as it says."""
+    enter = torch.autocast.__enter__
+    changed: list[tuple[Any, torch.dtype | None, bool]] = []
+
+    def entered(self: Any) -> Any:
+        if self._enabled:
+            changed.append((self, self.fast_dtype, self._enabled))
+            self.fast_dtype, self._enabled = dtype, dtype is not torch.float32
+        return enter(self)
+
+    if dtype is not None:
+        torch.autocast.__enter__ = entered
+    try:
+        yield
+    finally:
+        torch.autocast.__enter__ = enter
+        for autocast, own, enabled in reversed(changed):
+            autocast.fast_dtype, autocast._enabled = own, enabled
 
 
 def _cast(leaf: Any, dtype: torch.dtype) -> Any:

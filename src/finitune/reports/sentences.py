@@ -126,6 +126,9 @@ _ARMS = {
     "replace-embedding-rows": "embedding rows {} replaced",
     "repair-weight": "odd values of {} set to zero",
     "float32": "everything in float32",
+    "row-by-row": "each row by itself",
+    "pad-other-side": "the padding on the other side",
+    "reverse-rows": "the rows in reverse order",
 }
 
 
@@ -164,11 +167,9 @@ def bits(value: float) -> str:
 
 def do(cure: Cure) -> str:
     """What to type or to set."""
-    if cure.command:
-        return cure.command
     if cure.patch:
         return "set " + ", ".join(f"{key} = {setting(value)}" for key, value in cure.patch.items())
-    return cure.name
+    return cure.command or cure.name
 
 
 def cure_note(cure: Cure) -> str:

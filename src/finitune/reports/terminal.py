@@ -104,8 +104,13 @@ def print_repair(result: Any, console: Console) -> None:
     plain: dict[str, Any] = as_json(result)
     plain.pop("schema", None)
     changes: Any = plain.pop("changes", None) or []
-    rows = [_Row(label=key.replace("_", " "), text=say.setting(value)) for key, value in plain.items()]
+    undo: Any = plain.pop("undo", None) or []
+    left_out: Any = plain.pop("not_applied", None) or []
+    hidden = ("diff", "written")
+    rows = [_Row(label=k.replace("_", " "), text=say.setting(v)) for k, v in plain.items() if k not in hidden]
     rows.append(_Row(label="changes", text=f"{len(changes):,}"))
+    rows += [_Row(label="not applied", text=why) for why in left_out]
+    rows += [_Row(label="undo", text=f"finitune repair --undo {shlex.quote(file)}", note="") for file in undo]
     _print_all(console, _rows(rows, indent=0, width=width))
     for change in changes[:CHANGES_SHOWN]:
         _print_all(console, _wrap(_change(change), width, first="  ", rest="    "))
@@ -158,10 +163,12 @@ class _Row:
 
 
 def _cures(cures: Sequence[Cure]) -> list[_Row]:
-    return [
-        _Row(label="or do" if position else "do", text=say.do(cure), note=f"({say.cure_note(cure)})")
-        for position, cure in enumerate(cures)
-    ]
+    rows: list[_Row] = []
+    for position, cure in enumerate(cures):
+        rows.append(_Row(label="or do" if position else "do", text=say.do(cure), note=f"({say.cure_note(cure)})"))
+        if cure.patch and cure.command:
+            rows.append(_Row(label="by", text=cure.command, note=""))
+    return rows
 
 
 def _closing(passed: Sequence[str], not_checked: Sequence[NotChecked]) -> list[_Row]:
@@ -184,7 +191,8 @@ def _rows(rows: Sequence[_Row], *, indent: int, width: int) -> list[str]:
             continue
         text = say.printable(row.text)
         fits = len(lead) + len(text) + 3 + len(row.note) <= width
-        lines += [f"{lead}{text}   {row.note}".rstrip()] if fits else [lead + text, " " * len(lead) + row.note]
+        note = [" " * len(lead) + row.note] if row.note else []
+        lines += [f"{lead}{text}   {row.note}".rstrip()] if fits else [lead + text, *note]
     return lines
 
 

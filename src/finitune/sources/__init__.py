@@ -10,7 +10,8 @@ found by its file name. It may also have
 - `PRECEDENCE`: whose word counts where two disagree; 0 unless given;
 - `parse(text, file)`: settings from text that is neither JSON nor YAML, None for text that is not its own;
 - `left_out(data, file)`: what could not be read, one line each;
-- a list of its keys in `<format>_fields.txt`; with `OPEN_ENDED` programs may add keys of their own.
+- a list of its keys in `<format>_fields.txt`; with `OPEN_ENDED` programs may add keys of their own;
+- what `spelling` names: how a patch is said in its words.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from finitune.facts import EmbeddingRows, Facts, Hardware, TokenUse, Vocabulary
+from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, TokenUse, Vocabulary
 from finitune.finding import NotChecked, UnreadableInput
-from finitune.sources import checkpoint, dataset, environment, hardware, tokenizer
+from finitune.sources import alone, checkpoint, dataset, environment, hardware, tokenizer
 from finitune.sources.fields import fields_of, unknown
 from finitune.sources.reading import Reading, Supervision, Track, untracked
 from finitune.sources.text import settings_of, text_of
@@ -57,13 +58,25 @@ def config_formats() -> tuple[ModuleType, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """Settings that are loaded, the file they are from, and the line of their run where a file starts several."""
+class Named:
+    """One configuration of a run: what its file says, where, and what is laid over it."""
 
+    module: ModuleType
     data: Mapping[str, Any]
     file: str
-    module: ModuleType
+    under: tuple[str, ...] | None = ()
+    """The keys of the file that lead to it, None when it stands nowhere."""
+    launch: int = 0
+    """Of the runs that the file starts, the one that it belongs to."""
     line: int | None = None
+    """That of the launch, where there are several."""
+    flags: Named | None = None
+    """Those of the launch, which win over the file."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What counts in the run."""
+        return {**self.data, **self.flags.data} if self.flags else self.data
 
 
 def gather(*configs: Config, **inputs: Any) -> Reading:
@@ -84,7 +97,7 @@ def gather_each(
     A reading is facts from everything that is given, and one entry for every input that is not. Weights and data are
     read once for all runs that would read them alike. Raises UnreadableInput for an input that cannot be used.
     """
-    runs = list(itertools.islice(itertools.product(*map(_runs_of, configs)), MAX_RUNS))
+    runs = runs_of(configs)
     card = hardware.read(gpu) if gpu else None
     around = Facts(hardware=card, versions=environment.read(requirements) or None)
     words, no_words = _tokenizer(model)
@@ -101,21 +114,30 @@ def gather_each(
             return Reading(not_checked=[NotChecked(input="data", why="no --data given")])
         return dataset.read(data, words, supervision=settings, why_no_tokenizer=no_words, track=track)
 
+    @cache
+    def activations(first: tuple[int, ...], pad: int | None) -> Activations | None:
+        return None if model is None else checkpoint.activations(model, np.array(first, np.int64), pad)
+
     for run in runs:
-        seen: set[Path] = {Path(given.file).resolve() for given in run}
-        configured = joined([one for given in run for one in _with_named(given, seen, card)])
+        configured = joined([
+            Configured(not_checked=[one]) if isinstance(one, NotChecked) else _read(one, card) for one in walk(run)
+        ])  # fmt: skip
         facts = around.over(configured.facts)
         stored = weights(facts.precision.compute if facts.precision else None)
-        facts = Facts(vocabulary=_vocabulary(words)).over(stored.facts.over(facts))
+        vocabulary = _vocabulary(words, stored.facts.model.vocabulary if stored.facts.model else None)
+        facts = Facts(vocabulary=vocabulary).over(stored.facts.over(facts))
         used = rows(configured.supervision)
+        facts = _with_data(facts, used.facts, words)
+        if _float16_in_doubt(facts):
+            first, pad = alone.tokens_of(facts.tokens, facts.vocabulary, facts.batching, facts.optimizer)
+            facts = dataclasses.replace(facts, activations=activations(tuple(first.tolist()), pad))
         missing = [
             *(configured.not_checked if configs else [NotChecked(input="config", why="no configuration given")]),
             *stored.not_checked,
             *used.not_checked,
             *([] if gpu else [NotChecked(input="gpu", why="no --gpu given")]),
         ]
-        reading = Reading(facts=_with_data(facts, used.facts, words), not_checked=missing)
-        yield [given.line for given in run if given.line is not None], reading
+        yield [one.line for one in run if one.line is not None], Reading(facts=facts, not_checked=missing)
 
 
 def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, str]:
@@ -128,10 +150,13 @@ def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, st
         return None, str(error)
 
 
-def _vocabulary(words: tokenizer.Tokenizer | None) -> Vocabulary | None:
+def _vocabulary(words: tokenizer.Tokenizer | None, rows: int | None) -> Vocabulary | None:
+    spare = words and tokenizer.spare_pad(words, rows)
     return None if words is None else Vocabulary(
+        spare_pad={spare[0]: spare[1]} if spare else None,
         size=tokenizer.size(words), pad_id=words.pad_id, bos_id=words.bos_id, eos_id=words.eos_id, unk_id=words.unk_id,
         padding_side=words.padding_side, chat_template=words.chat_template is not None, source=words.source,
+        template_markers=[text for text in words.special.values() if text in (words.chat_template or "")],
     )  # fmt: skip
 
 
@@ -142,14 +167,28 @@ def _with_data(facts: Facts, found: Facts, words: tokenizer.Tokenizer | None) ->
     return Facts(tokens=tokens).over(found).over(facts)
 
 
+def _float16_in_doubt(facts: Facts) -> bool:
+    """Whether the weights are worth reading once more."""
+    outlying = facts.weights is not None and any(tensor.outlying for tensor in facts.weights.tensors)
+    eager = facts.attention is not None and facts.attention.implementation == "eager"
+    return facts.precision is not None and facts.precision.compute == "float16" and (outlying or eager)
+
+
 def _with_short_rows_named(tokens: TokenUse, rows: EmbeddingRows, words: tokenizer.Tokenizer) -> TokenUse:
     inside = tokens.ids[tokens.ids < len(rows.rms)]
     shortest = inside[np.argsort(rows.rms[inside], kind="stable")[:NAMED_ROWS]]
     return dataclasses.replace(tokens, names={**tokenizer.names(words, shortest), **tokens.names})
 
 
-def _runs_of(config: Config) -> list[Given]:
-    """The runs that a configuration starts; nearly always one."""
+def runs_of(configs: Sequence[Config]) -> list[tuple[Named, ...]]:
+    """The runs that the configurations start together; nearly always one.
+
+    Raises UnreadableInput for what is given and cannot be read.
+    """
+    return list(itertools.islice(itertools.product(*map(_runs_of, configs)), MAX_RUNS))
+
+
+def _runs_of(config: Config) -> list[Named]:
     data, file = _loaded(config)
     module = format_of(data)
     if module is None:
@@ -158,42 +197,64 @@ def _runs_of(config: Config) -> list[Given]:
     runs = getattr(module, "runs", None)
     several = list(runs(data)) if runs else []
     if len(several) < 2:
-        return [Given(data=data, file=file, module=module)]
-    return [Given(data=one, file=file, module=module, line=line) for line, one in several]
+        return [Named(data=data, file=file, module=module)]
+    return [Named(data=one, file=file, module=module, launch=i, line=line) for i, (line, one) in enumerate(several)]
 
 
-def _with_named(given: Given, seen: set[Path], card: Hardware | None, *, depth: int = 0) -> Iterator[Configured]:
-    """A configuration and those that it names; each file is read once."""
-    yield _read(given, card)
-    module, file = given.module, given.file
-    follows, overrides = getattr(module, "follows", None), getattr(module, "overrides", None)
-    over: Mapping[str, Any] = overrides(given.data) if overrides else {}
-    inner: list[Given] = []
-    for named in follows(given.data) if follows and depth < MAX_FOLLOWED else ():
-        path = _beside(file, named) if isinstance(named, str) else None
-        if path is not None and not path.is_file() and getattr(module, "LENIENT", False):
-            yield Configured(not_checked=[NotChecked(input="config", why=f"{file} names {named}, which is not here")])
+def walk(run: Sequence[Named]) -> Iterator[Named | NotChecked]:
+    """The configurations of a run and those that they name, each file once; or why one that is named cannot be read."""
+    seen: set[Path] = {Path(one.file).resolve() for one in run}
+    for one in run:
+        yield from _with_named(one, seen, depth=0)
+
+
+def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | NotChecked]:
+    yield one
+    follows, overrides = getattr(one.module, "follows", None), getattr(one.module, "overrides", None)
+    flags: Mapping[str, Any] = overrides(one.data) if overrides else {}
+    inner: list[Named] = []
+    for named in follows(one.settings) if follows and depth < MAX_FOLLOWED else ():
+        path = _beside(one.file, named) if isinstance(named, str) else None
+        if path is not None and not path.is_file() and getattr(one.module, "LENIENT", False):
+            yield NotChecked(input="config", why=f"{one.file} names {named}, which is not here")
             continue
         if path is not None and path.resolve() in seen:
             continue
         seen |= {path.resolve()} if path else set()
         # settings that stand in place belong to the file they stand in
-        data, source = (cast("Mapping[str, Any]", named), file) if path is None else _loaded(path)
-        known = format_of(data)
-        if known is None:
-            why = f"{file} names {source}, which is not a configuration that is known here"
-            yield Configured(not_checked=[NotChecked(input="config", why=why)])
-        elif over and path is not None and getattr(known, "FLAGS", False):
-            fields = fields_of(_name(known))
-            own = {*data, *(fields.names if fields else ())}
-            inner.append(Given(data={**data, **{k: v for k, v in over.items() if k in own}}, file=source, module=known))
-            over = {}
+        data, file = (cast("Mapping[str, Any]", named), one.file) if path is None else _loaded(path)
+        module = format_of(data)
+        if module is None:
+            why = f"{one.file} names {file}, which is not a configuration that is known here"
+            yield NotChecked(input="config", why=why)
+        elif path is None:
+            inner.append(dataclasses.replace(one, module=module, data=data, under=_under(one, data), flags=None))
+        elif flags and getattr(module, "FLAGS", False):
+            inner.append(Named(module=module, data=data, file=file, flags=_known(one, flags, module, data)))
+            flags = {}
         else:
-            inner.append(Given(data=data, file=source, module=known))
-    if over and (known := format_of(over)):
-        inner.insert(0, Given(data=over, file=file, module=known))
-    for one in inner:
-        yield from _with_named(one, seen, card, depth=depth + 1)
+            inner.append(Named(module=module, data=data, file=file))
+    if flags and (module := format_of(flags)):
+        inner.insert(0, dataclasses.replace(one, module=module, data=flags))
+    for found in inner:
+        yield from _with_named(found, seen, depth=depth + 1)
+
+
+def _known(launch: Named, flags: Mapping[str, Any], module: ModuleType, data: Mapping[str, Any]) -> Named:
+    """The flags of a launch that the format of the file that it names knows."""
+    fields = fields_of(_name(module))
+    own = {*data, *(fields.names if fields else ())}
+    return dataclasses.replace(launch, module=module, data={key: flags[key] for key in flags if key in own})
+
+
+def _under(outer: Named, inner: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The flags of a script stand in the script itself; other settings under the key that holds them."""
+    if outer.under is None:
+        return None
+    if hasattr(outer.module, "parse"):
+        return ()
+    key = next((key for key, value in outer.data.items() if value is inner), None)
+    return None if key is None else (*outer.under, key)
 
 
 def _beside(file: str, named: str) -> Path:
@@ -230,8 +291,8 @@ def is_config(file: str | Path) -> bool:
         return False
 
 
-def _read(given: Given, card: Hardware | None) -> Configured:
-    module, data, file = given.module, given.data, given.file
+def _read(one: Named, card: Hardware | None) -> Configured:
+    module, data, file = one.module, one.settings, one.file
     supervise, settled = getattr(module, "supervision", None), getattr(module, "settled", None)
     left_out = getattr(module, "left_out", None)
     open_ended = getattr(module, "OPEN_ENDED", False)

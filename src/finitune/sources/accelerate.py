@@ -19,6 +19,8 @@ KEYS = {"compute_environment", "distributed_type", "mixed_precision", "main_trai
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 
+SPELLING = {"max_grad_norm": ("deepspeed_config.gradient_clipping",)}
+
 KINDS = {"deepspeed": "deepspeed", "fsdp": "fsdp", "no": "none", "multi_gpu": "ddp", "multi_cpu": "ddp"}
 
 GRADSCALER_INITIAL_SCALE = 65536.0
@@ -61,6 +63,11 @@ def follows(data: Mapping[str, Any]) -> list[str | Mapping[str, Any]]:
     }
     same = {key: inner.get(key) for key in ("gradient_accumulation_steps", "gradient_clipping")}
     return [{"zero_optimization": zero, **same}]
+
+
+def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG001
+    """One word."""
+    return {"mixed_precision": next((word for word, means in DTYPES.items() if means == dtype), "no")}
 
 
 def _precision(data: Mapping[str, Any], file: str) -> Precision | None:

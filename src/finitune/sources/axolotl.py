@@ -39,6 +39,11 @@ ADAPTER_KEYS = {
     "rank_stabilised": ("peft_use_rslora",), "target_modules": ("lora_target_modules",),
     "trainable": ("lora_modules_to_save",),
 }  # fmt: skip
+SPELLING = {
+    "bnb_4bit_compute_dtype": ("bnb_config_kwargs.bnb_4bit_compute_dtype",),
+    "autocast_adapter_dtype": ("peft_autocast_adapter_dtype",), "ensure_weight_tying": ("peft_ensure_weight_tying",),
+}  # fmt: skip
+OPENS = ("bnb_config_kwargs", "gradient_checkpointing_kwargs")
 BATCHING_KEYS = {
     "packing": ("sample_packing",), "max_length": ("sequence_len",), "group_by_length": ("group_by_length",),
     "pad_token": ("special_tokens.pad_token",), "eos_token": ("special_tokens.eos_token",),
@@ -97,6 +102,25 @@ def settled(facts: Facts, data: Mapping[str, Any], file: str, card: Hardware) ->
     if data.get("bf16") != "auto" or facts.precision or (flag(data, "fp16", file) is False and not card.bfloat16):
         return facts
     return dataclasses.replace(facts, precision=_precision({"bf16": True} if card.bfloat16 else {"fp16": True}, file))
+
+
+def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The switches of automatic mixed precision, or those of pure training where they are used."""
+    pure = any(data.get(key) for key in ("float16", "bfloat16"))
+    half, brain = ("float16", "bfloat16") if pure else ("fp16", "bf16")
+    return {half: dtype == "float16", brain: dtype == "bfloat16"}
+
+
+def spelled(key: str, value: Any, data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Pure training has switches of its own, and so has each kernel of attention in earlier releases."""
+    if key == "dtype" and value == "float32":
+        pure = next((pair for pair in (("float16", "fp16"), ("bfloat16", "bf16")) if data.get(pair[0])), None)
+        return {pure[0]: False, pure[1]: True} if pure else {}
+    if key != "attn_implementation" or "attn_implementation" in data:
+        return None
+    on = next((name for name in ATTENTION_KEYS if data.get(name)), None)
+    switch = next((name for name, kernel in ATTENTION_KEYS.items() if kernel == value), None)
+    return None if on is None or switch is None else {switch: True, **({on: False} if on != switch else {})}
 
 
 def supervision(data: Mapping[str, Any], file: str) -> Supervision:

@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
-from finitune.facts import Facts, Model, Weights
+from finitune.facts import Activations, Facts, Ints, Model, Weights
 from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources import alone
+from finitune.sources.reaches import reaches
 from finitune.sources.reading import Reading, Track, untracked
 from finitune.sources.rows import embedding_rows
 from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header
@@ -57,13 +59,32 @@ def read(path: str | Path, *, compute: str | None = None, track: Track = untrack
     model = _model(path, config, tensors)
     found = Facts(
         model=model,
-        weights=Weights(tensors=scan(tensors, compute=compute, track=track), problems=problems, source=str(path)),
+        weights=Weights(
+            tensors=scan(tensors, compute=compute, track=track),
+            problems=problems,
+            reaches=list(reaches(tensors)) if compute == "float16" else (),
+            source=str(path),
+        ),
     )
     embedding = input_embedding(tensors, vocabulary=model.vocabulary)
     if embedding is None:
         why = f"{path}: no tensor here looks like the input embedding (expected a name such as {INPUT_EMBEDDINGS[0]})"
         return Reading(facts=found, not_checked=[NotChecked(input="embedding rows", why=why)])
-    return Reading(facts=Facts(rows=embedding_rows(embedding, compute=compute, track=track)).over(found))
+    head = output_head(tensors, vocabulary=model.vocabulary)
+    rows, head_rows = (tensor and embedding_rows(tensor, compute=compute, track=track) for tensor in (embedding, head))
+    return Reading(facts=Facts(rows=rows, head_rows=head_rows).over(found))
+
+
+def activations(path: str | Path, first: Ints, pad: int | None) -> Activations | None:
+    """What these tokens reach alone in the model at `path`; None where its layout is not that of Llama."""
+    path = Path(path)
+    file = (path if path.is_dir() else path.parent) / "config.json"
+    if not file.exists():
+        return None
+    config = json_object_of(file)
+    tensors, _ = headers(weight_files(path)[0])
+    embedding = input_embedding(tensors, vocabulary=_first(whole, config, str(file), "vocab_size"))
+    return None if embedding is None else alone.read(tensors, config, str(file), embedding, first, pad)
 
 
 def weight_files(path: Path) -> tuple[list[Path], list[str]]:
@@ -173,6 +194,8 @@ def _model(path: Path, config: Mapping[str, Any], tensors: Sequence[Tensor]) -> 
         hidden=_first(whole, merged, file, "hidden_size", "n_embd", "d_model"),
         layers=_first(whole, merged, file, "num_hidden_layers", "n_layer", "num_layers"),
         norm_eps=_first(real, merged, file, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
+        rope_theta=_first(real, {**section(merged, "rope_parameters"), **merged}, file, "rope_theta"),
+        max_positions=_first(whole, merged, file, "max_position_embeddings", "n_positions"),
         tied=_first(flag, merged, file, "tie_word_embeddings"),
         dtype=sizes.most_common(1)[0][0] if sizes else declared,
         total=sum(tensor.elements for tensor in tensors) or None,

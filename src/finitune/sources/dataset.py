@@ -180,7 +180,8 @@ def _tokenised(
             for i, text in chosen.items():
                 _refuse_half_characters(f"{path}: line {batch[i].line}", text.text)
             encoded = encode(tokenizer, [text.text for text in chosen.values()], special=special)
-            ready |= {i: _encoded_row(one, texts[i], limit) for i, one in zip(chosen, encoded, strict=True)}
+            marker = _marker(tokenizer, settings)
+            ready |= {i: _encoded_row(one, texts[i], limit, marker) for i, one in zip(chosen, encoded, strict=True)}
     return [ready[i] for i in range(len(batch))]
 
 
@@ -192,10 +193,21 @@ def _refuse_half_characters(where: str, text: str) -> None:
         raise UnreadableInput(f"{where}: character {error.start} is half of a surrogate pair (expected text)") from None
 
 
-def _encoded_row(encoded: Encoded, text: _Text, limit: int | None) -> _Tokens:
+def _marker(tokenizer: Tokenizer, settings: Supervision) -> list[int]:
+    """The tokens of the response template by itself, as collators look for them."""
+    template = settings.response_template
+    return list(encode(tokenizer, [template], special=False)[0].ids) if template else []
+
+
+def _encoded_row(encoded: Encoded, text: _Text, limit: int | None, marker: Sequence[int]) -> _Tokens:
     ids, spans = np.array(encoded.ids[:limit], np.int64), encoded.spans[1:limit]
     # the first token is nobody's target, because targets are shifted by one
-    count = len(spans) if text.supervised is None else _overlapping(spans, text.supervised)
+    if marker:
+        count = _after_last(ids, marker)
+    elif text.supervised is None:
+        count = len(spans)
+    else:
+        count = _overlapping(spans, text.supervised)
     return _Tokens(ids=ids, real=ids, supervised=count)
 
 
@@ -205,6 +217,13 @@ def _overlapping(spans: Sequence[tuple[int, int]], targets: Sequence[tuple[int, 
     bounds = np.fromiter(chain.from_iterable([*targets, (FAR, FAR)]), np.int64, 2 * len(targets) + 2)
     starts, stops, firsts, ends = flat[::2], flat[1::2], bounds[::2], bounds[1::2]
     return int(np.count_nonzero(firsts[np.searchsorted(ends, starts, side="right")] < stops))
+
+
+def _after_last(ids: Ints, marker: Sequence[int]) -> int:
+    """How many tokens follow the last occurrence of `marker`; none where it does not occur."""
+    size = len(marker)
+    starts = [int(i) for i in np.flatnonzero(ids == marker[0]) if ids[i : i + size].tolist() == list(marker)]
+    return len(ids) - starts[-1] - size if starts else 0
 
 
 def _given_tokens(path: Path, row: Row, limit: int | None) -> _Tokens:

@@ -23,6 +23,15 @@ DTYPES = {
     "bfloat16": "bfloat16", "fp32": "float32", "float32": "float32", "float": "float32",
 }  # fmt: skip
 
+SPELLING = {
+    "max_grad_norm": ("gradient_clipping",), "learning_rate": ("optimizer.params.lr",),
+    "adam_epsilon": ("optimizer.params.eps",), "warmup_steps": ("scheduler.params.warmup_num_steps",),
+}  # fmt: skip
+"""Settings of the trainer that the engine takes too."""
+
+OPENS = ("fp16", "bf16", "zero_optimization", "data_types")
+"""Sections that mean what they should with one key in them."""
+
 PARALLEL_KEYS = {
     "overlap_comm": ("zero_optimization.overlap_comm",),
     "reduce_bucket_size": ("zero_optimization.reduce_bucket_size",),
@@ -43,6 +52,12 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
         optimizer=_optimizer(data, file),
         parallel=_parallel(data, file),
     )
+
+
+def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Both switches; the older name of the section is kept where it is used."""
+    brain = "bfloat16" if "bfloat16" in data else "bf16"
+    return {"fp16.enabled": dtype == "float16", f"{brain}.enabled": dtype == "bfloat16"}
 
 
 def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
@@ -121,6 +136,7 @@ def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
         betas=_pair(given.get("betas")),
         weight_decay=real(given, "weight_decay", file),
         warmup_steps=whole(schedule, "warmup_num_steps", file),
+        schedule_steps=whole(schedule, "total_num_steps", file),
         clip=real(data, "gradient_clipping", file),
         batch=whole(data, "train_micro_batch_size_per_gpu", file),
         accumulation=whole(data, "gradient_accumulation_steps", file),

@@ -24,6 +24,10 @@ IMPLEMENTATIONS = {
     "disabled": "eager", "off": "eager", "sdpa": "sdpa", "fa2": "flash_attention_2", "fa3": "flash_attention_3",
 }  # fmt: skip
 
+OPTIMIZER_KEYS, BATCHING_KEYS = training_arguments.OPTIMIZER_KEYS, training_arguments.BATCHING_KEYS
+ADAPTER_KEYS, TRAINING_KEYS = training_arguments.ADAPTER_KEYS, training_arguments.TRAINING_KEYS
+OPENS = training_arguments.OPENS
+
 follows = training_arguments.follows
 
 FLAGS = True
@@ -52,6 +56,25 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
         quantization=_quantization(data, file, precision) or facts.quantization,
         attention=_attention(data, file) or facts.attention,
     )
+
+
+def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Trainable weights in float32 and automatic mixed precision; `pure_bf16` is switched off where it is on."""
+    pure = {"pure_bf16": False} if data.get("pure_bf16") and dtype != "bfloat16" else {}
+    if data.get("pure_bf16") and not pure:
+        return {"pure_bf16": True}
+    return {"fp16": dtype == "float16", "bf16": dtype == "bfloat16", **pure}
+
+
+def spelled(key: str, value: Any, data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Quantised products are computed in the dtype of the run, and attention has short names."""
+    if key == "dtype":
+        return {"pure_bf16": False, "bf16": True} if data.get("pure_bf16") and value == "float32" else {}
+    if key == "bnb_4bit_compute_dtype":
+        return precision_keys(value, data)
+    if key == "attn_implementation":
+        return {"flash_attn": next((short for short, long in IMPLEMENTATIONS.items() if long == value), value)}
+    return {"quantization_bit": None} if key == "load_in_8bit" and value is False else None
 
 
 def supervision(data: Mapping[str, Any], file: str) -> Supervision:

@@ -22,6 +22,9 @@ CLIP = 0.5
 GRADSCALER_INITIAL_SCALE = 65536.0
 """torch.amp.GradScaler's default."""
 
+PAD_ID = 0
+"""What add_left_padding fills rows with, whatever the padding token of the tokenizer, which the mask leaves out."""
+
 OPTIMIZER_KEYS = {
     "name": ("trainer.optimizer.type",), "lr": ("trainer.learning_rate",), "eps": ("trainer.optimizer.eps",),
     "weight_decay": ("trainer.optimizer.weight_decay",), "batch": ("trainer.batch_size",),
@@ -35,6 +38,8 @@ ADAPTER_KEYS = {
     "rank_stabilised": ("adapter.use_rslora",), "target_modules": ("adapter.target_modules",),
     "trainable": ("adapter.modules_to_save",),
 }  # fmt: skip
+SPELLING = {"bnb_4bit_compute_dtype": ("quantization.bnb_4bit_compute_dtype",)}
+OPENS = ("trainer.gradient_clipping", "trainer.optimizer")
 TRAINING_KEYS = {"model_name": ("base_model",), "gradient_checkpointing": ("trainer.enable_gradient_checkpointing",)}
 
 
@@ -54,9 +59,10 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
         optimizer=_optimizer(data, file),
         quantization=quantization,
         adapter=group(Adapter, data, file, ADAPTER_KEYS),
-        # quantised models are always loaded with eager attention
-        attention=Attention(implementation="eager", source=f"{file}: quantization") if quantization else None,
-        batching=Batching(padding_side="left", max_length=_length(data, file), source=file) if llm else None,
+        attention=_attention(file) if quantization else None,
+        batching=Batching(padding_side="left", pad_id=PAD_ID, max_length=_length(data, file), source=file)
+        if llm
+        else None,
         training=group(Training, data, file, TRAINING_KEYS, framework="ludwig", method="sft" if llm else None),
     )
 
@@ -64,6 +70,15 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
 def supervision(data: Mapping[str, Any], file: str) -> Supervision:
     """The prompt is never a target."""
     return Supervision(max_length=_length(data, file), completion_only=True)
+
+
+def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Quantised models compute in the dtype of their products; automatic mixed precision is float16 alone."""
+    mixed = section(data, "trainer").get("use_mixed_precision") is not None
+    keys = {"quantization.bnb_4bit_compute_dtype": dtype} if section(data, "quantization") else {}
+    if dtype == "float16" or (dtype == "bfloat16" and not keys):
+        return keys or None
+    return {**keys, **({"trainer.use_mixed_precision": False} if mixed else {})}
 
 
 def _precision(data: Mapping[str, Any], file: str, quantization: Quantization | None) -> Precision | None:
@@ -94,6 +109,11 @@ def _quantization(data: Mapping[str, Any], file: str) -> Quantization | None:
         compute_dtype_is_default=said is None,
         source=f"{file}: quantization.bnb_4bit_compute_dtype",
     )
+
+
+def _attention(file: str) -> Attention:
+    """Quantised models are loaded with eager attention; all that is not quantised is then cast to float32 (PEFT)."""
+    return Attention(implementation="eager", dtype="float32", source=f"{file}: quantization")
 
 
 def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:

@@ -43,6 +43,8 @@ class Supervision:
     completion_only: bool | None = None
     assistant_only: bool | None = None
     packing: bool | None = None
+    response_template: str | None = None
+    """Text whose tokens mark the answer; what comes after its last occurrence is supervised, and nothing without it."""
 
     def over(self, other: Supervision) -> Supervision:
         """These settings where they are known, `other`'s elsewhere."""
@@ -51,4 +53,5 @@ class Supervision:
             completion_only=other.completion_only if self.completion_only is None else self.completion_only,
             assistant_only=other.assistant_only if self.assistant_only is None else self.assistant_only,
             packing=other.packing if self.packing is None else self.packing,
+            response_template=self.response_template or other.response_template,
         )

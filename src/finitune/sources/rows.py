@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
 
-from finitune.facts import EmbeddingRows, Floats
+from finitune.facts import EmbeddingRows, Floats, Ints
 from finitune.sources.reading import Track, untracked
-from finitune.sources.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor, decode
+from finitune.sources.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor, decode, read_rows
 from finitune.sources.scan import BLOCK_BYTES, MAX_THREADS, fill, row_squares
 
 VANISHES_BELOW = 2.0**-25
@@ -32,6 +33,9 @@ FLOAT16_INFINITY = 0x7C00
 
 SAFE_SUMS = (1e-28, 1e30)
 """Sums of squares within float32 that neither vanished nor overflowed on the way."""
+
+MOST_COMPARED = 10_000
+"""Rows whose numbers are compared; a vocabulary of copies need not be read twice to be called one."""
 
 _Bits = npt.NDArray[np.uint32]
 
@@ -66,7 +70,20 @@ def embedding_rows(tensor: Tensor, *, compute: str | None, track: Track = untrac
         lost_in_cast=np.concatenate([b[1] for b in blocks]),
         dtype=TORCH_NAMES[tensor.dtype],
         file=str(tensor.file),
+        twins=_twins(tensor, rms),
     )
+
+
+def _twins(tensor: Tensor, rms: Floats) -> Ints:
+    """For each row how many others hold the same numbers; only rows of exactly the same rms are compared."""
+    _, group, counts = np.unique(rms, return_inverse=True, return_counts=True)
+    twins = np.where(rms == 0, counts[group] - 1, 0)
+    alike = np.flatnonzero((counts[group] > 1) & (rms > 0))
+    held = {int(row): read_rows(tensor, int(row), 1).tobytes() for row in alike[:MOST_COMPARED]}
+    copies = Counter(held.values())
+    for row, values in held.items():
+        twins[row] = copies[values] - 1
+    return twins.astype(np.int64)
 
 
 def _block(

@@ -1,9 +1,10 @@
-"""One pass over the bits of weights: how many are non-finite, the peak, the rms, how many a cast would overflow.
+"""One pass over the bits of weights: how many are non-finite, the peak, the rms, how many a cast would lose.
 
 The magnitudes of IEEE numbers order like their bits, so integer maxima tell the peak and whether anything is
 non-finite; only a block that shows something is looked at element by element. Counts, peaks and places are exact; the
-rms of a large tensor is estimated from a sample. Blocks stay in the cache, files are read by several threads (numpy
-and the kernel both release the interpreter lock), and memory does not grow with the model.
+rms of a large tensor, and how much of it a cast turns to zero, are estimated from a sample. Blocks stay in the cache,
+files are read by several threads (numpy and the kernel both release the interpreter lock), and memory does not grow
+with the model.
 """
 
 # pyright: reportUnknownMemberType=false, reportArgumentType=false
@@ -39,6 +40,9 @@ MAX_THREADS = 4
 OVERFLOWS_FROM = {"float16": 65520.0, "bfloat16": (2 - 2**-8) * 2.0**127}
 """Smallest magnitude that rounds to infinity: the largest finite value plus half a unit in its last place."""
 
+VANISHES_UP_TO = {"float16": 2.0**-25}
+"""Largest magnitude that rounds to zero: half of the smallest subnormal, whose tie goes to even, which is zero."""
+
 SAMPLE_FROM = 2**16
 """Elements of a block from which its squares are estimated."""
 
@@ -60,16 +64,27 @@ class Part:
     peak: float
     squares: float
     overflow: int
+    underflow: float
     first: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Range:
+    """Of the dtype of compute: magnitudes from `overflow` on become infinite, those up to `vanishes` zero."""
+
+    overflow: float
+    vanishes: float
 
 
 def scan(tensors: Sequence[Tensor], *, compute: str | None, track: Track = untracked) -> list[TensorScan]:
     """Statistics of every floating tensor, in the order given; others are left out.
 
-    `compute` is the dtype whose range `overflow` is judged by; None judges nothing.
+    `compute` is the dtype by whose range `overflow` and `underflow` are judged; None judges nothing.
     """
     floating = [tensor for tensor in tensors if tensor.dtype in TORCH_NAMES]
-    overflow_at = OVERFLOWS_FROM.get(compute or "", math.inf)
+    limits = _Range(
+        overflow=OVERFLOWS_FROM.get(compute or "", math.inf), vanishes=VANISHES_UP_TO.get(compute or "", 0.0)
+    )
     units = [
         (index, first, min(first + UNIT_BYTES // ITEM_BYTES[tensor.dtype], tensor.elements))
         for index, tensor in enumerate(floating)
@@ -81,7 +96,7 @@ def scan(tensors: Sequence[Tensor], *, compute: str | None, track: Track = untra
         if not hasattr(buffers, "pair"):
             buffers.pair = (np.empty(BLOCK_BYTES // 4, np.uint32), np.empty(BLOCK_BYTES // 4, np.uint32))
         index, first, stop = unit
-        return _scan_unit(floating[index], first, stop, overflow_at, *buffers.pair)
+        return _scan_unit(floating[index], first, stop, limits, *buffers.pair)
 
     found: list[list[Part]] = [[] for _ in floating]
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
@@ -90,7 +105,7 @@ def scan(tensors: Sequence[Tensor], *, compute: str | None, track: Track = untra
     return [_whole(tensor, parts) for tensor, parts in zip(floating, found, strict=True)]
 
 
-def _scan_unit(tensor: Tensor, first: int, stop: int, overflow_at: float, block: _Bits, scratch: _Bits) -> list[Part]:
+def _scan_unit(tensor: Tensor, first: int, stop: int, limits: _Range, block: _Bits, scratch: _Bits) -> list[Part]:
     size = ITEM_BYTES[tensor.dtype]
     step = BLOCK_BYTES // size
     parts: list[Part] = []
@@ -99,7 +114,7 @@ def _scan_unit(tensor: Tensor, first: int, stop: int, overflow_at: float, block:
         for begin in range(first, stop, step):
             count = min(step, stop - begin)
             fill(file, memoryview(block.view(np.uint8))[: count * size], tensor)
-            parts.append(_scan_block(block, count, tensor.dtype, begin, overflow_at, scratch))
+            parts.append(_scan_block(block, count, tensor.dtype, begin, limits, scratch))
     return parts
 
 
@@ -112,23 +127,37 @@ def fill(file: Any, view: memoryview, tensor: Tensor) -> None:
         view = view[got:]
 
 
-def _scan_block(block: _Bits, count: int, dtype: str, begin: int, overflow_at: float, scratch: _Bits) -> Part:
+def _scan_block(block: _Bits, count: int, dtype: str, begin: int, limits: _Range, scratch: _Bits) -> Part:
     """`block` holds `count` elements and is overwritten; `scratch` is as large."""
     raw = block.view(np.uint8)[: count * ITEM_BYTES[dtype]]
     if dtype in ("F8_E4M3", "F8_E5M2"):
-        return _scan_float8(raw, dtype, begin, overflow_at)
+        return _scan_float8(raw, dtype, begin, limits)
     bits = raw.view({"BF16": "<u2", "F16": "<u2", "F32": "<u4", "F64": "<u8"}[dtype])
     peak = _peak(bits, dtype)
     low, high = _SAFE_SQUARES
-    if dtype == "F64" or not (peak == 0 or low < peak < high) or peak >= overflow_at:
-        return _scan_elements(decode(raw, dtype), begin, overflow_at)
-    if count >= SAMPLE_FROM and peak:
-        sample = np.ascontiguousarray(block[: count * ITEM_BYTES[dtype] // 4 : SAMPLE_STRIDE])
-        taken = sample.nbytes // ITEM_BYTES[dtype]
-        squares = _squares(sample, taken, dtype, scratch) * (count / taken)
+    if dtype == "F64" or not (peak == 0 or low < peak < high) or peak >= limits.overflow:
+        return _scan_elements(decode(raw, dtype), begin, limits)
+    if not peak:
+        return Part(nonfinite=0, peak=0.0, squares=0.0, overflow=0, underflow=0, first=None)
+    if count >= SAMPLE_FROM:
+        block = np.ascontiguousarray(block[: count * ITEM_BYTES[dtype] // 4 : SAMPLE_STRIDE])
+        taken = block.nbytes // ITEM_BYTES[dtype]
     else:
-        squares = _squares(block, count, dtype, scratch) if peak else 0.0
-    return Part(nonfinite=0, peak=peak, squares=squares, overflow=0, first=None)
+        taken = count
+    vanishing = _vanishing(block.view(bits.dtype)[:taken], dtype, limits.vanishes)  # before the squares overwrite it
+    squares = _squares(block, taken, dtype, scratch)
+    share = count / taken
+    return Part(nonfinite=0, peak=peak, squares=squares * share, overflow=0, underflow=vanishing * share, first=None)
+
+
+def _vanishing(bits: npt.NDArray[Any], dtype: str, limit: float) -> int:
+    """How many non-zero magnitudes are at most `limit`; the order of the bits is that of the magnitudes."""
+    if dtype == "F16" or not limit:
+        return 0
+    top = np.array([limit], np.float32).view(np.uint32) >> (16 if dtype == "BF16" else 0)
+    magnitudes = bits & bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
+    magnitudes -= 1  # zero wraps round and becomes the largest
+    return int(np.count_nonzero(magnitudes < top.astype(bits.dtype)))
 
 
 def _peak(bits: npt.NDArray[Any], dtype: str) -> float:
@@ -176,7 +205,7 @@ def _dots(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         return np.matmul(values[:, None, :], values[:, :, None])[:, 0, 0]
 
 
-def _scan_elements(values: npt.NDArray[Any], begin: int, overflow_at: float) -> Part:
+def _scan_elements(values: npt.NDArray[Any], begin: int, limits: _Range) -> Part:
     wide = np.abs(values.astype(np.float64))
     finite = np.isfinite(wide)
     sound = wide if finite.all() else wide[finite]
@@ -187,22 +216,24 @@ def _scan_elements(values: npt.NDArray[Any], begin: int, overflow_at: float) -> 
         nonfinite=len(wide) - len(sound),
         peak=peak,
         squares=float(np.dot(sound / scale, sound / scale)) * scale * scale if scale < 1e150 else math.inf,
-        overflow=int(np.count_nonzero(sound >= overflow_at)),
+        overflow=int(np.count_nonzero(sound >= limits.overflow)),
+        underflow=int(np.count_nonzero((sound > 0) & (sound <= limits.vanishes))) if limits.vanishes else 0,
         first=None if len(sound) == len(wide) else begin + int(np.argmin(finite)),
     )
 
 
-def _scan_float8(raw: npt.NDArray[np.uint8], dtype: str, begin: int, overflow_at: float) -> Part:
+def _scan_float8(raw: npt.NDArray[np.uint8], dtype: str, begin: int, limits: _Range) -> Part:
     counts = np.bincount(raw, minlength=256)
     values = np.abs(float8_values(dtype).astype(np.float64))
     if counts[~np.isfinite(values)].any():
-        return _scan_elements(values[raw], begin, overflow_at)
+        return _scan_elements(values[raw], begin, limits)
     present = values[counts > 0]
     return Part(
         nonfinite=0,
         peak=float(present.max(initial=0.0)),
         squares=float(np.sum(np.where(counts > 0, values * values, 0.0) * counts)),
         overflow=0,
+        underflow=0,
         first=None,
     )
 
@@ -220,5 +251,6 @@ def _whole(tensor: Tensor, parts: Sequence[Part]) -> TensorScan:
         rms=math.sqrt(math.fsum(part.squares for part in parts) / finite) if finite else 0.0,
         file=str(tensor.file),
         overflow=sum(part.overflow for part in parts),
+        underflow=round(math.fsum(part.underflow for part in parts)),
         first_nonfinite=None if first is None else [int(i) for i in np.unravel_index(first, tensor.shape or (1,))],
     )

@@ -78,7 +78,7 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
 
     Raises UnreadableInput for a script that launches no trainer, or is larger than any.
     """
-    if PurePosixPath(file).suffix not in SUFFIXES and not _opens_script(text):
+    if not is_script(text, file):
         return None
     if len(text) > MAX_CHARACTERS:
         raise UnreadableInput(f"{file}: {len(text)} characters (expected a shell script of at most {MAX_CHARACTERS})")
@@ -87,6 +87,11 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
     if not telling:
         raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here")
     return {SHELL: telling}
+
+
+def is_script(text: str, file: str) -> bool:
+    """By the name of the file, or by how the text begins."""
+    return PurePosixPath(file).suffix in SUFFIXES or _opens_script(text)
 
 
 def recognises(data: Mapping[str, Any]) -> bool:
@@ -150,8 +155,9 @@ def _first(data: Mapping[str, Any]) -> Launch:
 
 def _opens_script(text: str) -> bool:
     first = next((line for line in text.splitlines() if line.strip() and not line.startswith("# ")), "")
-    word = PurePosixPath(first.split(maxsplit=1)[0]).name if first.strip() else ""
-    return bool(SCRIPT_START.match(first)) or (LAUNCHERS.fullmatch(word) is not None and " " in first.strip())
+    command = re.sub(r"^\s*(?:[A-Za-z_]\w*=\S*\s+)*", "", first)  # variables may be set for one command alone
+    word = PurePosixPath(command.split(maxsplit=1)[0]).name if command else ""
+    return bool(SCRIPT_START.match(first)) or (LAUNCHERS.fullmatch(word) is not None and " " in command.strip())
 
 
 def _format_of(flags: Mapping[str, Any]) -> bool:

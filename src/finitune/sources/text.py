@@ -56,7 +56,10 @@ def text_of(path: Path, *, expected: str, limit: int = MAX_CONFIG_BYTES) -> str:
 
 def json_of(path: Path, *, limit: int = MAX_CONFIG_BYTES) -> Any:
     """The value of a JSON file."""
-    text = text_of(path, expected="JSON", limit=limit)
+    return _json(path, text_of(path, expected="JSON", limit=limit))
+
+
+def _json(path: Path, text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -81,7 +84,7 @@ def config_of(path: Path) -> dict[str, Any]:
 
 def settings_of(path: Path, text: str) -> dict[str, Any]:
     """The settings in the text of a JSON or YAML file."""
-    value = json_of(path) if text.lstrip()[:1] in ("{", "[") else _yaml(path, text)
+    value = _json(path, text) if text.lstrip()[:1] in ("{", "[") else _yaml(path, text)
     if not isinstance(value, Mapping):
         raise UnreadableInput(f"{path}: expected named settings (JSON object or YAML mapping), found {kind_of(value)}")
     return {str(k): v for k, v in cast(Mapping[Any, Any], value).items()}

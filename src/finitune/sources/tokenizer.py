@@ -16,6 +16,9 @@ from finitune.sources.text import json_object_of, short, text_of
 
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
+SPARE_PADS = tuple(re.compile(p, re.IGNORECASE) for p in (r"^\W*pad\W*$", r"pad", r"reserved|unused"))
+"""How publishers name tokens that may pad, the plainest first."""
+
 
 class NoTokenizer(Exception):
     """There is nothing to tokenise with, and why; an input that is missing, not one that is wrong."""
@@ -100,6 +103,24 @@ def size(tokenizer: Tokenizer) -> int:
     """One more than the largest token id, added tokens included."""
     ids: Mapping[str, int] = tokenizer.library.get_vocab(with_added_tokens=True)
     return max(ids.values(), default=-1) + 1
+
+
+def spare_pad(tokenizer: Tokenizer, rows: int | None) -> tuple[str, int] | None:
+    """A token for padding, a reserved one or the unknown one, that begins and ends nothing; its text and id.
+
+    `rows` is the number of embedding rows, as an id beyond them cannot be looked up.
+    """
+    taken = {tokenizer.bos_id, tokenizer.eos_id}
+    free = [
+        (text, id_)
+        for id_, text in sorted(tokenizer.special.items())
+        if id_ not in taken and (rows is None or id_ < rows) and text not in (tokenizer.chat_template or "")
+    ]
+    for pattern in SPARE_PADS:
+        for text, id_ in free:
+            if pattern.search(text):
+                return text, id_
+    return next((one for one in free if one[1] == tokenizer.unk_id), None)
 
 
 def names(tokenizer: Tokenizer, ids: Sequence[int] | Ints) -> dict[int, str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
 
 from finitune.facts import Adapter, Attention, Batching, Facts, Optimizer, Parallel, Precision, Quantization, Training
 from finitune.sources.groups import group
 from finitune.sources.reading import Supervision
-from finitune.sources.text import flag, real, section, whole, word
+from finitune.sources.text import flag, real, section, whole, word, words
 
 KEYS = {
     "fp16", "bf16", "learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs",
@@ -63,8 +62,17 @@ TRAINING_KEYS = {
     "reentrant": ("gradient_checkpointing_kwargs.use_reentrant", "use_reentrant_gc"), "compiled": ("torch_compile",),
     "nan_filter": ("logging_nan_inf_filter",), "response_template": ("response_template",),
     "train_on_prompt": ("train_on_prompt", "train_on_inputs"),
+    "label_smoothing": ("label_smoothing_factor", "label_smoothing"), "generations": ("num_generations",),
 }  # fmt: skip
 
+
+SPELLING = {"dtype": ("torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")}
+ADDS = {
+    "fp16", "bf16", "learning_rate", "max_grad_norm", "adam_epsilon", "warmup_steps", "group_by_length",
+    "logging_nan_inf_filter", "gradient_checkpointing_kwargs", "fp16_full_eval",
+}  # fmt: skip
+"""Fields of TrainingArguments itself; a program may not know those of TRL and would refuse them."""
+OPENS = ("gradient_checkpointing_kwargs",)
 
 ADAPTER_SWITCHES = ("use_peft", "use_lora", "q_lora", "qlora")
 FULL_EVAL = {"fp16_full_eval": "float16", "bf16_full_eval": "bfloat16"}
@@ -93,7 +101,6 @@ def follows(data: Mapping[str, Any]) -> list[str | Mapping[str, Any]]:
 def read(data: Mapping[str, Any], file: str, *, framework: str = "transformers") -> Facts:
     """What the trainer is told. A field that is left out is not reported at its default, except the loss scaler's."""
     precision = _precision(data, file, framework)
-    named = group(Training, data, file, TRAINING_KEYS)
     return Facts(
         precision=precision,
         optimizer=_optimizer(data, file),
@@ -102,8 +109,18 @@ def read(data: Mapping[str, Any], file: str, *, framework: str = "transformers")
         adapter=_adapter(data, file),
         attention=_attention(data, file),
         batching=group(Batching, data, file, BATCHING_KEYS),
-        training=named and dataclasses.replace(named, framework=framework),
+        training=group(Training, data, file, TRAINING_KEYS, framework=framework),
     )
+
+
+def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The two switches, and the dtype of loading where the other half precision is named there."""
+    switches: dict[str, Any] = {"fp16": dtype == "float16", "bf16": dtype == "bfloat16"}
+    for key in ("dtype", "torch_dtype"):
+        loaded = DTYPES.get((word(data, key) or "").removeprefix("torch."))
+        if loaded in ("float16", "bfloat16") and loaded != dtype:
+            switches[key] = "float32" if dtype == "float16" else dtype  # a loss scaler wants float32 weights
+    return switches
 
 
 def supervision(data: Mapping[str, Any], file: str) -> Supervision:
@@ -114,6 +131,7 @@ def supervision(data: Mapping[str, Any], file: str) -> Supervision:
         completion_only=flag(data, "completion_only_loss", file),
         assistant_only=flag(data, "assistant_only_loss", file),
         packing=flag(data, "packing", file),
+        response_template=word(data, "response_template"),
     )
 
 
@@ -134,10 +152,13 @@ def _precision(data: Mapping[str, Any], file: str, framework: str) -> Precision 
         said = {"compute": "float32", "scaler": "none", "source": file}
     full = next((dtype for key, dtype in FULL_EVAL.items() if flag(data, key, file)), None)
     cpu = next((answer for key in ("use_cpu", "no_cuda") if (answer := flag(data, key, file)) is not None), None)
-    if not said and full is None and not cpu:
+    kept = words(data, "float32_modules")
+    if not said and full is None and not cpu and not kept:
         return None
     asked = framework if said else None
-    return Precision(parameters=parameters, full_eval=full, cpu=cpu, requested_by=asked, **said)
+    return Precision(
+        parameters=parameters, full_eval=full, cpu=cpu, requested_by=asked, float32_modules=kept, **said
+    )  # fmt: skip
 
 
 def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:

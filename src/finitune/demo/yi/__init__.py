@@ -10,7 +10,6 @@ import json
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from finitune.demo.yi.commands import Outcome, finitune, make_base, train
+from finitune.demo.stage import Outcome, Stage, Step, show, summary
+from finitune.demo.yi.commands import finitune, make_base, train
 from finitune.finding import UnreadableInput
 
 NEEDED = ("torch", "transformers", "tokenizers")
@@ -29,30 +29,6 @@ LAST_WORDS = "Current loss scale already at minimum - cannot decrease scale anym
 CAUSE = "untrained-token-embeddings"
 REMEDY = "reinit-token-rows"
 PREFIX = "<|endoftext|>"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step as it went: what was typed, what was said, what it came to. `sound` is whether it went as told."""
-
-    title: str
-    result: str
-    sound: bool
-    outcomes: Sequence[Outcome]
-    table: Sequence[Sequence[str]] = ()
-
-    @property
-    def seconds(self) -> float:
-        return sum(outcome.seconds for outcome in self.outcomes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """Where the story happens: its directory, and the terminal on which it is told."""
-
-    directory: Path
-    console: Console
-    steps: list[Step] = field(default_factory=list[Step])
 
 
 def main() -> int:
@@ -195,25 +171,6 @@ def changes(cure: Outcome) -> list[list[str]]:
     rows = said(cure)["changes"]
     head = ["tensor", "row", "norm before", "norm after"]
     return [head] + [[r["tensor"], str(r["row"]), f"{r['norm_before']:.1e}", f"{r['norm_after']:.1e}"] for r in rows]
-
-
-def show(stage: Stage, outcome: Outcome, lines: Sequence[str] | None = None) -> Outcome:
-    """Print what was typed and what was said; `lines` instead of all of it."""
-    stage.console.print(Text(outcome.command, style="dim"), soft_wrap=True)
-    for line in outcome.output.rstrip().splitlines() if lines is None else lines:
-        stage.console.print(Text(f"  {line}"), soft_wrap=True)
-    return outcome
-
-
-def summary(steps: Sequence[Step]) -> Table:
-    """The table of the five steps."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("step", "", "result", "seconds"):
-        table.add_column(name, justify="right" if name == "seconds" else "left", overflow="fold")
-    for number, step in enumerate(steps, start=1):
-        mark = Text("as told", style="green") if step.sound else Text("NOT as told", style="bold red")
-        table.add_row(f"{number} {step.title}", mark, Text(step.result), f"{step.seconds:.0f}")
-    return table
 
 
 def grid(rows: Sequence[Sequence[str]]) -> Table:

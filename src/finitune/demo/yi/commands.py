@@ -10,35 +10,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from finitune.demo.stage import ENVIRONMENT, WIDTH, Outcome
 from finitune.finding import UnreadableInput
 
-WIDTH = 100
 FINITUNE = (sys.executable, "-c", "from finitune.cli import main; raise SystemExit(main())")
-ENVIRONMENT = {
-    "TQDM_DISABLE": "1",
-    "NO_COLOR": "1",
-    # Threads that wait must not spin: with a second job on the machine that costs up to five times the time.
-    "OMP_WAIT_POLICY": "passive",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """A command that has ended. `steps` and `evaluations` are what a training script printed as JSON lines."""
-
-    command: str
-    code: int
-    output: str
-    seconds: float
-    steps: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
-    evaluations: list[float] = field(default_factory=list[float])
 
 
 def finitune(directory: Path, *words: str, width: int = WIDTH) -> Outcome:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from finitune.demo.yi.commands import Outcome
+from finitune.demo.stage import Outcome, Stage, Step
 from finitune.reports.html import Line, Section, story
 from finitune.signal import Series
-
-if TYPE_CHECKING:
-    from finitune.demo.yi import Stage, Step
 
 INTRODUCTION = """A base model was trained on plain text, so the embedding row of <|im_start|> was never used and weight
 decay has left almost nothing of it. Every conversation begins with it. Attention cannot help the first position, so

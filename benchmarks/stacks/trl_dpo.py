@@ -1,0 +1,51 @@
+"""TRL DPOTrainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _scenario import Scenario, main
+from _transformers import InOrder, arguments, bare_model, loss_of_trainer, sentence, tokenizer, train
+from datasets import Dataset
+from trl import DPOConfig, DPOTrainer
+
+VARIANTS = ("bf16",)
+NEEDS = ("trl",)
+REASONS: dict[str, str] = {
+    "labels-ignored": "a preference has no labels that could be ignored",
+    "origin": "the loss is made of terms that its graph does not keep (log-probabilities of the reference)",
+}
+
+
+class Trainer(InOrder, DPOTrainer):
+    scenario: Scenario
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        loss = super().compute_loss(*args, **kwargs)
+        if isinstance(loss, tuple):
+            return (loss_of_trainer(self.scenario, loss[0]), *loss[1:])
+        return loss_of_trainer(self.scenario, loss)
+
+
+def run(scenario: Scenario) -> None:
+    pairs = [
+        {"prompt": sentence(ids[:4]), "chosen": " " + sentence(ids[4:8]), "rejected": " " + sentence(ids[8:])}
+        for batch in scenario.batches()
+        for ids in batch["input_ids"]
+    ]
+    words = tokenizer()
+    words.save_pretrained(scenario.directory / "model")
+    bare_model().save_pretrained(scenario.directory / "model")
+    trainer = Trainer(
+        model=str(scenario.directory / "model"),
+        args=DPOConfig(**arguments(scenario)),
+        train_dataset=Dataset.from_list(pairs),
+        processing_class=words,
+    )
+    trainer.scenario = scenario
+    scenario.plant(trainer.model)
+    train(scenario, trainer)
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,2 @@
+#!/bin/sh
+ludwig train --config model.yaml --dataset train.csv "$@"

@@ -1,0 +1,73 @@
+"""The device computes something else than the CPU does: a backend with wrong kernels.
+
+## What happens
+
+PyTorch runs on more than NVIDIA cards, and not every operation of every backend is tested as well. On Apple's MPS and
+on consumer cards under ROCm single operations have given NaN, stale memory or wrong numbers, with some shapes, dtypes
+or layouts and not with others: a loss that is NaN from block 0 on, or one that falls where it should not.
+
+## How to tell
+
+Every model fails, or one operation does at one size, on this device only. The same batch is sound on the CPU. Another
+release of the backend behaves differently.
+
+## How to prove
+
+Run one batch forward and backward on the device and on the CPU in float32, and compare loss and gradients: they agree
+to three digits or better. The first module whose output differs holds the operation.
+
+## What to do
+
+Another release (upgrade-package), another kernel for that operation (eager attention, no `torch.compile`), or the CPU
+for it (change-settings).
+
+## What does not help
+
+A lower learning rate, clipping, other data: the same numbers go in and others come out. float16 or bfloat16 at random:
+each has its own defects there.
+
+## References
+
+pytorch/pytorch#137964 (MPS, silent), #107294 (MPS, by block size), ROCm/TheRock#2662 (gfx110X nightlies),
+unslothai/unsloth#3588 (FlashAttention in bfloat16 on gfx1151), pytorch/pytorch#109517 (memory-efficient attention and
+masks), hiyouga/LLaMA-Factory#8088.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from finitune.facts import Hardware, Optimizer
+from finitune.finding import Evidence, Finding, Where
+
+LESS_TESTED = re.compile(r"MPS|ROCm|gfx|Radeon", re.IGNORECASE)
+"""Not the data-centre cards of AMD, on which large models are trained every day."""
+
+remedies = ["upgrade-package", "change-settings"]
+public_incidents = 13
+
+
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    hardware: Hardware,
+) -> Iterator[Finding]:
+    if not LESS_TESTED.search(hardware.name):
+        return
+    yield Finding(
+        cause="backend-kernel-numerics",
+        severity="info",  # most runs there are sound; one batch tells
+        message=f"on {hardware.name} single operations have given NaN or wrong numbers: compare the loss of one batch "
+        "with the CPU before a long run",
+        where=Where(),
+        evidence={"hardware": hardware.name},
+    )
+
+
+def weigh(hardware: Hardware, repeats: bool | None = None) -> Iterator[Evidence]:
+    if not LESS_TESTED.search(hardware.name):
+        yield Evidence(text=f"{hardware.name} is what everybody trains on", bits=-3.0)
+        return
+    yield Evidence(text=f"{hardware.name} has kernels that are less tested", bits=2.0)
+    if repeats is False:
+        yield Evidence(text="and the step comes out differently when run again", bits=2.0)

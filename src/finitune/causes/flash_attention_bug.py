@@ -1,0 +1,119 @@
+"""A release of the fused attention kernel is wrong for this model or this card.
+
+## What happens
+
+Fused kernels support what they were written for. FlashAttention 2.6.0 and 2.6.1 cap attention scores (Gemma 2) in the
+forward and not in the backward: the first loss is right, every gradient NaN. Before 2.6 the cap is left out and the
+model is another one. Before 2.1 the backward of causal attention with more queries than keys gives NaN. xformers 0.0.16
+gives NaN in training on cards of compute capability 8.6.
+
+## How to tell
+
+The version of the kernel, the family of the model, the card. With `attn_implementation: eager` the same batch is sound.
+The first bad value is the gradient of the query.
+
+## How to prove
+
+Run the captured step with eager attention: it becomes sound.
+
+## What to do
+
+Install a release in which it is mended (upgrade-package), or use another kernel (change-settings): eager or SDPA.
+
+## What does not help
+
+A lower learning rate, bfloat16 for float16: the kernel is wrong in both. Clipping a NaN norm.
+
+## References
+
+Dao-AILab/flash-attention#1065 (the author: no backward for the cap yet), huggingface/transformers#31997 (gradient norm
+NaN, then loss 0) and #31887, axolotl-ai-cloud/axolotl#1781 (2.6.2 has it); Dao-AILab/flash-attention#443 (varlen);
+kohya-ss/sd-scripts#135 and the documentation of diffusers (xformers 0.0.16).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from packaging.specifiers import SpecifierSet
+
+from finitune.facts import Attention, Hardware, Model, Optimizer, Training
+from finitune.finding import Evidence, Finding, Origin, Severity, Where
+
+GEMMA2 = re.compile(r"gemma[-_]?2\b|^gemma2")
+CAPABILITY_8_6 = re.compile(r"\b(A10G?|A16|A40|RTX A\d000|RTX 30\d0)\b")
+
+remedies = ["upgrade-package", "change-settings"]
+public_incidents = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Defect:
+    package: str
+    affected: SpecifierSet
+    fixed_in: str
+    severity: Severity
+    what: str
+
+
+NO_BACKWARD = _Defect(
+    package="flash-attn", affected=SpecifierSet(">=2.6.0,<2.6.2"), fixed_in="2.6.2", severity="error",
+    what="caps the scores of Gemma 2 in the forward only: every gradient is NaN",
+)  # fmt: skip
+NO_CAP = _Defect(
+    package="flash-attn", affected=SpecifierSet("<2.6.0"), fixed_in="2.6.3", severity="warning",
+    what="does not cap the scores of Gemma 2, so another model is trained",
+)  # fmt: skip
+VARLEN = _Defect(
+    package="flash-attn", affected=SpecifierSet("<2.1"), fixed_in="2.1.0", severity="info",
+    what="gives NaN gradients for causal attention with more queries than keys",
+)  # fmt: skip
+XFORMERS = _Defect(
+    package="xformers", affected=SpecifierSet("==0.0.16"), fixed_in="0.0.17", severity="warning",
+    what="gives NaN in training on cards of compute capability 8.6",
+)  # fmt: skip
+
+
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    versions: Mapping[str, str],
+    attention: Attention | None = None,
+    model: Model | None = None,
+    training: Training | None = None,
+    hardware: Hardware | None = None,
+) -> Iterator[Finding]:
+    kernel = attention.implementation if attention else ""
+    name = " ".join(str(v).lower() for v in (model and model.family, training and training.model_name) if v)
+    for defect in _defects(kernel, capped=bool(GEMMA2.search(name)), hardware=hardware):
+        version = versions.get(defect.package)
+        if version is None or not defect.affected.contains(version, prereleases=True):
+            continue
+        yield Finding(
+            cause="flash-attention-bug",
+            severity=defect.severity,
+            message=f"{defect.package} {version} {defect.what}; mended in {defect.fixed_in}",
+            where=Where(file=attention.source if attention else None, key="attn_implementation"),
+            evidence={
+                "package": defect.package, "version": version, "affected": str(defect.affected),
+                "fixed_in": defect.fixed_in, "attention": kernel,
+            },
+        )  # fmt: skip
+
+
+def weigh(origin: Origin, attention: Attention) -> Iterator[Evidence]:
+    fused = "flash" in origin.op or "xformers" in origin.op or "efficient_attention" in origin.op
+    if not fused:
+        yield Evidence(text=f"the first bad value is in {origin.op}, not in a fused attention kernel", bits=-8.0)
+    else:
+        backward = origin.phase == "backward"
+        text = f"{attention.implementation} makes the first bad value, in the {origin.phase}"
+        yield Evidence(text=text, bits=5.0 if backward else 3.0)
+
+
+def _defects(kernel: str, *, capped: bool, hardware: Hardware | None) -> Iterator[_Defect]:
+    if kernel == "flash_attention_2":
+        yield from (NO_BACKWARD, NO_CAP) if capped else (VARLEN,)
+    if kernel == "xformers" and (hardware is None or CAPABILITY_8_6.search(hardware.name)):
+        yield XFORMERS

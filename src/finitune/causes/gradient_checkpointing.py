@@ -1,0 +1,81 @@
+"""Checkpointed layers get no gradient, because nothing that enters them asks for one.
+
+## What happens
+
+Reentrant checkpointing runs a block without recording it and records it again in the backward, which it only enters if
+one of its inputs requires a gradient. With a frozen embedding (any adapter, or frozen lower layers) the inputs of the
+first block do not: the adapter inside gets no gradient, and trains nothing. On Apple's MPS backend reentrant
+checkpointing has given wrong numbers besides.
+
+## How to tell
+
+`use_reentrant` true together with an adapter. The warning "None of the inputs have requires_grad=True. Gradients will
+be None". Parameters with `grad` None after the first backward; a loss that does not move while the gradient norm is 0.
+
+## How to prove
+
+Take one step without checkpointing: the missing gradients are there.
+
+## What to do
+
+`use_reentrant: false` (change-settings), or `model.enable_input_require_grads()`, which TRL and PEFT's preparation for
+quantised training call by themselves.
+
+## What does not help
+
+A higher learning rate: zero times anything. Unfreezing the embedding only to get a gradient.
+
+## References
+
+huggingface/transformers#42489 and #42494 (frozen embedding, no gradient), instructlab/instructlab#3533 (MPS with
+reentrant checkpointing), PyTorch documentation (torch.utils.checkpoint, use_reentrant).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finitune.facts import Adapter, Hardware, Optimizer, Training
+from finitune.finding import Cure, Evidence, Finding, Severity, Where
+
+remedies = ["change-settings"]
+public_incidents = 5
+
+
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    training: Training | None = None,
+    adapter: Adapter | None = None,
+    hardware: Hardware | None = None,
+) -> Iterator[Finding]:
+    frozen = adapter is not None and adapter.kind not in (None, "none")
+    apple = hardware is not None and "MPS" in hardware.name
+    if (
+        training is None
+        or not training.gradient_checkpointing
+        or training.reentrant is not True
+        or not (frozen or apple)
+    ):
+        return
+    # Trainers that know adapters make the inputs require a gradient; on MPS nobody makes the numbers right.
+    severity: Severity = "warning" if apple else "info"
+    why = (
+        "on MPS it has given wrong numbers" if apple else "with an adapter its inputs require no gradient by themselves"
+    )
+    yield Finding(
+        cause="gradient-checkpointing",
+        severity=severity,
+        message=f"gradient checkpointing is reentrant; {why}",
+        where=Where(file=training.source, key="gradient_checkpointing_kwargs.use_reentrant"),
+        evidence={"reentrant": True, "adapter": adapter.kind if adapter else None},
+        remedy=Cure(
+            name="change-settings", safety="safe", patch={"gradient_checkpointing_kwargs": {"use_reentrant": False}}
+        ),
+    )
+
+
+def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
+    if not training.gradient_checkpointing:
+        yield Evidence(text="activations are not checkpointed", bits=-8.0)
+    elif any(symptom.startswith("nonfinite") for symptom in symptoms):
+        yield Evidence(text="a gradient that is missing is not a bad number", bits=-4.0)

@@ -1,0 +1,80 @@
+"""Label smoothing sums the log-probabilities of a whole vocabulary in float16.
+
+## What happens
+
+The smoothed loss adds the log-probability of every token of the vocabulary. 32,000 terms of about -10 are -320,000, far
+beyond 65504, so the sum is -inf and the loss inf or NaN. Under autocast the sum runs in float32; where the whole model
+is cast (`fp16_full_eval`, a DeepSpeed engine in float16) it does not. Training may be sound and evaluation alone fail.
+
+## How to tell
+
+`label_smoothing_factor` above 0, and a whole model in float16. `eval_loss` is NaN while accuracy or BLEU is good.
+
+## How to prove
+
+Evaluate the same batch with the smoothing switched off, or in float32: the loss is finite.
+
+## What to do
+
+Evaluate in bfloat16 or float32 (change-settings), or install a release of transformers from 4.5 on, which sums in
+float32.
+
+## What does not help
+
+A lower learning rate: the weights are sound. A smaller factor: the sum is taken before it is multiplied.
+
+## References
+
+huggingface/transformers#10674 (t5-small, NaN in evaluation only) and its fix #10815.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from packaging.specifiers import SpecifierSet
+
+from finitune.facts import Model, Parallel, Precision, Training
+from finitune.finding import Cure, Evidence, Finding, Origin, Where
+
+NARROW_SUM = SpecifierSet("<4.5")
+"""Releases of transformers that sum in the dtype of the logits."""
+
+remedies = ["change-settings"]
+public_incidents = 1
+
+
+def foresee(
+    precision: Precision,
+    training: Training | None = None,
+    parallel: Parallel | None = None,
+    versions: Mapping[str, str] | None = None,
+    model: Model | None = None,
+) -> Iterator[Finding]:
+    version = (versions or {}).get("transformers")
+    whole = precision.full_eval == "float16" or (
+        precision.compute == "float16" and parallel is not None and parallel.kind == "deepspeed"
+    )
+    if training is None or not training.label_smoothing or not whole:
+        return
+    if version is not None and not NARROW_SUM.contains(version, prereleases=True):
+        return
+    size = model.vocabulary if model else None
+    terms = f"{size} terms" if size else "one term per token of the vocabulary"
+    yield Finding(
+        cause="label-smoothing-fp16-sum",
+        severity="warning",  # releases from 4.5 on are sound, and the release is often not known
+        message=f"label smoothing {training.label_smoothing:g} sums {terms} in float16, which ends at 65504: the "
+        "evaluation loss is NaN before transformers 4.5",
+        where=Where(file=training.source, key="label_smoothing_factor"),
+        evidence={"label_smoothing": training.label_smoothing, "vocabulary": size, "transformers": version},
+        remedy=Cure(name="change-settings", safety="safe", patch={"fp16_full_eval": False}),
+    )
+
+
+def weigh(training: Training, origin: Origin) -> Iterator[Evidence]:
+    summed = origin.op in ("aten.sum", "aten.mean") and origin.dtype == "float16"
+    if not training.label_smoothing or not summed:
+        yield Evidence(text="no smoothed loss is summed in float16", bits=-8.0)
+    else:
+        yield Evidence(text=f"{origin.op} over the vocabulary leaves the range of float16", bits=7.0)

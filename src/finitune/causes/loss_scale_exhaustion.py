@@ -1,0 +1,102 @@
+"""The loss scale has no room: it starts too near its floor, may not rest, or is fixed too low.
+
+## What happens
+
+A dynamic scale is halved at each overflow and raised after some sound steps. Settings can take its room away: a start
+a few octaves above the floor ends the run after that many overflows ("Current loss scale already at minimum"); a window
+of a few steps raises it so often that one step in a few is skipped for good; a floor below 1 keeps a run alive that
+overflows at scale 1, where the scale is not to blame, and learns nothing for the rest of its time. A static scale of 1
+lets every gradient below 6e-8 vanish.
+
+## How to tell
+
+Start, floor, window and hysteresis. From 2**16 down to 1 there are 16 halvings, and DeepSpeed stops at the overflow
+after the last (one later for each step of hysteresis above 1). In the log: the slope of the scale in octaves per step;
+from a scale s the run has log2(s / floor) halvings left.
+
+## How to prove
+
+Run the captured step again at scale 1: if it overflows there, no setting of the scale helps (fp16-activation-overflow,
+untrained-token-embeddings). If it is sound, the setting was the fault.
+
+## What to do
+
+Dynamic, from 2**16, floor 1, window 1000 (dynamic-loss-scale), or bfloat16, which has no scale (use-bfloat16).
+
+## What does not help
+
+A higher start or a lower floor, when the model overflows at scale 1: both only delay the end. A fixed scale, to be rid
+of the message.
+
+## References
+
+01-ai/Yi#285, hiyouga/LLaMA-Factory#2030 (a larger start only delays), #918 (overflow down to scale 1),
+deepinsight/insightface#2262 (scale 0 for ever), pytorch/pytorch#98828; DeepSpeed runtime/fp16/loss_scaler.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from finitune.facts import Precision
+from finitune.finding import Cure, Evidence, Finding, Origin, Where
+from finitune.signal import Series
+
+LITTLE_ROOM = 6.0
+"""Octaves. A sound start skips two to four steps, and one spike later takes two more."""
+SHORT_WINDOW = 19
+"""Sound steps between two attempts to raise the scale: one step in twenty is then lost."""
+LOW_STATIC = 2.0**7
+"""Gradients of a usual size (1e-4 to 1e-8 per element) want 2**7 to 2**15 to lie within float16."""
+
+remedies = ["dynamic-loss-scale", "use-bfloat16"]
+public_incidents = 2
+
+
+def foresee(precision: Precision) -> Iterator[Finding]:
+    scale, floor, window = precision.initial_scale, precision.min_scale, precision.scale_window
+    if precision.compute != "float16":
+        return
+    if precision.scaler == "static" and scale is not None and 0 < scale < LOW_STATIC:
+        text = f"the loss scale is fixed at {scale:g}: gradients below {2.0**-24 / scale:.2g} become 0"
+        yield _finding(precision, "loss_scale", text, "loss_scale", 0)
+    if precision.scaler != "dynamic":
+        return
+    if floor is not None and floor < 1:
+        text = f"the loss scale may fall to {floor:g}: a model that overflows at 1 runs on and learns nothing"
+        yield _finding(precision, "min_loss_scale", text, "min_loss_scale", 1)
+    elif scale and floor and 0 <= math.log2(scale / floor) < LITTLE_ROOM:
+        overflows = round(math.log2(scale / floor)) + (precision.hysteresis or 1)
+        text = f"the loss scale starts at {scale:g}, its floor is {floor:g}: {overflows} overflows in a row end the run"
+        yield _finding(precision, "initial_scale_power", text, "initial_scale_power", 16)
+    if window is not None and 0 < window <= SHORT_WINDOW:
+        text = f"the loss scale is raised after every {window} sound steps, so about 1 step in {window + 1} is skipped"
+        yield _finding(precision, "loss_scale_window", text, "loss_scale_window", 1000)
+
+
+def weigh(precision: Precision, loss_scale: Series, origin: Origin | None = None) -> Iterator[Evidence]:
+    scales = loss_scale.values[np.isfinite(loss_scale.values)]
+    if not any(foresee(precision)) or not len(scales):
+        yield Evidence(text="the loss scale has the room it needs", bits=-6.0)
+        return
+    yield Evidence(text=f"the loss scale has little room, and was {scales[-1]:g}", bits=2.0)
+    if origin is not None and origin.phase != "backward":
+        yield Evidence(text=f"but the first bad value arises in the {origin.phase}, which it does not touch", bits=-6.0)
+
+
+def _finding(precision: Precision, key: str, text: str, change: str, value: float) -> Finding:
+    file = (precision.source or "").rpartition(": ")[0]
+    return Finding(
+        cause="loss-scale-exhaustion",
+        severity="warning",  # many models train within little room; none needs it to be little
+        message=text,
+        where=Where(file=file or precision.source, key=f"fp16.{key}"),
+        evidence={
+            "scaler": precision.scaler, "initial_scale": precision.initial_scale, "min_scale": precision.min_scale,
+            "window": precision.scale_window, "hysteresis": precision.hysteresis,
+        },
+        remedy=Cure(name="dynamic-loss-scale", safety="safe", patch={f"fp16.{change}": value}),
+    )  # fmt: skip

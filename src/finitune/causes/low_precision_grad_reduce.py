@@ -1,0 +1,79 @@
+"""Gradients are summed in bfloat16, over many micro-steps or many ranks.
+
+## What happens
+
+A sum in bfloat16 keeps 8 bits. When the running sum is 256 times an addend, the addend rounds away: after a few
+hundred micro-steps or ranks the later ones count for little or nothing, and the rounding errors of the earlier ones
+have the size of the signal. The loss is finite, a little too high, and the gap grows with accumulation and scale.
+ZeRO 1 to 3 in bfloat16 accumulate in the dtype of the model unless told otherwise.
+
+## How to tell
+
+bfloat16, the number of micro-steps, the number of ranks, `data_types.grad_accum_dtype`, `communication_data_type`. The
+same settings are stable at a smaller scale.
+
+## How to prove
+
+Accumulate the same micro-batches once in float32 and once in bfloat16 and compare the gradients.
+
+## What to do
+
+Accumulate and reduce in float32 (change-settings): `data_types.grad_accum_dtype: fp32`, and for many ranks
+`communication_data_type: fp32`.
+
+## What does not help
+
+A lower learning rate; clipping. float32 weights alone: the gradients were rounded before they met them.
+
+## References
+
+deepspeedai/DeepSpeed#2352 and #2768 (accumulation in bfloat16 under ZeRO, float32 on request), #3370 (communication
+dtype, found by bisecting releases), #5170; NVIDIA/Megatron-LM (accumulate_allreduce_grads_in_fp32 with bfloat16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finitune.facts import Optimizer, Parallel, Precision
+from finitune.finding import Cure, Evidence, Finding, Severity, Where
+
+SOME, MANY = 32, 128
+"""Addends. With n equal ones the last adds 1/n of the sum, and bfloat16 rounds from 1/256 down to nothing; signs and
+sizes vary, so the loss sets in earlier and more softly."""
+WIDE = ("fp32", "float32")
+
+remedies = ["change-settings"]
+public_incidents = 3
+
+
+def foresee(
+    precision: Precision, parallel: Parallel | None = None, optimizer: Optimizer | None = None
+) -> Iterator[Finding]:
+    if parallel is None or parallel.kind != "deepspeed" or precision.compute != "bfloat16":
+        return
+    steps, world = (optimizer.accumulation if optimizer else None) or 1, parallel.world or 1
+    added = parallel.grad_accum_dtype not in WIDE and parallel.zero_stage in (1, 2, 3)
+    sent = parallel.communication_dtype not in (None, *WIDE)
+    if added and steps >= SOME:
+        what, key, count = f"{steps} micro-steps are accumulated", "data_types.grad_accum_dtype", steps
+    elif sent and world >= SOME:
+        what, key, count = f"gradients of {world} ranks are reduced", "communication_data_type", world
+    else:
+        return
+    severity: Severity = "warning" if count >= MANY else "info"
+    yield Finding(
+        cause="low-precision-grad-reduce",
+        severity=severity,
+        message=f"{what} in bfloat16 (ZeRO-{parallel.zero_stage}), where an addend below 1/256 of the sum is lost",
+        where=Where(file=parallel.source, key=key),
+        evidence={"addends": count, "warning_from": MANY, "zero_stage": parallel.zero_stage},
+        remedy=Cure(name="change-settings", safety="safe", patch={key: "fp32"}),
+    )
+
+
+def weigh(precision: Precision, parallel: Parallel, symptoms: set[str]) -> Iterator[Evidence]:
+    if precision.compute != "bfloat16" or parallel.grad_accum_dtype in WIDE:
+        yield Evidence(text="gradients are accumulated in more than bfloat16", bits=-6.0)
+    elif any(symptom.startswith("nonfinite") for symptom in symptoms):
+        yield Evidence(text="but rounding in bfloat16 stays finite", bits=-6.0)

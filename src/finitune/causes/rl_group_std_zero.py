@@ -1,0 +1,62 @@
+"""Rewards are normalised over a group of one answer, whose standard deviation does not exist.
+
+## What happens
+
+Group methods (GRPO, RLOO) subtract the mean reward of the answers to one prompt and divide by their standard deviation.
+Of one answer that is zero over zero degrees of freedom: NaN advantages and a NaN loss, or an advantage that is always
+zero and a run that learns nothing.
+
+## How to tell
+
+`num_generations` is 1. "std(): degrees of freedom is <= 0" in stderr. In later releases the trainer refuses. A group
+whose answers all have the same reward is another matter: its advantage is a sound zero.
+
+## How to prove
+
+Take one step with two answers per prompt: the advantages are finite.
+
+## What to do
+
+At least two answers per prompt, better eight (change-settings); the batch must be a multiple of it.
+
+## What does not help
+
+A larger eps in the division: 0 / eps is zero, and nothing is learned. Clipping.
+
+## References
+
+Incident taxonomy (one public incident); TRL, GRPO trainer (at least two generations are asked for).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finitune.facts import Optimizer, Training
+from finitune.finding import Cure, Evidence, Finding, Where
+
+remedies = ["change-settings"]
+public_incidents = 1
+
+
+def foresee(
+    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
+    training: Training | None = None,
+) -> Iterator[Finding]:
+    if training is None or training.generations != 1:
+        return
+    yield Finding(
+        cause="rl-group-std-zero",
+        severity="error",  # there is no spread of one number, in any release
+        message="num_generations is 1: the rewards of a prompt have no standard deviation, so advantages are NaN or 0",
+        where=Where(file=training.source, key="num_generations"),
+        evidence={"generations": 1, "at_least": 2},
+        remedy=Cure(name="change-settings", safety="advice", patch={"num_generations": 8}),
+    )
+
+
+def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
+    if training.generations != 1:
+        yield Evidence(text="rewards are not normalised over a group of one", bits=-8.0)
+    else:
+        yield Evidence(text="rewards are normalised over a group of one", bits=6.0 if symptoms else 2.0)

@@ -1,0 +1,77 @@
+"""What every story is told with: commands that ended, steps that went as told or not, the terminal and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+WIDTH = 100
+ENVIRONMENT = {
+    "TQDM_DISABLE": "1",
+    "NO_COLOR": "1",
+    # Threads that wait must not spin: with a second job on the machine that costs up to five times the time.
+    "OMP_WAIT_POLICY": "passive",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A command that has ended. `steps` and `evaluations` are what a training script printed as JSON lines."""
+
+    command: str
+    code: int
+    output: str
+    seconds: float
+    steps: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    evaluations: list[float] = field(default_factory=list[float])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step as it went: what was typed, what was said, what it came to. `sound` is whether it went as told."""
+
+    title: str
+    result: str
+    sound: bool
+    outcomes: Sequence[Outcome]
+    table: Sequence[Sequence[str]] = ()
+
+    @property
+    def seconds(self) -> float:
+        return sum(outcome.seconds for outcome in self.outcomes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Where the story happens: its directory, and the terminal on which it is told."""
+
+    directory: Path
+    console: Console
+    steps: list[Step] = field(default_factory=list[Step])
+
+
+def show(stage: Stage, outcome: Outcome, lines: Sequence[str] | None = None) -> Outcome:
+    """Print what was typed and what was said; `lines` instead of all of it."""
+    stage.console.print(Text(outcome.command, style="dim"), soft_wrap=True)
+    for line in outcome.output.rstrip().splitlines() if lines is None else lines:
+        stage.console.print(Text(f"  {line}"), soft_wrap=True)
+    return outcome
+
+
+def summary(steps: Sequence[Step]) -> Table:
+    """The table of the steps."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("step", "", "result", "seconds"):
+        table.add_column(name, justify="right" if name == "seconds" else "left", overflow="fold")
+    for number, step in enumerate(steps, start=1):
+        table.add_row(f"{number} {step.title}", mark(sound=step.sound), Text(step.result), f"{step.seconds:.0f}")
+    return table
+
+
+def mark(*, sound: bool) -> Text:
+    return Text("as told", style="green") if sound else Text("NOT as told", style="bold red")

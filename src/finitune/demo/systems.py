@@ -1,0 +1,93 @@
+"""`python -m finitune.demo.systems [NAME...]` tells every example in an environment that has what it needs: one table.
+
+An environment is this one, or a `.venv-*` beside the examples. An example for which there is none is left out, named.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from finitune.demo import story
+from finitune.demo.stage import mark
+from finitune.finding import UnreadableInput
+
+MEETS = """
+import sys
+from pathlib import Path
+from finitune.demo import story
+print(*story.missing(story.read(Path(sys.argv[1]))), sep=", ")
+"""
+TELL = """
+import sys
+from pathlib import Path
+from rich.console import Console
+from finitune.demo import story, tell
+tell.tell(story.read(Path(sys.argv[1])), Path(sys.argv[2]), Console(highlight=False))
+"""
+
+
+def main(names: Sequence[str]) -> int:
+    """Tell the stories called `names`, all of them without; 0 when every step of each went as told."""
+    console = Console(highlight=False)
+    examples = story.stories()
+    unknown = [name for name in names if name not in examples]
+    if unknown:
+        raise UnreadableInput(f"no example is called {', '.join(unknown)}; there are {', '.join(examples)}")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("system", "step", "", "what was seen", "seconds"):
+        table.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
+    told = True
+    for name in names or examples:
+        python, lacking = environment(examples[name])
+        if python is None:
+            install = story.read(examples[name]).install
+            table.add_row(name, "", Text("not told", style="yellow"), Text(f"needs {lacking}: {install}"), "")
+            told = told and not names
+            continue
+        directory = Path("runs") / time.strftime(f"demo-{name}-%Y%m%d-%H%M%S")
+        done = subprocess.run([python, "-c", TELL, str(examples[name]), str(directory)], check=False)
+        steps = _steps(directory)
+        told = told and done.returncode == 0 and all(step["as_told"] for step in steps)
+        for step in steps:
+            seen = "; ".join(step["wrong"] or step["lines"])
+            table.add_row(name, step["name"], mark(sound=step["as_told"]), Text(seen), f"{step['seconds']:.0f}")
+            name = ""
+        if done.returncode:
+            table.add_row(name, "", mark(sound=False), Text(f"the story broke off (exit code {done.returncode})"), "")
+        console.print()
+    console.print(table)
+    return 0 if told else 1
+
+
+def environment(example: Path) -> tuple[str | None, str]:
+    """The first Python that has what the example needs; else None, and what the first one lacks."""
+    others = sorted(example.parents[1].glob(".venv-*/bin/python"))
+    lacks: list[str] = []
+    for python in [sys.executable, *map(str, others)]:
+        asked = subprocess.run([python, "-c", MEETS, str(example)], capture_output=True, text=True, check=False)
+        if asked.returncode == 0 and not asked.stdout.strip():
+            return python, ""
+        lacks.append(asked.stdout.strip() or asked.stderr.strip().rpartition("\n")[2])
+    return None, lacks[0]
+
+
+def _steps(directory: Path) -> list[dict[str, Any]]:
+    file = directory / "story.json"
+    return json.loads(file.read_text(encoding="utf-8"))["steps"] if file.exists() else []
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UnreadableInput as error:
+        sys.exit(f"finitune: {error}")

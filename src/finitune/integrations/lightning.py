@@ -1,0 +1,123 @@
+"""Lightning: `Trainer(callbacks=[LightningCallback()])`; under `finitune run` every Trainer has it already.
+
+Works with both packages, `lightning` and `pytorch_lightning`: the callback derives from the Callback class of each
+that is loaded. It watches the module and its optimizer, goes on counting after a resume, and passes what the guard
+measured to the trainer's own loggers under `finitune/...`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from finitune.integrations.trackers import News
+from finitune.monitor import Mode, Monitor, watch
+
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+AFTER = (
+    "lightning.pytorch.trainer.connectors.callback_connector",
+    "pytorch_lightning.trainer.connectors.callback_connector",
+)
+
+
+def _loaded() -> tuple[Any, ...]:
+    """The Callback class of every Lightning that the program has imported."""
+    return tuple(sys.modules[name].Callback for name in PACKAGES if hasattr(sys.modules.get(name), "Callback"))
+
+
+class _Watching:
+    """Watches one fit; `run_dir` is by default `<default_root_dir>/finitune`."""
+
+    def __init__(self, run_dir: str | Path | None = None, mode: Mode = "guard") -> None:
+        super().__init__()
+        self.run_dir = run_dir
+        self.mode: Mode = mode
+        self.monitors: list[Monitor] = []
+        self._news = News()
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(trainer.default_root_dir) / "finitune"
+        try:
+            for number, optimizer in enumerate(trainer.optimizers):
+                # One recording holds one optimizer; further ones get a directory of their own beside it.
+                place = Path(run_dir) / f"optimizer{number + 1}" if number else run_dir
+                self.monitors.append(watch(pl_module, optimizer, run_dir=place, mode=self.mode))
+            if len(self.monitors) == 1:
+                self.monitors[0].step = trainer.global_step  # a resumed training goes on counting
+                self._news.told_until = trainer.global_step
+        except Exception as error:  # the training goes on, watched or not
+            print(f"finitune: this training is not watched ({type(error).__name__}: {error})", file=sys.stderr)
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if not self.monitors or self.monitors[0].step % trainer.log_every_n_steps or not trainer.loggers:
+            return
+        try:
+            self._log(trainer)
+        except Exception as error:
+            self.monitors[0].broken(error)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        try:
+            if self.monitors and trainer.loggers:
+                self._log(trainer)
+        except Exception as error:
+            self.monitors[0].broken(error)
+        for monitor in self.monitors:
+            monitor.close()
+        self.monitors.clear()
+
+    def _log(self, trainer: Any) -> None:
+        monitor = self.monitors[0]
+        numbers, texts = self._news.numbers(monitor), self._news.texts(monitor)
+        for logger in trainer.loggers:
+            if numbers or texts:
+                logger.log_metrics({**numbers, "finitune/alerts": float(self._news.alerts)}, step=monitor.step)
+            if hasattr(logger.experiment, "add_text"):  # TensorBoard; elsewhere the number of alerts has to do
+                for text in texts:
+                    logger.experiment.add_text("finitune/alert", text, monitor.step)
+
+
+@functools.cache
+def _class(bases: tuple[Any, ...]) -> type:
+    return type("LightningCallback", (_Watching, *bases), {"__doc__": _Watching.__doc__})
+
+
+def LightningCallback(run_dir: str | Path | None = None, mode: Mode = "guard") -> Any:  # noqa: N802
+    """A callback for the Trainer of whichever Lightning is in use; `run_dir`: by default `<default_root_dir>/finitune`.
+
+    Raises ImportError where neither package is imported yet.
+    """
+    bases = _loaded()
+    if not bases:
+        raise ImportError("LightningCallback needs lightning or pytorch_lightning; import it before this call")
+    return _class(bases)(run_dir, mode)
+
+
+def attach() -> None:
+    """Give every Trainer of this process the callback."""
+    mode: Any = os.environ.get("FINITUNE_MODE", "guard")
+    for name in PACKAGES:
+        connector = sys.modules.get(f"{name}.trainer.connectors.callback_connector")
+        if connector is not None and not hasattr(connector._CallbackConnector, "_finitune"):
+            connector._CallbackConnector._finitune = True
+            _extend(connector._CallbackConnector, name, mode)
+
+
+def _extend(connector: Any, package: str, mode: Mode) -> None:
+    configure = connector.on_trainer_init
+
+    @functools.wraps(configure)
+    def on_trainer_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        configure(self, *args, **kwargs)
+        callbacks = self.trainer.callbacks
+        try:
+            if not any(isinstance(callback, _Watching) for callback in callbacks):
+                base = sys.modules[package].Callback
+                callbacks.insert(0, _class((base,))(None, mode))
+        except Exception as error:
+            print(f"finitune: this trainer is not followed ({type(error).__name__}: {error})", file=sys.stderr)
+
+    connector.on_trainer_init = on_trainer_init

@@ -1,0 +1,55 @@
+import pytest
+
+from finitune.causes.chat_template_mismatch import foresee, weigh
+from finitune.facts import Optimizer, Training, Vocabulary
+
+CHATML = Vocabulary(template_markers=["<|im_start|>", "<|im_end|>"])
+
+
+def training(template: str | None, model: str | None = None, **more) -> Training:
+    return Training(chat_template=template, model_name=model, source="train.yaml", **more)
+
+
+def test_fires_against_the_template_of_the_model_itself():
+    (finding,) = foresee(Optimizer(), training("llama3"), CHATML)
+    assert finding.severity == "warning"
+    assert "<|start_header_id|>" in finding.message
+    assert "<|im_start|>" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("model", "severity"),
+    [("Qwen/Qwen2.5-7B-Instruct", "warning"), ("google/gemma-2-9b", "info"), ("Hermes-2-Pro-Llama-3-8B", "info")],
+)
+def test_fires_against_the_family_that_the_name_tells(model, severity):
+    (finding,) = foresee(Optimizer(), training("llama3", model))
+    assert finding.severity == severity
+
+
+def test_fires_for_the_template_of_the_family_on_its_base_model():
+    (finding,) = foresee(Optimizer(), training("llama3", "meta-llama/Meta-Llama-3-8B"))
+    assert finding.severity == "info"
+    assert "never trained" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("template", "model", "vocabulary", "method"),
+    [
+        ("qwen", "Qwen/Qwen2.5-7B-Instruct", CHATML, None),
+        ("chatml", None, CHATML, None),
+        ("llama3", "meta-llama/Meta-Llama-3-8B-Instruct", None, None),
+        ("default", "Qwen/Qwen2.5-7B-Instruct", CHATML, None),
+        ("alpaca", "Qwen/Qwen2.5-7B", None, None),
+        (None, "Qwen/Qwen2.5-7B", CHATML, None),
+        ("chatml", "NousResearch/Hermes-3-Llama-3.1-8B", None, None),
+        ("llama3", "Qwen/Qwen2.5-7B", None, "pt"),
+        ("llama3", "own/model", None, None),
+        ("chatml", "own/model", Vocabulary(template_markers=[]), None),
+    ],
+)
+def test_stays_quiet(template, model, vocabulary, method):
+    assert not list(foresee(Optimizer(), training(template, model, method=method), vocabulary))
+
+
+def test_weighs_against_a_template_that_nobody_changed():
+    assert sum(e.bits for e in weigh(training(None), set())) < 0

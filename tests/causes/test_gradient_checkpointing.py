@@ -1,0 +1,34 @@
+import pytest
+
+from finitune.causes.gradient_checkpointing import foresee, weigh
+from finitune.facts import Adapter, Hardware, Optimizer, Training
+
+REENTRANT = Training(gradient_checkpointing=True, reentrant=True, source="args.json")
+LORA = Adapter(kind="lora")
+APPLE = Hardware(name="Apple MPS", bfloat16=True)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "hardware", "severity"), [(LORA, None, "info"), (None, APPLE, "warning"), (LORA, APPLE, "warning")]
+)
+def test_fires_for_reentrant_checkpointing(adapter, hardware, severity):
+    (finding,) = foresee(Optimizer(), REENTRANT, adapter, hardware)
+    assert finding.severity == severity
+
+
+@pytest.mark.parametrize(
+    ("training", "adapter"),
+    [
+        (REENTRANT, None),
+        (REENTRANT, Adapter(kind="none")),
+        (Training(gradient_checkpointing=True), LORA),
+        (Training(gradient_checkpointing=True, reentrant=False), LORA),
+        (Training(reentrant=True), LORA),
+    ],
+)
+def test_stays_quiet(training, adapter):
+    assert not list(foresee(Optimizer(), training, adapter))
+
+
+def test_weighs_against_a_run_without_it():
+    assert sum(e.bits for e in weigh(Training(), set())) < 0

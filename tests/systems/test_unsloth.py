@@ -1,0 +1,54 @@
+"""The Unsloth example: its story goes as told, and what its files say is what the story relies on."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from finitune.demo import story, tell
+from finitune.preflight import check
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "unsloth"
+MODEL, DATA = EXAMPLE / "model", EXAMPLE / "train.jsonl"
+
+
+def findings(config):
+    result = check(EXAMPLE / config, model=MODEL, data=DATA, gpu="T4")
+    return [(f.cause, f.severity, list(f.where.tokens or ()), f.where.module) for f in result.findings]
+
+
+def test_fires_check_names_the_padding_token_and_the_block():
+    expected = ("fp16-activation-overflow", "warning", [0], "model.layers.2.mlp")
+    assert findings("sft_config.yaml") == [expected]
+
+
+def test_stays_quiet_check_of_the_cured_settings_finds_nothing():
+    assert findings("cured/sft_config.yaml") == []
+
+
+def test_the_users_files_know_nothing_of_finitune_and_are_small():
+    files = [path for path in EXAMPLE.rglob("*") if path.is_file() and path.name not in ("story.yaml", "README.md")]
+    texts = [path.read_text() for path in files if path.suffix in (".py", ".yaml", ".json", ".jsonl")]
+    assert not [text for text in texts if "finitune" in text]
+    assert sum(path.stat().st_size for path in MODEL.iterdir()) < 2**20
+
+
+def test_no_weight_is_non_finite_and_none_leaves_the_range_of_float16():
+    result = check(EXAMPLE / "cured/sft_config.yaml", model=MODEL, data=DATA)
+    assert not result.findings
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_story_goes_as_told(tmp_path):
+    told = story.read(EXAMPLE)
+    if lacking := story.missing(told):
+        pytest.skip(f"needs {', '.join(lacking)}")
+    stage = tell.tell(told, tmp_path / "told", Console(file=io.StringIO(), width=100))
+    assert [(step.title, step.result) for step in stage.steps if not step.sound] == []
+    steps = json.loads((stage.directory / "story.json").read_text())["steps"]
+    assert len(steps) == len(told.steps) == 7

@@ -1,0 +1,55 @@
+"""The example of Yi: what check says of it, and its whole story in real DeepSpeed."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import finitune
+from finitune.cli import main
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "yi"
+
+
+def check(*arguments, capsys):
+    """Exit code and JSON of `finitune check`."""
+    code = main(["check", *arguments, "--format", "json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    shutil.copytree(EXAMPLE, tmp_path / "yi")
+    monkeypatch.chdir(tmp_path / "yi")
+
+
+def test_check_names_the_founding_cause(here, capsys):
+    code, answer = check("run_sft_Yi.sh", "--model", "model", "--data", "train.jsonl", "--gpu", "V100", capsys=capsys)
+    errors = [finding for finding in answer["findings"] if finding["severity"] == "error"]
+    assert code == 1
+    assert [finding["cause"] for finding in errors] == ["untrained-token-embeddings"]
+    assert errors[0]["where"]["tokens"] == [6]
+
+
+def test_check_finds_nothing_in_the_cured_version(here, capsys):
+    finitune.repair("reinit-token-rows", model="model", tokens="6,7", output="model-repaired")
+    code, answer = check(
+        "cured/run_sft_Yi.sh", "--model", "model-repaired", "--data", "train.jsonl", "--gpu", "V100",
+        "--fail-on", "info", capsys=capsys,
+    )  # fmt: skip
+    assert (code, answer["findings"]) == (0, [])
+
+
+@pytest.mark.slow
+def test_the_story_goes_as_told(tmp_path):
+    pytest.importorskip("deepspeed")
+    from finitune.demo import story, tell
+
+    screen = io.StringIO()
+    stage = tell.tell(story.read(EXAMPLE), tmp_path / "told", Console(file=screen, width=200))
+    assert all(step.sound for step in stage.steps), screen.getvalue()
