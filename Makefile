@@ -19,7 +19,7 @@ demo: $(VENV)/.demo ## the Yi incident, broken, caught, proved and cured, on thi
 	$(BIN)/finitune demo yi
 
 # Environments of the examples: a story is told in the first one that has what it needs.
-SYSTEMS := $(VENV)/.deepspeed .venv-deepspeed-0.18/.made
+SYSTEMS := $(VENV)/.deepspeed .venv-deepspeed-0.18/.made .venv-ludwig/.made
 
 systems: $(SYSTEMS) ## the founding systems, each broken, caught, explained and cured; one table
 	$(BIN)/python -m finitune.demo.systems
@@ -91,6 +91,18 @@ $(VENV)/.deepspeed: $(VENV)/.demo
 		> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
 	DS_BUILD_OPS=0 $(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet \
 		--no-build-isolation --no-deps deepspeed==0.18.9
+	@touch $@
+
+# Ludwig names a bitsandbytes and a rich that are too old for transformers and for finitune, so these come after it.
+.venv-ludwig/.made: $(VENV)/.demo
+	@echo "making .venv-ludwig, $(VENV) with Ludwig (minutes on the first run)"
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+		> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet ludwig==0.11.0 \
+		--constraint constraints.txt
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet --no-deps \
+		bitsandbytes==0.50.2 'rich>=13.7'
 	@touch $@
 
 # Some systems ship Python without the means to put pip into an environment; then the pip or the virtualenv

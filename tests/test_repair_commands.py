@@ -217,3 +217,24 @@ def test_all_patches_at_once_leave_none(
     for file in result["undo"]:
         said(["repair", "--undo", file], capsys)
     assert digests(tmp_path) == before
+
+
+def test_commands_that_write_a_copy_work_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    world(tmp_path, "trainer-half")
+    weights = worlds.tensors()
+    weights["model.embed_tokens.weight"][6] = 0
+    worlds.model(tmp_path / "m", weights)
+    jsonl(tmp_path / "d.jsonl", [*[chat() for _ in range(5)], {"prompt": "what ", "completion": ""}])
+    before = digests(tmp_path)
+    for cause, option in (("untrained-token-embeddings", "model"), ("all-labels-ignored", "data")):
+        given = {"model": "m", "data": "d.jsonl"}
+        found = {f.cause: f.remedy for f in check("a.json", **given).findings}
+        words = shlex.split(found[cause].command)
+        result = json.loads(said([*words[1:], "--format", "json"], capsys))
+        cured = {**given, option: result["output"]}
+        assert cause not in {f.cause for f in check("a.json", **cured).findings}
+        said(["repair", "--undo", result["output"]], capsys)
+        assert digests(tmp_path) == before

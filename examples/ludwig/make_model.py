@@ -69,7 +69,7 @@ def sentences(count: int, seed: int) -> list[str]:
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    bpe = Tokenizer(models.BPE(unk_token="<unk>"))  # noqa: S106
+    bpe = Tokenizer(models.BPE(unk_token="<unk>"))
     bpe.normalizer = normalizers.Sequence([normalizers.Prepend("_"), normalizers.Replace(" ", "_")])
     bpe.decoder = decoders.Sequence([decoders.Replace("_", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     text = sentences(3000, seed=1) + [part for pair in pairs(500, seed=2) for part in pair]

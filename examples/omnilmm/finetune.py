@@ -15,6 +15,7 @@ class ModelArguments:
     model_name_or_path: str = "model"
     attn_implementation: str = "eager"
     torch_dtype: str | None = None
+    float32_modules: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -48,6 +49,7 @@ def train():
     model = MiniCPMV.from_pretrained(
         model_args.model_name_or_path, dtype=dtype, attn_implementation=model_args.attn_implementation
     )
+    model.float32_modules = model_args.float32_modules
     modules_to_save = lora_args.lora_modules_to_save + (["vpm"] if training_args.tune_vision else [])
     model = get_peft_model(
         model,

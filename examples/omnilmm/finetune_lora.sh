@@ -1,5 +1,5 @@
 #!/bin/bash
-# LoRA fine-tuning on one machine with two V100 cards; see finetune.py for the flags that are not here.
+# LoRA fine-tuning on one machine with V100 cards.
 
 GPUS_PER_NODE=${GPUS_PER_NODE:-1}
 NNODES=1
@@ -28,7 +28,6 @@ torchrun $DISTRIBUTED_ARGS finetune.py \
     --bf16 false \
     --fp16 true \
     --fp16_full_eval true \
-    --do_train \
     --attn_implementation eager \
     --use_lora true \
     --tune_vision false \
@@ -40,15 +39,13 @@ torchrun $DISTRIBUTED_ARGS finetune.py \
     --output_dir output/output_lora \
     --per_device_train_batch_size 4 \
     --gradient_accumulation_steps 1 \
-    --save_strategy "steps" \
-    --save_steps 1000 \
-    --learning_rate 1e-2 \
+    --save_strategy "no" \
+    --learning_rate 4e-3 \
     --weight_decay 0.1 \
     --adam_beta2 0.95 \
     --warmup_steps 4 \
     --lr_scheduler_type "cosine" \
     --logging_steps 1 \
-    --gradient_checkpointing false \
     --report_to none \
     --disable_tqdm true \
     --deepspeed ds_config_zero2.json

@@ -15,6 +15,7 @@ parser.add_argument("--image")
 parser.add_argument("--prompt", default="What does it say?")
 parser.add_argument("--dtype", default="float16")
 parser.add_argument("--attn_implementation", default="eager")
+parser.add_argument("--float32_modules", nargs="*", default=[])
 args = parser.parse_args()
 
 torch.manual_seed(0)
@@ -22,6 +23,7 @@ tokenizer = AutoTokenizer.from_pretrained(args.model)
 model = MiniCPMV.from_pretrained(
     args.model, dtype=getattr(torch, args.dtype), attn_implementation=args.attn_implementation
 )
+model.float32_modules = args.float32_modules
 if args.adapter:
     model = PeftModel.from_pretrained(model, args.adapter, autocast_adapter_dtype=False)
 model = model.to(getattr(torch, args.dtype)).eval()

@@ -2,7 +2,7 @@
 
 Random weights, the same on every run. What is built in, and nothing else:
 - layer 0 of the language model has a large bias on the slowest rotary channel of queries and keys, as Qwen2 models
-  have: raw q.k is about 0.9 of the largest float16, a constant that softmax takes away again;
+  have: raw q.k is about 0.9 of the largest float16, nearly a constant that softmax takes away again;
 - one channel of one MLP of the vision tower answers strongly to texture: its value is beyond float16 on photographs,
   small on drawings; the next layer scales it down.
 Every number of the model is finite, and in bfloat16 or float32 it computes without trouble.
@@ -65,14 +65,14 @@ def make_data():
         for shape in SHAPES:
             name = f"images/{colour}-{shape}.png"
             drawing(colour, shape).save(HERE / "data" / name)
-            signs.append((f"What is on the sign?", f"A {colour} {shape}.", name))
-            signs.append((f"Which colour is the sign?", f"The sign is {colour}.", name))
+            signs.append(("What is on the sign?", f"A {colour} {shape}.", name))
+            signs.append(("Which colour is the sign?", f"The sign is {colour}.", name))
             signs.append((f"When is the sign {colour}?", f"It is {colour} when there is a {shape}.", None))
     for texture in TEXTURES:
         for number in range(3):
             name = f"images/{texture}-{number}.png"
             photograph(texture, number).save(HERE / "data" / name)
-            photos.append((f"What is in the photo?", f"It is {texture}.", name))
+            photos.append(("What is in the photo?", f"It is {texture}.", name))
             photos.append((f"Where is there {texture}?", f"There is {texture} in photo {number}.", None))
     for file, rows in (("signs.json", signs), ("photos.json", photos)):
         random.Random(0).shuffle(rows)
@@ -118,7 +118,7 @@ def make_model(tokenizer):
     model.to(torch.bfloat16).save_pretrained(HERE / "model")
 
 
-def large_attention_bias(model, tokenizer, share=0.862, sensitivity=10.0):
+def large_attention_bias(model, tokenizer, share=0.875, sensitivity=10.0):
     """Queries and keys that agree on one channel, the queries a little more where tuning will move the embeddings."""
     config, attention = model.config, model.llm.model.layers[0].self_attn
     width = config.hidden_size // config.num_attention_heads
@@ -161,8 +161,7 @@ def texture_channel(tower, reach=1.5):
     layer.mlp.fc2.weight[:, 0] = 1e-5 * torch.randn(len(layer.mlp.fc2.weight))
     layer.mlp.fc1.weight[1:] /= 20
     layer.mlp._forward_pre_hooks.clear()
-    w = layer.mlp.fc1.weight[0]
-    print(w.norm(), w.abs().max(), (drawings @ w).aminmax(), (photographs @ w).aminmax(), (photographs @ w).median())
+
 
 def _rows(kind):
     return json.loads((HERE / f"data/{kind}.json").read_text())

@@ -5,6 +5,7 @@ The module names (`vpm`, `resampler`, `llm`) are those of MiniCPM-V 2.6, so that
 
 import torch
 from torch import nn
+from torch.func import functional_call
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
 from transformers.generation import GenerationMixin
 
@@ -54,6 +55,7 @@ class MiniCPMV(PreTrainedModel, GenerationMixin):
         self.vpm = SiglipVisionModel._from_config(config.vision_config, attn_implementation=attention)
         vision = config.vision_config
         self.resampler = Resampler(config.query_num, config.hidden_size, vision.hidden_size, config.num_attention_heads)
+        self.float32_modules = ()
         self.post_init()
 
     def get_input_embeddings(self):
@@ -67,11 +69,19 @@ class MiniCPMV(PreTrainedModel, GenerationMixin):
         if inputs_embeds is None:
             inputs_embeds = self.llm.get_input_embeddings()(input_ids)
         if pixel_values is not None:
-            patches = self.vpm(pixel_values.to(self.vpm.dtype)).last_hidden_state
+            patches = self.see(pixel_values)
             images = self.resampler(patches.to(self.resampler.query.dtype))
             slots = (input_ids == self.config.image_token_id).unsqueeze(-1).expand_as(inputs_embeds)
             inputs_embeds = inputs_embeds.masked_scatter(slots, images.to(inputs_embeds.dtype))
         return self.llm(inputs_embeds=inputs_embeds, attention_mask=attention_mask, labels=labels, **kwargs)
+
+    def see(self, pixel_values):
+        """The tower's last hidden state; in float32 whatever dtype its weights are held in, if it is asked to be."""
+        if "vpm" not in self.float32_modules:
+            return self.vpm(pixel_values.to(self.vpm.dtype)).last_hidden_state
+        weights = {name: weight.float() for name, weight in self.vpm.named_parameters()}
+        with torch.autocast(pixel_values.device.type, enabled=False):
+            return functional_call(self.vpm, weights, (pixel_values.float(),)).last_hidden_state
 
     def prepare_inputs_for_generation(self, input_ids, pixel_values=None, is_first_iteration=False, **kwargs):
         inputs = super().prepare_inputs_for_generation(input_ids, is_first_iteration=is_first_iteration, **kwargs)

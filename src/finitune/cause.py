@@ -30,7 +30,8 @@ class Experiment:
     """Run the captured step again under `arm`; the cause predicts the outcome `expect`.
 
     A placebo changes something of the same kind that the cause says is innocent, so it expects no cure.
-    Placeholders: `{origin}` the module of the origin, `{sibling}` a like module elsewhere; `{short_rows}` the batch's
+    Placeholders: `{origin}` the module of the origin, `{sibling}` a like module elsewhere, `{tower}` the encoder of
+    images or sound around it; `{short_rows}` the batch's
     token ids whose embedding rows are far too short, `{other_rows}` as many ordinary ones; `{tensor}` the weight that
     stands out, `{other_tensor}` another of its shape. An experiment whose placeholder has no value is not run.
     """

@@ -12,11 +12,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from finitune.reach import Reach
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 MAX_FLOAT16 = 65504.0
 MIN_SUBNORMAL_FLOAT16 = 2.0**-24
+
+OUTLYING = 10.0
+"""Peak over rms of a tensor. Of 10^11 normal draws the largest is at 7."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,8 @@ class Precision:
     cpu: bool | None = None
     full_eval: str | None = None
     """The dtype to which the whole model is cast for evaluation."""
+    float32_modules: Sequence[str] | None = None
+    """Modules that compute in float32 whatever the rest does."""
     source: str | None = None
     """File and key, or the object, that says so."""
 
@@ -123,6 +130,11 @@ class TensorScan:
     first_nonfinite: Sequence[int] | None = None
     """Index of the first non-finite element."""
 
+    @property
+    def outlying(self) -> bool:
+        """Some elements stand far out; outlier activations come from such weights."""
+        return self.peak > OUTLYING * self.rms
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
@@ -130,6 +142,7 @@ class Weights:
 
     tensors: Sequence[TensorScan]
     problems: Sequence[str] = ()
+    reaches: Sequence[Reach] = ()
     source: str | None = None
 
 

@@ -32,6 +32,12 @@ class Where:
     step: int | None = None
     rank: int | None = None
 
+    @staticmethod
+    def said(source: str | None) -> Where:
+        """The place that the `source` of facts names, as "file" or "file: key"."""
+        file, _, key = (source or "").rpartition(": ")
+        return Where(file=file or source, key=key if file else None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cure:

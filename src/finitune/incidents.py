@@ -120,7 +120,7 @@ class Incidents:
         """Finite gradients may still be wrong: where ranks averaged others than they computed, say so."""
         setting = Setting(model=self._run.model, capture=capture, scale=reading.scale)
         again = partial(own_gradients, setting) if capture.runnable is None else lambda _: []
-        seen = check.end(self._run.update.gradients(), again)
+        seen = check.end(reading.step, self._run.update.gradients(), again)
         if seen is None or reading.bad:
             return
         reading.reduction_error = seen.worst

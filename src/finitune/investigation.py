@@ -22,6 +22,7 @@ from finitune.finding import Incident, Origin, as_json
 from finitune.probes.live_facts import batch_facts
 from finitune.probes.names import dtype_name
 from finitune.probes.ranks import is_spread
+from finitune.reach import tower_of
 from finitune.recording import Recorder
 from finitune.replay.arms import arm, input_embedding
 from finitune.replay.capture import Call, Capture
@@ -34,6 +35,9 @@ from finitune.signal import Signals
 MAX_EXPERIMENTS = 8
 DIVERGED = 4.0
 """A loss this many times the lowest of the run is no sound step, finite or not."""
+BEARABLE_SCALE = 2.0**10
+"""A loss that is bad by itself is examined at a loss scale that a sound float16 run bears; a scale that has yet to
+settle would spoil the gradients of an arm that cures."""
 CONTENDERS = 2
 """How many leading causes are put to the test."""
 
@@ -165,6 +169,8 @@ class Investigation:
         try:
             function, arguments = arm(spelling)
             setting = self.setting()
+            if self.event["symptom"] == "nonfinite-loss" and setting.scale > BEARABLE_SCALE:
+                setting.run_scale = BEARABLE_SCALE
             outcome = rerun(setting, function(setting, *arguments))
         except Exception:  # an arm that the model or the batch does not support proves nothing
             return None
@@ -195,6 +201,7 @@ class Investigation:
         return {
             "{origin}": module or None,
             "{sibling}": _sibling(self.model, module) if module else None,
+            "{tower}": tower_of(module) if module else None,
             "{short_rows}": short,
             "{other_rows}": others,
             "{tensor}": _odd_tensor(self.origin, facts),

@@ -188,7 +188,6 @@ class Monitor:
             try:
                 return method(*args, **kwargs)
             except Exception as error:
-                self.update.give_back()
                 self.broken(error)
                 return None
 
@@ -273,9 +272,12 @@ class Monitor:
         if not update.sharded:
             with self._paused():
                 self._incidents.compare_reduction(self._reduction, self._reading, self._capture)
-        if self._reading.bad:
+        if not self._reading.bad:
+            return
+        try:
             with self._paused():
                 self._incidents.bad(self._reading, self._capture, may_settle=update.skips_overflows or fused.decides)
+        finally:  # an investigation that fails lets no bad update through
             # A bad loss with sound gradients is none of the loss scaler's business.
             if self.mode == "guard" and not (update.skips_overflows and self._reading.bad_gradients):
                 self._discard()

@@ -3,8 +3,9 @@
 A hook on a few parameters adds up the gradient that this rank computes, before any reduction. Right before the
 optimizer's step the average of these sums over ranks, taken by one blocking all-reduce, must be what lies in `.grad`,
 up to one factor (sum or mean, clipping, a loss scale). A reduction that was overwritten, left out for some tensors or
-mixed with another bucket is not, and leaves ranks with different gradients; where all have the same, the loop itself
-changed them after the reduction. Only where every rank trains the whole model; a look costs three small collectives.
+mixed with another bucket is not, and leaves ranks with different gradients, or with those of another tensor. Where all
+have the same, not far off, the loop itself changed them. Only where every rank trains the whole model; a look costs
+three small collectives.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ ELEMENTS = 2**20
 OFF = 0.02
 """Relative distance. Reduction in bfloat16 rounds by 2**-8 per element; a bucket that was overwritten is off by 0.1
 to 1 (measured in the example of MedicalGPT)."""
+
+FOREIGN = 0.95
+"""Next to nothing of what was computed is left: clipping each value, noise or a projection leave more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +60,7 @@ class Look:
 
 
 class ReductionCheck:
-    """Looks at a sample of parameters in some steps. All ranks call every method alike."""
+    """Looks at a sample of parameters in some steps. All ranks call `end` for the same steps."""
 
     def __init__(self, named: Sequence[tuple[str, nn.Parameter]]) -> None:
         self._named = [(name, p) for name, p in named if p.requires_grad and not p.is_sparse]
@@ -67,20 +71,20 @@ class ReductionCheck:
         self._step = 0
 
     def begin(self, step: int) -> None:
-        """Before every forward of a step, the first of which counts."""
-        if self._handles and step == self._step:
+        """Before every forward of a step, the first of which counts. Calls no collective: a rank may have no batch."""
+        if step == self._step:
             return  # one more micro-step
         self.leave()  # a step that was skipped was not looked at
         self._step = step
-        if not (step <= FIRST or step % EVERY == 0) or not self._comparable():
+        if not _is_looked_at(step) or self._alike is False or _world() == 1:
             return
         self._sample = self._chosen(step)
         for _, parameter in self._sample:
             self._handles.append(parameter.register_hook(self._adder(parameter)))
 
-    def end(self, gradients: Gradients, again: Again) -> Look | None:
+    def end(self, step: int, gradients: Gradients, again: Again) -> Look | None:
         """Before the optimizer's step, which will use `gradients`. `again` computes this rank's own once more."""
-        if not self._handles:
+        if not _is_looked_at(step) or not self._comparable():
             return None
         sample, sums = self._sample, self._sums
         self.leave()
@@ -96,7 +100,9 @@ class ReductionCheck:
         not_reduced, unsound = agree(max(alone) <= OFF, not all(map(math.isfinite, [*off, *alone, *apart])))
         if not_reduced or unsound:  # each rank trains for itself, or the step is bad in another way
             return None
-        worst = min(_largest(max(off)), _largest(max(apart)))
+        worst, unlike = _largest(max(off)), _largest(max(apart))
+        if worst < FOREIGN and unlike <= OFF:
+            worst = min(worst, unlike)
         if worst <= OFF:
             return Look(worst=worst, looked_at=len(sample))
         names = [name for (name, _), distance in zip(sample, off, strict=True) if distance > OFF]
@@ -112,15 +118,15 @@ class ReductionCheck:
 
     def _comparable(self) -> bool:
         """Whether several ranks train the same parameters: asked once, by a collective of fixed size."""
+        if _world() == 1:
+            return False  # asked again: a process group may yet come
         if self._alike is None:
-            distributed = torch.distributed
-            if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
-                return False  # asked again: a process group may yet come
             parameters = [p for _, p in self._named]
             shapes = hash(tuple((len(p.shape), *p.shape, str(p.dtype).count("6")) for p in parameters)) % 2**31
             spread = is_spread(parameters) or not parameters or len({p.device for p in parameters}) > 1
             low = -_largest(-float(shapes))
-            self._alike = not agree(spread)[0] and low == _largest(float(shapes))
+            high = _largest(float(shapes))
+            self._alike = not agree(spread)[0] and low == high
         return self._alike
 
     def _chosen(self, step: int) -> list[tuple[str, nn.Parameter]]:
@@ -138,6 +144,15 @@ class ReductionCheck:
             self._sums[id(parameter)] = gradient.detach().clone() if known is None else known + gradient.detach()
 
         return add
+
+
+def _is_looked_at(step: int) -> bool:
+    return step <= FIRST or step % EVERY == 0
+
+
+def _world() -> int:
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def _largest(value: float) -> float:

@@ -51,3 +51,11 @@ def test_fires_after_a_run_only_where_the_weights_themselves_are_bad():
     assert sum(e.bits for e in weigh(HALF, Optimizer(name="AdamW", eps=1e-8), origin("parameter"))) > 0
     assert sum(e.bits for e in weigh(HALF, Optimizer(name="AdamW", eps=1e-8), origin("forward"))) < 0
     assert sum(e.bits for e in weigh(HALF, Optimizer(name="AdamW", eps=1e-4), origin("parameter"))) < 0
+
+
+def test_fires_for_modules_trained_in_full_beside_an_adapter():
+    precision = Precision(parameters="float16", compute="float16", scaler="none")
+    optimizer = Optimizer(name="adamw_torch", lora=True)
+    (finding,) = foresee(precision, optimizer, Adapter(kind="lora", trainable=["embed_tokens"]))
+    assert "embed_tokens beside the adapter" in finding.message
+    assert not list(foresee(precision, optimizer, Adapter(kind="lora")))

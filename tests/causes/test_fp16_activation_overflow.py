@@ -88,3 +88,16 @@ def test_stays_quiet_where_first_tokens_are_known_to_stay_in_range():
     assert not list(foresee(HALF, llama, outlying, reached(100.0)))
     assert list(foresee(HALF, llama, outlying, reached(30000.0)))
     assert not list(foresee(Precision(compute="bfloat16"), llama, outlying, reached(2e5)))
+
+
+EAGER, FUSED = Attention(implementation="eager"), Attention(implementation="sdpa")
+
+
+def test_fires_for_a_raw_score_near_the_range_in_eager_attention_and_stays_quiet_in_fused():
+    near, qwen = reached(6e4, what="query . key"), Model(family="qwen2", dtype="bfloat16")
+    (finding,) = foresee(HALF, qwen, weights(), near, EAGER)
+    assert (finding.severity, finding.where.module) == ("warning", "model.layers.2.mlp")
+    assert not list(foresee(HALF, qwen, weights(), near, FUSED))
+    (family,) = foresee(HALF, qwen, weights(), reached(2e4, what="query . key"), EAGER)
+    assert "family" in family.message
+    assert list(foresee(HALF, Model(family="t5", dtype="bfloat16"), weights(), near, FUSED))  # T5's is no score

@@ -36,6 +36,10 @@ def test_fires_for_quantised_weights_computed_in_float16():
             Optimizer(),
             {"precision": HALF, "batching": LEFT, "attention": Attention(implementation="flash_attention_2")},
         ),
+        (
+            Optimizer(),
+            {"precision": HALF, "batching": LEFT, "attention": Attention(implementation="eager", dtype="float32")},
+        ),
         (Optimizer(), {"precision": HALF}),
         (Optimizer(), {}),
     ],

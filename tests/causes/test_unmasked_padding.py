@@ -1,9 +1,14 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from finitune.causes.unmasked_padding import foresee, weigh
 from finitune.facts import Batching, EmbeddingRows, Optimizer, Precision, Vocabulary
 from finitune.finding import Origin
+from finitune.preflight import check
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ludwig"
 
 LUDWIG = Batching(padding_side="left", pad_id=0, source="model.yaml")
 MISTRAL = Vocabulary(eos_id=2, unk_id=0, source="model/tokenizer.json")
@@ -18,7 +23,7 @@ def rows(of_zero):
 
 
 def test_fires_as_an_error_where_the_padding_is_a_zero_row_in_float16():
-    (finding,) = foresee(LUDWIG, MISTRAL, Optimizer(batch=4), rows(0.0), HALF)
+    (finding,) = foresee(Optimizer(batch=4), LUDWIG, MISTRAL, rows(0.0), HALF)
     assert finding.severity == "error"
     assert (finding.where.file, finding.where.key) == ("model/tokenizer_config.json", "pad_token")
     assert finding.evidence["masked"] == 2
@@ -26,12 +31,12 @@ def test_fires_as_an_error_where_the_padding_is_a_zero_row_in_float16():
 
 @pytest.mark.parametrize("given", [{}, {"rows": rows(0.1), "precision": HALF}, {"rows": rows(0.0)}])
 def test_fires_as_a_warning_where_gradients_may_bear_it(given):
-    (finding,) = foresee(LUDWIG, MISTRAL, **given)
+    (finding,) = foresee(Optimizer(), LUDWIG, MISTRAL, **given)
     assert finding.severity == "warning"
 
 
 def test_fires_where_the_tokenizer_names_another_padding_token():
-    assert list(foresee(LUDWIG, Vocabulary(eos_id=2, pad_id=3)))
+    assert list(foresee(Optimizer(), LUDWIG, Vocabulary(eos_id=2, pad_id=3)))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +50,7 @@ def test_fires_where_the_tokenizer_names_another_padding_token():
     ],
 )
 def test_stays_quiet(batching, vocabulary, optimizer):
-    assert not list(foresee(batching, vocabulary, optimizer, rows(0.0), HALF))
+    assert not list(foresee(optimizer, batching, vocabulary, rows(0.0), HALF))
 
 
 def seen(**given):
@@ -57,3 +62,31 @@ def test_fires_after_a_run_where_the_batch_was_padded_and_seen():
     assert sum(e.bits for e in weigh(seen(padding_side="left"), at_padding)) > 10
     assert sum(e.bits for e in weigh(seen(padding_side="right"), at_padding)) < 0
     assert sum(e.bits for e in weigh(Batching(padding_side="left", pads_attended=False), at_padding)) < 0
+
+
+def test_fires_softly_where_the_tokenizer_is_not_known():
+    (finding,) = foresee(Optimizer(), LUDWIG)
+    assert finding.severity == "info"
+
+
+def checked(tmp_path, *cured):
+    """What check says of the example, with the files that the cure changes laid over it."""
+    for file in ("model.yaml", "train.csv", *(f"model/{path.name}" for path in (EXAMPLE / "model").iterdir())):
+        source = EXAMPLE / "cured" / file if file in cured else EXAMPLE / file
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_bytes(source.read_bytes())
+    return check(tmp_path / "model.yaml", model=tmp_path / "model", data=tmp_path / "train.csv", gpu="V100").findings
+
+
+def test_fires_on_the_example(tmp_path):
+    found = {finding.cause: finding.severity for finding in checked(tmp_path)}
+    assert (found["unmasked-padding"], found["quant-compute-dtype"]) == ("error", "warning")
+    assert "fully-masked-attention-rows" not in found
+
+
+def test_stays_quiet_on_the_cured_example(tmp_path):
+    assert not checked(tmp_path, "model.yaml", "model/tokenizer_config.json")
+
+
+def test_fires_as_a_warning_where_only_the_dtype_is_cured(tmp_path):
+    assert {f.cause: f.severity for f in checked(tmp_path, "model.yaml")} == {"unmasked-padding": "warning"}

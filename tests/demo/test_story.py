@@ -293,3 +293,25 @@ def test_the_laptop_lets_deepspeed_do_fp16():
     )
     said = python(code, LAPTOP)
     assert said[said.index("said") + 1 :] == ["True", "None"]
+
+
+DEEPSPEED = """
+import torch, deepspeed
+config = {
+    "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2},
+    "fp16": {"enabled": True, "initial_scale_power": 8}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+}
+model = torch.nn.Linear(8, 8)
+engine, optimizer, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+engine.backward(engine(torch.ones(2, 8, dtype=torch.half)).float().pow(2).mean())
+engine.step()
+print("said", type(optimizer.optimizer).__module__, optimizer.cur_scale)
+"""
+
+
+@pytest.mark.slow
+def test_deepspeed_trains_in_fp16_on_the_laptop():
+    pytest.importorskip("deepspeed")
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29541"}
+    said = python(DEEPSPEED, LAPTOP, **alone)
+    assert said[said.index("said") + 1 :][:2] == ["torch.optim.adamw", "256"]

@@ -460,7 +460,9 @@ def test_a_fault_of_finitune_leaves_the_run_alone_and_is_said_once(part, closure
     assert err.count("finitune itself failed") == 1
     assert "ZeroDivisionError: planted in finitune" in err
     assert "Traceback" not in err
-    if part not in ("calls", "over"):  # these two can be lost without losing the gate
+    if part in ("calls", "over", "incidents"):  # these can be lost without losing the gate
+        assert all(bool(torch.isfinite(p).all()) for p in loops[0].model.parameters())
+    else:
         assert same(state(loops[0]), state(loops[1]))
         assert same(loops[0].losses, loops[1].losses)
     assert len(Recording.load(tmp_path / "run").events("broken")) == 1

@@ -12,3 +12,7 @@ def test_fires_for_an_adapter_with_the_adapter_alone():
 
 def test_stays_quiet_about_adapters_where_there_is_none():
     assert propose(adapter=Adapter(kind="none")).patch == {"dtype": "float32"}
+
+
+def test_fires_with_the_load_dtype_where_modules_are_trained_in_full_beside_the_adapter():
+    assert propose(adapter=Adapter(kind="lora", trainable=["embed_tokens"])).patch == {"dtype": "float32"}

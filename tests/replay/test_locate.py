@@ -467,3 +467,22 @@ def test_a_real_model(attention, checkpointing):
         model.get_parameter("model.layers.1.mlp.up_proj.weight").mul_(1e6)
     origin = locate(capture_of(model, lambda _: model(**batch).loss)).origin
     assert (origin.module, origin.op, origin.phase) == ("model.layers.1.mlp.down_proj", "aten.mm", "forward")
+
+
+class Narrow(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).half().float() * 1e6  # the gradient of the cast is 1e6 in float16
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_backward_that_runs_its_forward_again_names_the_module(reentrant):
+    model = nn.Sequential(nn.Linear(4, 4), Narrow(4, 4))
+
+    def loss(_):
+        h = model[0](torch.ones(2, 4))
+        return torch.utils.checkpoint.checkpoint(model[1], h, use_reentrant=reentrant).sum()
+
+    model.forward = lambda _=None: loss(None)
+    origin = locate(capture_of(model, model)).origin
+    assert (origin.module, origin.op, origin.phase) == ("1", "aten._to_copy", "backward")
+    assert origin.line.startswith("test_locate.py")

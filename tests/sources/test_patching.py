@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import string
 from pathlib import Path
@@ -131,7 +132,8 @@ flags = st.dictionaries(
 
 @quiet
 @given(
-    flags.map(lambda held: {"max_steps": "3", **held}), st.sampled_from([" ", " \\\n    "]), st.sampled_from(["", " 2>&1 | tee log", "  # done", " &"]),
+    flags.map(lambda held: {"max_steps": "3", **held}), st.sampled_from([" ", " \\\n    "]),
+    st.sampled_from(["", " 2>&1 | tee log", "  # done", " &"]),
     st.sampled_from(["python train.py", "torchrun --nproc_per_node 2 train.py", "deepspeed --num_gpus=2 t.py"]),
     st.sampled_from([("bf16", True), ("learning_rate", 2e-05), ("fp16", False), ("max_grad_norm", 1.0)]),
     st.booleans(),
@@ -275,3 +277,27 @@ def test_a_configuration_speaks_before_the_files_of_the_model(tmp_path: Path) ->
     assert [Path(one.standing.file).name for one in settled({"padding_side": "right"}, found)] == [
         "tokenizer_config.json"
     ]
+
+
+def test_a_damaged_file_of_the_model_takes_no_patch_and_disturbs_nobody(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("fp16: true\noutput_dir: o\n")
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "generation_config.json").write_text("{")
+    assert [one.file for one in standings([tmp_path / "a.yaml"], tmp_path / "m")] == [str(tmp_path / "a.yaml")]
+
+
+HOSTILE = {
+    "blanks": "python t.py --fp16" + " " * 60_000 + "--seed 1\n",
+    "commands": "true\n" * 12_000 + "python t.py --fp16\n",
+    "places": "python t.py " + "--fp16 x " * 6_000 + "\n",
+    "quotes": "python t.py --fp16 " + "'" * 59_999,
+    "brackets": "python t.py --fp16 " + "$(" * 30_000,
+    "large": "python t.py --fp16\n" + "#" * 2**17,
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_script_ends_in_one_line_or_a_patch(tmp_path: Path, name: str) -> None:
+    with contextlib.suppress(UnreadableInput):
+        new_text(tmp_path, HOSTILE[name], HALF, "a.sh")

@@ -43,8 +43,8 @@ def test_ludwig_computes_in_its_own_default(tmp_path):
     assert facts.quantization.compute_dtype == "float16"
     assert facts.quantization.compute_dtype_is_default is True
     assert (facts.precision.compute, facts.precision.scaler) == ("float16", "none")
-    assert facts.attention.implementation == "eager"
-    assert (facts.batching.padding_side, facts.batching.max_length) == ("left", 512)
+    assert (facts.attention.implementation, facts.attention.dtype) == ("eager", "float32")
+    assert (facts.batching.padding_side, facts.batching.pad_id, facts.batching.max_length) == ("left", 0, 512)
     assert facts.adapter.kind == "lora"
     optimizer = facts.optimizer
     assert (optimizer.lr, optimizer.batch, optimizer.warmup_ratio, optimizer.clip) == (2e-5, 2, 0.03, 0.5)

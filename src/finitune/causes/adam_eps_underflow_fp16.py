@@ -57,8 +57,11 @@ def foresee(
     if not _at_risk(precision, optimizer) or (parallel and parallel.kind == "deepspeed"):
         return
     # PEFT holds the adapter in float32 beside a float16 base; only what is said to be trained in full is at risk.
-    if optimizer.lora or (adapter is not None and adapter.kind not in (None, "none")):
+    lora = optimizer.lora or (adapter is not None and adapter.kind not in (None, "none"))
+    full = list(adapter.trainable or ()) if adapter is not None else []
+    if lora and not full:
         return
+    what = f"{', '.join(full)} beside the adapter" if lora else "weights"
     # Certain for an optimizer that is named; the default of recent trainers is a fused one, which survives.
     severity: Severity = "error" if optimizer.name else "warning"
     eps = DEFAULT_EPS if optimizer.eps is None else optimizer.eps
@@ -66,7 +69,7 @@ def foresee(
     yield Finding(
         cause="adam-eps-underflow-fp16",
         severity=severity,
-        message=f"weights are trained in float16 without a float32 copy, where eps {eps:g}{default} is zero (smallest "
+        message=f"{what} are trained in float16 without a float32 copy, where eps {eps:g}{default} is zero (smallest "
         f"{2.0**-24:.2g}): {optimizer.name or 'Adam'} divides by zero, and the weights are NaN after one step",
         where=Where(file=optimizer.source, key="adam_epsilon"),
         evidence={"eps": eps, "rounds_to_zero_up_to": ROUNDS_TO_ZERO, "parameters": precision.parameters},

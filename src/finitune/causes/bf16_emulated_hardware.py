@@ -45,14 +45,13 @@ public_incidents = 2
 def foresee(precision: Precision, hardware: Hardware) -> Iterator[Finding]:
     if precision.compute != "bfloat16" or hardware.bfloat16 or precision.cpu:
         return
-    file, _, key = (precision.source or "").rpartition(": ")
     # A warning: where nothing refuses, the run is slow, and its numbers are right.
     yield Finding(
         cause="bf16-emulated-hardware",
         severity="warning",
         message=f"the run computes in bfloat16, and {hardware.name} has no units for it: it is refused, or emulated "
         "through float32 at a fraction of the speed",
-        where=Where(file=file or precision.source, key=key if file else None),
+        where=Where.said(precision.source),
         evidence={"compute": precision.compute, "hardware": hardware.name, "bfloat16": hardware.bfloat16},
     )
 

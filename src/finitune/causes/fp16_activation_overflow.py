@@ -5,38 +5,34 @@
 Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: the output of a
 feed-forward projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next
 softmax or norm turns it into NaN, and the loss is lost on the first steps or on the first batch with the wrong token.
-Where that token is padding and the overflow late in the network, the loss stays finite, because ignored labels leave it
-out, and only the gradients are NaN: 0 * NaN is NaN.
+Where only padding overflows, late in the network, ignored labels keep the loss finite and the gradients alone are NaN.
 
 ## How to tell
 
-float16 in the effective dtype and a model whose own dtype is wider. The overflow persists at loss scale 1; the same
-batch is finite in float32. A family with public reports is a hint: many bfloat16 models train in float16 soundly.
+float16 in the effective dtype, a model of a wider one; at loss scale 1 too. float32 is sound.
 
 ## How to prove
 
-Run the captured step again with the module of the origin in float32: sound. With a like module elsewhere: not.
+Run the captured step with the module of the origin in float32: sound. With a like module elsewhere: not.
 
 ## What to do
 
-Compute in bfloat16 where the card can. Otherwise keep the few modules that overflow in float32 (float32-modules); pack
-rows where only padding overflows; a fused attention kernel removes an overflow in the query-key product.
+Compute in bfloat16 where the card can, else keep the modules that overflow in float32. Pack rows where only padding
+overflows. Fused attention removes an overflow in the query-key product.
 
 ## What does not help
 
-A lower learning rate (it failed with 1e-10), clipping, another loss scale: the forward has already failed. float32
-weights under autocast, when the activation itself is too large. Clamping activations works but changes the model.
+A lower learning rate, clipping, another loss scale: the forward has already failed. float32 weights under autocast.
 
 ## References
 
-huggingface/transformers#5651 (66246 in T5's wo), huggingface/transformers#28673, huggingface/transformers#19229,
-QwenLM/Qwen3#670, hiyouga/LLaMA-Factory#950, Lightning-AI/litgpt#150, unslothai/unsloth-zoo#600,
-deepspeedai/DeepSpeed#697, deepspeedai/DeepSpeedExamples#418 (at learning rate 1e-10), arielnlee/Platypus#14,
-unslothai/unsloth#911 (padding only: sound when packed).
+huggingface/transformers#5651 (66246 in T5's wo), #28673, #19229, QwenLM/Qwen3#670, deepspeedai/DeepSpeedExamples#418
+(at learning rate 1e-10), unslothai/unsloth#911 (padding only: sound when packed).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -50,19 +46,19 @@ REPORTED_FAMILIES = (
     "t5", "mt5", "umt5", "longt5", "gemma", "qwen2", "qwen3", "baichuan", "chatglm", "glm", "phi", "falcon", "bloom",
     "minicpm",
 )  # fmt: skip
-"""`model_type` prefixes with public float16 overflow reports (incident taxonomy). Used for severity, never alone."""
-OUTLYING = 10.0
-"""Peak over rms of a tensor. Of 10^11 normal draws the largest is at 7; outlier activations come from such weights."""
+"""`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""
+EAGER_ONLY = ("qwen2", "minicpm")
+"""Reported for the query-key product, so sound with fused attention (huggingface/transformers#33317)."""
+NEAR = 0.5  # share of the range from which a raw query-key product is told: other tokens and tuning add to it
 AMPLE = 1 / 16
 """Share of the range. First tokens carry the largest activations of a decoder; where they stay below, others do."""
-CLIMBED = 4.0
-"""Last finite loss over the lowest; a model that overflows where it stands has not climbed."""
+CLIMBED = 4.0  # last finite loss over the lowest; a model that overflows where it stands has not climbed
 experiments = [
     Experiment(arm="float32", expect="finite"),
     Experiment(arm="module-float32={origin}", expect="finite", optional=True),
     Experiment(arm="module-float32={sibling}", expect="non-finite", placebo=True),
 ]
-remedies = ["use-bfloat16", "pack-rows", "float32-modules"]
+remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
 public_incidents = 46
 
 
@@ -77,14 +73,15 @@ def foresee(
     seen = [*(_reached(activations, eager=eager) if activations else ()), *map(_weights_beyond, beyond)]
     yield from seen
     reported = (family := model.family or "unknown").startswith(REPORTED_FAMILIES)
-    if seen or (model.dtype != "bfloat16" and not (model.dtype is None and reported)):
+    fused = attention is not None and not eager and family.startswith(EAGER_ONLY)
+    if seen or fused or (model.dtype != "bfloat16" and not (model.dtype is None and reported)):
         return
     record = f"float16 overflow of the {family} family is on record"
     if not reported:
         first = [peak.value for peak in activations.first] if activations else []
         if first and max(first) < AMPLE * MAX_FLOAT16:
             return
-        if weights and all(tensor.peak < OUTLYING * tensor.rms for tensor in weights.tensors):
+        if weights and not any(tensor.outlying for tensor in weights.tensors):
             return
         record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
     peak = {"weight_peak": max((tensor.peak for tensor in weights.tensors), default=0.0)} if weights else {}
@@ -94,7 +91,7 @@ def foresee(
         cause="fp16-activation-overflow",
         severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
         message=f"{held}the run computes in float16 (largest {MAX_FLOAT16:.0f}); {record}",
-        where=_place(precision),
+        where=Where.said(precision.source),
         evidence={**stored, **peak},
     )
 
@@ -121,13 +118,14 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
 def _reached(activations: Activations, *, eager: bool) -> Iterator[Finding]:
     """The first place where a token that stands alone leaves the range."""
     for peaks, pads in ((activations.first, False), (activations.padding, True)):
-        beyond = [p for p in peaks if p.value > MAX_FLOAT16 and (eager or p.what != "query . key")]
+        near = {"query . key": (1.0 if pads else NEAR) if eager else math.inf}
+        beyond = [p for p in peaks if p.value > near.get(p.what, 1.0) * MAX_FLOAT16]
         for one in beyond[:1]:
             does = "pads rows, is computed like any other" if pads else "begins sequences"
             ignored = "; ignored labels keep that out of the loss, not out of the gradients" if pads else ""
             yield Finding(
                 cause="fp16-activation-overflow",
-                severity="warning" if pads else "error",
+                severity="warning" if pads or one.value <= MAX_FLOAT16 else "error",
                 message=f"token {one.token} {does} and reaches {one.value:.3g} in {one.module} ({one.what}), "
                 f"limit of float16 {MAX_FLOAT16:.0f}{ignored}",
                 where=Where(file=activations.source, module=one.module, tokens=[one.token]),
@@ -143,8 +141,3 @@ def _weights_beyond(tensor: TensorScan) -> Finding:
         where=Where(file=tensor.file, tensor=tensor.name),
         evidence={"overflow": tensor.overflow, "peak": tensor.peak, "max_float16": MAX_FLOAT16, "dtype": tensor.dtype},
     )
-
-
-def _place(precision: Precision) -> Where:
-    file, _, key = (precision.source or "").rpartition(": ")
-    return Where(file=file or precision.source, key=key if file else None)

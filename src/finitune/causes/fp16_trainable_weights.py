@@ -40,7 +40,7 @@ from collections.abc import Iterator
 from finitune.facts import Adapter, Optimizer, Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
 
-remedies = ["float32-trainable-weights"]
+remedies = ["float32-trainable-weights", "cast-weights"]
 public_incidents = 13
 
 
@@ -56,13 +56,12 @@ def foresee(
     # An error is certain: PyTorch raises. Where the files do not say what is trained, the script may add an adapter.
     severity: Severity = "error" if whole else "warning"
     unless = "" if whole else "; harmless only where an adapter alone is trained, in float32"
-    file, _, key = (precision.source or "").rpartition(": ")
     yield Finding(
         cause="fp16-trainable-weights",
         severity=severity,
         message="the model is loaded in float16 and automatic mixed precision scales its loss, so the first step ends "
         f"with 'Attempting to unscale FP16 gradients'{unless}",
-        where=Where(file=file or precision.source, key=key if file else None),
+        where=Where.said(precision.source),
         evidence={"parameters": precision.parameters, "compute": precision.compute, "scaler": precision.scaler},
     )
 

@@ -54,13 +54,12 @@ def foresee(precision: Precision) -> Iterator[Finding]:
     who = precision.requested_by or "transformers"
     refused = who == "deepspeed"
     severity: Severity = "error" if refused else "warning"  # the others run, as another run than was asked for
-    file, _, key = (precision.source or "").rpartition(": ")
     yield Finding(
         cause="precision-request-ignored",
         severity=severity,
         message="mixed precision in float16 is asked for on a CPU: "
         + INSTEAD.get(who, "accelerate leaves it out, and the run computes in float32 without a loss scaler"),
-        where=Where(file=file or precision.source, key=key if file else None),
+        where=Where.said(precision.source),
         evidence={"asked": "float16", "cpu": True, "requested_by": who},
         remedy=Cure(name="change-settings", safety="advice", patch={"fp16": False, "bf16": True}),
     )

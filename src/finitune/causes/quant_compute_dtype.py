@@ -54,14 +54,13 @@ def foresee(
     if wide is None and not quantization.compute_dtype_is_default:
         return  # float16, said in so many words, and nothing speaks against it
     default = "by default " if quantization.compute_dtype_is_default else ""
-    file, _, key = (quantization.source or "").rpartition(": ")
     yield Finding(
         cause="quant-compute-dtype",
         # Unknown weights may be float16 ones, for which the default is right.
         severity="info" if wide is None else "warning",
         message=f"{quantization.bits or 4}-bit weights are {default}computed in float16"
         + (f", although {wide}" if wide else "; a model pre-trained in bfloat16 may overflow there"),
-        where=Where(file=file or quantization.source, key=key if file else None),
+        where=Where.said(quantization.source),
         evidence={
             "bits": quantization.bits,
             "compute_dtype": "float16",

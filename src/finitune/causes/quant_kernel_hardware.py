@@ -51,12 +51,11 @@ def foresee(
 ) -> Iterator[Finding]:
     if quantization is None or not _unsupported(quantization, hardware):
         return
-    file, _, key = (quantization.source or "").rpartition(": ")
     yield Finding(
         cause="quant-kernel-hardware",
         severity="warning",  # newer releases have a path for these cards that is slow, and sound
         message=f"8-bit weights on {hardware.name}, which has no 8-bit matrix units: NaN losses are on record",
-        where=Where(file=file or quantization.source, key=key if file else None),
+        where=Where.said(quantization.source),
         evidence={"bits": quantization.bits, "hardware": hardware.name, "needs_compute_capability": 7.5},
     )
 

@@ -58,17 +58,29 @@ public_incidents = 2
 
 
 def foresee(
+    optimizer: Optimizer,
     batching: Batching | None = None,
     vocabulary: Vocabulary | None = None,
-    optimizer: Optimizer | None = None,
     rows: EmbeddingRows | None = None,
     precision: Precision | None = None,
 ) -> Iterator[Finding]:
-    if batching is None or vocabulary is None:
+    if batching is None:
+        return
+    alone = batching.packing is True or optimizer.batch == 1
+    if batching.pad_id is None or batching.padding_side != "left" or alone:
+        return
+    if vocabulary is None:
+        yield Finding(
+            cause="unmasked-padding",
+            severity="info",
+            message=f"short rows are filled with token {batching.pad_id} on the left; where that is not the padding "
+            "token of the tokenizer, the mask lets it be seen",
+            where=Where(file=batching.source),
+            evidence={"filled_with": batching.pad_id},
+        )
         return
     masked = vocabulary.eos_id if vocabulary.pad_id is None else vocabulary.pad_id
-    alone = batching.packing is True or (optimizer is not None and optimizer.batch == 1)
-    if batching.pad_id is None or masked == batching.pad_id or batching.padding_side != "left" or alone:
+    if masked == batching.pad_id:
         return
     short = _ratio(batching.pad_id, rows)
     overflows = short is not None and short <= TINY_RATIO and precision is not None and precision.compute == "float16"
@@ -85,7 +97,7 @@ def foresee(
         evidence={
             "filled_with": batching.pad_id,
             "masked": masked,
-            **({} if optimizer is None else {"batch": optimizer.batch}),
+            "batch": optimizer.batch,
             **({} if short is None else {"ratio": short}),
         },
     )

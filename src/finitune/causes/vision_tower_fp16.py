@@ -1,33 +1,35 @@
-"""The frozen encoder of images or sound overflows in float16, while the language model is fine.
+"""The encoder of images or sound overflows in float16, while the language model beside it is sound.
 
 ## What happens
 
-A model that sees is two models: an encoder (SigLIP, ViT, VAE) and a language model behind it. The encoder is often
-frozen and cast with the rest to float16, though it was trained in bfloat16 or float32; its last blocks, poolers and
-resamplers reach values beyond 65504. Batches of text alone train, the first one with an image is NaN.
+A vision tower, an audio encoder or a VAE was trained in a wider format and has an outlier channel: the MLP of a SigLIP
+or CLIP layer gives more than 65504 for some images. In float16 it becomes inf, the next layer norm makes NaN of it, and
+the NaN enters the language model with the image tokens. Prompts of text alone never call the tower and are fine.
 
 ## How to tell
 
-Only batches with images fail. The first bad value is in a module of the encoder. The VAE of SDXL is known for it, and
-so are the resamplers of some vision models.
+Only batches with images fail; text works, and so do plain images where photographs do not. The first bad value lies in
+the tower. From the weights alone: a row of a matrix behind a layer norm reaches at most sqrt(d) times the norm of the
+row times the norm's weights, and in a sound tower that is far below 65504.
 
 ## How to prove
 
-Run the captured step with the encoder's module in float32: it becomes sound. Without its images the batch is sound.
+Run the captured step again with the whole tower in float32: it becomes sound. One MLP of another layer in float32 must
+not help.
 
 ## What to do
 
-Compute in bfloat16 (use-bfloat16), or keep the encoder in float32 and cast its output (float32-modules).
+Keep the tower in float32 (float32-tower), or compute in bfloat16 where the card can (use-bfloat16).
 
 ## What does not help
 
-A lower learning rate: the encoder does not learn. `do_sample=False` at inference: NaN logits stay NaN. Training the
-language model longer.
+Fused attention: the value arises in an MLP. Freezing the tower: its forward runs all the same. A lower learning rate or
+a smaller loss scale: the forward has already failed. One layer alone in float32, when its output is cast down again.
 
 ## References
 
-HighCWu/control-lora-v3#2 (VAE of SDXL, sound in bfloat16), NVIDIA/Megatron-LM#1407, OpenBMB/MiniCPM-V (several
-reports of NaN at inference after fine-tuning in float16).
+unslothai/unsloth-zoo#787 (Qwen3-VL, linear_fc1 above 65504), HighCWu/control-lora-v3#2 (the VAE of SDXL),
+OpenBMB/MiniCPM-V#466 (the unmodified model fails on an image in float16; the cause was not settled there).
 """
 
 from __future__ import annotations
@@ -35,22 +37,51 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.facts import Model, Precision, Training
+from finitune.cause import Experiment
+from finitune.facts import MAX_FLOAT16, Model, Precision, Training, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
+from finitune.reach import tower_of
 
 SEES = re.compile(
     r"llava|minicpm-?_?v|internvl|idefics|paligemma|mllama|blip|cogvlm|florence|smolvlm|pixtral|sdxl|omnilmm|"
     r"(^|[-_/.\d])vl($|[-_])|_vl\b"
 )
-_ENCODER = re.compile(r"vision|visual|vpm|resampler|image|vae|encoder\.blocks|audio", re.IGNORECASE)
 
-remedies = ["use-bfloat16", "float32-modules"]
+experiments = [
+    Experiment(arm="module-float32={tower}", expect="finite"),
+    Experiment(arm="module-float32={sibling}", expect="non-finite", placebo=True),
+]
+remedies = ["float32-tower", "use-bfloat16"]
 public_incidents = 3
 
 
-def foresee(precision: Precision, model: Model | None = None, training: Training | None = None) -> Iterator[Finding]:
+def foresee(
+    precision: Precision, model: Model | None = None, training: Training | None = None, weights: Weights | None = None
+) -> Iterator[Finding]:
+    if precision.compute != "float16":
+        return
+    if weights is None or not weights.reaches:
+        yield from _by_name(precision, model, training)
+        return
+    beyond = [reach for reach in weights.reaches if reach.value > MAX_FLOAT16]
+    beyond = [reach for reach in beyond if not _in_float32(reach.tensor, precision)]
+    if beyond:
+        worst = max(beyond, key=lambda reach: reach.value)
+        yield Finding(
+            cause="vision-tower-fp16",
+            severity="warning",  # whether the images of this run come near is for the run to show
+            message=f"row {worst.row} behind a layer norm can give {worst.value:.3g} in float16, whose largest number "
+            f"is {MAX_FLOAT16:.0f}: images that drive it become inf, while text and other images are fine",
+            where=Where(file=worst.file, tensor=worst.tensor),
+            evidence={
+                "reach": worst.value, "row": worst.row, "layers": len(beyond), "max_float16": MAX_FLOAT16,
+            },
+        )  # fmt: skip
+
+
+def _by_name(precision: Precision, model: Model | None, training: Training | None) -> Iterator[Finding]:
     name = " ".join(v.lower() for v in (model and model.family, training and training.model_name) if v)
-    if precision.compute != "float16" or not SEES.search(name):
+    if not SEES.search(name) or precision.float32_modules:
         return
     file, _, key = (precision.source or "").rpartition(": ")
     yield Finding(
@@ -64,8 +95,16 @@ def foresee(precision: Precision, model: Model | None = None, training: Training
 
 
 def weigh(origin: Origin) -> Iterator[Evidence]:
-    inside = bool(_ENCODER.search(origin.module or ""))
-    if not inside or origin.dtype != "float16":
-        yield Evidence(text=f"the first bad value is in {origin.module}, in {origin.dtype}", bits=-8.0)
-    else:
-        yield Evidence(text=f"the first bad value is in the encoder, {origin.module}, in float16", bits=5.0)
+    tower = tower_of(origin.module or "")
+    if tower is None:
+        yield Evidence(text="the first bad value does not arise in an encoder of images or sound", bits=-8.0)
+        return
+    yield Evidence(text=f"the first bad value arises in {tower}, which only images or sound pass through", bits=6.0)
+    if origin.dtype != "float16" or origin.phase in ("parameter", "input"):
+        yield Evidence(text=f"but it is no float16 overflow ({origin.phase}, {origin.dtype})", bits=-12.0)
+    elif origin.phase == "forward":
+        yield Evidence(text=f"{origin.op} leaves the range of float16 there, in the forward", bits=5.0)
+
+
+def _in_float32(tensor: str, precision: Precision) -> bool:
+    return any(f".{kept}." in f".{tensor}" for kept in precision.float32_modules or ())

@@ -27,5 +27,7 @@ safety = "safe"
 
 def propose(optimizer: Optimizer | None = None, adapter: Adapter | None = None) -> Cure:
     trained_beside = (adapter is not None and adapter.kind not in (None, "none")) or (optimizer and optimizer.lora)
+    if adapter is not None and adapter.trainable:  # PEFT casts adapters, not what is trained in full beside them
+        trained_beside = False
     patch = {"autocast_adapter_dtype": True} if trained_beside else {"dtype": "float32"}
     return Cure(name="float32-trainable-weights", safety="safe", patch=patch)

@@ -235,10 +235,13 @@ class OperatorWatch(TorchDispatchMode):
         positions = sorted({position for _, position in known if position is not None})
         tokens = sorted({int(ids[row, position]) for row, position in known if position is not None})
         mask = call.kwargs.get("attention_mask")
+        masked = mask == 0 if isinstance(mask, Tensor) and mask.shape == ids.shape else None
         filled = padding_of(ids, mask)
+        if filled is not None:
+            masked = filled.where if masked is None else masked | filled.where
         padding = None
-        if positions and (filled is not None or (isinstance(mask, Tensor) and mask.shape == ids.shape)):
-            padding = filled is not None and all(bool(filled.where[r, p]) for r, p in known if p is not None)
+        if positions and masked is not None:
+            padding = all(bool(masked[row, position]) for row, position in known if position is not None)
         return rows[:MAX_PLACES], positions[:MAX_PLACES] or None, tokens[:MAX_PLACES] or None, padding
 
     def entered(self, name: str) -> None:

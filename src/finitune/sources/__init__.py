@@ -83,7 +83,9 @@ def gather(
     else:
         facts, left_out = _with_data(facts, data, words, no_words, settings)
         missing += left_out
-    if model is not None and compute == "float16":
+    outlying = facts.weights is not None and any(tensor.outlying for tensor in facts.weights.tensors)
+    eager = facts.attention is not None and facts.attention.implementation == "eager"
+    if model is not None and compute == "float16" and (outlying or eager):  # it reads the weights once more
         first, pad = alone.tokens_of(facts.tokens, facts.vocabulary, facts.batching, facts.optimizer)
         facts = dataclasses.replace(facts, activations=checkpoint.activations(model, first, pad))
     if not gpu:

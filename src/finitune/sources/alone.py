@@ -22,7 +22,7 @@ Values = Any
 """A float32 array [tokens, columns]."""
 MAX_FIRST = 8
 """So many of the tokens that begin sequences are looked at, the commonest first."""
-BLOCK_BYTES = 2**24
+BLOCK_BYTES = 2**22
 PARTS = {
     "input_layernorm", "post_attention_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
     "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",

@@ -15,6 +15,7 @@ from typing import Any, cast
 from finitune.facts import Activations, Facts, Ints, Model, Weights
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources import alone
+from finitune.sources.reaches import reaches
 from finitune.sources.reading import Reading
 from finitune.sources.rows import embedding_rows
 from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header
@@ -58,7 +59,12 @@ def read(path: str | Path, *, compute: str | None = None) -> Reading:
     model = _model(path, config, tensors)
     found = Facts(
         model=model,
-        weights=Weights(tensors=scan(tensors, compute=compute), problems=problems, source=str(path)),
+        weights=Weights(
+            tensors=scan(tensors, compute=compute),
+            problems=problems,
+            reaches=list(reaches(tensors)) if compute == "float16" else (),
+            source=str(path),
+        ),
     )
     embedding = input_embedding(tensors, vocabulary=model.vocabulary)
     if embedding is None:

@@ -9,6 +9,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,6 +30,13 @@ MODEL_FILES = {
 
 ALWAYS_HELD = {"tokenizer_config.json": {"padding_side", "pad_token", "add_bos_token"}}
 """Keys that are added where they are not; the other files only repeat what this one says."""
+
+
+MAX_CHARACTERS = 2**16
+"""Larger configurations are written by programs; finding a place in one takes time."""
+
+MAX_PLACES = 8
+"""So many places of a script are tried for one flag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +82,12 @@ def _kind(path: Path) -> Kind:
 def _model_files(directory: Path) -> Iterator[Standing]:
     for name, keys in MODEL_FILES.items():
         file = directory / name
-        if file.is_file():
-            yield Standing(file=str(file), kind="json", module=_model_file(name, keys), data=json_object_of(file))
+        try:
+            data = json_object_of(file) if file.is_file() else None
+        except UnreadableInput:  # whoever needs the file says so; here it only takes no patch
+            data = None
+        if data is not None:
+            yield Standing(file=str(file), kind="json", module=_model_file(name, keys), data=data)
 
 
 def _model_file(name: str, keys: Sequence[str]) -> SimpleNamespace:
@@ -103,6 +115,8 @@ def patched(settings: Sequence[Setting]) -> list[Patched]:
 def _patched(file: Path, settings: Sequence[Setting]) -> Patched:
     text = raw_text(file)
     kind = settings[0].standing.kind
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableInput(f"{file}: {len(text)} characters (expected at most {MAX_CHARACTERS} to be patched here)")
     try:
         if kind == "shell":
             after = _script(file, text, settings)
@@ -110,9 +124,9 @@ def _patched(file: Path, settings: Sequence[Setting]) -> Patched:
             changes = {(*one.standing.under, *one.path): one.value for one in settings}
             after = (json_text if kind == "json" else yaml_text).edited(text, changes)
             _compare(file, settings_of(file, text), settings_of(file, after), changes)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, UnreadableInput):
-            raise
+    except UnreadableInput:
+        raise
+    except Exception as error:
         raise UnreadableInput(f"{file}: cannot be patched here: {short(error)}; change it by hand") from None
     changed = [KeyChange(file=str(file), key=one.key, before=_old(one), after=one.value) for one in settings]
     return Patched(file=file, before=text, after=after, changes=changed)
@@ -170,7 +184,7 @@ def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
         for key in reversed(inner):
             value = {key: value}
         before = _launches(file, text)
-        candidates = shell_text.edited(text, before[0].line, name, value, beside)
+        candidates = islice(shell_text.edited(text, before[0].line, name, value, beside), MAX_PLACES)
         done = next((new for new in candidates if _reads_as(file, new, before, name, value)), None)
         if done is None:
             raise ValueError(f"no place in the script sets {name} alone")

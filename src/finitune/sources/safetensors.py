@@ -96,6 +96,16 @@ def read_rows(tensor: Tensor, first: int, count: int) -> npt.NDArray[np.float32]
     return decode(np.frombuffer(raw, dtype=np.uint8), tensor.dtype).astype(np.float32).reshape(count, columns)
 
 
+def read_values(tensor: Tensor) -> npt.NDArray[np.float64]:
+    """All of a small tensor of floats, as one row of float64."""
+    with tensor.file.open("rb") as file:
+        file.seek(tensor.start)
+        raw = file.read(tensor.stop - tensor.start)
+    if len(raw) < tensor.stop - tensor.start:
+        raise UnreadableInput(f"{tensor.file}: {tensor.name}: the file ended while it was read")
+    return decode(np.frombuffer(raw, dtype=np.uint8), tensor.dtype).astype(np.float64)
+
+
 def decode(raw: npt.NDArray[np.uint8], dtype: str) -> npt.NDArray[Any]:
     """Bytes as an array of float32 (float64 for F64)."""
     if dtype == "BF16":

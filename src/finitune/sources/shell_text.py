@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -23,7 +24,6 @@ _LEXEME = re.compile(
 )
 _VARIABLE = re.compile(r"\"?\$(?:\{([A-Za-z_]\w*)(?::?-([^}]*))?\}|([A-Za-z_]\w*))\"?")
 _NUMBER = re.compile(r"-(\d|\.\d)")
-_GAP = re.compile(r"(?:[ \t]|\\?\n)+\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +92,12 @@ def _quoted(word: _Word) -> Iterator[_Command]:
 
 def _at_line(text: str, commands: Sequence[_Command], line: int) -> list[_Command]:
     """The commands whose words cover the line."""
+    ends = [found.start() for found in re.finditer("\n", text)]
     return [
         command
         for command in commands
-        if text.count("\n", 0, command[0].start) < line <= text.count("\n", 0, command[-1].end) + 1
-        and not text[: command[0].start].endswith(('"', "'"))
+        if bisect_left(ends, command[0].start) < line <= bisect_left(ends, command[-1].end) + 1
+        and not text.endswith(('"', "'"), 0, command[0].start)
     ]
 
 
@@ -120,11 +121,18 @@ def _change(text: str, command: _Command, at: int, value: Any) -> Iterator[str]:
     if values:
         yield from _revalue(text, values[0].start, values[-1].end, value)
     elif value is False:
-        gap = _GAP.search(text, 0, word.start)
-        rest = text[word.end :] if gap else text[word.end :].lstrip(" \t")
-        yield text[: gap.start() if gap else word.start] + rest
+        start = _before_gap(text, word.start)
+        rest = text[word.end :]
+        yield text[:start] + (rest if start < word.start else rest.lstrip(" \t"))
     elif value is not True:
         yield f"{text[: word.end]} {_spelt(value, '')}{text[word.end :]}"
+
+
+def _before_gap(text: str, at: int) -> int:
+    """Where the blanks and line continuations in front of `at` begin."""
+    while at and text[at - 1] in " \t\n":
+        at -= 2 if text[at - 2 : at] == "\\\n" else 1
+    return at
 
 
 def _revalue(text: str, start: int, end: int, value: Any) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from finitune.facts import Adapter, Attention, Batching, Facts, Optimizer, Parallel, Precision, Quantization, Training
 from finitune.sources.groups import group
 from finitune.sources.reading import Supervision
-from finitune.sources.text import flag, real, section, whole, word
+from finitune.sources.text import flag, real, section, whole, word, words
 
 KEYS = {
     "fp16", "bf16", "learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs",
@@ -149,10 +149,13 @@ def _precision(data: Mapping[str, Any], file: str, framework: str) -> Precision 
         said = {"compute": "float32", "scaler": "none", "source": file}
     full = next((dtype for key, dtype in FULL_EVAL.items() if flag(data, key, file)), None)
     cpu = next((answer for key in ("use_cpu", "no_cuda") if (answer := flag(data, key, file)) is not None), None)
-    if not said and full is None and not cpu:
+    kept = words(data, "float32_modules")
+    if not said and full is None and not cpu and not kept:
         return None
     asked = framework if said else None
-    return Precision(parameters=parameters, full_eval=full, cpu=cpu, requested_by=asked, **said)
+    return Precision(
+        parameters=parameters, full_eval=full, cpu=cpu, requested_by=asked, float32_modules=kept, **said
+    )  # fmt: skip
 
 
 def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:

@@ -1,0 +1,26 @@
+"""How far one operator reaches, by arithmetic on its weights alone, and which modules see or hear."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+TOWER = re.compile(r"vpm|apm|visual|vit|(vision|image|img|audio|speech)_?(tower|model|encoder|backbone)?\d?")
+"""Names of the part of a model that encodes images or sound, as architectures spell them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """The largest value that row `row` of a matrix can give to what the layer norm before it puts out."""
+
+    tensor: str
+    row: int
+    value: float
+    file: str | None = None
+
+
+def tower_of(name: str) -> str | None:
+    """The path of the encoder of images or sound that holds this module or tensor; None outside of one."""
+    parts = name.split(".")
+    place = next((i for i, part in enumerate(parts, start=1) if TOWER.fullmatch(part)), None)
+    return None if place is None else ".".join(parts[:place])
