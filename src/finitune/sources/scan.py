@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from finitune.facts import TensorScan
 from finitune.finding import UnreadableInput
+from finitune.sources.reading import Track, untracked
 from finitune.sources.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor, decode, float8_values
 
 BLOCK_BYTES = 2**21
@@ -75,7 +76,7 @@ class _Range:
     vanishes: float
 
 
-def scan(tensors: Sequence[Tensor], *, compute: str | None) -> list[TensorScan]:
+def scan(tensors: Sequence[Tensor], *, compute: str | None, track: Track = untracked) -> list[TensorScan]:
     """Statistics of every floating tensor, in the order given; others are left out.
 
     `compute` is the dtype by whose range `overflow` and `underflow` are judged; None judges nothing.
@@ -99,7 +100,7 @@ def scan(tensors: Sequence[Tensor], *, compute: str | None) -> list[TensorScan]:
 
     found: list[list[Part]] = [[] for _ in floating]
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-        for (index, _, _), parts in zip(units, pool.map(work, units), strict=True):
+        for (index, _, _), parts in track(zip(units, pool.map(work, units), strict=True), "weights", len(units)):
             found[index] += parts
     return [_whole(tensor, parts) for tensor, parts in zip(floating, found, strict=True)]
 
