@@ -27,8 +27,8 @@ systems: $(SYSTEMS) ## the founding systems, each broken, caught, explained and 
 test: $(VENV)/.dev ## all tests except the slow ones
 	$(TEST) -n $(WORKERS) -m "not slow"
 
-test-slow: $(VENV)/.dev ## the slow tests
-	$(TEST) -m slow || [ $$? -eq 5 ] # 5: there are none
+test-slow: $(VENV)/.dev $(SYSTEMS) $(VENV)/.conformance ## the slow tests, in real DeepSpeed, Lightning and Ludwig
+	$(TEST) -m "slow and not story"
 
 check: format lint types layers test ## what CI runs: format, lint, types, layers, tests
 

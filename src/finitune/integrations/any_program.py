@@ -6,7 +6,6 @@ Used by `finitune run`. The model is the outermost module that holds all of the 
 from __future__ import annotations
 
 import functools
-import gc
 import json
 import os
 import sys
@@ -18,6 +17,7 @@ from torch.optim import Optimizer
 
 from finitune.gym.inject import inject
 from finitune.monitor import Monitor, watch
+from finitune.probes.alive import living
 
 AFTER = ("torch",)
 
@@ -53,7 +53,7 @@ def model_of(optimizer: Any) -> nn.Module | None:
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     holders = [
         module
-        for module in gc.get_objects()
+        for module in living()
         if issubclass(type(module), nn.Module) and trained <= {id(p) for p in module.parameters()}
     ]
     inner = {id(child) for module in holders for child in module.modules() if child is not module}

@@ -8,7 +8,6 @@ finitune said.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from transformers.trainer_callback import CallbackHandler
 
 from finitune.integrations.trackers import News
 from finitune.monitor import Mode, Monitor, watch
+from finitune.probes.alive import living
 
 AFTER = ("transformers.trainer",)
 
@@ -83,7 +83,7 @@ TEXT = ("TensorBoardCallback", "TrackioCallback", "WandbCallback")
 def _reporters_beside(callback: TrainerCallback) -> list[Any]:
     """The trackers of the trainer that has this callback; a callback is not told who calls it."""
     kinds = tuple(integration_utils.INTEGRATION_TO_CALLBACK.values())
-    ours = [h for h in gc.get_objects() if type(h) is CallbackHandler and any(c is callback for c in h.callbacks)]
+    ours = [h for h in living() if type(h) is CallbackHandler and any(c is callback for c in h.callbacks)]
     return [other for handler in ours for other in handler.callbacks if isinstance(other, kinds)]
 
 
