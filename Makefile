@@ -108,6 +108,17 @@ $(VENV)/.deepspeed: $(VENV)/.demo
 		bitsandbytes==0.50.2 'rich>=13.7'
 	@touch $@
 
+# Unsloth names its own transformers, TRL and datasets; a torchvision that does not fit torch ends its import.
+.venv-unsloth/.made: $(VENV)/.demo
+	@echo "making .venv-unsloth, $(VENV) with Unsloth (2 GB, minutes on the first run)"
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+		> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet \
+		unsloth==2026.10.7 unsloth_zoo==2026.10.7 tensorboard --constraint constraints.txt
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check uninstall --quiet --yes torchvision
+	@touch $@
+
 # Some systems ship Python without the means to put pip into an environment; then the pip or the virtualenv
 # of the system does it, and where there is neither we say what to install.
 $(VENV)/.created:

@@ -130,9 +130,9 @@ class Monitor:
         self._listen()
 
     def check_printed(self, printed: Any, *, since: int, name: str = "loss") -> None:
-        """Say and record the truth where a trainer shows a finite number for steps of which one was not finite."""
+        """Say and record the truth where a trainer shows a finite number for a step that was not, or the reverse."""
         seen = untruth(name, printed, self._run.signals[name], since=since)
-        if seen is None:
+        if seen is None or (seen.true_is_finite and self._run.world > 1):  # another rank's may be in what is shown
             return
         self._run.recorder.event(
             "log", step=self.step, signal=name, printed=seen.printed, true=seen.true, steps=seen.steps

@@ -1,15 +1,16 @@
 """Trains a tiny Llama with TRL after `import unsloth`, as its users do; run by test_unsloth.py and by hand.
 
-    python unsloth_program.py OUT [--fast] [--empty STEP] [--callback before|after] [--plain] [--accumulate N] [--dtype D]
+    python unsloth_program.py OUT [--fast] [--plain] [--callback before|after] [--empty STEP] [--accumulate N]
 
-Writes what the trainer logged, a digest of the weights after each step, and what of Unsloth took part. With `--fast` (needs
-CUDA) the model is that of FastLanguageModel. Without, it is that of transformers: Unsloth, told that there is no device,
-leaves out what it does to the trainers, so that is done here as its own import and its own loading of a model do it;
-Triton's kernels run in its interpreter.
+Writes what the trainer logged, a digest of the weights after each step, and what of Unsloth took part. With `--fast`
+(needs CUDA) the model is that of FastLanguageModel. Without, it is that of transformers: Unsloth, told that there is no
+device, leaves out what it does to the trainers, so that is done here as its own import and its own loading of a model
+do it; Triton's kernels run in its interpreter.
 """
 
 from __future__ import annotations
 
+# ruff: noqa: E402 - Unsloth comes before what it patches.
 import argparse
 import hashlib
 import json
@@ -105,7 +106,8 @@ def rows():
     out = []
     for step in range(1, STEPS + 1):
         for _ in range(ROWS * given.accumulate):
-            ids = [(int(torch.randint(0, 32, (1,), generator=generator)) + i) % 50 for i in range(LENGTH)]
+            start = int(torch.randint(0, 32, (1,), generator=generator))
+            ids = [start + i for i in range(LENGTH)]
             labels = [-100] * LENGTH if step == given.empty else list(ids)
             out.append({"input_ids": ids, "labels": labels})
     return Dataset.from_list(out)
@@ -155,9 +157,7 @@ def main():
         bf16=given.dtype == "bfloat16", fp16=given.dtype == "float16", max_length=None,
         dataset_kwargs={"skip_prepare_dataset": True},
     )  # fmt: skip
-    trainer = InOrder(
-        model=load(), args=args, train_dataset=rows(), data_collator=stacked, processing_class=words()
-    )
+    trainer = InOrder(model=load(), args=args, train_dataset=rows(), data_collator=stacked, processing_class=words())
     diary = Diary()
     trainer.add_callback(diary)
     if given.callback:
