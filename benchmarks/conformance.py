@@ -116,9 +116,15 @@ def stacks(chosen: list[str]) -> Iterator[Stack]:
                 continue
             python, missing = _python(said)
             yield Stack(
-                name=path.stem, variant=variant, processes=said.get("PROCESSES", 1), reasons=said.get("REASONS", {}),
-                tracker=variant in said.get("TRACKER", ()), line=variant in said.get("LINE", ()), python=python, missing=missing,
-            )  # fmt: skip
+                name=path.stem,
+                variant=variant,
+                processes=said.get("PROCESSES", 1),
+                reasons=said.get("REASONS", {}),
+                tracker=variant in said.get("TRACKER", ()),
+                line=variant in said.get("LINE", ()),
+                python=python,
+                missing=missing,
+            )
 
 
 def _python(said: Mapping[str, Any]) -> tuple[str, str]:
