@@ -76,8 +76,8 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 
 # DeepSpeed is built here, without its compiled operators, against the torch that is installed.
 $(VENV)/.conformance: $(VENV)/.demo
-	@echo "installing Lightning and TensorBoard into $(VENV)"
-	$(PIP) lightning pytorch-lightning tensorboard --constraint constraints.txt
+	@echo "installing Lightning, TensorBoard and MLflow into $(VENV)"
+	$(PIP) lightning pytorch-lightning tensorboard mlflow-skinny --constraint constraints.txt
 	@touch $@
 
 $(VENV)/.deepspeed: $(VENV)/.demo
