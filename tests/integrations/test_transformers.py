@@ -33,8 +33,8 @@ class InOrder(transformers.Trainer):
 
 def trainer(directory: Path, data: list[dict[str, Any]], **options: Any) -> Any:
     arguments = transformers.TrainingArguments(
-        output_dir=str(directory), use_cpu=True, per_device_train_batch_size=2, logging_steps=1, report_to=[],
-        disable_tqdm=True, learning_rate=1e-3, **options,
+        output_dir=str(directory), use_cpu=True, per_device_train_batch_size=2, logging_steps=1,
+        disable_tqdm=True, learning_rate=1e-3, **{"report_to": [], **options},
     )  # fmt: skip
     return InOrder(model=tiny("llama", hidden=32), args=arguments, train_dataset=data, callbacks=[TrainerCallback()])
 

@@ -46,22 +46,6 @@ def test_check_finds_nothing_in_the_cured_version(here, capsys):
 
 
 @pytest.mark.slow
-def test_the_story_goes_as_told(tmp_path):
-    from finitune.demo import story, systems, tell
-
-    read = story.read(EXAMPLE)
-    python, lacking = systems.environment(EXAMPLE)
-    if python is None:
-        pytest.skip(f"no environment with {lacking}")
-    if story.missing(read):
-        assert systems.main(["medicalgpt"]) == 0
-        return
-    screen = io.StringIO()
-    stage = tell.tell(read, tmp_path / "told", Console(file=screen, width=200))
-    assert all(step.sound for step in stage.steps), screen.getvalue()
-
-
-@pytest.mark.slow
 def test_the_newest_release_skips_the_bad_steps_itself(tmp_path):
     pytest.importorskip("deepspeed", minversion="0.19.3")
     from finitune.demo import story, tell

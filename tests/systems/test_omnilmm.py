@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from finitune.cli import main
 
@@ -39,14 +37,3 @@ def test_check_tells_the_three_cases_apart(here, capsys, script):
 @pytest.mark.parametrize("script", CASES)
 def test_check_finds_nothing_in_the_cured_versions(here, capsys, script):
     assert causes_found(f"cured/{script}", capsys) == set()
-
-
-@pytest.mark.slow
-def test_the_story_goes_as_told(tmp_path):
-    for module in ("deepspeed", "peft", "PIL"):
-        pytest.importorskip(module)
-    from finitune.demo import story, tell
-
-    screen = io.StringIO()
-    stage = tell.tell(story.read(EXAMPLE), tmp_path / "told", Console(file=screen, width=200))
-    assert all(step.sound for step in stage.steps), screen.getvalue()

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import json
 from pathlib import Path
 
-import pytest
-from rich.console import Console
-
-from finitune.demo import story, tell
 from finitune.preflight import check
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "unsloth"
@@ -40,15 +34,3 @@ def test_the_users_files_know_nothing_of_finitune_and_are_small():
 def test_no_weight_is_non_finite_and_none_leaves_the_range_of_float16():
     result = check(EXAMPLE / "cured/sft_config.yaml", model=MODEL, data=DATA)
     assert not result.findings
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_story_goes_as_told(tmp_path):
-    told = story.read(EXAMPLE)
-    if lacking := story.missing(told):
-        pytest.skip(f"needs {', '.join(lacking)}")
-    stage = tell.tell(told, tmp_path / "told", Console(file=io.StringIO(), width=100))
-    assert [(step.title, step.result) for step in stage.steps if not step.sound] == []
-    steps = json.loads((stage.directory / "story.json").read_text())["steps"]
-    assert len(steps) == len(told.steps) == 7

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 import finitune
 from finitune.cli import main
@@ -43,13 +41,3 @@ def test_check_finds_nothing_in_the_cured_version(here, capsys):
         "--fail-on", "info", capsys=capsys,
     )  # fmt: skip
     assert (code, answer["findings"]) == (0, [])
-
-
-@pytest.mark.slow
-def test_the_story_goes_as_told(tmp_path):
-    pytest.importorskip("deepspeed")
-    from finitune.demo import story, tell
-
-    screen = io.StringIO()
-    stage = tell.tell(story.read(EXAMPLE), tmp_path / "told", Console(file=screen, width=200))
-    assert all(step.sound for step in stage.steps), screen.getvalue()

@@ -36,6 +36,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer, Parallel, Precision
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
@@ -47,6 +48,10 @@ DEFAULT_EPS = 1e-8
 # Optimizers whose state has the dtype of the weights, in separate operations. Others keep float32 or 8-bit states.
 IN_WEIGHT_DTYPE = re.compile(r"^(adamw?|adamw_(torch|hf)|torch_adamw?)$")
 
+experiments = [
+    Experiment(arm="optimizer-float32", expect="finite"),
+    Experiment(arm="update-times=0.1", expect="non-finite", placebo=True),  # a lower learning rate does not help
+]
 remedies = ["float32-trainable-weights", "raise-adam-eps"]
 public_incidents = 11
 

@@ -24,7 +24,6 @@ AFTER = ("torch",)
 
 def attach() -> None:
     """Watch every optimizer that this process makes from now on; the environment says where and how."""
-    directory = Path(os.environ["FINITUNE_RUN_DIR"])
     mode: Any = os.environ.get("FINITUNE_MODE", "guard")
     injections = json.loads(os.environ.get("FINITUNE_INJECT", "[]"))
     make = Optimizer.__init__
@@ -34,6 +33,7 @@ def attach() -> None:
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         # One recording holds one optimizer; further ones get a directory of their own beside it.
+        directory = Path(os.environ["FINITUNE_RUN_DIR"])
         place = directory if not monitors else directory / f"optimizer{len(monitors) + 1}"
         try:
             model = model_of(self)

@@ -177,6 +177,21 @@ def _padding_of(call: Call) -> Padding | None:
 
 
 @contextmanager
+def optimizer_float32(setting: Setting) -> Iterator[None]:
+    """Weights, gradients and the optimizer's moments in float32, and a trial update with them."""
+    setting.update_times = 1.0
+    state = setting.optimizer.state
+    own = {p: dict(entries) for p, entries in state.items()}
+    with float32(setting):
+        for p, entries in own.items():
+            state[p] = {name: _to(value, torch.float32) for name, value in entries.items()}
+        try:
+            yield
+        finally:
+            state.update(own)
+
+
+@contextmanager
 def update_times(setting: Setting, factor: str) -> Iterator[None]:
     """A trial update with the learning rate times `factor`: sound where the loss of the same batch does not rise."""
     setting.update_times = float(factor)

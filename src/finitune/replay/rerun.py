@@ -119,6 +119,11 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
 
 
+def silences_hooks(model: nn.Module) -> bool:
+    """True where a run of the model leaves out hooks that the real step has called; see `untouched`."""
+    return any(p._post_accumulate_grad_hooks for p in model.parameters())
+
+
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """Gradients set aside; afterwards gradients, buffers and random number states are as before.
