@@ -2,8 +2,6 @@
 
 Told that there is no device, Unsloth leaves the trainers alone; what it does to them otherwise is done here as its own
 import does it. FastLanguageModel, which needs CUDA, is in tests/integrations/unsloth_program.py.
-
-    .venv-unsloth/bin/python benchmarks/conformance.py unsloth_sft
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from trl import SFTConfig, SFTTrainer  # noqa: E402
 patch_gradient_accumulation_fix(transformers.Trainer)
 
 VARIANTS = ("fp32",)
-NEEDS = ("unsloth",)
+PYTHON = (".venv-unsloth/bin/python", "FINITUNE_UNSLOTH_PYTHON", "make .venv-unsloth/.made")
 LINE = ("fp32",)
 TRACKER = ("fp32",)
 REASONS: dict[str, str] = {
@@ -53,7 +51,7 @@ class Trainer(InOrder, SFTTrainer):
 
 def run(scenario: Scenario) -> None:
     options = SFTConfig(
-        **arguments(scenario),
+        **arguments(scenario, tracked=True),
         gradient_accumulation_steps=1,  # 2 by default
         dataset_kwargs={"skip_prepare_dataset": True},
         max_length=None,

@@ -37,15 +37,21 @@ def plain(conformance):
     return next(iter(conformance.stacks(["plain:fp32"])))
 
 
+def run_of(conformance, stack, place, *, guarded):
+    plan = [conformance.planned("grad-nan", place / "grad-nan")]
+    conformance.start(stack, place, "plan", plan, guarded=guarded)
+    return conformance.read(place / "grad-nan", place / "plan.txt")
+
+
 def test_under_guard_a_fault_is_found_discarded_and_does_not_escape(conformance, plain, tmp_path):
-    run = conformance.start(plain, "grad-nan", tmp_path)
+    run = run_of(conformance, plain, tmp_path, guarded=True)
     judged = (conformance._found, conformance._unchanged, conformance._goes_on, conformance._escapes)
     assert [judge("grad-nan", run) for judge in judged] == [[], [], [], []]
     assert run.origins()[0]["origin"]["module"] == "blocks.0.down_proj"
 
 
 def test_without_guard_the_same_run_fails_every_judgement(conformance, plain, tmp_path):
-    run = conformance.start(plain, "grad-nan", tmp_path, guarded=False)
+    run = run_of(conformance, plain, tmp_path, guarded=False)
     judged = (conformance._found, conformance._unchanged, conformance._goes_on, conformance._escapes)
     assert all(judge("grad-nan", run) for judge in judged)
     assert conformance._escapes("grad-nan", run) == [
