@@ -61,6 +61,16 @@ COMPENSATED = re.compile(r"anyprecision|kahan|stochastic|_sr$")
 remedies = ["float32-trainable-weights"]
 public_incidents = 7
 
+tells = {
+    "weights-in-bfloat16": (4.0, "updates below half an ulp round away"),
+    "holds-bfloat16": (1.0, "updates below half an ulp round away"),
+    "does-not-learn": (2.0, "weights stay where they are"),
+    "float32-sound": (1.5, "float32 keeps the updates"),
+    "computes-float16": (-3.0, "float16 has more digits"),
+    "gradient-nan": (-3.0, "every number stays finite"),
+    "loss-nan": (-3.0, "every number stays finite"),
+}
+
 
 def foresee(
     precision: Precision,

@@ -51,6 +51,15 @@ experiments = [
 remedies = ["restore-weights"]
 public_incidents = 7
 
+tells = {
+    "tensors-named-nan": (4.0, "weights on disk are not finite"),
+    "download-broken": (4.0, "the file is not what was published"),
+    "wrong-base": (3.5, "a delta on another base"),
+    "serving": (1.0, "no training is involved"),
+    "base-model-bad": (2.0, "fails as it was loaded"),
+    "memory-uninitialised": (-1.0, "nothing was read from disk"),
+}
+
 ODD = 100.0
 """Peak over rms beyond which one element dominates its tensor; a normal tensor of 10**8 elements reaches 6."""
 HUGE = 1e4

@@ -61,6 +61,22 @@ experiments = [
 remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
 public_incidents = 46
 
+tells = {
+    "computes-float16": (3.0, "the range of float16 ends at 65504"),
+    "computes-bfloat16": (-5.0, "bfloat16 reaches 3e38"),
+    "computes-float32": (-5.0, "float32 reaches 3e38"),
+    "family-overflows": (1.3, "a family with activations beyond 65504 on record"),
+    "no-bfloat16-card": (1.0, "without bfloat16 units 16 bits mean float16"),
+    "scale-at-minimum": (3.0, "an overflow that no loss scale cures is in the forward"),
+    "bfloat16-sound": (1.5, "bfloat16 has the range"),
+    "float32-sound": (1.0, "float32 has the range"),
+    "float16-bad": (1.5, "only float16 fails"),
+    "float32-bad": (-4.0, "float32 has the range and fails too"),
+    "bfloat16-bad": (-3.0, "bfloat16 has the range and fails too"),
+    "tiny-rate": (0.7, "no update is needed"),
+    "token-zero-output": (1.5, "logits that are NaN pick token 0"),
+}
+
 
 def foresee(
     precision: Precision, model: Model, weights: Weights | None = None, activations: Activations | None = None,

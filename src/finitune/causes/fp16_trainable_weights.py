@@ -43,6 +43,13 @@ from finitune.finding import Evidence, Finding, Severity, Where
 remedies = ["float32-trainable-weights", "cast-weights"]
 public_incidents = 13
 
+tells = {
+    "unscale-refused": (9.0, "the scaler says so"),
+    "holds-float16": (2.0, "trainable weights are float16"),
+    "weights-in-float16": (1.5, "trainable weights are float16"),
+    "computes-bfloat16": (-4.0, "bfloat16 needs no scaler"),
+}
+
 
 def foresee(
     precision: Precision,

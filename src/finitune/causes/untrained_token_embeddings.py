@@ -62,6 +62,15 @@ experiments = [
 remedies = ["reinit-token-rows", "prepend-bos"]
 public_incidents = 10
 
+tells = {
+    "untrained-tokens-named": (9.0, "the program found them"),
+    "template-on-base": (4.0, "the base model never saw the markers"),
+    "template": (2.0, "markers of a template may be untrained"),
+    "tokens-added": (2.0, "reserved or new tokens have no trained row"),
+    "computes-float16": (-0.5, "needs no particular dtype"),
+    "never-stops": (0.5, "an untrained end marker is never produced"),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
