@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from finitune.sources import circumstances, statements
 DEV = Path(__file__).parent / "incidents-dev.jsonl"
 FOLDS = 10
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+OPEN = 4.0
+"""A second cause within so many bits of the first is still open."""
 SHARPNESS = tuple(step / 20 for step in range(4, 31))
 
 
@@ -128,7 +131,8 @@ def table(answers: Sequence[Answered]) -> None:
         ]
         print(
             f"  {name:28} n {len(chosen):4}   first {first:3} ({first / len(chosen):4.0%})   "
-            f"in three {third:3} ({third / len(chosen):4.0%})   macro over {len(causes):2} causes {sum(macro) / len(macro):4.0%}"
+            f"in three {third:3} ({third / len(chosen):4.0%})   "
+            f"macro over {len(causes):2} causes {sum(macro) / len(macro):4.0%}"
         )
     disputed = [one for one in answers if lists["disputed"](one)]
     open_ones = sum(len(one.ranked) > 1 and one.ranked[0].bits - one.ranked[1].bits < OPEN for one in disputed)
@@ -136,13 +140,10 @@ def table(answers: Sequence[Answered]) -> None:
         print(f"  disputed with a second cause within {OPEN:g} bits: {open_ones} of {len(disputed)}")
 
 
-OPEN = 4.0
-
-
 def reliability(title: str, shares: Sequence[tuple[float, bool]]) -> None:
     print(f"{title}: share of the first cause against how often it was right")
     error = 0.0
-    for low, high in zip(BINS, BINS[1:], strict=False):
+    for low, high in pairwise(BINS):
         inside = [(share, right) for share, right in shares if low <= share < high or share == high == 1.0]
         if inside:
             said = sum(share for share, _ in inside) / len(inside)

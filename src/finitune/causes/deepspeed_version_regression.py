@@ -54,7 +54,6 @@ tells = {
     "zero-2": (1.0, "shared buckets were wrong in some"),
     "zero-3": (-2.0, "no such defect on record"),
     "older-release-sound": (2.0, "another release is sound"),
-    "older-version-sound": (2.0, "another release is sound"),
     "accumulates": (0.7, "micro-batches were averaged wrongly in some"),
     "computes-bfloat16": (0.7, "the bfloat16 optimizer has had defects"),
     "sentinel-norm": (1.0, "how releases print a bad norm"),

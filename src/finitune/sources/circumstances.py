@@ -47,6 +47,17 @@ _RATE = re.compile(r"(?:learning_rate|\blr)['\"]?\s*[:=]\s*(\d+(?:\.\d+)?(?:e[-+
 SENTINELS = (1.0, 1.4142, 1.7320)
 """DeepSpeed prints the root of the number of parameter groups where a norm was not finite."""
 
+KNOWN = {
+    "no-bfloat16-card",
+    "computes-float16", "computes-bfloat16", "computes-float32", "holds-float16", "holds-bfloat16", "holds-float32",
+    "zero-0", "zero-1", "zero-2", "zero-3", "overlap-true", "overlap-false", "accumulates", "adapter", "deepspeed",
+    "denoises", "evaluation-nan", "experts", "family-overflows", "finite-loss-gradient-nan", "first-loss-huge",
+    "gradient-nan", "int8", "kernel-level", "less-tested-device", "loss-climbs", "loss-nan",
+    "loss-zero-gradient-nan", "loss-zero-gradient-zero", "new-card", "nodes", "pretrains", "quantisation", "sees",
+    "sentinel-norm", "tiny-rate",
+}  # fmt: skip
+"""Every circumstance that a chapter may name."""
+
 
 def read(facts: Facts, case: Mapping[str, Any]) -> dict[str, str]:
     """Circumstance -> where it shows."""
