@@ -65,6 +65,7 @@ tells = {
     "plain-optimizer-sound": (0.7, "another optimizer is sound"),
     "computes-bfloat16": (-4.0, "bfloat16 holds 1e-8"),
     "unscale-refused": (-3.0, "the step is refused before"),
+    "speaks-of-float16": (0.5, "float16 is spoken of"),
 }
 
 

@@ -37,4 +37,6 @@ tells = {
     "data-spoiled": (4.0, "the failure is in the data"),
     "same-step": (2.0, "it moves with the data"),
     "computes-float16": (-1.0, "float16 explains more"),
+    "data-dependent": (3.0, "it moves with the data"),
+    "first-step": (-0.5, "unless it comes first"),
 }

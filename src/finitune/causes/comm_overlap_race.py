@@ -75,6 +75,9 @@ tells = {
     "overlap-bad": (3.0, "sound without overlap"),
     "smaller-model-sound": (1.0, "less is in flight"),
     "computes-float16": (-1.5, "float16 steps are checked for overflow"),
+    "sentinel-norm-told": (2.0, "how a bad norm is printed"),
+    "float16-sound": (0.5, "float16 steps are checked"),
+    "late": (0.5, "it hits now and then"),
 }
 
 

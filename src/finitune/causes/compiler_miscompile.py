@@ -38,4 +38,5 @@ tells = {
     "compiled-code-bad": (2.0, "only compiled code fails"),
     "float32-bad": (0.7, "no matter of range"),
     "computes-float16": (-1.0, "float16 explains more"),
+    "recomputed": (2.0, "the second graph is another"),
 }

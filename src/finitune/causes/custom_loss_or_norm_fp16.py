@@ -34,4 +34,5 @@ tells = {
     "computes-float16": (1.5, "in float16"),
     "computes-bfloat16": (-4.0, "bfloat16 has the range"),
     "smoothing": (-1.0, "smoothing is another sum"),
+    "norm-infinite": (2.0, "the sum of squares overflows, not the gradient"),
 }

@@ -57,6 +57,7 @@ tells = {
     "accumulates": (0.7, "micro-batches were averaged wrongly in some"),
     "computes-bfloat16": (0.7, "the bfloat16 optimizer has had defects"),
     "sentinel-norm": (1.0, "how releases print a bad norm"),
+    "sentinel-norm-told": (1.0, "how releases print a bad norm"),
 }
 
 

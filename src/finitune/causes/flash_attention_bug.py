@@ -57,6 +57,7 @@ tells = {
     "kernel-level": (0.7, "the kernel is reported by itself"),
     "less-tested-device": (-1.5, "there the backend is the suspect"),
     "other-card-sound": (1.0, "kernels are per architecture"),
+    "capped-scores": (2.0, "capping of scores came late"),
 }
 
 

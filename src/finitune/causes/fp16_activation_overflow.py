@@ -61,14 +61,14 @@ experiments = [
 remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
 public_incidents = 46
 tells = {
-    "computes-float16": (3.0, "the range of float16 ends at 65504"),
+    "computes-float16": (3.0, "the range of float16 ends at 65504"), "bfloat16-sound": (1.5, "bfloat16 has the range"),
+    "scale-at-minimum": (3.0, "no loss scale cures a forward"), "no-bfloat16-card": (1.0, "its 16 bits mean float16"),
     "computes-bfloat16": (-5.0, "bfloat16 reaches 3e38"), "computes-float32": (-5.0, "float32 reaches 3e38"),
-    "family-overflows": (1.3, "a family with activations beyond 65504 on record"),
-    "scale-at-minimum": (3.0, "an overflow that no loss scale cures is in the forward"),
-    "bfloat16-sound": (1.5, "bfloat16 has the range"), "float32-sound": (1.0, "float32 has the range"),
-    "float16-bad": (1.5, "only float16 fails"), "float32-bad": (-4.0, "float32 has the range and fails too"),
-    "bfloat16-bad": (-3.0, "bfloat16 has the range and fails too"), "tiny-rate": (0.7, "no update is needed"),
-    "token-zero-output": (1.5, "NaN logits pick token 0"), "no-bfloat16-card": (1.0, "its 16 bits mean float16"),
+    "speaks-of-float16": (1.0, "float16 is spoken of"), "float32-sound": (1.0, "float32 has the range"),
+    "family-overflows": (1.3, "a family on record"), "bfloat16-bad": (-3.0, "bfloat16 fails too"),
+    "float16-sound": (-4.0, "float16 is sound"), "float16-bad": (1.5, "only float16 fails"),
+    "activations-large": (2.5, "beyond 65504"), "float32-bad": (-4.0, "float32 fails too"),
+    "tiny-rate": (0.7, "no update is needed"),
 }  # fmt: skip
 
 

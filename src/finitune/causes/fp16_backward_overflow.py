@@ -57,6 +57,10 @@ tells = {
     "float32-bad": (-4.0, "float32 has the range"),
     "late": (0.7, "gradients come near the limit now and then"),
     "float32-sound": (1.0, "float32 has the range"),
+    "speaks-of-float16": (1.0, "the dtype is spoken of"),
+    "backward-only": (2.0, "the forward is finite"),
+    "float16-sound": (-4.0, "float16 is sound"),
+    "activations-large": (-1.0, "the forward overflows"),
 }
 
 

@@ -48,6 +48,7 @@ tells = {
     "holds-float16": (2.0, "trainable weights are float16"),
     "weights-in-float16": (1.5, "trainable weights are float16"),
     "computes-bfloat16": (-4.0, "bfloat16 needs no scaler"),
+    "speaks-of-float16": (0.5, "float16 is spoken of"),
 }
 
 

@@ -53,6 +53,7 @@ public_incidents = 1
 tells = {
     "computes-float16": (0.7, "small weights vanish in float16"),
     "does-not-learn": (0.5, "what is 0 stays 0"),
+    "scratch-sound": (3.0, "these weights are at fault"),
 }
 
 

@@ -60,6 +60,7 @@ tells = {
     "explicit-mask": (1.0, "masks decide"),
     "flash-off": (1.5, "without fused attention the mask is added as numbers"),
     "plain-attention-sound": (1.0, "backends treat such rows differently"),
+    "pads-spoiled": (2.5, "a pad is the row that sees nothing"),
 }
 
 

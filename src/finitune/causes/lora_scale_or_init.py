@@ -57,6 +57,7 @@ tells = {
     "adapter": (0.5, "an adapter"),
     "loss-climbs": (1.5, "too large an update diverges"),
     "does-not-learn": (0.5, "a factor that is zero learns nothing"),
+    "loss-rises": (1.0, "too large an update diverges"),
 }
 
 

@@ -52,6 +52,7 @@ tells = {
     "zero-0": (0.7, "reduces in the dtype of the gradients"),
     "gradient-nan": (-3.0, "rounding stays finite"),
     "accumulates": (0.5, "adds up many"),
+    "at-larger-scale": (2.0, "more numbers are added"),
 }
 
 

@@ -82,6 +82,8 @@ tells = {
     "lower-rate-bad": (-3.0, "a lower rate does not cure"),
     "second-step": (-2.0, "one step is too few"),
     "first-loss-huge": (-1.0, "before any update"),
+    "loss-rises": (3.0, "the loss climbs before it is lost"),
+    "first-step": (-2.0, "one step is too few"),
 }
 
 

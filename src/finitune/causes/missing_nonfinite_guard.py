@@ -52,6 +52,8 @@ tells = {
     "computes-bfloat16": (0.7, "no scaler looks at the gradients"),
     "late": (0.7, "one bad batch ends the run"),
     "tiny-rate": (1.0, "the update is NaN at any rate"),
+    "unguarded": (4.0, "nothing skips a bad step"),
+    "lower-rate-bad": (0.7, "the update is NaN at any rate"),
 }
 
 

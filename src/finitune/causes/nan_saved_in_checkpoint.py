@@ -55,6 +55,7 @@ tells = {
     "loss-nan": (0.5, "training had gone NaN"),
     "token-zero-output": (1.0, "logits are NaN"),
     "peer-copies": (-2.0, "the cards decide"),
+    "saved-nan": (3.0, "the file holds NaN"),
 }
 
 

@@ -50,6 +50,7 @@ tells = {
     "loss-nan": (-2.0, "stays finite"),
     "eight-bit-adam": (-1.0, "the optimizer is another matter"),
     "weights-in-bfloat16": (-1.0, "stagnation explains more"),
+    "documents-mixed": (4.0, "documents of a row see each other"),
 }
 
 

@@ -52,6 +52,7 @@ tells = {
     "pads-with-eos": (3.5, "masking pads masks eos"),
     "gradient-nan": (-3.0, "nothing becomes NaN"),
     "loss-nan": (-2.0, "nothing becomes NaN"),
+    "eos-hidden": (4.0, "eos is no target"),
 }
 
 

@@ -51,6 +51,7 @@ tells = {
     "other-card-sound": (2.0, "the card decides"),
     "new-card": (0.7, "older kernels do not know it"),
     "computes-bfloat16": (-1.0, "old cards have none"),
+    "capability-named": (1.5, "kernels are per architecture"),
 }
 
 

@@ -54,6 +54,7 @@ tells = {
     "illegal-access": (0.5, "a read outside the table"),
     "tokens-added": (1.0, "ids without rows"),
     "probability-error": (-3.0, "that is not an index"),
+    "vocabulary-sizes": (3.0, "ids and rows are compared"),
 }
 
 

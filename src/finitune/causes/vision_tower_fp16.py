@@ -61,6 +61,7 @@ tells = {
     "computes-float16": (2.0, "in float16"),
     "computes-bfloat16": (-5.0, "bfloat16 has the range"),
     "denoises": (0.7, "the VAE overflows in float16"),
+    "speaks-of-float16": (0.7, "float16 is spoken of"),
 }
 
 
