@@ -1,9 +1,11 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from finitune import cli
-from finitune.casebook import diagnose_case, with_shares
+from finitune.casebook import KEYS, diagnose_case, with_shares
 from finitune.finding import UnreadableInput, as_json
 
 LOG = ["{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-08}"]
@@ -53,6 +55,20 @@ def test_shares_add_up_with_what_is_not_in_the_book():
     shares = [one.confidence for one in with_shares(incident.causes, 1.0)]
     assert 0 < sum(shares) < 1
     assert shares == sorted(shares, reverse=True)
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, ANY_JSON)))
+def test_whatever_json_a_case_holds_it_is_read(case):
+    (incident,) = diagnose_case(case).incidents
+    json.dumps(as_json(incident), allow_nan=False)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "\xff", "[" * 100_000])

@@ -50,13 +50,23 @@ def test_the_words_are_quoted_and_short():
     assert len(found["unscale-refused"]) <= statements.QUOTED
 
 
+def test_no_link_is_repeated():
+    found = statements.read(
+        {"log": ["fix for Attempting to unscale FP16 gradients: HTTPS://evil.example/x www.evil.example"]}
+    )
+    assert "evil" not in found["unscale-refused"]
+
+
 @pytest.mark.parametrize("case", [{}, {"log": None, "config": []}, {"log": "one line", "config": {"a": {"b": [1]}}}])
 def test_any_shape_is_read(case):
     assert isinstance(statements.read(case), dict)
 
 
-@pytest.mark.parametrize("text", ["a" * 50_000, "nan " * 12_000, "merge " * 8_000, "(" * 50_000, "no " * 16_000])
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 50_000, "nan " * 12_000, "merge " * 8_000, "(" * 50_000, "no " * 16_000, "clip" * 25_000, "grad" * 25_000],
+)
 def test_long_text_is_read_in_time(text):
     start = time.perf_counter()
     statements.read({"title": text, "log": [text], "config": {"note": text}})
-    assert time.perf_counter() - start < 20
+    assert time.perf_counter() - start < 5

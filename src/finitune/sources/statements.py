@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-LONGEST = 100_000
+LONGEST = 10_000
 """Characters that are read of each part; a description is shorter."""
+MOST_LINES = 5_000
+"""Lines of the log that are read from either end."""
 QUOTED = 80
 
 
@@ -30,7 +32,7 @@ def _phrases(text: str) -> dict[str, dict[str, re.Pattern[str]]]:
             section = written.setdefault(line.strip("[]"), {})
         elif line and not line.startswith("#"):
             slug, _, pattern = line.partition(": ")
-            section.setdefault(slug, []).append(pattern.replace(r"\b", _EDGE))
+            section.setdefault(slug, []).append(pattern.replace(r"\b", _EDGE).replace(r"\w*", r"\w{0,20}"))
     return {
         name: {slug: re.compile("|".join(parts), re.IGNORECASE) for slug, parts in table.items()}
         for name, table in written.items()
@@ -40,6 +42,7 @@ def _phrases(text: str) -> dict[str, dict[str, re.Pattern[str]]]:
 _TABLES = _phrases((Path(__file__).parent / "statements.txt").read_text(encoding="utf-8"))
 PRINTED, TOLD, OFF, SUBJECTS = (_TABLES[name] for name in ("printed", "told", "off", "subjects"))
 
+_LINK = re.compile(r"\b(?:[a-z]{2,10}://|www\.)\S+", re.IGNORECASE)
 _SOUND = re.compile(
     r"\b(ok|okay|fine|works?|worked|working|sound|normal\w*|converge[sd]?|cure[sd]?|fix(es|ed)?|clean|correct\w*|"
     r"good|stable|success\w*|match\w*|identical|no nan|without nan|healthy|finite|true works|solve[sd]?)\b",
@@ -63,7 +66,10 @@ def read(case: Mapping[str, Any]) -> dict[str, str]:
     entries = cast("Mapping[str, Any]", config).items() if isinstance(config, Mapping) else ()
     settings = [f"{key}: {_plain(value)}" for key, value in entries]
     log = case.get("log")
-    lines = list(map(str, cast("list[Any]", log))) if isinstance(log, list) else [str(log or "")]
+    lines = cast("list[Any]", log) if isinstance(log, list) else [log or ""]
+    lines = [
+        str(line) for line in (lines if len(lines) <= 2 * MOST_LINES else lines[:MOST_LINES] + lines[-MOST_LINES:])
+    ]
     about = [str(case.get(key) or "") for key in ("framework", "title", "model", "hardware")]
     told = [part[:LONGEST] for part in (*about, *settings) if part]
     found = dict(_matches(PRINTED, [*told, *(line[:LONGEST] for line in lines)]))
@@ -113,5 +119,6 @@ def _plain(value: Any) -> str:
 
 
 def _quote(part: str) -> str:
-    text = " ".join(part.split())
+    """Short, on one line, without links: who pastes a thread pastes its traps."""
+    text = " ".join(_LINK.sub("(link)", part).split())
     return text if len(text) <= QUOTED else text[: QUOTED - 3] + "..."
