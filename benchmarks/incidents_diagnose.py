@@ -6,8 +6,10 @@ A case is framework, model, hardware, log and config, with `fair_input` laid ove
 cause in `accept`; incidents that are `decidable: no` are left out. Over `incidents-dev.jsonl` the prior is counted
 without the fold that is asked; over another file it is that of the book.
 
-The incidents whose hashed id is divisible by three were never read while the rules were written: their score counts,
-that of the others is inflated. Nothing is trained on either but the prior and the sharpness of the shares.
+The incidents whose hashed id is divisible by three were kept unread while the rules were written: their score counts,
+that of the others is inflated. The taxonomy and `sources/case.py` are older and were written with all of them in view,
+and the score of the third was printed several times meanwhile, so an incident from elsewhere is the stricter test.
+Nothing is trained on either but the prior and the sharpness of the shares.
 """
 
 from __future__ import annotations
@@ -171,7 +173,7 @@ def main() -> int:
     table(answers)
     print("two thirds, read while the rules were written (inflated)")
     table(known)
-    print("one third, never read: the figure that counts")
+    print("one third, kept unread: the figure that counts")
     table(new)
     folded: list[tuple[float, bool]] = []
     for fold in range(FOLDS):

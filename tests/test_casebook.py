@@ -45,7 +45,8 @@ def test_advice_that_was_tried_in_vain_is_named_once_with_its_reason():
     config = {"fp16": True, "learning_rate": 1e-8, "max_grad_norm": 0.1, "generate": "do_sample=False"}
     (incident,) = diagnose_case({"config": config, "model": "Qwen2-7B", "log": LOG * 3}).incidents
     heads = [line.split(":")[0] for line in incident.does_not_help]
-    assert heads == ["a tiny learning rate", "clipping", "do_sample=False"]
+    assert heads == ["a tiny learning rate, clipping", "do_sample=False"]
+    assert "the forward has already failed" in incident.does_not_help[0]
     (sound,) = diagnose_case({"config": {"learning_rate": 2e-5, "max_grad_norm": 1.0, "fp16": True}}).incidents
     assert sound.does_not_help == []
 

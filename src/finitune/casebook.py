@@ -115,7 +115,7 @@ def symptom_of(observed: Mapping[str, str]) -> str:
 
 
 def useless(case: Mapping[str, Any], observed: Mapping[str, str], cause: str) -> Sequence[str]:
-    """Advice that was tried in vain, each once, with the chapter's own reason where it gives one."""
+    """Advice that was tried in vain, each reason once: the chapter's own where it gives one."""
     words = json.dumps({key: case.get(key) for key in KEYS}, default=str)
     lost = {
         "gradient-nan",
@@ -124,7 +124,7 @@ def useless(case: Mapping[str, Any], observed: Mapping[str, str], cause: str) ->
         "evaluation-nan",
         "probability-error",
     } & observed.keys()
-    lines: list[str] = []
+    in_vain: dict[str, list[str]] = {}
     for what, (shows, speaks, reason) in TRIED.items():
         if what == "a tiny learning rate":
             tried = "tiny-rate" in observed
@@ -134,8 +134,8 @@ def useless(case: Mapping[str, Any], observed: Mapping[str, str], cause: str) ->
             tried = tried and bool(lost) and "not-clipped" not in observed
         if tried:
             own = [s for s in _sentences(cause, "What does not help") if re.search(speaks, s, re.IGNORECASE)]
-            lines.append(f"{what}: {own[0] if own else reason}")
-    return lines
+            in_vain.setdefault(own[0] if own else reason, []).append(what)
+    return [f"{', '.join(tried)}: {reason}" for reason, tried in in_vain.items()]
 
 
 def _sentences(cause: str, section: str) -> list[str]:

@@ -58,10 +58,9 @@ tells = {
     "only-images-bad": (5.0, "only the tower overflows"),
     "sees": (1.5, "there is an encoder of images"),
     "images": (1.5, "there is an encoder of images"),
-    "computes-float16": (2.0, "in float16"),
+    "computes-float16": (1.0, "in float16"),
     "computes-bfloat16": (-5.0, "bfloat16 has the range"),
     "denoises": (0.7, "the VAE overflows in float16"),
-    "speaks-of-float16": (0.7, "float16 is spoken of"),
 }
 
 

@@ -110,6 +110,8 @@ def steps(incident: Incident) -> str:
 def what_happened(incident: Incident) -> str:
     """What was seen, and what became of the step."""
     seen = (incident.message or incident.symptom).rstrip(".")
+    if incident.step is None:
+        return f"{seen}."
     good = "the last good step" if incident.last_good is None else f"step {incident.last_good}"
     return f"{seen}. {_ACTIONS.get(incident.action, '').format(good=good)}".rstrip()
 
