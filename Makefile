@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-scan bench-overhead conformance build clean
+.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-diagnose bench-scan bench-overhead conformance build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -49,6 +49,9 @@ bench-check: $(VENV)/.demo ## public incidents and healthy configurations before
 
 bench-scan: $(VENV)/.demo ## how fast weights, embedding rows and tokens are read, in how much memory
 	$(BIN)/python benchmarks/scan.py
+
+bench-diagnose: $(VENV)/.demo ## the cause of public incidents, from what was told: FILE=benchmarks/incidents-dev.jsonl
+	$(BIN)/python benchmarks/incidents_diagnose.py $(FILE)
 
 conformance: $(VENV)/.deepspeed $(VENV)/.conformance ## every integration against the eight faults: integration x property
 	$(BIN)/python benchmarks/conformance.py

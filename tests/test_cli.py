@@ -21,7 +21,7 @@ SURFACE = {
     "causes": ["[NAME]"],
     "check": ["--data", "--each", "--fail-on", "--format", "--gpu", "--model", "--requirements", "[CONFIGS]..."],
     "demo": ["[NAME]"],
-    "diagnose": ["--fail-on", "--format", "--verbose", "-v", "PATH"],
+    "diagnose": ["--case", "--fail-on", "--format", "--verbose", "-v", "[PATH]"],
     "repair": [
         "--apply",
         "--config",

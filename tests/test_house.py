@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import math
 import re
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ from finitune.chapter import Chapter, chapters
 from finitune.diagnosis import inputs_of
 from finitune.facts import Facts
 from finitune.recording import SIGNALS
+from finitune.sources import circumstances, statements
 
 TESTS = Path(__file__).parent
 PACKAGE = Path(finitune.__file__).parent
@@ -90,7 +92,7 @@ def test_functions_ask_for_inputs_that_exist(folder: str, stem: str) -> None:
 def test_a_chapter_does_something(folder: str, stem: str) -> None:
     one = chapter(folder, stem)
     if folder == "causes":
-        assert one.function("weigh")
+        assert one.function("weigh") or one.declared("tells")
         assert one.declared("remedies"), "a cause without a remedy helps nobody"
         assert one.module.public_incidents > 0
     elif folder == "symptoms":
@@ -98,6 +100,19 @@ def test_a_chapter_does_something(folder: str, stem: str) -> None:
     else:
         assert one.module.safety in ("safe", "unsafe", "advice")
         assert one.function("propose")
+
+
+@pytest.mark.parametrize(("folder", "stem"), [c for c in CHAPTERS if c.values[0] == "causes"])
+def test_what_tells_is_an_observation_that_exists(folder: str, stem: str) -> None:
+    """A misspelt observation would weigh nothing for ever."""
+    known = set(statements.PRINTED) | set(statements.TOLD) | set(statements.OFF)
+    known |= {
+        f"{turned}{s}-{verdict}" for s in statements.SUBJECTS for turned in ("", "no-") for verdict in ("sound", "bad")
+    }
+    known |= circumstances.KNOWN
+    told = chapter(folder, stem).module.__dict__.get("tells", {})
+    assert set(told) <= known
+    assert all(math.isfinite(bits) and bits and reason for bits, reason in told.values())
 
 
 @pytest.mark.parametrize(("folder", "stem"), [c for c in CHAPTERS if c.values[0] == "causes"])

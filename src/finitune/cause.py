@@ -1,14 +1,16 @@
 """What a chapter of `causes/` may declare.
 
     foresee(facts by name...) -> Iterator[Finding]      before the run, from facts alone
-    weigh(inputs by name...)  -> Iterator[Evidence]     after it, for and against
+    weigh(inputs by name...)  -> Iterator[Evidence]     after it, for and against, from what a run measured
+    tells = {"observation": (bits, "reason"), ...}      the same, from what somebody tells
     experiments = [Experiment(...), ...]                what decides it
     remedies = ["slug", ...]                            chapters of `remedies/`, best first
     public_incidents = 10                               how often it occurs in the public incidents: the prior
 
 `weigh` may name any group of `Facts`, any signal (`loss`, `grad_norm`, `lr`, `loss_scale`, `skipped`: a Series up to
 the bad step), and: `signals` (all of these), `symptoms` (set of slugs seen), `origin` (Origin), `repeats` (bool),
-`incident` (the recorded event). Experiments are weighed by the diagnosis itself.
+`incident` (the recorded event). Observations are the slugs of `sources/statements.txt` and `sources/circumstances.py`;
+`bits` is the log2 of how much likelier one is under this cause. Experiments are weighed by the diagnosis itself.
 """
 
 from __future__ import annotations

@@ -16,7 +16,18 @@ from finitune.cause import Experiment, causes
 from finitune.chapter import Chapter, ask
 from finitune.facts import Facts
 from finitune.facts_json import facts_from_json
-from finitune.finding import Cure, Diagnosis, Evidence, Incident, NotChecked, Origin, RankedCause, Safety, number
+from finitune.finding import (
+    Cure,
+    Diagnosis,
+    Evidence,
+    Incident,
+    NotChecked,
+    Origin,
+    RankedCause,
+    Safety,
+    Severity,
+    number,
+)
 from finitune.recording import Recording
 from finitune.remedy import remedies
 from finitune.signal import Signals
@@ -27,6 +38,8 @@ PLACEBO_SEEN_BITS = 1.0
 PREDICTION_FAILED_BITS = -7.0
 """Experiments outweigh circumstances: one failed prediction undoes several hints."""
 SHOWN = 3
+FORESEEN_BITS: Mapping[Severity, float] = {"error": 4.0, "warning": 3.0, "info": 1.0}
+"""What `check` would have said of a run of which only its settings are told."""
 
 
 def diagnose(run_dir: str | Path) -> Diagnosis:
@@ -42,15 +55,25 @@ def diagnose(run_dir: str | Path) -> Diagnosis:
     )
 
 
-def rank(inputs: Mapping[str, Any], experiments: Sequence[Mapping[str, Any]] = ()) -> list[RankedCause]:
+def rank(
+    inputs: Mapping[str, Any],
+    experiments: Sequence[Mapping[str, Any]] = (),
+    prior: Mapping[str, Evidence] | None = None,
+) -> list[RankedCause]:
     """Every cause of the book, most likely first.
 
-    `inputs` holds what chapters may name in `weigh`, `experiments` the recorded `arm` events of the incident.
+    `inputs` holds what chapters may name in `weigh`, `experiments` the recorded `arm` events of the incident. Where
+    nothing was measured, `observations` holds what was told instead: slug -> the words it was read from.
     """
     book = causes()
     total = sum(_public_incidents(chapter) for chapter in book.values())
     ranked = [
-        _weighed(chapter, inputs, [e for e in experiments if e.get("cause") == name], total)
+        _weighed(
+            chapter,
+            inputs,
+            [e for e in experiments if e.get("cause") == name],
+            prior[name] if prior else _occurrence(chapter, total),
+        )
         for name, chapter in book.items()
     ]
     return sorted(ranked, key=lambda cause: (not cause.proved, -cause.bits, cause.cause))
@@ -111,15 +134,13 @@ def incident_of(
 
 
 def _weighed(
-    chapter: Chapter, inputs: Mapping[str, Any], experiments: Sequence[Mapping[str, Any]], total: int
+    chapter: Chapter, inputs: Mapping[str, Any], experiments: Sequence[Mapping[str, Any]], prior: Evidence
 ) -> RankedCause:
-    weigh = chapter.function("weigh")
+    told = inputs.get("observations")
+    weigh = chapter.function("weigh") if told is None else None  # it reads what a run measured
     answer = ask(weigh, inputs) if weigh else None
-    prior = Evidence(
-        text=f"occurs in {_public_incidents(chapter)} of {total} public incidents that the book knows",
-        bits=math.log2(max(_public_incidents(chapter), 0.5) / total),
-    )
-    terms = [prior, *(answer.results if answer else []), *map(_experiment_evidence, experiments)]
+    said = [] if told is None else [*told_evidence(chapter, told), *_foreseen(chapter, inputs)]
+    terms = [prior, *said, *(answer.results if answer else []), *map(_experiment_evidence, experiments)]
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)
     return RankedCause(
@@ -129,10 +150,30 @@ def _weighed(
         # A cause whose inputs are absent was not asked: it keeps its prior alone and is not shown as likely.
         bits=sum(term.bits for term in terms),
         evidence=terms,
-        remedies=_cures(chapter, inputs) if asked or not facts else [],
+        remedies=_cures(chapter, inputs) if asked or said or not facts else [],
         not_asked=(answer.missing or ((answer.broken,) if answer.broken else ())) if answer else (),
         proof=proof_of(experiments) if asked else (),
     )
+
+
+def told_evidence(chapter: Chapter, told: Mapping[str, str]) -> list[Evidence]:
+    """What the chapter's table `tells` makes of the observations."""
+    table: Mapping[str, tuple[float, str]] = getattr(chapter.module, "tells", {})
+    return [Evidence(text=f"{told[slug]}: {why}", bits=bits) for slug, (bits, why) in table.items() if slug in told]
+
+
+def _foreseen(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Evidence]:
+    """The gravest finding of the chapter about the settings that were told."""
+    foresee = chapter.function("foresee")
+    found = ask(foresee, inputs).results if foresee else []
+    weights = [(FORESEEN_BITS[one.severity], one.message) for one in found]
+    return [Evidence(text=text, bits=bits) for bits, text in [max(weights)]] if weights else []
+
+
+def _occurrence(chapter: Chapter, total: int) -> Evidence:
+    count = _public_incidents(chapter)
+    text = f"occurs in {count} of {total} public incidents that the book knows"
+    return Evidence(text=text, bits=math.log2(max(count, 0.5) / total))
 
 
 def proof_of(experiments: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

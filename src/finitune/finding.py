@@ -145,7 +145,8 @@ class RankedCause:
 class Incident:
     """One bad step, or one run of bad steps with the same symptom, and why it happened."""
 
-    step: int
+    step: int | None
+    """None where a case was told and no step is known."""
     rank: int
     symptom: str
     reproducible: bool | None
@@ -160,6 +161,12 @@ class Incident:
     """The step whose weights the run has."""
     last_step: int | None = None
     message: str = ""
+    unlisted: float | None = None
+    """The share of the posterior that no chapter of the book has; None unless it was calibrated."""
+    next_check: str = ""
+    """What would decide, where nothing has been proved."""
+    does_not_help: Sequence[str] = ()
+    """Advice that was tried and cannot help, with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,19 @@ experiments = [
 remedies = ["float32-trainable-weights", "raise-adam-eps"]
 public_incidents = 11
 
+tells = {
+    "adam-eps-named": (2.5, "1e-8 is 0 in float16"),
+    "weights-in-float16": (3.0, "Adam keeps its state in the dtype of the weights"),
+    "holds-float16": (2.0, "Adam keeps its state in the dtype of the weights"),
+    "second-step": (4.0, "the first update spoils the weights"),
+    "first-finite-then-nan": (4.0, "the first update spoils the weights"),
+    "sgd-sound": (2.5, "SGD and Adafactor divide otherwise"),
+    "plain-optimizer-sound": (0.7, "another optimizer is sound"),
+    "computes-bfloat16": (-4.0, "bfloat16 holds 1e-8"),
+    "unscale-refused": (-3.0, "the step is refused before"),
+    "speaks-of-float16": (0.5, "float16 is spoken of"),
+}
+
 
 def foresee(
     precision: Precision, optimizer: Optimizer, adapter: Adapter | None = None, parallel: Parallel | None = None

@@ -61,6 +61,16 @@ experiments = [
 remedies = ["drop-unsupervised-rows"]
 public_incidents = 17
 
+tells = {
+    "label-mismatch": (7.0, "the program says that it ignores the labels"),
+    "labels-ignored": (2.5, "what hides labels can hide all of a row"),
+    "evaluation-nan": (2.0, "a batch without targets has the mean 0/0"),
+    "eval-only": (2.0, "one batch without targets makes the mean nan"),
+    "loss-zero-gradient-zero": (4.0, "a guarded mean over no target is 0"),
+    "pads-with-eos": (0.7, "labels of padding are ignored, and eos with them"),
+    "template": (0.5, "a response marker that is not found hides all"),
+}
+
 
 def foresee(labels: Labels, optimizer: Optimizer | None = None) -> Iterator[Finding]:
     empty = np.flatnonzero(labels.supervised == 0)

@@ -47,6 +47,17 @@ LESS_TESTED = re.compile(r"MPS|ROCm|gfx|Radeon", re.IGNORECASE)
 remedies = ["upgrade-package", "change-settings"]
 public_incidents = 13
 
+tells = {
+    "less-tested-device": (4.5, "single operations have given wrong numbers there"),
+    "loss-climbs": (-2.0, "a wrong kernel fails at once"),
+    "cpu-sound": (3.0, "the same batch is sound on the CPU"),
+    "kernel-level": (1.0, "one operation of the library is reported by itself"),
+    "mask-sentinel": (1.0, "memory-efficient attention and masks"),
+    "scaled-dot-product": (0.5, "a backend of attention among several"),
+    "other-card-sound": (0.7, "the device decides"),
+    "computes-float16": (-0.5, "also in other dtypes"),
+}
+
 
 def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described

@@ -37,6 +37,14 @@ from finitune.finding import Cure, Evidence, Finding, Where
 remedies = ["change-settings"]
 public_incidents = 2
 
+tells = {
+    "sawtooth": (4.0, "rows of one length come together"),
+    "length-grouping": (3.0, "rows of one length come together"),
+    "gradient-nan": (-4.0, "a sawtooth is finite"),
+    "loss-nan": (-4.0, "a sawtooth is finite"),
+    "int8-weights": (-3.0, "a kernel explains more"),
+}
+
 
 def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described

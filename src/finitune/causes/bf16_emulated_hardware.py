@@ -41,6 +41,13 @@ from finitune.finding import Evidence, Finding, Where
 remedies = ["use-float16"]
 public_incidents = 2
 
+tells = {
+    "no-bfloat16-card": (2.0, "the card has no bfloat16 units"),
+    "computes-bfloat16": (1.0, "bfloat16 is asked for"),
+    "computes-float16": (-3.0, "float16 is native"),
+    "bfloat16-emulated": (5.0, "the card has no such units"),
+}
+
 
 def foresee(precision: Precision, hardware: Hardware) -> Iterator[Finding]:
     if precision.compute != "bfloat16" or hardware.bfloat16 or precision.cpu:

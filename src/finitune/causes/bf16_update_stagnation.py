@@ -60,15 +60,19 @@ COMPENSATED = re.compile(r"anyprecision|kahan|stochastic|_sr$")
 
 remedies = ["float32-trainable-weights"]
 public_incidents = 7
+tells = {
+    "weights-in-bfloat16": (4.0, "updates below half an ulp round away"),
+    "holds-bfloat16": (1.0, "updates below half an ulp round away"),
+    "does-not-learn": (2.0, "weights stay where they are"), "float32-sound": (1.5, "float32 keeps the updates"),
+    "computes-float16": (-3.0, "float16 has more digits"), "gradient-nan": (-3.0, "every number stays finite"),
+    "loss-nan": (-3.0, "every number stays finite"),
+}  # fmt: skip
 
 
 def foresee(
-    precision: Precision,
-    optimizer: Optimizer,
-    weights: Weights | None = None,
-    adapter: Adapter | None = None,
+    precision: Precision, optimizer: Optimizer, weights: Weights | None = None, adapter: Adapter | None = None,
     parallel: Parallel | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding]:  # fmt: skip
     source = precision.source or ""
     # DeepSpeed keeps float32 masters; FSDP has them where mixed precision was asked for, and not for a dtype alone.
     sharded = parallel is not None and parallel.kind == "fsdp" and not source.endswith(": dtype")

@@ -57,6 +57,13 @@ OTHER_FORMAT = re.compile(r"wizard|vicuna|orca|tulu|deepseek", re.IGNORECASE)
 remedies = ["change-settings"]
 public_incidents = 1
 
+tells = {
+    "template": (3.0, "other markers than the model was trained with"),
+    "high-start": (2.5, "the text looks foreign to the model"),
+    "template-on-base": (-0.5, "a base model has none"),
+    "untrained-tokens-named": (-2.0, "rows explain more"),
+}
+
 
 def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described

@@ -54,6 +54,32 @@ SMALL_BUCKET = 2e8
 remedies = ["disable-overlap-comm", "upgrade-package"]
 public_incidents = 12
 
+tells = {
+    "pretrains": (-3.0, "these frameworks reduce without DeepSpeed"),
+    "resized": (-1.5, "rows explain more"),
+    "memory-error": (-2.0, "the device reports another"),
+    "overlapped": (4.0, "the buffer is filled while it is sent"),
+    "overlap-true": (2.0, "the buffer is filled while it is sent"),
+    "overlap-false": (-4.0, "nothing overlaps"),
+    "bucket": (1.5, "smaller buckets are sent oftener"),
+    "zero-2": (3.0, "gradients go through shared buckets"),
+    "zero-1": (2.0, "gradients go through shared buckets"),
+    "zero-3": (-2.0, "partitions otherwise"),
+    "zero-0": (-4.0, "has no such buffer"),
+    "zero-3-sound": (2.0, "partitions otherwise"),
+    "deepspeed": (1.0, "needs DeepSpeed"),
+    "computes-bfloat16": (1.5, "nobody checks bfloat16 gradients"),
+    "nodes": (1.0, "a slower network"),
+    "gradient-nan": (1.0, "the first sign is the norm"),
+    "sentinel-norm": (2.0, "the first sign is the norm"),
+    "overlap-bad": (3.0, "sound without overlap"),
+    "smaller-model-sound": (1.0, "less is in flight"),
+    "computes-float16": (-1.5, "float16 steps are checked for overflow"),
+    "sentinel-norm-told": (2.0, "how a bad norm is printed"),
+    "float16-sound": (0.5, "float16 steps are checked"),
+    "late": (0.5, "it hits now and then"),
+}
+
 
 def foresee(
     precision: Precision, parallel: Parallel | None = None, versions: Mapping[str, str] | None = None

@@ -50,6 +50,12 @@ experiments = [
 ]
 remedies = ["restore-weights"]
 public_incidents = 7
+tells = {
+    "tensors-named-nan": (4.0, "weights on disk are not finite"),
+    "download-broken": (4.0, "the file is not what was published"), "wrong-base": (3.5, "a delta on another base"),
+    "serving": (1.0, "no training is involved"), "base-model-bad": (2.0, "fails as it was loaded"),
+    "memory-uninitialised": (-1.0, "nothing was read from disk"),
+}  # fmt: skip
 
 ODD = 100.0
 """Peak over rms beyond which one element dominates its tensor; a normal tensor of 10**8 elements reaches 6."""
@@ -79,9 +85,7 @@ def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding]:
         if tensor.nonfinite and tensor.nonfinite < math.prod(tensor.shape):
             yield _damaged(tensor, f"{tensor.nonfinite} of {{}} weights are NaN or infinite, the first at index {{}}")
         elif tensor.peak > FLIPPED and tensor.name.endswith(".weight"):
-            yield _damaged(
-                tensor, f"the largest of {{}} weights is {tensor.peak:.3g}, beyond those of any released model"
-            )
+            yield _damaged(tensor, f"the largest of {{}} weights is {tensor.peak:.3g}, beyond any released model's")
     # Some families store norm weights as an offset from 1, so zero is a convention where every norm is zero.
     norms = [tensor for tensor in weights.tensors if _NORM.search(tensor.name)]
     offset_from_one = not any(tensor.peak for tensor in norms)
@@ -130,11 +134,8 @@ def _misfits(weights: Weights, model: Model | None) -> Iterator[str]:
 def _damaged(tensor: TensorScan, text: str) -> Finding:
     total, first = math.prod(tensor.shape), list(tensor.first_nonfinite or [])
     return Finding(
-        cause="corrupt-checkpoint",
-        severity="error",
-        message=text.format(total, first),
-        where=Where(file=tensor.file, tensor=tensor.name),
-        evidence={
+        cause="corrupt-checkpoint", severity="error", message=text.format(total, first),
+        where=Where(file=tensor.file, tensor=tensor.name), evidence={
             "nonfinite": tensor.nonfinite, "elements": total, "first_nonfinite": first, "finite_peak": tensor.peak,
         },
     )  # fmt: skip
@@ -142,9 +143,8 @@ def _damaged(tensor: TensorScan, text: str) -> Finding:
 
 def _zeros(tensor: TensorScan, meaning: str, norms: int | None = None) -> Finding:
     return Finding(
-        cause="corrupt-checkpoint",
-        severity="warning" if norms is None else "error",
+        cause="corrupt-checkpoint", severity="warning" if norms is None else "error",
         message=f"all weights of this {'x'.join(map(str, tensor.shape))} tensor are zero; {meaning}",
         where=Where(file=tensor.file, tensor=tensor.name),
         evidence={"peak": tensor.peak, **({} if norms is None else {"norms": norms})},
-    )
+    )  # fmt: skip

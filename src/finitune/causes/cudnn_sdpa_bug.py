@@ -50,6 +50,15 @@ HOPPER = re.compile(r"\bG?H(100|200|800|20)\b")
 remedies = ["disable-cudnn-attention", "upgrade-package"]
 public_incidents = 5
 
+tells = {
+    "cudnn-attention-named": (6.0, "attention went through cuDNN"),
+    "scaled-dot-product": (1.5, "one of its backends is cuDNN"),
+    "new-card": (1.5, "chosen on Hopper and later"),
+    "query-gradient-only": (1.0, "its backward fails"),
+    "computes-float16": (-1.0, "float16 explains more"),
+    "explicit-mask": (0.7, "chosen with a mask"),
+}
+
 
 def foresee(
     hardware: Hardware,

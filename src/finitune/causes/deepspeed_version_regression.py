@@ -47,6 +47,19 @@ from finitune.finding import Evidence, Finding, Severity, Where
 remedies = ["upgrade-package"]
 public_incidents = 8
 
+tells = {
+    "deepspeed": (1.0, "needs DeepSpeed"),
+    "zero-0": (5.0, "a path that few releases test"),
+    "zero-1": (2.0, "bfloat16 accumulation of ZeRO-1 was wrong in some"),
+    "zero-2": (1.0, "shared buckets were wrong in some"),
+    "zero-3": (-2.0, "no such defect on record"),
+    "older-release-sound": (2.0, "another release is sound"),
+    "accumulates": (0.7, "micro-batches were averaged wrongly in some"),
+    "computes-bfloat16": (0.7, "the bfloat16 optimizer has had defects"),
+    "sentinel-norm": (1.0, "how releases print a bad norm"),
+    "sentinel-norm-told": (1.0, "how releases print a bad norm"),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Defect:

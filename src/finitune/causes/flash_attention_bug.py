@@ -48,6 +48,18 @@ CAPABILITY_8_6 = re.compile(r"\b(A10G?|A16|A40|RTX A\d000|RTX 30\d0)\b")
 remedies = ["upgrade-package", "change-settings"]
 public_incidents = 7
 
+tells = {
+    "flash": (4.0, "a fused kernel computes attention"),
+    "plain-attention-sound": (2.0, "plain attention is sound"),
+    "query-gradient-only": (2.0, "its backward fails first in the query"),
+    "flash-off": (-7.0, "it is switched off"),
+    "queries-beyond-keys": (2.0, "causal with more queries than keys"),
+    "kernel-level": (0.7, "the kernel is reported by itself"),
+    "less-tested-device": (-1.5, "there the backend is the suspect"),
+    "other-card-sound": (1.0, "kernels are per architecture"),
+    "capped-scores": (2.0, "capping of scores came late"),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Defect:

@@ -60,6 +60,16 @@ experiments = [
 ]
 remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
 public_incidents = 46
+tells = {
+    "computes-float16": (3.0, "the range of float16 ends at 65504"), "bfloat16-sound": (1.5, "bfloat16 has the range"),
+    "scale-at-minimum": (3.0, "no loss scale cures a forward"), "no-bfloat16-card": (1.0, "its 16 bits mean float16"),
+    "computes-bfloat16": (-5.0, "bfloat16 reaches 3e38"), "computes-float32": (-5.0, "float32 reaches 3e38"),
+    "speaks-of-float16": (1.0, "float16 is spoken of"), "float32-sound": (1.0, "float32 has the range"),
+    "family-overflows": (1.3, "a family on record"), "bfloat16-bad": (-3.0, "bfloat16 fails too"),
+    "float16-sound": (-4.0, "float16 is sound"), "float16-bad": (1.5, "only float16 fails"),
+    "activations-large": (2.5, "beyond 65504"), "float32-bad": (-4.0, "float32 fails too"),
+    "tiny-rate": (0.7, "no update is needed"),
+}  # fmt: skip
 
 
 def foresee(
@@ -97,11 +107,10 @@ def foresee(
 
 
 def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
-    if origin.phase in ("parameter", "input"):
-        yield Evidence(text=f"the {origin.phase} is non-finite before anything is computed", bits=-8.0)
-        return
-    if origin.dtype != "float16":
-        yield Evidence(text=f"the first bad value arises in {origin.dtype}, which reaches 3e38", bits=-8.0)
+    early = origin.phase in ("parameter", "input")
+    if early or origin.dtype != "float16":
+        wide = f"the first bad value arises in {origin.dtype}, which reaches 3e38"
+        yield Evidence(text=f"the {origin.phase} is bad before anything is computed" if early else wide, bits=-8.0)
         return
     losses = loss.values[np.isfinite(loss.values)] if loss is not None else np.zeros(0)
     if len(losses) > 1 and losses[-1] > CLIMBED * losses.min():
@@ -124,20 +133,18 @@ def _reached(activations: Activations, *, eager: bool) -> Iterator[Finding]:
             does = "pads rows, is computed like any other" if pads else "begins sequences"
             ignored = "; ignored labels keep that out of the loss, not out of the gradients" if pads else ""
             yield Finding(
-                cause="fp16-activation-overflow",
-                severity="warning" if pads or one.value <= MAX_FLOAT16 else "error",
+                cause="fp16-activation-overflow", severity="warning" if pads or one.value <= MAX_FLOAT16 else "error",
                 message=f"token {one.token} {does} and reaches {one.value:.3g} in {one.module} ({one.what}), "
                 f"limit of float16 {MAX_FLOAT16:.0f}{ignored}",
                 where=Where(file=activations.source, module=one.module, tokens=[one.token]),
                 evidence={"beyond": beyond[:8], "max_float16": MAX_FLOAT16, "padding": pads},
-            )
+            )  # fmt: skip
 
 
 def _weights_beyond(tensor: TensorScan) -> Finding:
     return Finding(
-        cause="fp16-activation-overflow",
-        severity="error",
+        cause="fp16-activation-overflow", severity="error",
         message=f"{tensor.overflow} elements become inf in float16: peak {tensor.peak:.6g}, limit {MAX_FLOAT16:.0f}",
         where=Where(file=tensor.file, tensor=tensor.name),
         evidence={"overflow": tensor.overflow, "peak": tensor.peak, "max_float16": MAX_FLOAT16, "dtype": tensor.dtype},
-    )
+    )  # fmt: skip

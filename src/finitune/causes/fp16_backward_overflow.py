@@ -49,6 +49,20 @@ experiments = [Experiment(arm="loss-scale-1", expect="finite")]
 remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 4
 
+tells = {
+    "computes-float16": (2.5, "gradients leave the range of float16 too"),
+    "computes-bfloat16": (-5.0, "bfloat16 has the range"),
+    "computes-float32": (-5.0, "float32 has the range"),
+    "finite-loss-gradient-nan": (1.5, "the forward is finite"),
+    "float32-bad": (-4.0, "float32 has the range"),
+    "late": (0.7, "gradients come near the limit now and then"),
+    "float32-sound": (1.0, "float32 has the range"),
+    "speaks-of-float16": (1.0, "the dtype is spoken of"),
+    "backward-only": (2.0, "the forward is finite"),
+    "float16-sound": (-4.0, "float16 is sound"),
+    "activations-large": (-1.0, "the forward overflows"),
+}
+
 
 def foresee(precision: Precision) -> Iterator[Finding]:
     scale, floor = precision.initial_scale or 0.0, precision.min_scale or 0.0

@@ -43,6 +43,14 @@ from finitune.finding import Evidence, Finding, Severity, Where
 remedies = ["float32-trainable-weights", "cast-weights"]
 public_incidents = 13
 
+tells = {
+    "unscale-refused": (9.0, "the scaler says so"),
+    "holds-float16": (2.0, "trainable weights are float16"),
+    "weights-in-float16": (1.5, "trainable weights are float16"),
+    "computes-bfloat16": (-4.0, "bfloat16 needs no scaler"),
+    "speaks-of-float16": (0.5, "float16 is spoken of"),
+}
+
 
 def foresee(
     precision: Precision,

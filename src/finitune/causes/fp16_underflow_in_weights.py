@@ -50,6 +50,12 @@ _EMBEDDING = re.compile(r"(embed|wte|wpe|shared|lm_head|embed_out)[^.]*\.weight$
 remedies = ["use-bfloat16", "float32-modules"]
 public_incidents = 1
 
+tells = {
+    "computes-float16": (0.7, "small weights vanish in float16"),
+    "does-not-learn": (0.5, "what is 0 stays 0"),
+    "scratch-sound": (3.0, "these weights are at fault"),
+}
+
 
 def foresee(precision: Precision, weights: Weights) -> Iterator[Finding]:
     if precision.compute != "float16":

@@ -49,6 +49,20 @@ experiments = [
 remedies = ["pad-right", "set-compute-dtype"]
 public_incidents = 14
 
+tells = {
+    "rows-fully-masked": (4.0, "softmax over no key is 0/0"),
+    "pads-left": (2.5, "a pad at the front sees no key"),
+    "unequal-lengths": (2.5, "only padded rows can be fully masked"),
+    "packing-sound": (4.0, "packed rows have no padding"),
+    "batch-of-one-sound": (4.0, "a batch of one has no padding"),
+    "batch-of-several-bad": (3.0, "only padded batches fail"),
+    "scaled-dot-product": (1.0, "backends treat such rows differently"),
+    "explicit-mask": (1.0, "masks decide"),
+    "flash-off": (1.5, "without fused attention the mask is added as numbers"),
+    "plain-attention-sound": (1.0, "backends treat such rows differently"),
+    "pads-spoiled": (2.5, "a pad is the row that sees nothing"),
+}
+
 
 def foresee(
     optimizer: Optimizer,

@@ -48,6 +48,15 @@ OWN_LOSS = SpecifierSet(">=4.48.3,<4.51")
 remedies = ["upgrade-package"]
 public_incidents = 4
 
+tells = {
+    "accumulation-changes-loss": (4.5, "the mean over micro-steps is taken wrongly"),
+    "accumulates": (1.0, "gradients are accumulated"),
+    "custom-trainer-loss": (2.0, "a loss without the count of targets"),
+    "older-release-sound": (1.0, "transformers 4.46 changed it"),
+    "gradient-nan": (-3.0, "a factor is finite"),
+    "loss-nan": (-3.0, "a factor is finite"),
+}
+
 
 def foresee(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Finding]:
     steps, version = optimizer.accumulation or 1, versions.get("transformers")

@@ -41,6 +41,14 @@ from finitune.finding import Cure, Evidence, Finding, Severity, Where
 remedies = ["change-settings"]
 public_incidents = 5
 
+tells = {
+    "no-input-requires-grad": (7.0, "PyTorch says so"),
+    "reentrant": (4.0, "needs an input that requires a gradient"),
+    "checkpointing": (2.5, "activations are recomputed"),
+    "gradients-missing": (2.5, "dropped without a word"),
+    "computes-float16": (-1.0, "float16 explains more"),
+}
+
 
 def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described

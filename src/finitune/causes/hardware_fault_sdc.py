@@ -48,6 +48,13 @@ experiments = [Experiment(arm="again", expect="finite")]
 remedies = ["replace-hardware"]
 public_incidents = 4
 
+tells = {
+    "memory-error": (9.0, "the device reports it"),
+    "one-node": (3.5, "only one board fails"),
+    "peer-copies": (-1.0, "copies are another matter"),
+    "computes-float16": (-1.0, "float16 explains more"),
+}
+
 
 def weigh(repeats: bool, incident: Mapping[str, Any]) -> Iterator[Evidence]:
     if incident.get("reduction"):

@@ -43,6 +43,12 @@ NARROW_SUM = SpecifierSet("<4.5")
 remedies = ["change-settings"]
 public_incidents = 1
 
+tells = {
+    "smoothing": (4.5, "a sum over the whole vocabulary"),
+    "half-eval": (4.0, "evaluation in float16 has no autocast"),
+    "evaluation-nan": (1.5, "the smoothed loss is computed there"),
+}
+
 
 def foresee(
     precision: Precision,

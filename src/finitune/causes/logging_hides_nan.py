@@ -39,6 +39,12 @@ from finitune.finding import Cure, Evidence, Finding, Where
 remedies = ["change-settings"]
 public_incidents = 5
 
+tells = {
+    "log-filter": (6.0, "what is printed is not what was computed"),
+    "loss-zero-gradient-nan": (0.5, "0 stands for NaN"),
+    "zero-loss": (1.0, "0 stands for NaN"),
+}
+
 
 def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described

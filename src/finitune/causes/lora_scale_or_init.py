@@ -52,6 +52,14 @@ experiments = [Experiment(arm="update-times=0.01", expect="finite", optional=Tru
 remedies = ["lower-adapter-scale"]
 public_incidents = 6
 
+tells = {
+    "adapter-scale": (3.5, "alpha over rank multiplies every update"),
+    "adapter": (0.5, "an adapter"),
+    "loss-climbs": (1.5, "too large an update diverges"),
+    "does-not-learn": (0.5, "a factor that is zero learns nothing"),
+    "loss-rises": (1.0, "too large an update diverges"),
+}
+
 
 def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
     scale = scale_of(adapter) if adapter else None

@@ -46,6 +46,15 @@ WIDE = ("fp32", "float32")
 remedies = ["change-settings"]
 public_incidents = 3
 
+tells = {
+    "float32-accumulation": (4.0, "sums of many small numbers lose them in bfloat16"),
+    "computes-bfloat16": (0.5, "8 bits of significand"),
+    "zero-0": (0.7, "reduces in the dtype of the gradients"),
+    "gradient-nan": (-3.0, "rounding stays finite"),
+    "accumulates": (0.5, "adds up many"),
+    "at-larger-scale": (2.0, "more numbers are added"),
+}
+
 
 def foresee(
     precision: Precision, parallel: Parallel | None = None, optimizer: Optimizer | None = None

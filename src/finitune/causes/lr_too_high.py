@@ -73,6 +73,19 @@ experiments = [
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
 
+tells = {
+    "loss-climbs": (4.0, "the loss climbs before it is lost"),
+    "rates-differ": (3.0, "the largest rate of all groups counts"),
+    "tiny-rate": (-6.0, "at such a rate nothing moves"),
+    "lower-rate-sound": (3.0, "a lower rate cures"),
+    "late": (0.5, "it takes steps to diverge"),
+    "lower-rate-bad": (-3.0, "a lower rate does not cure"),
+    "second-step": (-2.0, "one step is too few"),
+    "first-loss-huge": (-1.0, "before any update"),
+    "loss-rises": (3.0, "the loss climbs before it is lost"),
+    "first-step": (-2.0, "one step is too few"),
+}
+
 
 def foresee(optimizer: Optimizer) -> Iterator[Finding]:
     if optimizer.lr is None or not ADAM.match((optimizer.name or "adamw").lower()):

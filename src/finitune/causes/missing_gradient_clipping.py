@@ -48,6 +48,12 @@ HIGH_FULL, HIGH = 1e-4, 1e-3
 remedies = ["clip-gradients"]
 public_incidents = 3
 
+tells = {
+    "not-clipped": (4.0, "nothing bounds a spike"),
+    "gradients-big": (3.0, "finite spikes come first"),
+    "tiny-rate": (-2.0, "nothing moves at such a rate"),
+}
+
 
 def foresee(optimizer: Optimizer, precision: Precision | None = None) -> Iterator[Finding]:
     if optimizer.clip is None or optimizer.clip > 0:

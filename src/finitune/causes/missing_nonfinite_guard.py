@@ -48,6 +48,14 @@ FIXED_IN = {1: "0.19.3", 2: "0.19.3", 3: "0.19.8"}
 remedies = ["check-gradients", "upgrade-package"]
 public_incidents = 1
 
+tells = {
+    "computes-bfloat16": (0.7, "no scaler looks at the gradients"),
+    "late": (0.7, "one bad batch ends the run"),
+    "tiny-rate": (1.0, "the update is NaN at any rate"),
+    "unguarded": (4.0, "nothing skips a bad step"),
+    "lower-rate-bad": (0.7, "the update is NaN at any rate"),
+}
+
 
 def foresee(
     precision: Precision, parallel: Parallel | None = None, versions: Mapping[str, str] | None = None

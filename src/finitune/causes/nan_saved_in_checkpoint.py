@@ -46,6 +46,18 @@ SHOWN = 5
 remedies = ["restore-weights"]
 public_incidents = 4
 
+tells = {
+    "probability-error": (4.0, "logits are NaN"),
+    "zero-loss": (3.0, "training had gone NaN unseen"),
+    "inference-only": (1.5, "noticed when it is used"),
+    "tensors-named-nan": (2.0, "weights are NaN"),
+    "base-model-sound": (1.5, "the base is sound"),
+    "loss-nan": (0.5, "training had gone NaN"),
+    "token-zero-output": (1.0, "logits are NaN"),
+    "peer-copies": (-2.0, "the cards decide"),
+    "saved-nan": (3.0, "the file holds NaN"),
+}
+
 
 def foresee(weights: Weights) -> Iterator[Finding]:
     lost = [tensor for tensor in weights.tensors if wholly_nonfinite(tensor)]

@@ -50,6 +50,15 @@ HEALTHY = 2.0**10
 remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 4
 
+tells = {
+    "overflow-skipped": (3.5, "the scale is looking for its level"),
+    "scale-at-minimum": (-7.0, "it found none"),
+    "late": (1.0, "a skipped step now and then is how the scaler works"),
+    "loss-nan": (-4.0, "the loss itself is lost"),
+    "computes-float16": (0.5, "there is a scaler"),
+    "computes-bfloat16": (-6.0, "no scaler"),
+}
+
 
 def foresee(precision: Precision) -> Iterator[Finding]:
     scale = precision.initial_scale or 0.0

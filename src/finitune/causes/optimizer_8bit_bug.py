@@ -44,6 +44,15 @@ FIXED_IN = "0.41.1"
 remedies = ["upgrade-package"]
 public_incidents = 3
 
+tells = {
+    "eight-bit-adam": (3.5, "bitsandbytes 0.36 to 0.41.0 quantised moments wrongly"),
+    "adamw-sound": (1.5, "plain AdamW is sound"),
+    "plain-optimizer-sound": (0.5, "another optimizer is sound"),
+    "second-step": (0.7, "the update spoils the weights"),
+    "packed": (-0.5, "packing explains more"),
+    "rates-differ": (-1.0, "a high rate explains more"),
+}
+
 
 def foresee(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Finding]:
     version = versions.get("bitsandbytes")

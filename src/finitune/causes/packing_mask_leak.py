@@ -41,6 +41,18 @@ NO_LENGTHS = ("eager", "sdpa")
 remedies = ["separate-documents"]
 public_incidents = 4
 
+tells = {
+    "packed": (3.0, "documents of a row may see each other"),
+    "packing-sound": (-3.0, "packing cures"),
+    "flash-off": (2.0, "kernels that know lengths keep them apart"),
+    "scaled-dot-product": (1.0, "needs a block mask"),
+    "gradient-nan": (-3.0, "stays finite"),
+    "loss-nan": (-2.0, "stays finite"),
+    "eight-bit-adam": (-1.0, "the optimizer is another matter"),
+    "weights-in-bfloat16": (-1.0, "stagnation explains more"),
+    "documents-mixed": (4.0, "documents of a row see each other"),
+}
+
 
 def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described

@@ -47,6 +47,14 @@ CONCERNED = ("transformers", "trl")
 remedies = ["own-pad-token"]
 public_incidents = 6
 
+tells = {
+    "never-stops": (5.0, "eos was never a target"),
+    "pads-with-eos": (3.5, "masking pads masks eos"),
+    "gradient-nan": (-3.0, "nothing becomes NaN"),
+    "loss-nan": (-2.0, "nothing becomes NaN"),
+    "eos-hidden": (4.0, "eos is no target"),
+}
+
 
 def foresee(
     tokens: TokenUse,

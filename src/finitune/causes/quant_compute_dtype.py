@@ -41,6 +41,14 @@ from finitune.finding import Evidence, Finding, Origin, Where
 remedies = ["set-compute-dtype"]
 public_incidents = 5
 
+tells = {
+    "dtype-not-given": (3.5, "the default around quantised layers is float16"),
+    "quantised": (3.0, "other dtypes around quantised layers"),
+    "quantisation": (0.7, "other dtypes around quantised layers"),
+    "family-overflows": (0.7, "and float16 is too narrow for it"),
+    "float32-sound": (1.0, "the dtype decides"),
+}
+
 
 def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described

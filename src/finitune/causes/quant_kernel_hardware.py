@@ -43,6 +43,17 @@ WITHOUT_INT8 = re.compile(r"\b(P40|P100|V100|GTX 10\d\d)\b")
 remedies = ["keep-sixteen-bits"]
 public_incidents = 6
 
+tells = {
+    "int8-weights": (3.0, "the 8-bit kernel depends on the card"),
+    "int8": (2.0, "the 8-bit kernel depends on the card"),
+    "no-bfloat16-card": (1.5, "no int8 units, or other ones"),
+    "first-loss-huge": (1.0, "wrong from the first product"),
+    "other-card-sound": (2.0, "the card decides"),
+    "new-card": (0.7, "older kernels do not know it"),
+    "computes-bfloat16": (-1.0, "old cards have none"),
+    "capability-named": (1.5, "kernels are per architecture"),
+}
+
 
 def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described

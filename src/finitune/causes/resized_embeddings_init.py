@@ -46,6 +46,13 @@ AFFECTED = SpecifierSet("<4.32")
 remedies = ["upgrade-package", "match-vocabulary"]
 public_incidents = 4
 
+tells = {
+    "resized": (6.0, "new rows must be initialised alike everywhere"),
+    "tokens-added": (1.5, "new ids need rows"),
+    "zero-3": (0.7, "rows are spread over ranks"),
+    "vocabulary-sizes": (1.0, "ids and rows are compared"),
+}
+
 
 def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described

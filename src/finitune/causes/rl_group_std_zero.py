@@ -38,6 +38,11 @@ from finitune.finding import Cure, Evidence, Finding, Where
 remedies = ["change-settings"]
 public_incidents = 1
 
+tells = {
+    "one-degree-of-freedom": (9.0, "a group of one has no spread"),
+    "reinforcement": (1.0, "rewards are normalised"),
+}
+
 
 def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described

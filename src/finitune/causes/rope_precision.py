@@ -56,6 +56,16 @@ ROTARY = re.compile(r"^(llama|mistral|mixtral|qwen|gemma|phi|gpt_neox|gptj|falco
 remedies = ["upgrade-package", "float32-modules"]
 public_incidents = 7
 
+tells = {
+    "rotary": (4.0, "positions above 256 are not exact in bfloat16"),
+    "long-context": (2.5, "the error grows with the position"),
+    "float16-sound": (2.5, "float16 has more digits, not more range"),
+    "computes-bfloat16": (0.7, "8 bits of significand"),
+    "worse-than-float32": (1.5, "finite and worse"),
+    "bfloat16-bad": (2.0, "only bfloat16 is worse"),
+    "gradient-nan": (-2.0, "coinciding positions are finite"),
+}
+
 
 def foresee(
     precision: Precision,

@@ -49,6 +49,14 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks?|layer)\.(\d+)\.")
 remedies = ["restore-weights"]
 public_incidents = 4
 
+tells = {
+    "memory-uninitialised": (5.0, "what was in memory before"),
+    "newly-initialised": (3.0, "weights that no file has"),
+    "remote-code": (2.0, "code outside the library may not initialise"),
+    "first-loss-huge": (1.5, "worse than guessing from the start"),
+    "float32-bad": (1.5, "no matter of range"),
+}
+
 
 def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) -> Iterator[Finding]:
     names = [tensor.name for tensor in weights.tensors]

@@ -52,8 +52,7 @@ TINY_RATIO = 1e-2
 1/2000 only at 2**3 (seed incident 000); released untrained rows lie further down, trained ones far above."""
 MOSTLY_LOST = 0.5
 """Share of a row's non-zero elements that the cast to float16 turns to zero; above it the row is as good as zero."""
-NAMED, SHOWN = 5, 50
-"""So many tokens are spelled out in the message, so many are in the evidence; all are in the place of the finding."""
+NAMED, SHOWN = 5, 50  # tokens in the message, and in the evidence; all are in the place of the finding
 
 experiments = [
     Experiment(arm="replace-embedding-rows={short_rows}", expect="finite"),
@@ -61,6 +60,10 @@ experiments = [
 ]
 remedies = ["reinit-token-rows", "prepend-bos"]
 public_incidents = 10
+tells = {
+    "untrained-tokens-named": (9.0, "the program found them"), "template": (2.0, "its markers may be untrained"),
+    "template-on-base": (4.0, "the base never saw the markers"), "tokens-added": (2.0, "these have no trained row"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +87,8 @@ def foresee(
     for row in _suspicious(tokens, rows):
         groups.setdefault((_severity(row, compute, frozen=frozen), row.copy), []).append(row)
     for (severity, _), members in groups.items():
-        members.sort(key=lambda row: (row.row_rms, row.token))
         ids = sorted(row.token for row in members)
+        members.sort(key=lambda row: (row.row_rms, row.token))
         yield Finding(
             cause="untrained-token-embeddings", severity=severity,
             message=_message(members, rows.median_rms, tokens.sequences, compute),
@@ -108,8 +111,8 @@ def weigh(tokens: TokenUse, rows: EmbeddingRows, origin: Origin | None = None) -
     place = f"it begins {worst.first_positions} of {tokens.sequences} sequences"
     yield Evidence(text=f"{size}; {place}", bits=6.0 if worst.first_positions else -1.0)
     if origin is not None:
-        late = origin.phase == "backward"
-        yield Evidence(text=f"the first bad value arises in the {origin.phase}", bits=2.0 if late else -4.0)
+        bits = 2.0 if origin.phase == "backward" else -4.0
+        yield Evidence(text=f"the first bad value arises in the {origin.phase}", bits=bits)
 
 
 def _suspicious(tokens: TokenUse, rows: EmbeddingRows) -> Iterator[_Row]:
@@ -127,23 +130,21 @@ def _suspicious(tokens: TokenUse, rows: EmbeddingRows) -> Iterator[_Row]:
 
 
 def _severity(row: _Row, compute: str | None, *, frozen: bool) -> Severity:
-    if row.copy:
-        return "warning" if frozen else "info"
-    grave = row.row_rms == 0 or compute == "float16"
-    return "info" if not row.first_positions else "error" if grave else "warning"
+    if row.copy or not row.first_positions:
+        return "warning" if row.copy and frozen else "info"
+    return "error" if row.row_rms == 0 or compute == "float16" else "warning"
 
 
 def _message(members: list[_Row], median: float, sequences: int, compute: str | None) -> str:
     named = ", ".join(f"{row.token} {row.name}".rstrip() for row in members[:NAMED])
-    more = f" and {len(members) - NAMED} more" if len(members) > NAMED else ""
+    named += f" and {len(members) - NAMED} more" if len(members) > NAMED else ""
     lost = max(row.lost_in_cast for row in members)
     cast = f"; up to {lost:.1%} of a row becomes 0 in float16" if lost >= 0.01 else ""
     sizes = f"(rms {members[0].row_rms:.2g}, median of all rows {median:.2g}{cast})"
-    seen = f"embedding rows of tokens in the data were never trained: {named}{more} {sizes}. "
+    seen = f"embedding rows of tokens in the data were never trained: {named} {sizes}. "
     if members[0].copy:
-        return f"embedding rows of {len(members)} tokens in the data are copies of other rows: {named}{more} {sizes}"
-    starts = sum(row.first_positions for row in members)
-    if not starts:
+        return f"embedding rows of {len(members)} tokens in the data are copies of other rows: {named} {sizes}"
+    if not (starts := sum(row.first_positions for row in members)):
         return seen + "None begins a sequence, so gradients stay in range; the model has yet to learn them."
-    seen += f"They begin {starts} of {sequences} sequences, where their gradient grows with every layer"
-    return seen + (", beyond what float16 holds." if compute == "float16" else ".")
+    beyond = ", beyond what float16 holds" if compute == "float16" else ""
+    return f"{seen}They begin {starts} of {sequences} sequences, where their gradient grows with every layer{beyond}."

@@ -54,6 +54,15 @@ experiments = [
 remedies = ["float32-tower", "use-bfloat16"]
 public_incidents = 3
 
+tells = {
+    "only-images-bad": (5.0, "only the tower overflows"),
+    "sees": (1.5, "there is an encoder of images"),
+    "images": (1.5, "there is an encoder of images"),
+    "computes-float16": (1.0, "in float16"),
+    "computes-bfloat16": (-5.0, "bfloat16 has the range"),
+    "denoises": (0.7, "the VAE overflows in float16"),
+}
+
 
 def foresee(
     precision: Precision, model: Model | None = None, training: Training | None = None, weights: Weights | None = None

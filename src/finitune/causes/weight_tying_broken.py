@@ -48,6 +48,13 @@ _EITHER = re.compile(r"(embed_tokens|word_embeddings|wte|lm_head|embed_out)$")
 remedies = ["tie-weights"]
 public_incidents = 6
 
+tells = {
+    "tying-named": (6.0, "embedding and head must be one"),
+    "validation-worse": (1.0, "another head is used than was trained"),
+    "overlapped": (-0.5, "overlap alone is another matter"),
+    "saved-and-loaded": (0.5, "tying is redone on load"),
+}
+
 
 def foresee(
     model: Model,

@@ -43,6 +43,13 @@ NARROW = ("fp16", "float16", "half")
 remedies = ["match-settings"]
 public_incidents = 5
 
+tells = {
+    "engine-config-refused": (6.0, "the engine refuses it"),
+    "wider-transport": (3.0, "a feature that must fit the run"),
+    "deepspeed": (0.7, "needs DeepSpeed"),
+    "zero-3": (1.0, "parameters are empty outside the forward"),
+}
+
 
 def foresee(precision: Precision, parallel: Parallel | None = None) -> Iterator[Finding]:
     if parallel is None or parallel.kind != "deepspeed" or parallel.zero_stage is None:

@@ -57,7 +57,7 @@ def _verdict(recording: Recording, incidents: Sequence[Incident]) -> tuple[str, 
 def _signals(recording: Recording, incidents: Sequence[Incident]) -> Section | None:
     """Loss, gradient norm and loss scale over the steps."""
     signals = recording.signals
-    marks = [incident.step for incident in incidents[: INCIDENTS_SHOWN * 5]]
+    marks = [incident.step for incident in incidents[: INCIDENTS_SHOWN * 5] if incident.step is not None]
     scales: dict[str, charts.Scale] = {
         "loss": "log" if charts.wide(signals["loss"]) else "linear",
         "grad_norm": "log",

@@ -99,8 +99,10 @@ def repeats(incident: Incident) -> str:
 
 
 def steps(incident: Incident) -> str:
-    """`step 31`, `steps 31-33`, `step 31, rank 2`."""
+    """`step 31`, `steps 31-33`, `step 31, rank 2`; `the case` where no step is known."""
     last = incident.last_step
+    if incident.step is None:
+        return "the case"
     text = f"steps {incident.step}-{last}" if last is not None and last > incident.step else f"step {incident.step}"
     return f"{text}, rank {incident.rank}" if incident.rank else text
 
@@ -108,6 +110,8 @@ def steps(incident: Incident) -> str:
 def what_happened(incident: Incident) -> str:
     """What was seen, and what became of the step."""
     seen = (incident.message or incident.symptom).rstrip(".")
+    if incident.step is None:
+        return f"{seen}."
     good = "the last good step" if incident.last_good is None else f"step {incident.last_good}"
     return f"{seen}. {_ACTIONS.get(incident.action, '').format(good=good)}".rstrip()
 
@@ -143,6 +147,11 @@ def certainty(cause: RankedCause) -> str:
     if cause.proved:
         return "proved"
     return "not proved" if cause.confidence is None else f"{cause.confidence:.0%} sure, not proved"
+
+
+def or_else(cause: RankedCause) -> str:
+    """A cause that is not the first, with its share where that was calibrated."""
+    return cause.cause if cause.confidence is None else f"{cause.cause} ({cause.confidence:.0%})"
 
 
 def why(incident: Incident) -> str:

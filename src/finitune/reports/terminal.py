@@ -81,13 +81,17 @@ def incident_lines(
     incident: Incident, *, run_dir: str | None = None, width: int = WIDTH, verbose: bool = False
 ) -> list[str]:
     """The block of one incident; the monitor prints the same lines while the run goes on."""
-    rows = [
-        _Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)),
-        _Row(label="repeats", text=say.repeats(incident)),
-        _Row(label="cause", text=say.why(incident)),
-    ]
+    rows = [_Row(label="cause", text=say.why(incident))]
+    if incident.step is not None:
+        first = say.first_bad_value(incident.origin, incident.not_located)
+        rows[:0] = [_Row(label="first bad value", text=first), _Row(label="repeats", text=say.repeats(incident))]
     if incident.causes and not incident.causes[0].proved and len(incident.causes) > 1:
-        rows.append(_Row(label="or", text=", ".join(cause.cause for cause in incident.causes[1:4])))
+        rows.append(_Row(label="or", text=", ".join(map(say.or_else, incident.causes[1:4]))))
+    if incident.unlisted is not None:
+        rows.append(_Row(label="or", text=f"something that is not in the book ({incident.unlisted:.0%})"))
+    if incident.next_check:
+        rows.append(_Row(label="to decide", text=incident.next_check))
+    rows += [_Row(label="does not help", text=text) for text in incident.does_not_help]
     rows += _cures(incident.causes[0].remedies if incident.causes else ())
     if run_dir:
         rows.append(_Row(label="more", text=f"finitune report {shlex.quote(run_dir)}", note=""))

@@ -1,0 +1,160 @@
+"""A case that somebody tells (settings, hardware, log lines, words) -> a diagnosis; nothing was measured.
+
+What is said becomes observations (`sources.statements`, `sources.circumstances`); every chapter says in its table
+`tells` what they weigh, and `check` what it would have foreseen. The sum of bits is turned into a share by a scale
+that was fitted on public incidents (`make bench-diagnose` prints how far the shares can be trusted).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from finitune.cause import causes
+from finitune.diagnosis import SHOWN, rank
+from finitune.facts import Facts
+from finitune.finding import Diagnosis, Evidence, Incident, NotChecked, RankedCause, UnreadableInput
+from finitune.sources import case as case_facts
+from finitune.sources import circumstances, statements
+
+KEYS = ("framework", "model", "hardware", "title", "log", "config")
+EVEN = 2.0
+"""Incidents that every cause is thought to have had besides those counted: public reports are few and selected."""
+SHARPNESS: float | None = None
+"""Exponent of the posterior, fitted on public incidents; None: no share is printed."""
+UNLISTED = 0.03
+"""The prior of something that is not in the book."""
+
+TRIED = {
+    # what was tried -> how a case shows it, how a chapter speaks of it, and why it cannot help where none does
+    "a tiny learning rate": (r"", r"learning rate", "the fault was there before any update"),
+    "clipping": (r"clip\w*|max_(grad_)?norm", r"clip", "scaling by a NaN norm makes every gradient NaN"),
+    "nan_to_num": (r"nan.?to.?num", r"nan_to_num", "it hides the bad number, and trains on another one"),
+    "do_sample=False": (r"do_?sample\W{1,5}false", r"do_sample", "NaN logits then give token 0, which prints as `!`"),
+}
+
+
+def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
+    """The ranked causes of one case: a file (JSON) or a mapping, with the keys of `KEYS`, all optional.
+
+    Raises UnreadableInput for a file that is no JSON object.
+    """
+    told = case if isinstance(case, Mapping) else _load(Path(case))
+    facts = case_facts.read(told)
+    observed = circumstances.read(facts, told) | statements.read(told)
+    ranked = with_shares(rank(inputs_of_case(facts, observed), prior=occurrences(counts())))
+    spoken_for = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)]
+    shown = ranked[:SHOWN] if spoken_for else []
+    absent = [NotChecked(input=key, why="not in the case") for key in KEYS if not told.get(key)]
+    symptom = symptom_of(observed)
+    incident = Incident(
+        step=None, rank=0, symptom=symptom, reproducible=None, origin=None, causes=shown, action="none",
+        message=f"{symptom}, as told; {len(observed)} observations",
+        unlisted=_unlisted(ranked) if SHARPNESS is not None else None,
+        next_check=_first_sentence(shown[0].cause, "How to prove") if shown else "",
+        does_not_help=list(useless(told, observed, shown[0].cause)) if shown else (),
+    )  # fmt: skip
+    return Diagnosis(incidents=[incident], not_checked=absent)
+
+
+def inputs_of_case(facts: Facts, observed: Mapping[str, str]) -> dict[str, Any]:
+    """What chapters may read of a case."""
+    known = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
+    return {**known, "observations": observed}
+
+
+def counts() -> dict[str, int]:
+    """Cause -> how many public incidents the book knows of it."""
+    return {name: int(getattr(chapter.module, "public_incidents", 0)) for name, chapter in causes().items()}
+
+
+def occurrences(seen: Mapping[str, float]) -> dict[str, Evidence]:
+    """The prior of every cause of the book from how often each was seen."""
+    total = sum(seen.values())
+    whole = total + EVEN * len(causes())
+    return {
+        name: Evidence(
+            text=f"occurs in {seen.get(name, 0):g} of {total:g} public incidents that the book knows",
+            bits=math.log2((seen.get(name, 0) + EVEN) / whole),
+        )
+        for name in causes()
+    }
+
+
+def with_shares(ranked: Sequence[RankedCause], sharpness: float | None = SHARPNESS) -> list[RankedCause]:
+    """The same with `confidence`, the share of the posterior, where the scale has been fitted."""
+    if sharpness is None:
+        return list(ranked)
+    whole = _whole(ranked, sharpness)
+    return [dataclasses.replace(one, confidence=2.0 ** (sharpness * one.bits) / whole) for one in ranked]
+
+
+def _whole(ranked: Sequence[RankedCause], sharpness: float) -> float:
+    return UNLISTED**sharpness + sum(2.0 ** (sharpness * one.bits) for one in ranked)
+
+
+def _unlisted(ranked: Sequence[RankedCause]) -> float:
+    sharpness = SHARPNESS or 1.0
+    return UNLISTED**sharpness / _whole(ranked, sharpness)
+
+
+def symptom_of(observed: Mapping[str, str]) -> str:
+    """The chapter of `symptoms/` that fits what was told, or `reported`."""
+    if {"scale-at-minimum", "scale-zero"} & observed.keys():
+        return "loss-scale-collapse"
+    if {"loss-nan", "loss-zero-gradient-nan", "first-finite-then-nan"} & observed.keys():
+        return "nonfinite-loss"
+    if "gradient-nan" in observed:
+        return "nonfinite-gradient"
+    return "divergence" if "loss-climbs" in observed else "reported"
+
+
+def useless(case: Mapping[str, Any], observed: Mapping[str, str], cause: str) -> Sequence[str]:
+    """Advice that was tried in vain, each reason once: the chapter's own where it gives one."""
+    words = json.dumps({key: case.get(key) for key in KEYS}, default=str)
+    lost = {
+        "gradient-nan",
+        "loss-nan",
+        "loss-zero-gradient-nan",
+        "evaluation-nan",
+        "probability-error",
+    } & observed.keys()
+    in_vain: dict[str, list[str]] = {}
+    for what, (shows, speaks, reason) in TRIED.items():
+        if what == "a tiny learning rate":
+            tried = "tiny-rate" in observed
+        else:
+            tried = re.search(shows, words, re.IGNORECASE) is not None
+        if what == "clipping":  # it cures finite spikes, so it is in vain only for what is not finite
+            tried = tried and bool(lost) and "not-clipped" not in observed
+        if tried:
+            own = [s for s in _sentences(cause, "What does not help") if re.search(speaks, s, re.IGNORECASE)]
+            in_vain.setdefault(own[0] if own else reason, []).append(what)
+    return [f"{', '.join(tried)}: {reason}" for reason, tried in in_vain.items()]
+
+
+def _sentences(cause: str, section: str) -> list[str]:
+    text = " ".join(causes()[cause].sections.get(section, "").split())
+    return re.split(r"(?<=\.)\s+", text)
+
+
+def _first_sentence(cause: str, section: str) -> str:
+    return " ".join(_sentences(cause, section)[:2])
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    try:
+        told: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UnreadableInput(f"{path}: {error.strerror or error} (expected a case file)") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise UnreadableInput(f"{path}{line}: no JSON (expected an object with {', '.join(KEYS)})") from None
+    if not isinstance(told, dict):
+        raise UnreadableInput(f"{path}: not an object (expected one with {', '.join(KEYS)}, all optional)")
+    return cast("Mapping[str, Any]", told)

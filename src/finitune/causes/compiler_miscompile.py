@@ -1,0 +1,42 @@
+"""Compiled code gives other numbers than the same code run operator by operator.
+
+## What happens
+
+torch.compile fuses, reorders and pads operations. A wrong fusion or a wrong assumption about shapes and strides gives
+NaN or finite wrong numbers, in any dtype; under activation checkpointing the recomputed graph may differ from the
+first.
+
+## How to tell
+
+Eager execution, and backend `aot_eager`, are sound; `inductor` is not. float32 may fail as well, which no matter of
+range does.
+
+## How to prove
+
+Run the captured step without the compiler: sound. With `backend="aot_eager"`: sound, so the code generator is it.
+
+## What to do
+
+Do not compile, or exclude the one function (`torch.compiler.disable`); install a release in which it is mended
+(upgrade-package).
+
+## What does not help
+
+Another dtype, a lower learning rate, clipping: the arithmetic itself is another.
+
+## References
+
+pytorch/pytorch#146129 and #173793, pytorch/torchtitan#1056, huggingface/lerobot#4178.
+"""
+
+remedies = ["change-settings", "upgrade-package"]
+public_incidents = 7
+
+tells = {
+    "compiled": (4.5, "the compiler rewrites the arithmetic"),
+    "uncompiled-sound": (3.0, "eager is sound"),
+    "compiled-code-bad": (2.0, "only compiled code fails"),
+    "float32-bad": (0.7, "no matter of range"),
+    "computes-float16": (-1.0, "float16 explains more"),
+    "recomputed": (2.0, "the second graph is another"),
+}

@@ -1,0 +1,39 @@
+"""Only evaluation is NaN, while training is sound.
+
+## What happens
+
+Evaluation differs from training in its dtype (no autocast), its padding (the left side, larger batches), its data
+(rows without target) and its average: one NaN batch makes the mean NaN. This is the name of what is not yet decided
+among these.
+
+## How to tell
+
+The training loss is normal, `eval_loss` is nan from the first evaluation on.
+
+## How to prove
+
+Evaluate with batch size 1 and look which rows are NaN; count their supervised tokens; then the same in float32.
+
+## What to do
+
+Run one evaluation batch before training. Drop rows without target (drop-unsupervised-rows), evaluate in the dtype of
+training (change-settings).
+
+## What does not help
+
+A lower learning rate or clipping: nothing is trained in evaluation.
+
+## References
+
+McGill-NLP/llm2vec#174, THUDM/GLM-4#724.
+"""
+
+remedies = ["drop-unsupervised-rows", "change-settings"]
+public_incidents = 2
+
+tells = {
+    "evaluation-nan": (2.5, "only evaluation is nan"),
+    "eval-only": (2.5, "only evaluation is nan"),
+    "computes-float16": (-0.5, "float16 explains more"),
+    "smoothing": (-2.0, "smoothing explains more"),
+}

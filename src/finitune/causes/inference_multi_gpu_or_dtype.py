@@ -1,0 +1,40 @@
+"""Copies from one card to another arrive wrong.
+
+## What happens
+
+A model that is spread over cards hands activations from one to the next. Where an IOMMU or PCIe access control
+redirects peer-to-peer traffic, or a driver claims peer access that a board lacks, a copy arrives as zeros or garbage.
+
+## How to tell
+
+The same weights are sound on one card or another machine; with two they give `!!!!`, NaN probabilities or a loss of
+10 instead of 3. Nothing in the model matters.
+
+## How to prove
+
+Copy a tensor from card to card and back and compare. Run on one card, or with `NCCL_P2P_DISABLE=1`: sound.
+
+## What to do
+
+Stage copies through the host (`NCCL_P2P_DISABLE=1`), switch the IOMMU or ACS off in the firmware (change-settings).
+
+## What does not help
+
+bfloat16, pad tokens, `do_sample=False` (it turns the error into `!!!!`), another checkpoint: the weights are sound.
+
+## References
+
+meta-llama/llama#380, unslothai/unsloth#10613.
+"""
+
+remedies = ["change-settings", "replace-hardware"]
+public_incidents = 6
+
+tells = {
+    "peer-copies": (4.5, "copies between cards pass through the root complex"),
+    "one-card-sound": (4.0, "one card needs no copy"),
+    "several-cards-bad": (3.0, "only several cards fail"),
+    "serving": (1.0, "no training is involved"),
+    "token-zero-output": (1.0, "logits that are NaN or zero"),
+    "probability-error": (0.7, "logits that are NaN"),
+}

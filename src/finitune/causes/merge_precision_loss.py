@@ -1,0 +1,39 @@
+"""An adapter is merged into weights that cannot hold it.
+
+## What happens
+
+Merging adds the adapter's product to the base. In 4 bits the sum is rounded to 16 levels; in float16 or bfloat16 what
+is smaller than half an ulp of the weight is lost; a dtype that is fixed in the script narrows a wider base.
+
+## How to tell
+
+The adapter on its base is sound, the merged model drifts, without any NaN.
+
+## How to prove
+
+Compare the logits of one batch before and after the merge: they agree to rounding, or the merge is the cause.
+
+## What to do
+
+Merge in the dtype of the original 16-bit base, or in float32 and cast once (keep-sixteen-bits).
+
+## What does not help
+
+More training, another learning rate: the adapter is sound. Merging twice.
+
+## References
+
+huggingface/autotrain-advanced#796 (the dtype of the merge is fixed).
+"""
+
+remedies = ["keep-sixteen-bits", "change-settings"]
+public_incidents = 3
+
+tells = {
+    "fp16-merge": (4.0, "the sum is rounded to what the base is held in"),
+    "merged": (4.0, "base and update are added"),
+    "unmerged-sound": (3.0, "the adapter alone is sound"),
+    "worse-after-load": (1.0, "after the merge only"),
+    "tying-named": (-3.0, "tying explains more"),
+    "quantised": (0.5, "a base of few bits"),
+}

@@ -1,0 +1,39 @@
+"""A resumed run has its weights back and not the state around them.
+
+## What happens
+
+Adam's moments, the schedule, the loss scale and the order of the data are part of a run. Where one of them starts
+anew, the first updates are of full size against weights that are nearly done, the rate jumps, or batches are seen
+twice.
+
+## How to tell
+
+Loss or gradient norm spike right after the resume; the learning rate is that of the start; the moments are empty. The
+run without the interruption is sound.
+
+## How to prove
+
+Save and resume at once: the next loss must be what it would have been, to rounding.
+
+## What to do
+
+Save and verify the whole state; where it is lost, warm up again (lower-learning-rate, restore-weights).
+
+## What does not help
+
+Clipping hides the size of the first updates, not their direction. Another seed.
+
+## References
+
+NVIDIA-NeMo/Automodel#763, Lightning-AI/pytorch-lightning#10766, PolymathicAI/the_well#77.
+"""
+
+remedies = ["restore-weights", "lower-learning-rate"]
+public_incidents = 4
+
+tells = {
+    "resumed": (3.5, "state must come back with the weights"),
+    "state-missing": (3.0, "moments, schedule or scale start anew"),
+    "worse-after-load": (1.5, "it begins at the restart"),
+    "unscale-refused": (-4.0, "the dtype changed"),
+}

@@ -1,0 +1,40 @@
+"""exp of a difference of log-probabilities leaves the range, or compares two different models.
+
+## What happens
+
+Policy gradients weigh tokens by exp(new - old) log-probability and penalise a divergence built alike. When sampler
+and trainer compute the same weights differently (other kernels, dtype, template or temperature), or one token becomes
+very unlikely, the exponential explodes.
+
+## How to tell
+
+Only reinforcement learning. The ratio is not 1 on the first step after sampling; the policy or KL term explodes while
+the language model loss of the same batch is normal.
+
+## How to prove
+
+On the first step after sampling compare the log-probabilities of sampler and trainer: they must agree to 1e-2.
+
+## What to do
+
+Log-probabilities in float32, log-ratio clipped before exp, importance weights that are truncated (change-settings).
+
+## What does not help
+
+Clipping the gradient: an infinite ratio makes it NaN. A larger KL coefficient multiplies the term that explodes.
+
+## References
+
+OpenRLHF/OpenRLHF#931, huggingface/trl#6550.
+"""
+
+remedies = ["change-settings", "upgrade-package"]
+public_incidents = 5
+
+tells = {
+    "reinforcement": (3.5, "needs a policy and its older self"),
+    "policy-ratio": (3.0, "exp of a difference of log-probabilities"),
+    "scale-at-minimum": (-1.0, "float16 explains more"),
+    "computes-float16": (-1.0, "float16 explains more"),
+    "experts": (-0.5, "with experts the router may differ"),
+}

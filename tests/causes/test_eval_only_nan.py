@@ -1,0 +1,18 @@
+from finitune.casebook import diagnose_case
+from finitune.cause import causes
+from finitune.diagnosis import told_evidence
+
+CASE = {"log": ["{'loss': 1.2, 'grad_norm': 0.5}", "{'eval_loss': nan}"]}
+
+
+def test_fires_on_a_case_that_tells_of_it():
+    (incident,) = diagnose_case(CASE).incidents
+    assert "eval-only-nan" in [cause.cause for cause in incident.causes[:3]]
+
+
+def test_stays_quiet_where_nobody_speaks_of_it():
+    (incident,) = diagnose_case(
+        {"config": {"learning_rate": 2e-05, "bf16": True}, "log": ["{'loss': 1.2, 'grad_norm': 0.5}"]}
+    ).incidents
+    assert "eval-only-nan" not in [cause.cause for cause in incident.causes if cause.bits > 0]
+    assert told_evidence(causes()["eval-only-nan"], {}) == []

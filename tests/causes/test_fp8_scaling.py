@@ -1,0 +1,18 @@
+from finitune.casebook import diagnose_case
+from finitune.cause import causes
+from finitune.diagnosis import told_evidence
+
+CASE = {"config": {"recipe": "fp8 delayed scaling", "control": "bf16 converges"}}
+
+
+def test_fires_on_a_case_that_tells_of_it():
+    (incident,) = diagnose_case(CASE).incidents
+    assert "fp8-scaling" in [cause.cause for cause in incident.causes[:1]]
+
+
+def test_stays_quiet_where_nobody_speaks_of_it():
+    (incident,) = diagnose_case(
+        {"config": {"learning_rate": 2e-05, "bf16": True}, "log": ["{'loss': 1.2, 'grad_norm': 0.5}"]}
+    ).incidents
+    assert "fp8-scaling" not in [cause.cause for cause in incident.causes if cause.bits > 0]
+    assert told_evidence(causes()["fp8-scaling"], {}) == []

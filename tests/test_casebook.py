@@ -1,0 +1,97 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from finitune import cli
+from finitune.casebook import KEYS, diagnose_case, with_shares
+from finitune.finding import UnreadableInput, as_json
+
+LOG = ["{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-08}"]
+
+
+def names(**case):
+    (incident,) = diagnose_case(case).incidents
+    return [cause.cause for cause in incident.causes]
+
+
+def test_the_same_log_with_other_settings_has_another_cause():
+    """The rows of "same symptom, different cause" that settings decide."""
+    assert names(log=LOG, model="Qwen2-7B", config={"fp16": True})[0] == "fp16-activation-overflow"
+    zero = {"bf16": True, "zero_stage": 2, "overlap_comm": True}
+    assert names(log=LOG, framework="DeepSpeed", config=zero)[0] == "comm-overlap-race"
+    assert names(log=[*LOG, "UserWarning: cuDNN SDPA backward got grad_output.strides()"])[0] == "cudnn-sdpa-bug"
+    refused = "ValueError: Attempting to unscale FP16 gradients."
+    assert names(log=[refused])[0] == "fp16-trainable-weights"
+    assert names(log=["tokenization mismatch: 9 vs. 8. (ignored)"])[0] == "all-labels-ignored"
+
+
+def test_every_term_is_told_and_they_add_up():
+    (incident,) = diagnose_case({"config": {"fp16": True}, "model": "Qwen2-7B", "log": LOG}).incidents
+    for cause in incident.causes:
+        assert cause.bits == pytest.approx(sum(term.bits for term in cause.evidence))
+        assert not cause.proved
+    assert incident.next_check
+
+
+def test_an_empty_case_names_no_cause_and_says_what_is_missing():
+    result = diagnose_case({})
+    assert result.incidents[0].causes == []
+    assert {one.input for one in result.not_checked} == {"framework", "model", "hardware", "title", "log", "config"}
+
+
+def test_advice_that_was_tried_in_vain_is_named_once_with_its_reason():
+    config = {"fp16": True, "learning_rate": 1e-8, "max_grad_norm": 0.1, "generate": "do_sample=False"}
+    (incident,) = diagnose_case({"config": config, "model": "Qwen2-7B", "log": LOG * 3}).incidents
+    heads = [line.split(":")[0] for line in incident.does_not_help]
+    assert heads == ["a tiny learning rate, clipping", "do_sample=False"]
+    assert "the forward has already failed" in incident.does_not_help[0]
+    (sound,) = diagnose_case({"config": {"learning_rate": 2e-5, "max_grad_norm": 1.0, "fp16": True}}).incidents
+    assert sound.does_not_help == []
+
+
+def test_shares_add_up_with_what_is_not_in_the_book():
+    (incident,) = diagnose_case({"config": {"fp16": True}}).incidents
+    shares = [one.confidence for one in with_shares(incident.causes, 1.0)]
+    assert 0 < sum(shares) < 1
+    assert shares == sorted(shares, reverse=True)
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, ANY_JSON)))
+def test_whatever_json_a_case_holds_it_is_read(case):
+    (incident,) = diagnose_case(case).incidents
+    json.dumps(as_json(incident), allow_nan=False)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "\xff", "[" * 100_000])
+def test_a_file_that_is_no_case_is_refused_in_one_line(tmp_path, text, capsys):
+    path = tmp_path / "case.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(UnreadableInput, match=r"case\.json"):
+        diagnose_case(path)
+    assert cli.main(["diagnose", "--case", str(path)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_the_command_line_prints_the_contract(tmp_path, capsys):
+    path = tmp_path / "case.json"
+    path.write_text(json.dumps({"config": {"fp16": True}, "log": LOG}), encoding="utf-8")
+    assert cli.main(["diagnose", "--case", str(path), "--format", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == "finitune.diagnosis/1"
+    assert told["incidents"][0]["causes"][0]["evidence"][0]["bits"]
+    assert cli.main(["diagnose", "--case", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("the case: ")
+    assert "does not help" in out
+    assert cli.main(["diagnose", str(tmp_path), "--case", str(path)]) == 2
+    assert as_json(diagnose_case(path))["verdict"] == "incident"
