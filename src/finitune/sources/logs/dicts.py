@@ -1,0 +1,69 @@
+"""Records of HF Trainer, TRL, Axolotl and LLaMA-Factory: `{'loss': 0.0, 'grad_norm': nan, ...}`, one per logging step.
+
+transformers 5 prints the values as strings. A terminal may have wrapped the record, and processes that share a
+terminal print into each other: a record is what stands between one brace and the next.
+"""
+
+from __future__ import annotations
+
+import re
+
+from finitune.sources.logs.reading import Notes, number_in
+
+RECORD = re.compile(rb"\{([^{}]{1,4000})\}")
+_OPENS = re.compile(rb"\{\s?['\"][\w/ ]{1,60}['\"]:")
+_PAIR = re.compile(rb"['\"]([\w/]{1,60})['\"]\s?:\s?['\"]?([-+]?[\d.]+(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf|NaN|-?Infinity)")
+_BAR = re.compile(rb"(\d{1,9})/\d{1,9} \[")
+NAMES = {
+    b"loss": "loss", b"grad_norm": "grad_norm", b"learning_rate": "lr", b"lr": "lr", b"loss_scale": "loss_scale",
+    b"eval_loss": "eval_loss", b"train/loss": "loss", b"train/grad_norm": "grad_norm",
+}  # fmt: skip
+LOOK_BACK = 200
+
+
+def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
+    """Records that begin in this line; returns where the last one ends (it may be lines below), 0 for none."""
+    done = 0
+    at = data.find(b"{", begin, end)
+    if at < 0 or not _OPENS.search(data, at, end):
+        return 0
+    while at >= 0 and at < end:
+        found = RECORD.match(data, at)
+        if found:
+            body = found[1].replace(b"\n", b"").replace(b"\r", b"") if b"\n" in found[1] else found[1]
+            if _record(body, data[max(0, at - LOOK_BACK) : at], line, notes):
+                done = found.end()
+            at = data.find(b"{", found.end(), end)
+        else:
+            at = data.find(b"{", at + 1, end)
+    if done and done < end:  # what follows on the same line may be a message
+        rest = data.find(b"\r", done, end) if b"\r" in data[done:end] else done
+        return end if rest < 0 or end - rest < 2 else rest
+    return done
+
+
+def _record(body: bytes, before: bytes, line: int, notes: Notes) -> bool:
+    values: dict[str, float] = {}
+    epoch = None
+    for key, text in _PAIR.findall(body):
+        name = NAMES.get(key)
+        if name:
+            value = number_in(text)
+            if value is not None:
+                values[name] = value
+        elif key == b"epoch":
+            epoch = number_in(text)
+        elif key.startswith(b"reward"):
+            notes.attempt.rewards = True
+    if "loss" not in values and "eval_loss" not in values:
+        return False
+    if b"step" in body and (own := re.search(rb"['\"](?:global_)?step['\"]: ?(\d{1,12})", body)):
+        notes.row(values, line, step=int(own[1]), epoch=epoch)
+        return True
+    step = None
+    if b"it/s" in before or b"s/it" in before:
+        bars = _BAR.findall(before)
+        shown = int(bars[-1]) if bars else 0
+        step = shown if shown > notes.attempt.last_step else None
+    notes.row(values, line, step=step, epoch=epoch)
+    return True
