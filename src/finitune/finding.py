@@ -160,6 +160,10 @@ class Incident:
     """The step whose weights the run has."""
     last_step: int | None = None
     message: str = ""
+    seen: Sequence[str] = ()
+    """What a log shows, each with its line; empty for a recording."""
+    next_check: str | None = None
+    """What would separate the causes that are left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from finitune.commands import console, exit_code, fail_on, output_format, print_json
 
+if TYPE_CHECKING:
+    from finitune.finding import Diagnosis
+
 
 @click.command
-@click.argument("path")
+@click.argument("paths", nargs=-1, required=True, metavar="RUN_DIR|LOG...")
+@click.option("--config", "configs", multiple=True, metavar="FILE", help="A configuration of the run; may be repeated.")
+@click.option("--model", metavar="DIR", help="Directory of the model that was fine-tuned.")
+@click.option("--data", metavar="FILE", help="Training data: JSONL, JSON, Parquet, CSV or text.")
+@click.option("--gpu", metavar="NAME", help="Accelerator of the run: V100, T4, A100, H100, 4090, ...")
+@click.option("--requirements", metavar="FILE", help="Versions of the run.")
 @click.option("--verbose", "-v", is_flag=True, help="Show every piece of evidence with its weight in bits.")
 @output_format
 @fail_on
-def command(path: str, form: str, fail_on: str, *, verbose: bool) -> int:
+def command(
+    paths: tuple[str, ...],
+    configs: tuple[str, ...],
+    model: str | None,
+    data: str | None,
+    gpu: str | None,
+    requirements: str | None,
+    form: str,
+    fail_on: str,
+    *,
+    verbose: bool,
+) -> int:
     """Say why a run failed, with evidence.
 
-    Names the first bad value, the cause and the cure of every incident recorded in PATH.
+    Of a recorded run: the first bad value, the cause and the cure of every incident. Of logs (text from the terminal,
+    trainer_state.json, CSV, TensorBoard events; also gzipped): what they show, and the check that would decide.
     """
-    from finitune.diagnosis import diagnose
+    recorded = len(paths) == 1 and not Path(paths[0]).is_file()
+    given = {"--config": configs, "--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
+    extra = [name for name, value in given.items() if value]
+    if recorded:
+        from finitune.diagnosis import diagnose
 
-    result = diagnose(path)
+        if extra and Path(paths[0]).is_dir():
+            raise click.UsageError(f"{extra[0]} goes with logs; a recording holds the facts of its run.")
+        result = diagnose(paths[0])
+    else:
+        result = _of_logs(paths, configs, model=model, data=data, gpu=gpu, requirements=requirements)
     if form == "json":
         print_json(result)
     else:
         from finitune.reports.terminal import print_diagnosis
 
-        print_diagnosis(result, console(), run_dir=path, verbose=verbose)
+        print_diagnosis(result, console(), run_dir=paths[0] if recorded else None, verbose=verbose)
     return exit_code(("error" for _ in result.incidents), fail_on)
+
+
+def _of_logs(paths: Sequence[str], configs: Sequence[str], **inputs: str | None) -> Diagnosis:
+    from finitune.postmortem import diagnose_logs
+
+    return diagnose_logs(*paths, configs=configs, **inputs)

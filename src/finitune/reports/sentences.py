@@ -108,6 +108,8 @@ def steps(incident: Incident) -> str:
 def what_happened(incident: Incident) -> str:
     """What was seen, and what became of the step."""
     seen = (incident.message or incident.symptom).rstrip(".")
+    if incident.seen or incident.next_check:
+        return seen  # from a log: nobody acted
     good = "the last good step" if incident.last_good is None else f"step {incident.last_good}"
     return f"{seen}. {_ACTIONS.get(incident.action, '').format(good=good)}".rstrip()
 

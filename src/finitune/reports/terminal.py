@@ -28,6 +28,7 @@ WIDTH = 100
 """Longest line that is pleasant to read; narrower terminals get narrower lines."""
 
 INCIDENTS_SHOWN = 3
+SEEN_SHOWN = 5
 PASSED_NAMED = 8
 CHANGES_SHOWN = 20
 STYLES = {
@@ -81,14 +82,18 @@ def incident_lines(
     incident: Incident, *, run_dir: str | None = None, width: int = WIDTH, verbose: bool = False
 ) -> list[str]:
     """The block of one incident; the monitor prints the same lines while the run goes on."""
-    rows = [
-        _Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)),
-        _Row(label="repeats", text=say.repeats(incident)),
-        _Row(label="cause", text=say.why(incident)),
-    ]
+    rows = [_Row(label="seen" if not at else "and", text=text) for at, text in enumerate(incident.seen[:SEEN_SHOWN])]
+    if not rows:
+        rows = [
+            _Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)),
+            _Row(label="repeats", text=say.repeats(incident)),
+        ]
+    rows.append(_Row(label="cause", text=say.why(incident)))
     if incident.causes and not incident.causes[0].proved and len(incident.causes) > 1:
         rows.append(_Row(label="or", text=", ".join(cause.cause for cause in incident.causes[1:4])))
     rows += _cures(incident.causes[0].remedies if incident.causes else ())
+    if incident.next_check:
+        rows.append(_Row(label="next", text=incident.next_check))
     if run_dir:
         rows.append(_Row(label="more", text=f"finitune report {shlex.quote(run_dir)}", note=""))
     lines = _wrap(f"{say.steps(incident)}: {say.what_happened(incident)}", width, first="")
