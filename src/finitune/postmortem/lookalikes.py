@@ -86,7 +86,11 @@ SPEAKS: Mapping[str, Mapping[str, float]] = {
         "fp16-activation-overflow": 2, "fp16-backward-overflow": 2, "untrained-token-embeddings": 1,
         "nan-saved-in-checkpoint": 1, "comm-overlap-race": -3, "deepspeed-version-regression": -2,
     },
-    "rate-advancing": {"missing-nonfinite-guard": 1, "comm-overlap-race": 0.5, "loss-scale-exhaustion": -2},
+    # Whoever skips a step leaves the schedule where it is, so nobody skipped.
+    "rate-advancing": {
+        "missing-nonfinite-guard": 1, "comm-overlap-race": 1.5, "deepspeed-version-regression": 1,
+        "loss-scale-exhaustion": -2, "fp16-activation-overflow": -0.5, "fp16-backward-overflow": -0.5,
+    },
     # Overflow whatever the scale: a value beyond float16 in the forward, or a gradient without bound.
     "scale-fell": {
         "fp16-activation-overflow": 4, "untrained-token-embeddings": 5, "fp16-backward-overflow": 5,
@@ -147,7 +151,6 @@ SPEAKS: Mapping[str, Mapping[str, float]] = {
     "float32": {**_all(FLOAT16_CAUSES, -8), "cudnn-sdpa-bug": -3, "flash-attention-bug": -4, "quant-compute-dtype": -3},
     # What reduces gradients in buckets is there, or is not.
     "no-deepspeed": {"comm-overlap-race": -6, "deepspeed-version-regression": -10, "zero-config-error": -8},
-    "foreseen": {},
 }  # fmt: skip
 """Sign -> cause -> bits."""
 

@@ -97,7 +97,7 @@ def _numbers(attempt: Attempt) -> Trouble | None:
     first = int(np.argmax(bad))
     step = int(rows.steps[first])
     track = attempt.track("loss") if (bad_loss | zero)[first] else attempt.track("grad_norm")
-    place = f"{attempt.file}:{track.line_at(step)}"
+    place = track_place(attempt, track, step)
     signs = {sign.name: sign for sign in _number_signs(attempt, rows, bad, zero, first, place)}
     gradient_only = bad_norm[first] and not (bad_loss | zero)[first]
     symptom = "nonfinite-gradient" if gradient_only else "nonfinite-loss"
@@ -113,11 +113,13 @@ def _earned_zero(attempt: Attempt, rows: Rows) -> npt.NDArray[np.bool_]:
     """Where a loss of 0 may be one: in reinforcement learning, and where the loss had come down to it."""
     if attempt.rewards:
         return np.isfinite(rows.norm)
+    if not (rows.loss == 0).any():
+        return np.zeros(len(rows.loss), dtype=bool)
     earned = np.zeros(len(rows.loss), dtype=bool)
     near = math.inf
     for index, (loss, norm) in enumerate(zip(rows.loss.tolist(), rows.norm.tolist(), strict=True)):
         earned[index] = loss == 0 and near < CONVERGED and math.isfinite(norm)
-        near = loss if not earned[index] and math.isfinite(loss) else near
+        near = loss if loss != 0 and math.isfinite(loss) else near
     return earned
 
 
@@ -151,21 +153,21 @@ def _number_signs(
     if len(constant) >= max(1, zeros // 2) and rows.has_norm[at_zero]:
         shown = float(norm[at_zero])
         text = (
-            f"the log shows loss 0 and grad_norm {shown:.4g} in {zeros} rows: DeepSpeed writes {shown:.4g} for a gradient "
-            f"that is not finite, with {_groups(constant[0])}; the loss was NaN"
+            f"the log shows loss 0 and grad_norm {shown:.4g} in {_counted(zeros)}: DeepSpeed writes {shown:.4g} for a gradient "
+            f"that is not finite, with {_counted(constant[0], 'parameter group')}; the loss was NaN"
         )
         yield Sign(name="sentinel-norm", text=text, place=zero_place)
     elif zeros and rows.has_norm[at_zero] and not np.isfinite(norm[zero]).any():
-        text = f"the log shows loss 0 where the gradient norm is {norm[at_zero]:.4g} ({zeros} rows): the loss was NaN"
+        text = f"the log shows loss 0 where the gradient norm is {norm[at_zero]:.4g} ({_counted(zeros)}): the loss was NaN"
         yield Sign(name="hidden-loss", text=text, place=zero_place)
     elif zeros and rows.has_norm[at_zero] and (norm[zero] == 0).any():
-        text = f"loss 0 and gradient norm 0 in {int((norm[zero] == 0).sum())} rows: nothing was learned from them"
+        text = f"loss 0 and gradient norm 0 in {_counted(int((norm[zero] == 0).sum()))}: nothing was learned from them"
         yield Sign(name="zero-loss-zero-gradient", text=text, place=zero_place)
     elif zeros and rows.has_norm[at_zero]:
-        text = f"loss 0 in {zeros} rows beside a finite gradient norm: the loss of a part of the batch was NaN"
+        text = f"loss 0 in {_counted(zeros)} beside a finite gradient norm: the loss of a part of the batch was NaN"
         yield Sign(name="zero-loss-finite-gradient", text=text, place=zero_place)
     elif zeros:
-        text = f"loss 0 in {zeros} rows, which a trainer prints for NaN"
+        text = f"loss 0 in {_counted(zeros)}, which a trainer prints for NaN"
         yield Sign(name="hidden-loss", text=text, place=zero_place)
     nonfinite = ~np.isfinite(loss)
     if nonfinite.any():
@@ -183,14 +185,14 @@ def _number_signs(
     yield from _rate(attempt, rows, bad, first)
 
 
-def _groups(count: int) -> str:
-    return "1 parameter group" if count == 1 else f"{count} parameter groups"
+def _counted(count: int, noun: str = "row") -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign]:
     before = rows.loss[:first]
     if first <= EARLY:
-        yield Sign(name="from-the-start", text=f"{first} sound rows before it", place=place)
+        yield Sign(name="from-the-start", text=f"{_counted(first, 'sound row')} before it" if first else "no row before it is sound", place=place)
         return
     at = int(rows.steps[first - 1])
     track = attempt.track("loss")
@@ -199,7 +201,7 @@ def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign
     if climbing:
         yield Sign(name="climbed", text=f"before it the {climbing[0].text}", place=f"{track_place(attempt, track, at)}")
     elif first >= SUDDEN and float(np.max(before[-3:])) <= 2 * float(np.median(before)):
-        yield Sign(name="sudden", text=f"{first} sound rows before it, and no sign in them", place=place)
+        yield Sign(name="sudden", text=f"{_counted(first, 'sound row')} before it, and no sign in them", place=place)
 
 
 def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) -> Iterator[Sign]:

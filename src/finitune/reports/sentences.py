@@ -101,6 +101,8 @@ def repeats(incident: Incident) -> str:
 def steps(incident: Incident) -> str:
     """`step 31`, `steps 31-33`, `step 31, rank 2`."""
     last = incident.last_step
+    if not incident.step and incident.next_check:
+        return "log"  # an error that stands in no step
     text = f"steps {incident.step}-{last}" if last is not None and last > incident.step else f"step {incident.step}"
     return f"{text}, rank {incident.rank}" if incident.rank else text
 

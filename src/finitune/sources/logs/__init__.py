@@ -29,7 +29,8 @@ def read(*files: str | Path, tell: Callable[[int], object] = lambda _: None) -> 
 
     Raises UnreadableInput for a file that cannot be read.
     """
-    notes = [_read(Path(file), str(file), tell) for file in files]
+    short = len({Path(file).name for file in files}) == len(files)
+    notes = [_read(Path(file), Path(file).name if short else str(file), tell) for file in files]
     attempts = [attempt for one in notes for attempt in one.attempts if attempt.tracks]
     said = [said for one in notes for said in one.said]
     too_long = [f"{one.file}: only the first {MOST_ROWS:,} rows were read" for one in notes if one.rows > MOST_ROWS]
@@ -53,9 +54,9 @@ def _read(path: Path, name: str, tell: Callable[[int], object]) -> Notes:
                 console.read(file, notes, tell)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         if not notes.rows and not notes.said:
-            raise UnreadableInput(f"{name}: damaged gzip ({error})") from None
+            raise UnreadableInput(f"{path}: damaged gzip ({error})") from None
     except OSError as error:
-        raise UnreadableInput(f"{name}: {reason(error)} (expected a log)") from None
+        raise UnreadableInput(f"{path}: {reason(error)} (expected a log)") from None
     return notes
 
 

@@ -15,9 +15,9 @@ from finitune.sources.logs.reading import Notes
 
 CHUNK = 4 * 2**20
 LONGEST_LINE = 16 * 2**10
-HEAD = 2 * 2**20
+HEAD = 256 * 2**10
 """Banners, versions and settings are printed at the beginning; so far are they looked for."""
-MARKS = (b"loss", b"Loss", b"nan", b"NaN", b"Error", b"ssert", b"skipped=", b"mismatch", b"arning:", b"expected one")
+MARKS = (b"oss", b"nan", b"NaN", b"Error", b"ssert", b"skipped=", b"mismatch", b"arning:")
 """Every line that a format reads holds one of them; few, as each costs a pass over the bytes."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,200}\x07?")
 WRAPPED = 2000
@@ -46,7 +46,7 @@ def read(stream: BinaryIO, notes: Notes, tell: Callable[[int], object] = lambda 
         if b"\x1b" in data:
             data = _ANSI.sub(b"", data)
         if seen < HEAD:
-            banners.read(data, line, notes)
+            banners.read(data[:HEAD], line, notes)
         seen += len(data)
         _scan(data, line, notes)
         line += data.count(b"\n")
@@ -63,14 +63,14 @@ def _open_record(data: bytes) -> int:
 def _scan(data: bytes, first_line: int, notes: Notes) -> None:
     counted, line, done = 0, first_line, 0
     for begin, end in _marked(data):
-        if begin < done:
+        if begin < done:  # the record of an earlier line was wrapped
             continue
         line += data.count(b"\n", counted, begin)
         counted = begin
-        done = dicts.read(data, begin, end, line, notes) or end
-        if done != end:
+        done = dicts.read(data, begin, end, line, notes)
+        if done >= end:
             continue
-        for part in _pieces(data[begin:end]):
+        for part in _pieces(data[done or begin : end]):
             if not (deepspeed.read(part, line, notes) or bars.read(part, line, notes)):
                 messages.read(part, line, notes)
             else:

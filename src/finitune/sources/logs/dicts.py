@@ -13,6 +13,11 @@ from finitune.sources.logs.reading import Notes, number_in
 RECORD = re.compile(rb"\{([^{}]{1,4000})\}")
 _OPENS = re.compile(rb"\{\s?['\"][\w/ ]{1,60}['\"]:")
 _PAIR = re.compile(rb"['\"]([\w/]{1,60})['\"]\s?:\s?['\"]?([-+]?[\d.]+(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf|NaN|-?Infinity)")
+_VALUE = rb"'?(nan|inf|-?\d+(?:\.\d+)?(?:e[-+]\d+)?)'?"
+_USUAL = re.compile(
+    rb"\{'loss': %b, 'grad_norm': %b, 'learning_rate': %b, 'epoch': %b\}" % (_VALUE, _VALUE, _VALUE, _VALUE)
+)
+"""The record of HF Trainer as it is nearly always, read at once."""
 _BAR = re.compile(rb"(\d{1,9})/\d{1,9} \[")
 NAMES = {
     b"loss": "loss", b"grad_norm": "grad_norm", b"learning_rate": "lr", b"lr": "lr", b"loss_scale": "loss_scale",
@@ -23,22 +28,22 @@ LOOK_BACK = 200
 
 def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
     """Records that begin in this line; returns where the last one ends (it may be lines below), 0 for none."""
-    done = 0
-    at = data.find(b"{", begin, end)
-    if at < 0 or not _OPENS.search(data, at, end):
-        return 0
-    while at >= 0 and at < end:
-        found = RECORD.match(data, at)
-        if found:
+    at, done = data.find(b"{", begin, end), 0
+    while 0 <= at < end:
+        usual = _USUAL.match(data, at)
+        if usual:
+            loss, norm, rate, epoch = map(float, usual.groups())
+            values = {"loss": loss, "grad_norm": norm, "lr": rate}
+            notes.row(values, line, step=_shown(data[max(0, at - LOOK_BACK) : at], notes), epoch=epoch)
+            done = after = usual.end()
+        elif _OPENS.match(data, at) and (found := RECORD.match(data, at)):
+            after = found.end()
             body = found[1].replace(b"\n", b"").replace(b"\r", b"") if b"\n" in found[1] else found[1]
             if _record(body, data[max(0, at - LOOK_BACK) : at], line, notes):
-                done = found.end()
-            at = data.find(b"{", found.end(), end)
+                done = after
         else:
-            at = data.find(b"{", at + 1, end)
-    if done and done < end:  # what follows on the same line may be a message
-        rest = data.find(b"\r", done, end) if b"\r" in data[done:end] else done
-        return end if rest < 0 or end - rest < 2 else rest
+            after = at + 1
+        at = data.find(b"{", after, end)
     return done
 
 
@@ -60,10 +65,14 @@ def _record(body: bytes, before: bytes, line: int, notes: Notes) -> bool:
     if b"step" in body and (own := re.search(rb"['\"](?:global_)?step['\"]: ?(\d{1,12})", body)):
         notes.row(values, line, step=int(own[1]), epoch=epoch)
         return True
-    step = None
-    if b"it/s" in before or b"s/it" in before:
-        bars = _BAR.findall(before)
-        shown = int(bars[-1]) if bars else 0
-        step = shown if shown > notes.attempt.last_step else None
-    notes.row(values, line, step=step, epoch=epoch)
+    notes.row(values, line, step=_shown(before, notes), epoch=epoch)
     return True
+
+
+def _shown(before: bytes, notes: Notes) -> int | None:
+    """The step that a progress bar just before the record shows; None where there is none."""
+    if b"it/s" not in before and b"s/it" not in before:
+        return None
+    bars = _BAR.findall(before)
+    shown = int(bars[-1]) if bars else 0
+    return shown if shown > notes.attempt.last_step else None

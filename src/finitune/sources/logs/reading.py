@@ -43,11 +43,12 @@ class Track:
 
     def add(self, step: int, value: float, line: int) -> None:
         """Append; a step seen before is said anew, and what came after it is dropped."""
-        while self.steps and self.steps[-1] >= step:
-            self.steps.pop()
+        steps = self.steps
+        while steps and steps[-1] >= step:
+            steps.pop()
             self.values.pop()
             self.lines.pop()
-        self.steps.append(step)
+        steps.append(step)
         self.values.append(value)
         self.lines.append(line)
 
@@ -86,7 +87,10 @@ class Attempt:
     """Reinforcement learning, whose loss may be 0 in earnest."""
 
     def add(self, name: str, step: int, value: float, line: int) -> None:
-        self.tracks.setdefault(name, Track()).add(step, value, line)
+        track = self.tracks.get(name)
+        if track is None:
+            track = self.tracks[name] = Track()
+        track.add(step, value, line)
 
     def track(self, name: str) -> Track:
         return self.tracks.get(name) or Track()
