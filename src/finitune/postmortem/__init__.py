@@ -14,9 +14,9 @@ from finitune.cause import causes
 from finitune.chapter import ask
 from finitune.diagnosis import inputs_of, rank
 from finitune.facts import Facts
-from finitune.finding import Diagnosis, Evidence, Finding, Incident, NotChecked, RankedCause
+from finitune.finding import Diagnosis, Evidence, Finding, Incident, NotChecked, RankedCause, UnreadableInput
 from finitune.postmortem.lookalikes import FATAL, SPEAKS, next_check
-from finitune.postmortem.signs import Sign, Trouble, message_signs, trouble_of
+from finitune.postmortem.signs import Sign, Trouble, message_signs, sound_loss, trouble_of
 from finitune.sources import Config, gather, logs
 from finitune.sources.logs import Attempt, LogReading
 
@@ -40,6 +40,9 @@ def diagnose_logs(
     Raises UnreadableInput for a file that cannot be read or that says nothing about training.
     """
     reading = logs.read(*files, tell=tell)
+    if not (reading.attempts or any(f"message:{one.kind}" in SPEAKS for one in reading.said)):
+        named = ", ".join(str(file) for file in files)
+        raise UnreadableInput(f"{named}: no line tells a loss, a step or a known error (expected the log of a training)")
     facts, missing = reading.facts, list[NotChecked]()
     if configs or model or data or gpu or requirements:
         gathered = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
@@ -53,8 +56,6 @@ def diagnose_logs(
 def diagnosis_of(reading: LogReading, facts: Facts, not_checked: Sequence[NotChecked] = ()) -> Diagnosis:
     """One incident for each attempt that went wrong, and for an error that no number announced."""
     missing = [*not_checked, *(NotChecked(input="log", why=why) for why in reading.not_checked)]
-    if not (reading.attempts or reading.said):
-        missing.append(NotChecked(input="log", why="no line tells a loss, a step or a known error"))
     messages = message_signs(reading)
     ended = any(name in messages for name in FATAL)
     found = [(a, t) for a in reading.attempts if (t := trouble_of(a, ended=ended)) is not None]
@@ -78,6 +79,8 @@ def _incident(
 ) -> Incident:
     signs = {**trouble.signs, **{name: sign for name, sign in messages.items() if name in SPEAKS}}
     signs |= {sign.name: sign for sign in _known(facts, signs)}
+    sound = sound_loss(attempt) if trouble.symptom == "loss-scale-collapse" else None
+    signs |= {"sound-loss": sound} if sound else {}
     event = {"event": "incident", "step": trouble.step, "symptom": trouble.symptom, "text": trouble.text}
     inputs = inputs_of(facts, event, None, attempt.signals)
     ranked = [_with_log(cause, signs, foreseen) for cause in rank(inputs)]

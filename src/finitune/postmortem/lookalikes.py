@@ -98,6 +98,11 @@ SPEAKS: Mapping[str, Mapping[str, float]] = {
         "normal-scaler-warmup": -5, "comm-overlap-race": -6, "all-labels-ignored": -5, "deepspeed-version-regression": -3,
         **_all(RATE_CAUSES, -3),
     },
+    # What overflows in the forward shows in the loss.
+    "sound-loss": {
+        "untrained-token-embeddings": 2, "fp16-backward-overflow": 2, "fp16-activation-overflow": -1.5,
+        "vision-tower-fp16": -2, "nan-saved-in-checkpoint": -4, "corrupt-checkpoint": -3, "all-labels-ignored": -2,
+    },
     "evaluation-only": {
         "all-labels-ignored": 5, "label-smoothing-fp16-sum": 5, "fp16-activation-overflow": 2, "unmasked-padding": 2,
         "fully-masked-attention-rows": 1, "comm-overlap-race": -6, **_all(RATE_CAUSES, -6),

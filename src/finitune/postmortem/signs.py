@@ -124,15 +124,14 @@ def _earned_zero(attempt: Attempt, rows: Rows) -> npt.NDArray[np.bool_]:
 
 
 def _recovered(bad: npt.NDArray[np.bool_], rows: Rows) -> bool:
-    """The run left the bad rows behind: few in a row, and sound ones after them."""
+    """The run left the bad rows behind: few in a row, sound ones between and after them, and the loss no higher."""
     at = np.flatnonzero(bad)
     runs = np.split(at, np.flatnonzero(np.diff(at) > 1) + 1)
     longest = max(len(run) for run in runs)
-    after = rows.loss[at[-1] + 1 :]
-    before = rows.loss[~bad]
-    if len(after) < RECOVERED or longest > LONGEST_SKIP or len(at) > max(LONGEST_SKIP, 0.05 * len(bad)):
+    sound = rows.loss[at[0] :][~bad[at[0] :]]
+    if bad[-1] or len(sound) < RECOVERED or longest > LONGEST_SKIP or len(at) > max(LONGEST_SKIP, 0.05 * len(bad)):
         return False
-    return bool(np.median(after) <= 2 * np.median(before))
+    return bool(np.median(sound[-RECOVERED:]) <= 2 * np.median(rows.loss[: at[-1] + 1]))
 
 
 def _number_signs(
@@ -274,6 +273,16 @@ def _evaluation(attempt: Attempt) -> Trouble | None:
     text = f"the loss of evaluation is {value} at step {step}, that of training is finite"
     return Trouble(symptom="nonfinite-evaluation", step=step, text=text, place=place,
                    signs={"evaluation-only": Sign(name="evaluation-only", text=text, place=place)})  # fmt: skip
+
+
+def sound_loss(attempt: Attempt) -> Sign | None:
+    """The loss was finite throughout, so that what overflowed did so in the backward."""
+    track = attempt.track("loss")
+    values = np.asarray(track.values)
+    if len(values) < RECOVERED or not (np.isfinite(values) & (values > 0)).all():
+        return None
+    text = f"the loss is finite in all {len(values)} rows"
+    return Sign(name="sound-loss", text=text, place=f"{attempt.file}:{track.lines[0]}-{track.lines[-1]}")
 
 
 def message_signs(reading: LogReading) -> dict[str, Sign]:

@@ -18,7 +18,7 @@ def read(text: bytes, line: int, notes: Notes) -> bool:
     """True when the line was one of DeepSpeed's own."""
     if b"oss scale" in text:
         if b"already at minimum" in text:
-            notes.say("scale-at-minimum", text.decode(errors="replace"), line)
+            notes.say("scale-at-minimum", text[max(0, text.find(b"Current loss scale")) :].decode(errors="replace").strip(), line)
             return True
         found = _ATTEMPTED.search(text)
         if found:
