@@ -29,6 +29,8 @@ SENTINEL_DIGITS = 2e-4
 MOST_GROUPS = 16
 SUDDEN = 20
 EARLY = 2
+WORSE_THAN_CHANCE = 15.0
+"""The logarithm of the largest vocabulary is 12.5."""
 TINY_RATE = 2e-7
 """A learning rate with which no update moves a weight far enough to break a run; see the taxonomy's signatures."""
 
@@ -252,15 +254,22 @@ def _scale(attempt: Attempt) -> Trouble | None:
 
 
 def _climb(attempt: Attempt, *, ended: bool) -> Trouble | None:
+    """The loss went up and stayed there; in reinforcement learning it has no level."""
     loss = attempt.track("loss")
-    if attempt.rewards or not len(loss):
+    if attempt.rewards or not len(loss) or (ended and len(loss) < RECOVERED):
         return None
-    seen = [s for s in sightings({"loss": loss.series()}) if s.symptom == "divergence"]
-    if not seen or (ended and len(loss) < RECOVERED):
+    seen = [s.text for s in sightings({"loss": loss.series()}) if s.symptom == "divergence"]
+    values = np.asarray(loss.values)
+    quarter = max(RECOVERED, len(values) // 4)
+    low, late = float(np.min(values[:quarter])), float(np.median(values[-quarter:]))
+    if not seen and len(values) > 2 * RECOVERED and late > WORSE_THAN_CHANCE and 0 < 2 * low < late:
+        seen = [f"loss {late:.4g} at the end, {late / low:.2g} times its level before and worse than guessing"]
+    if not seen:
         return None
-    place = track_place(attempt, loss, seen[0].step)
-    sign = Sign(name="diverged", text=seen[0].text, place=place)
-    return Trouble(symptom="divergence", step=seen[0].step, text=seen[0].text, place=place, signs={"diverged": sign})
+    step = int(loss.steps[-1])
+    place = track_place(attempt, loss, step)
+    sign = Sign(name="diverged", text=seen[0], place=place)
+    return Trouble(symptom="divergence", step=step, text=seen[0], place=place, signs={"diverged": sign})
 
 
 def _evaluation(attempt: Attempt) -> Trouble | None:

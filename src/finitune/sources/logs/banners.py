@@ -13,7 +13,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("version", re.compile(rb"(?im)(?<![\w/.-])" + _PACKAGE + rb"(?:[_ ]version)?['\"]?\s?(?:==|=|:|\xe2\x94\x82| v?(?=\d+\.\d))\s?['\"v]{0,2}(\d+\.\d+[\w.+]{0,20})")),
     ("version", re.compile(rb"(DeepSpeed) info: version=(\d+\.\d+[\w.]{0,20})")),
     ("version", re.compile(rb"(Unsloth):? (\d{4}\.\d+[\w.]{0,10})")),
-    ("float16", re.compile(rb"(?m)(?<![\w])fp16(?:_enabled)?(?:=True|'?\"?: ?True| True\b| \.{3,}.{0,4} True)|float16_enabled \.{3,}.{0,4} True"
+    ("float16", re.compile(rb"(?m)(?<![\w])fp16(?:_enabled)?(?:=True|'?\"?: ?True| True\b| \.{3,}.{0,4} True)|(?<!b)float16_enabled \.{3,}.{0,4} True"
                            rb"|compute dtype: torch\.float16|Using 16bit (?:Automatic|native)|--fp16\b(?! ?=?\s?[Ff]alse)")),
     ("bfloat16", re.compile(rb"(?m)(?<![\w])bf16(?:_enabled)?(?:=True|'?\"?: ?True| True\b| \.{3,}.{0,4} True)|bfloat16_enabled \.{3,}.{0,4} True"
                             rb"|compute dtype: torch\.bfloat16|Using bfloat16 Automatic|--bf16\b(?! ?=?\s?[Ff]alse)")),
