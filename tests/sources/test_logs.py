@@ -34,7 +34,10 @@ RECORDS = [
     ("{'loss': '2.5', 'grad_norm': '1.25', 'learning_rate': '1e-05', 'epoch': '0.1'}", 2.5),
     ('{"loss": 2.5, "grad_norm": 1.25, "lr": 1e-05, "epoch": 0.1}', 2.5),
     ("[rank0]: {'loss': 2.5, 'entropy': 1.2, 'grad_norm': 1.25, 'learning_rate': 1e-05}", 2.5),
-    ("[INFO|2026-01-01 00:00:00] llamafactory.train.callbacks:143 >> {'loss': 2.5, 'grad_norm': 1.25, 'lr': 1e-05}", 2.5),
+    (
+        "[INFO|2026-01-01 00:00:00] llamafactory.train.callbacks:143 >> {'loss': 2.5, 'grad_norm': 1.25, 'lr': 1e-05}",
+        2.5,
+    ),
     ("\x1b[34m{'loss': 2.5, \x1b[0m'grad_norm': 1.25, 'learning_rate': 1e-05}", 2.5),
     ("{'loss': 2.5, 'grad_norm':\n 1.25, 'learning_rate': 1e-\n05, 'epoch': 0.1}", 2.5),
     ("{'lo{'loss': 2.5, 'grad_norm': 1.25, 'learning_rate': 1e-05}ss': 3", 2.5),
@@ -63,7 +66,8 @@ def test_numbers_that_are_none_are_kept(tmp_path: Path) -> None:
 
 def test_a_record_behind_a_progress_bar_has_its_step(tmp_path: Path) -> None:
     text = "".join(
-        f"\r {n}%|## | {n}/40 [00:01<00:01, 9.0it/s]\r      \r{{'loss': {n}.5, 'epoch': {n / 40}}}\n" for n in (5, 10, 15)
+        f"\r {n}%|## | {n}/40 [00:01<00:01, 9.0it/s]\r      \r{{'loss': {n}.5, 'epoch': {n / 40}}}\n"
+        for n in (5, 10, 15)
     )
     assert [(step, line) for step, _, line in rows(read(tmp_path, text))] == [(5, 1), (10, 2), (15, 3)]
 
@@ -186,21 +190,22 @@ def test_unreadable_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"loss " * 10_000_000,
+        b"loss " * 1_000_000,
+        b"the loss " + b"x" * 50_000_000,
         b"{" * 1_000_000,
-        b"{'loss': " * 1_000_000,
-        b"{'a': {'loss': 1" * 500_000,
-        b"loss" + b" " * 20_000_000,
-        b"\x1b]" * 2_000_000,
-        b"\r" * 5_000_000 + b"loss",
-        b"iteration 1/ lm loss: " * 500_000,
-        b"version: 1.1.1.1" * 500_000,
-        b"loss\n" * 1_000_000,
+        b"{'loss': " * 300_000,
+        b"{'a': {'loss': 1" * 100_000,
+        b"loss" + b" " * 5_000_000,
+        b"\x1b]" * 500_000,
+        b"\r" * 1_000_000 + b"loss",
+        b"iteration 1/ lm loss: " * 100_000,
+        b"version: 1.1.1.1" * 100_000,
+        b"loss\n" * 200_000,
     ],
     ids=lambda text: text[:14].decode().replace("\x1b", "ESC").replace("\r", "CR").replace("\n", "LF"),
 )
 def test_hostile_text_takes_no_quadratic_time(text: bytes, tmp_path: Path) -> None:
-    """20 MB of a quadratic pattern would take hours; the bound only tells these two apart on a busy machine."""
+    """Megabytes of a quadratic pattern would take hours; the bound only tells these two apart on a busy machine."""
     start = time.process_time()
     read(tmp_path, text)
     assert time.process_time() - start < 40
@@ -231,8 +236,12 @@ def test_no_text_breaks_a_reader(tmp_path_factory: pytest.TempPathFactory, piece
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from(["noise", "", "\r 3%| 3/9 [1it/s]", "cross words of no account"]), max_size=30), st.data())
-def test_lines_are_counted_right(tmp_path_factory: pytest.TempPathFactory, noise: list[str], data: st.DataObject) -> None:
+@given(
+    st.lists(st.sampled_from(["noise", "", "\r 3%| 3/9 [1it/s]", "cross words of no account"]), max_size=30), st.data()
+)
+def test_lines_are_counted_right(
+    tmp_path_factory: pytest.TempPathFactory, noise: list[str], data: st.DataObject
+) -> None:
     at = data.draw(st.integers(0, len(noise)))
     lines = [*noise[:at], "{'loss': 1.5, 'grad_norm': 2.5}", *noise[at:]]
     path = tmp_path_factory.mktemp("log") / "x.log"

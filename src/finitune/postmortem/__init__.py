@@ -42,7 +42,9 @@ def diagnose_logs(
     reading = logs.read(*files, tell=tell)
     if not (reading.attempts or any(f"message:{one.kind}" in SPEAKS for one in reading.said)):
         named = ", ".join(str(file) for file in files)
-        raise UnreadableInput(f"{named}: no line tells a loss, a step or a known error (expected the log of a training)")
+        raise UnreadableInput(
+            f"{named}: no line tells a loss, a step or a known error (expected the log of a training)"
+        )
     facts, missing = reading.facts, list[NotChecked]()
     if configs or model or data or gpu or requirements:
         gathered = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements)

@@ -66,7 +66,8 @@ SPEAKS: Mapping[str, Mapping[str, float]] = {
     },
     # What lies in weights, tokens that every row has, or settings, shows at once.
     "sudden": {
-        "comm-overlap-race": 2, "deepspeed-version-regression": 1, "hardware-fault-sdc": 3, "all-labels-ignored": 2,
+        "comm-overlap-race": 3, "deepspeed-version-regression": 1, "hardware-fault-sdc": 4, "all-labels-ignored": 2,
+        "fully-masked-attention-rows": -2, "unmasked-padding": -3, "untrained-token-embeddings": -2,
         "corrupt-checkpoint": -5, "uninitialised-weights": -5, "fp16-activation-overflow": -1,
         "adam-eps-underflow-fp16": -4, "fp16-trainable-weights": -3, "quant-kernel-hardware": -3, "lr-too-high": -2,
     },

@@ -159,7 +159,9 @@ def _number_signs(
         )
         yield Sign(name="sentinel-norm", text=text, place=zero_place)
     elif zeros and rows.has_norm[at_zero] and not np.isfinite(norm[zero]).any():
-        text = f"the log shows loss 0 where the gradient norm is {norm[at_zero]:.4g} ({_counted(zeros)}): the loss was NaN"
+        text = (
+            f"the log shows loss 0 where the gradient norm is {norm[at_zero]:.4g} ({_counted(zeros)}): the loss was NaN"
+        )
         yield Sign(name="hidden-loss", text=text, place=zero_place)
     elif zeros and rows.has_norm[at_zero] and (norm[zero] == 0).any():
         text = f"loss 0 and gradient norm 0 in {_counted(int((norm[zero] == 0).sum()))}: nothing was learned from them"
@@ -193,7 +195,11 @@ def _counted(count: int, noun: str = "row") -> str:
 def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign]:
     before = rows.loss[:first]
     if first <= EARLY:
-        yield Sign(name="from-the-start", text=f"{_counted(first, 'sound row')} before it" if first else "no row before it is sound", place=place)
+        yield Sign(
+            name="from-the-start",
+            text=f"{_counted(first, 'sound row')} before it" if first else "no row before it is sound",
+            place=place,
+        )
         return
     at = int(rows.steps[first - 1])
     track = attempt.track("loss")
@@ -215,8 +221,11 @@ def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) 
     place = track_place(attempt, rate, int(steps[0]))
     if float(np.max(rate.at(rows.steps[: first + 1], 0.0))) <= TINY_RATE:
         yield Sign(name="tiny-rate", text=f"the learning rate was {values[0]:.3g} when it failed", place=place)
-    if len(values) >= 3:
-        frozen = bool(np.all(values == values[0]))
+    frozen = bool(np.all(values == values[0]))
+    sound = rate.at(rows.steps[:first], math.nan)
+    varied = len(np.unique(sound[np.isfinite(sound)])) > 1
+    # a schedule that is constant stands still in any case
+    if len(values) >= 3 and (not frozen or varied or values[0] <= TINY_RATE):
         word = "stands still" if frozen else "goes on"
         what = "the updates are skipped" if frozen else "bad updates are applied"
         text = f"the learning rate {word} over {len(values)} bad rows: {what}"

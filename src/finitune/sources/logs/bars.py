@@ -7,7 +7,9 @@ import re
 from finitune.sources.logs.reading import Notes, number_in
 
 _NUMBER = rb"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity))(?![\w.])"
-_LOSS = re.compile(rb"(?<![\w'\"-])(?:[tT]rain(?:ing)?[_ /]?)?[lL]oss(?:_step)?(?: ?[=:] ?|\s+is\s+|\s+)['\"]?" + _NUMBER)
+_LOSS = re.compile(
+    rb"(?<![\w'\"-])(?:[tT]rain(?:ing)?[_ /]?)?[lL]oss(?:_step)?(?: ?[=:] ?|\s+is\s+|\s+)['\"]?" + _NUMBER
+)
 _NORM = re.compile(rb"(?<!\w)(?:grad(?:ient)?[_ ]?norm|gnorm)(?: ?[=:] ?|\s+)" + _NUMBER, re.IGNORECASE)
 _RATE = re.compile(rb"(?<!\w)(?:lr|learning[_ ]rate)(?: ?[=:] ?|\s+)" + _NUMBER, re.IGNORECASE)
 _BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) \[")
@@ -37,7 +39,12 @@ def read(text: bytes, line: int, notes: Notes) -> bool:
         step = int(bar[1]) + (int(epoch[1]) * int(bar[2]) if epoch else 0)
     elif own:
         step = int(own[1])
-    elif not re.search(rb"\d", text[: found.start()]) and len(values) == 1 and b"=" not in found[0] and b":" not in found[0]:
+    elif (
+        not re.search(rb"\d", text[: found.start()])
+        and len(values) == 1
+        and b"=" not in found[0]
+        and b":" not in found[0]
+    ):
         return False  # prose
     notes.row(values, line, step=step)
     return True

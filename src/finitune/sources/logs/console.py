@@ -81,7 +81,8 @@ def _pieces(text: bytes) -> Iterator[bytes]:
     """What the line showed: each drawing of a bar by itself, and no piece beyond bounds."""
     for part in text.split(b"\r") if b"\r" in text else (text,):
         if len(part) <= LONGEST_LINE:
-            yield part
+            if part:
+                yield part
         else:
             for at in range(0, len(part), LONGEST_LINE):
                 yield part[at : at + LONGEST_LINE]

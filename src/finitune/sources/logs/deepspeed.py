@@ -6,7 +6,9 @@ import re
 
 from finitune.sources.logs.reading import Notes, number_in
 
-_ATTEMPTED = re.compile(rb"[Rr]ank (\d{1,6})\b.{0,60}?[Aa]ttempted loss scale: ?([\d.e+]+)(?:, reducing to ([\d.e+]+))?")
+_ATTEMPTED = re.compile(
+    rb"[Rr]ank (\d{1,6})\b.{0,60}?[Aa]ttempted loss scale: ?([\d.e+]+)(?:, reducing to ([\d.e+]+))?"
+)
 _STEP = re.compile(rb"\bstep=(\d{1,12}), skipped=(\d{1,12})(?:, lr=\[([^\]]{1,200})\])?")
 _MEGATRON = re.compile(
     rb"iteration\s+(\d{1,12})\s*/.{0,400}?lm loss: ([-+.\dEenaif]+)(?:.{0,80}?loss scale: ([\d.E+]+))?"
@@ -18,7 +20,11 @@ def read(text: bytes, line: int, notes: Notes) -> bool:
     """True when the line was one of DeepSpeed's own."""
     if b"oss scale" in text:
         if b"already at minimum" in text:
-            notes.say("scale-at-minimum", text[max(0, text.find(b"Current loss scale")) :].decode(errors="replace").strip(), line)
+            notes.say(
+                "scale-at-minimum",
+                text[max(0, text.find(b"Current loss scale")) :].decode(errors="replace").strip(),
+                line,
+            )
             return True
         found = _ATTEMPTED.search(text)
         if found:

@@ -12,7 +12,9 @@ from finitune.sources.logs.reading import Notes, number_in
 
 RECORD = re.compile(rb"\{([^{}]{1,4000})\}")
 _OPENS = re.compile(rb"\{\s?['\"][\w/ ]{1,60}['\"]:")
-_PAIR = re.compile(rb"['\"]([\w/]{1,60})['\"]\s?:\s?['\"]?([-+]?[\d.]+(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf|NaN|-?Infinity)")
+_PAIR = re.compile(
+    rb"['\"]([\w/]{1,60})['\"]\s?:\s?['\"]?([-+]?[\d.]+(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf|NaN|-?Infinity)"
+)
 _VALUE = rb"'?(nan|inf|-?\d+(?:\.\d+)?(?:e[-+]\d+)?)'?"
 _USUAL = re.compile(
     rb"\{'loss': %b, 'grad_norm': %b, 'learning_rate': %b, 'epoch': %b\}" % (_VALUE, _VALUE, _VALUE, _VALUE)

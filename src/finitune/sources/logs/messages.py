@@ -22,7 +22,10 @@ KNOWN: tuple[tuple[str, bytes], ...] = (
     ("nonfinite-gradient-check", rb"found NaN in local grad norm|non-finite (?:gradient )?norm|error_if_nonfinite"),
     ("untrained-tokens", rb"Untrained tokens .{0,80}found"),
     ("tokenization-mismatch", rb"tokenization mismatch"),
-    ("no-supervised-token", rb"[Aa]ll labels .{0,40}-100|response template .{0,80}not find|Could not find response key"),
+    (
+        "no-supervised-token",
+        rb"[Aa]ll labels .{0,40}-100|response template .{0,80}not find|Could not find response key",
+    ),
     ("std-of-one", rb"std\(\): degrees of freedom is <= 0"),
     ("checkpoint-without-gradient", rb"None of the inputs have requires_grad"),
     ("no-gradient-path", rb"does not require grad and does not have a grad_fn"),

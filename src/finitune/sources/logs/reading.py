@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from finitune.signal import Series, Signals
 LONGEST_TEXT = 200
 """So much of a message is kept; what comes from a log is data, and there may be any amount of it."""
 MOST_OF_A_KIND = 100
+_LINK = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)\S+", re.IGNORECASE)
+"""What a log offers is never repeated as a place to go to."""
 MOST_ROWS = 2_000_000
 
 
@@ -148,10 +151,12 @@ class Notes:
             now.add("loss_scale", now.last_step, scale, line)
 
     def say(self, kind: str, text: str, line: int) -> None:
-        """A message or fact; of each kind the first hundred are kept."""
+        """A message or fact; of each kind the first hundred are kept, and no link in them."""
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count <= MOST_OF_A_KIND:
-            self.said.append(Said(kind=kind, text=text[:LONGEST_TEXT], line=line, file=self.file))
+            self.said.append(
+                Said(kind=kind, text=_LINK.sub("(link left out)", text)[:LONGEST_TEXT], line=line, file=self.file)
+            )
 
     def count(self, kind: str) -> int:
         return self._counts.get(kind, 0)

@@ -34,7 +34,7 @@ def recognises(head: bytes) -> bool:
 
 
 def read(path: Path, notes: Notes) -> None:
-    """"Line" is the number of the record, from 1. A record that was cut short ends the reading."""
+    """ "Line" is the number of the record, from 1. A record that was cut short ends the reading."""
     rows: dict[int, dict[str, float]] = {}
     places: dict[int, int] = {}
     for number, event in enumerate(_records(path), start=1):
@@ -72,7 +72,9 @@ def _event(data: bytes) -> tuple[int, list[tuple[str, float]]]:
         if number == 2 and isinstance(value, int):
             step = value if value < 2**62 else 0
         elif number == 5 and isinstance(value, bytes):
-            values += [found for key, one in _fields(value) if key == 1 and isinstance(one, bytes) for found in _scalar(one)]
+            values += [
+                found for key, one in _fields(value) if key == 1 and isinstance(one, bytes) for found in _scalar(one)
+            ]
     return step, values
 
 

@@ -61,5 +61,3 @@ def _lines(path: Path) -> list[int]:
         if inside and text.startswith(b"{"):
             out.append(number)
     return out
-
-
