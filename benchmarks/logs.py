@@ -33,9 +33,8 @@ def main() -> None:
             reading = logs.read(path)
             took, spent = time.perf_counter() - start, time.process_time() - spent
             rows = sum(len(attempt.track("loss")) for attempt in reading.attempts)
-            print(
-                f"{kind:8} {path.stat().st_size / 1e6:5.0f} MB  {rows:9,} rows  {took:5.2f} s, {spent:5.2f} s of the processor"
-            )
+            megabytes = path.stat().st_size / 1e6
+            print(f"{kind:8} {megabytes:5.0f} MB {rows:9,} rows {took:6.2f} s, of the processor {spent:5.2f} s")
         tracemalloc.start()
         logs.read(Path(folder) / "other.log")
         print(f"memory beside the rows, {size} MB: {tracemalloc.get_traced_memory()[1] / 2**20:.0f} MiB")

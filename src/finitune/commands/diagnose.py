@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from finitune.commands import console, exit_code, fail_on, output_format, print_json
-
-if TYPE_CHECKING:
-    from finitune.finding import Diagnosis
 
 
 @click.command
@@ -51,7 +46,9 @@ def command(
             raise click.UsageError(f"{extra[0]} goes with logs; a recording holds the facts of its run.")
         result = diagnose(paths[0])
     else:
-        result = _of_logs(paths, configs, model=model, data=data, gpu=gpu, requirements=requirements)
+        from finitune.postmortem import diagnose_logs
+
+        result = diagnose_logs(*paths, configs=configs, model=model, data=data, gpu=gpu, requirements=requirements)
     if form == "json":
         print_json(result)
     else:
@@ -59,9 +56,3 @@ def command(
 
         print_diagnosis(result, console(), run_dir=paths[0] if recorded else None, verbose=verbose)
     return exit_code(("error" for _ in result.incidents), fail_on)
-
-
-def _of_logs(paths: Sequence[str], configs: Sequence[str], **inputs: str | None) -> Diagnosis:
-    from finitune.postmortem import diagnose_logs
-
-    return diagnose_logs(*paths, configs=configs, **inputs)

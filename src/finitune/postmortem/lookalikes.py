@@ -1,7 +1,7 @@
 """One symptom, several causes: how far each sign of a log speaks for a cause, and the check that separates them.
 
-The rows follow "Same symptom, different cause" and "Signatures worth coding" of the incident taxonomy. Each is a general
-mechanism, with its reason beside it; bits are set by hand (log2 of a likelihood ratio) and not calibrated.
+The rows follow "Same symptom, different cause" and "Signatures worth coding" of the incident taxonomy. Each is a
+general mechanism, with its reason beside it; bits are set by hand (log2 of a likelihood ratio) and not calibrated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def _all(names: Collection[str], bits: float) -> dict[str, float]:
 SPEAKS: Mapping[str, Mapping[str, float]] = {
     # A NaN in the loss was made in the forward, or lies in weights that an earlier update spoilt.
     "loss-not-finite": {
-        "fp16-activation-overflow": 2, "fully-masked-attention-rows": 2, "all-labels-ignored": 1.5, "unmasked-padding": 2,
+        "fp16-activation-overflow": 2, "fully-masked-attention-rows": 2, "all-labels-ignored": 1.5,
+        "unmasked-padding": 2,
         "corrupt-checkpoint": 1, "quant-compute-dtype": 1, "lr-too-high": 1, "comm-overlap-race": 1,
         "untrained-token-embeddings": 1, "adam-eps-underflow-fp16": 1, "fp16-backward-overflow": -1,
     },
@@ -53,7 +54,8 @@ SPEAKS: Mapping[str, Mapping[str, float]] = {
     },
     # The forward was sound, the backward was not: ignored (pad) rows leave the loss but not the backward.
     "gradient-first": {
-        "fp16-backward-overflow": 6, "untrained-token-embeddings": 4, "fp16-activation-overflow": 2, "cudnn-sdpa-bug": 3,
+        "fp16-backward-overflow": 6, "untrained-token-embeddings": 4, "fp16-activation-overflow": 2,
+        "cudnn-sdpa-bug": 3,
         "flash-attention-bug": 2, "comm-overlap-race": 2, "deepspeed-version-regression": 2, "unmasked-padding": 1,
         "fully-masked-attention-rows": 1, "all-labels-ignored": -5, "corrupt-checkpoint": -4,
         "adam-eps-underflow-fp16": -4, "vision-tower-fp16": -2,
@@ -96,7 +98,8 @@ SPEAKS: Mapping[str, Mapping[str, float]] = {
     "scale-fell": {
         "fp16-activation-overflow": 4, "untrained-token-embeddings": 5, "fp16-backward-overflow": 5,
         "loss-scale-exhaustion": 3, "nan-saved-in-checkpoint": 1, "corrupt-checkpoint": 1, "vision-tower-fp16": 1,
-        "normal-scaler-warmup": -5, "comm-overlap-race": -6, "all-labels-ignored": -5, "deepspeed-version-regression": -3,
+        "normal-scaler-warmup": -5, "comm-overlap-race": -6, "all-labels-ignored": -5,
+        "deepspeed-version-regression": -3,
         **_all(RATE_CAUSES, -3),
     },
     # What overflows in the forward shows in the loss.
@@ -133,7 +136,8 @@ SPEAKS: Mapping[str, Mapping[str, float]] = {
     "message:cudnn-error": {"cudnn-sdpa-bug": 2, "hardware-fault-sdc": 1},
     # Ludwig: 4-bit weights compute in float16 unless told, and short rows are filled on the left with id 0, attended.
     "message:nonfinite-parameter": {
-        "unmasked-padding": 6, "quant-compute-dtype": 5, "fp16-activation-overflow": 2, "fully-masked-attention-rows": 2,
+        "unmasked-padding": 6, "quant-compute-dtype": 5, "fp16-activation-overflow": 2,
+        "fully-masked-attention-rows": 2,
         "untrained-token-embeddings": 1, "missing-nonfinite-guard": 2, "comm-overlap-race": -5,
     },
     "message:untrained-tokens": {"untrained-token-embeddings": 12, "chat-template-mismatch": 3},
@@ -146,7 +150,8 @@ SPEAKS: Mapping[str, Mapping[str, float]] = {
     "message:engine-config-mismatch": {"zero-config-error": 10, "config-disagreement": 9},
     "message:nonfinite-gradient-check": {"comm-overlap-race": -2, "fully-masked-attention-rows": 1},
     "float16": {
-        "fp16-activation-overflow": 2, "fp16-backward-overflow": 2, "fp16-trainable-weights": 1, "quant-compute-dtype": 1,
+        "fp16-activation-overflow": 2, "fp16-backward-overflow": 2, "fp16-trainable-weights": 1,
+        "quant-compute-dtype": 1,
         "adam-eps-underflow-fp16": 1, "comm-overlap-race": -2, "bf16-update-stagnation": -8, "cudnn-sdpa-bug": -1,
     },
     "bfloat16": {
@@ -185,40 +190,58 @@ FATAL = {
 }
 """Messages that are an incident by themselves, and its symptom; the first that stands in the log counts."""
 
+_AT_SCALE_ONE = (
+    "is there overflow at loss scale 1? Run one step unscaled: finitune run -- COMMAND tells which value overflows "
+    "first, and in forward or backward"
+)
+_ROWS = "count the supervised tokens of each row: finitune check --model DIR --data FILE"
+_EVALUATION = "count the supervised tokens of each evaluation batch; then evaluate one in float32"
+_RATES = "the learning rate of every parameter group, and the trend of grad_norm before the climb"
+_IN_BFLOAT16 = (
+    "one batch with eager attention and without DeepSpeed; count its supervised tokens; compare embedding row norms: "
+    "finitune check --model DIR --data FILE"
+)
+_OTHER_DTYPE = "the same batch in float32 or bfloat16 on the same device: finitune run -- COMMAND"
+_SCAN = "scan the saved weights: finitune check --model DIR; if they are finite, run a forward on one card in float32"
+_LARGEST_ID = (
+    "compare the largest token id of the data with the rows of the embedding: finitune check --model DIR --data FILE"
+)
+_PADDING = (
+    "the same batch with batch_size 1 (no padding), then with the padding on the other side and compute dtype float32"
+)
+_REDUCTION = (
+    "run one batch without DeepSpeed (or with overlap_comm false): a gradient that is finite there was spoilt by the "
+    "reduction"
+)
+_REPLAY = "replay the step: is the same batch finite, and is it the same rank each time? finitune run -- COMMAND"
+_FIRST_GRADIENT = (
+    "which gradient is the first that is not finite, and at padding positions or not? finitune run -- COMMAND"
+)
 CHECKS: tuple[tuple[frozenset[str], str], ...] = tuple(
     (frozenset(signs.split()), check)
     for signs, check in (
-        ("message:probability-tensor", "scan the saved weights: finitune check --model DIR; if they are finite, run one "
-         "forward on one card in float32"),
-        ("message:token-out-of-range", "compare the largest token id of the data with the rows of the embedding: "
-         "finitune check --model DIR --data FILE"),
+        ("message:probability-tensor", _SCAN),
+        ("message:token-out-of-range", _LARGEST_ID),
         ("message:device-side-assert", "run one step with CUDA_LAUNCH_BLOCKING=1 or on the CPU, which names the index"),
-        ("message:nonfinite-parameter", "the same batch with batch_size 1 (no padding), then with the padding on the other "
-         "side and the compute dtype float32"),
+        ("message:nonfinite-parameter", _PADDING),
         ("message:unscale-fp16-gradients", "print the dtype of the parameters that are trained"),
-        ("zero-loss-zero-gradient", "count the supervised tokens of each row: finitune check --model DIR --data FILE"),
-        ("zero-loss-finite-gradient", "count the supervised tokens of each batch: finitune check --model DIR --data FILE"),
-        ("evaluation-only", "count the supervised tokens of each evaluation batch; then evaluate one in float32"),
-        ("message:eval-loss-nan", "count the supervised tokens of each evaluation batch; then evaluate one in float32"),
-        ("scale-fell", "is there overflow at loss scale 1? Run one step unscaled: finitune run -- COMMAND tells which value "
-         "overflows first, and in forward or backward"),
-        ("message:scale-at-minimum", "is there overflow at loss scale 1? Run one step unscaled: finitune run -- COMMAND tells "
-         "which value overflows first, and in forward or backward"),
-        ("climbed", "the learning rate of every parameter group, and the trend of grad_norm before the climb"),
-        ("diverged", "the learning rate of every parameter group, and the trend of grad_norm before the climb"),
-        ("sentinel-norm", "run one batch without DeepSpeed (or with overlap_comm false): a gradient that is finite there was "
-         "spoilt by the reduction"),
-        ("sudden", "replay the step: is the same batch finite, and is it the same rank each time? finitune run -- COMMAND"),
-        ("gradient-first", "which gradient is the first that is not finite, and at padding positions or not? "
-         "finitune run -- COMMAND"),
-        ("bfloat16 hidden-loss", "one batch with eager attention and without DeepSpeed; count its supervised tokens; compare "
-         "embedding row norms: finitune check --model DIR --data FILE"),
-        ("bfloat16 loss-not-finite", "one batch with eager attention and without DeepSpeed; count its supervised tokens; "
-         "compare embedding row norms: finitune check --model DIR --data FILE"),
-        ("hidden-loss", "the same batch in float32 or bfloat16 on the same device: finitune run -- COMMAND"),
-        ("loss-not-finite", "the same batch in float32 or bfloat16 on the same device: finitune run -- COMMAND"),
+        ("zero-loss-zero-gradient", _ROWS),
+        ("zero-loss-finite-gradient", _ROWS),
+        ("evaluation-only", _EVALUATION),
+        ("message:eval-loss-nan", _EVALUATION),
+        ("scale-fell", _AT_SCALE_ONE),
+        ("message:scale-at-minimum", _AT_SCALE_ONE),
+        ("climbed", _RATES),
+        ("diverged", _RATES),
+        ("sentinel-norm", _REDUCTION),
+        ("sudden", _REPLAY),
+        ("gradient-first", _FIRST_GRADIENT),
+        ("bfloat16 hidden-loss", _IN_BFLOAT16),
+        ("bfloat16 loss-not-finite", _IN_BFLOAT16),
+        ("hidden-loss", _OTHER_DTYPE),
+        ("loss-not-finite", _OTHER_DTYPE),
     )
-)  # fmt: skip
+)
 """Signs that must be there -> the one check that separates what is left; the first row that fits."""
 
 

@@ -154,8 +154,8 @@ def _number_signs(
     if len(constant) >= max(1, zeros // 2) and rows.has_norm[at_zero]:
         shown = float(norm[at_zero])
         text = (
-            f"the log shows loss 0 and grad_norm {shown:.4g} in {_counted(zeros)}: DeepSpeed writes {shown:.4g} for a gradient "
-            f"that is not finite, with {_counted(constant[0], 'parameter group')}; the loss was NaN"
+            f"the log shows loss 0 and grad_norm {shown:.4g} in {_counted(zeros)}: DeepSpeed writes {shown:.4g} for a "
+            f"gradient that is not finite, with {_counted(constant[0], 'parameter group')}; the loss was NaN"
         )
         yield Sign(name="sentinel-norm", text=text, place=zero_place)
     elif zeros and rows.has_norm[at_zero] and not np.isfinite(norm[zero]).any():
@@ -182,7 +182,8 @@ def _number_signs(
         text = f"the gradient norm of step {step} is {norm[first]} while its loss is {loss[first]:.4g}"
         yield Sign(name="gradient-first", text=text, place=place)
     elif constant and first and groups_printed(float(norm[first - 1])) == constant[0]:
-        text = f"the gradient of step {rows.steps[first - 1]} already was not finite while its loss is {loss[first - 1]:.4g}"
+        earlier = f"the gradient of step {rows.steps[first - 1]} already was not finite"
+        text = f"{earlier} while its loss is {loss[first - 1]:.4g}"
         yield Sign(name="gradient-first", text=text, place=place)
     yield from _when(attempt, rows, first, place)
     yield from _rate(attempt, rows, bad, first)
@@ -254,7 +255,8 @@ def _scale(attempt: Attempt) -> Trouble | None:
     last = skipped.steps[-1]
     place = f"{attempt.file}:{skipped.line_at(start)}-{skipped.line_at(last)}"
     lost = int(sum(kept.values))
-    text = f"the loss scale fell from {2 * low[0][1]:g} to {scale.values[-1]:g} in {lost} skipped steps and does not recover"
+    fell = f"the loss scale fell from {2 * low[0][1]:g} to {scale.values[-1]:g}"
+    text = f"{fell} in {lost} skipped steps and does not recover"
     signs = {"scale-fell": Sign(name="scale-fell", text=text, place=place)}
     sound = sum(1 for value in skipped.values if not value)
     if not sound:

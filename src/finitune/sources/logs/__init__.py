@@ -61,13 +61,13 @@ def _read(path: Path, name: str, tell: Callable[[int], object]) -> Notes:
 
 
 def facts_of(said: Sequence[Said]) -> Facts:
-    """What the log prints about versions, dtypes, cards and the engine; None where it says nothing or contradicts itself."""
+    """What the log prints of versions, dtypes, card and engine; None where it is silent or contradicts itself."""
     by_kind: dict[str, list[Said]] = {}
     for one in said:
         by_kind.setdefault(one.kind, []).append(one)
     versions = {name.lower().replace("pytorch", "torch"): v for one in by_kind.get("version", ())
                 for name, _, v in [one.text.partition(" ")] if v}  # fmt: skip
-    half = by_kind.get("float16") or [one for one in by_kind.get("overflow", ())]
+    half = by_kind.get("float16") or by_kind.get("overflow", [])
     brain = by_kind.get("bfloat16")
     spoken = half if half and not brain else brain if brain and not half else None
     precision = None

@@ -9,22 +9,43 @@ from finitune.sources.logs.reading import Notes
 _PACKAGE = (
     rb"(deepspeed|transformers|torch|pytorch|peft|trl|accelerate|bitsandbytes|flash[-_]attn|unsloth|lightning|ludwig)"
 )
-PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
-    ("version", re.compile(rb"(?im)(?<![\w/.-])" + _PACKAGE + rb"(?:[_ ]version)?['\"]?\s?(?:==|=|:|\xe2\x94\x82| v?(?=\d+\.\d))\s?['\"v]{0,2}(\d+\.\d+[\w.+]{0,20})")),
-    ("version", re.compile(rb"(DeepSpeed) info: version=(\d+\.\d+[\w.]{0,20})")),
-    ("version", re.compile(rb"(Unsloth):? (\d{4}\.\d+[\w.]{0,10})")),
-    ("float16", re.compile(rb"(?m)(?<![\w])fp16(?:_enabled)?(?:=True|'?\"?: ?True| True\b| \.{3,}.{0,4} True)|(?<!b)float16_enabled \.{3,}.{0,4} True"
-                           rb"|compute dtype: torch\.float16|Using 16bit (?:Automatic|native)|--fp16\b(?! ?=?\s?[Ff]alse)")),
-    ("bfloat16", re.compile(rb"(?m)(?<![\w])bf16(?:_enabled)?(?:=True|'?\"?: ?True| True\b| \.{3,}.{0,4} True)|bfloat16_enabled \.{3,}.{0,4} True"
-                            rb"|compute dtype: torch\.bfloat16|Using bfloat16 Automatic|--bf16\b(?! ?=?\s?[Ff]alse)")),
-    ("card", re.compile(rb"(?:NVIDIA |Tesla |GPU: )(V100|T4|P100|A100|A10G?|H100|H200|H800|A800|L4|L40S?|RTX A?\d{4}(?: Ti)?|GeForce RTX \d{4}(?: Ti)?)\b")),
-    ("zero-stage", re.compile(rb"zero_optimization_stage \.{3,} (\d)|['\"]?stage['\"]?: ?(\d)\b|Creating torch\.\w+ ZeRO stage (\d)")),
-    ("overlap", re.compile(rb"['\"]?overlap_comm['\"]?(?:=|: ?)([Tt]rue|[Ff]alse)")),
-    ("deepspeed", re.compile(rb"\[deepspeed\]|DeepSpeed info:|\[(?:stage_1_and_2|stage3|logging|loss_scaler|engine)\.py:\d+:")),
-    ("packing", re.compile(rb"(?<!\w)packing(?:=| )(True|False)")),
-    ("8-bit", re.compile(rb"load_in_8bit(?:=|'?\"?: ?| )True")),
-    ("4-bit", re.compile(rb"load_in_4bit(?:=|'?\"?: ?| )True|bits: 4\b|Loading .{0,20}4.?bit")),
-)  # fmt: skip
+_ON = rb"(?:=True|'?\"?: ?True| True\b| \.{3,} True)"
+
+
+def _half(flag: bytes, engine: bytes, dtype: bytes, lightning: bytes) -> re.Pattern[bytes]:
+    """How a dtype is told: as a flag, in DeepSpeed's dump, by LLaMA-Factory, by Lightning, on a command line."""
+    return re.compile(
+        rb"(?<!\w)%b(?:_enabled)?%b|(?<![a-z])%b \.{3,} True|compute dtype: torch\.%b|Using %b|"
+        rb"--%b\b(?! ?=?\s?[Ff]alse)" % (flag, _ON, engine, dtype, lightning, flag)
+    )
+
+
+PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
+    (kind, pattern if isinstance(pattern, re.Pattern) else re.compile(pattern))
+    for kind, pattern in (
+        (
+            "version",
+            rb"(?im)(?<![\w/.-])" + _PACKAGE + rb"(?:[_ ]version)?['\"]?\s?(?:==|=|:|\xe2\x94\x82| v?(?=\d+\.\d))\s?"
+            rb"['\"v]{0,2}(\d+\.\d+[\w.+]{0,20})",
+        ),
+        ("version", rb"(DeepSpeed) info: version=(\d+\.\d+[\w.]{0,20})"),
+        ("version", rb"(Unsloth):? (\d{4}\.\d+[\w.]{0,10})"),
+        ("float16", _half(b"fp16", b"float16_enabled", b"float16", b"16bit (?:Automatic|native)")),
+        ("bfloat16", _half(b"bf16", b"bfloat16_enabled", b"bfloat16", b"bfloat16 Automatic")),
+        (
+            "card",
+            rb"(?:NVIDIA |Tesla |GPU: |GeForce )(V100|T4|P100|A100|A10G?|H[128]00|A800|L4|L40S?|RTX A?\d{4}(?: Ti)?)\b",
+        ),
+        (
+            "zero-stage",
+            rb"zero_optimization_stage \.{3,} (\d)|['\"]?stage['\"]?: ?(\d)\b|Creating torch\.\w+ ZeRO stage (\d)",
+        ),
+        ("overlap", rb"['\"]?overlap_comm['\"]?(?:=|: ?)([Tt]rue|[Ff]alse)"),
+        ("deepspeed", rb"\[deepspeed\]|DeepSpeed info:|\[(?:stage_1_and_2|stage3|logging|loss_scaler|engine)\.py:\d+:"),
+        ("8-bit", rb"load_in_8bit(?:=|'?\"?: ?| )True"),
+        ("4-bit", rb"load_in_4bit(?:=|'?\"?: ?| )True|bits: 4\b|Loading .{0,20}4.?bit"),
+    )
+)
 MOST = 40
 
 

@@ -1,4 +1,4 @@
-"""Lines of DeepSpeed's loss scaler and of its progress: OVERFLOW, hysteresis, minimum, `step=10, skipped=3, lr=[...]`."""
+"""Lines of DeepSpeed's loss scaler and of its progress (`step=10, skipped=3, lr=[...]`), and of Megatron."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Track:
         own = np.asarray(self.steps, dtype=np.int64)
         if not len(own):
             return np.full(len(steps), absent)
-        index = np.clip(np.searchsorted(own, steps), 0, len(own) - 1)
+        index = np.minimum(np.searchsorted(own, steps), len(own) - 1)
         return np.where(own[index] == steps, np.asarray(self.values)[index], absent)
 
 

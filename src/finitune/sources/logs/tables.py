@@ -26,7 +26,7 @@ def recognises(head: bytes) -> bool:
     first = head[:LONGEST_HEADER].partition(b"\n")[0].strip()
     if b"," not in first or re.search(rb"[{}=:\[\]\x1b\x00]", first):
         return False
-    return "loss" in _columns(next(csv.reader([first.decode(errors="replace")]), []))
+    return "loss" in _columns(next(csv.reader([first.decode(errors="replace")]), list[str]()))
 
 
 def read(path: Path, notes: Notes) -> None:
@@ -34,7 +34,7 @@ def read(path: Path, notes: Notes) -> None:
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             rows = csv.reader(file)
-            header = next(rows, [])
+            header = next(rows, list[str]())
             columns = _columns(header)
             step_at = next((i for i, name in enumerate(header) if _STEP.fullmatch(name.strip())), None)
             for cells in rows:

@@ -1,8 +1,8 @@
 """TensorBoard event files: scalar summaries, read without TensorBoard.
 
 A record is: length (uint64, little endian), masked CRC-32C of it, data, masked CRC-32C of the data. The data is the
-protobuf message `Event` (event.proto, summary.proto of TensorFlow): step = field 2, summary = field 5; in a summary each
-value = field 1 with tag = 1, simple_value = 2 (float32), tensor = 8 whose float_val = 5 or tensor_content = 4.
+protobuf message `Event` (event.proto, summary.proto of TensorFlow): step = field 2, summary = field 5; in a summary
+each value = field 1 with tag = 1, simple_value = 2 (float32), tensor = 8 whose float_val = 5 or tensor_content = 4.
 The checksum of the length guards the framing; that of the data is not computed.
 """
 
@@ -34,7 +34,7 @@ def recognises(head: bytes) -> bool:
 
 
 def read(path: Path, notes: Notes) -> None:
-    """ "Line" is the number of the record, from 1. A record that was cut short ends the reading."""
+    """The line of a value is the number of its record, from 1. A record that was cut short ends the reading."""
     rows: dict[int, dict[str, float]] = {}
     places: dict[int, int] = {}
     for number, event in enumerate(_records(path), start=1):
@@ -131,7 +131,7 @@ def _table() -> tuple[int, ...]:
     out: list[int] = []
     for byte in range(256):
         for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)  # the polynomial of Castagnoli, reflected  # noqa: PLW2901
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)  # the polynomial of Castagnoli, reflected
         out.append(byte)
     return tuple(out)
 
