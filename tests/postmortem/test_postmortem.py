@@ -93,6 +93,8 @@ def test_founding_incidents_without_any_config(incident: str, tmp_path: Path) ->
         ("unsloth-unpacked.log", "fp16-activation-overflow", 1),
         ("omnilmm-tuned.log", "fp16-activation-overflow", 1),
         ("trainer-rate-3.log", "lr-too-high", 40),
+        ("trainer-all-ignored.log", "all-labels-ignored", 1),
+        ("trainer-eval-ignored.log", "all-labels-ignored", 11),
         ("trainer-spoilt-weight.log", "fp16-activation-overflow", 1),
     ],
 )

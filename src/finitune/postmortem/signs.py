@@ -186,7 +186,7 @@ def _number_signs(
         text = f"{earlier} while its loss is {loss[first - 1]:.4g}"
         yield Sign(name="gradient-first", text=text, place=place)
     yield from _when(attempt, rows, first, place)
-    yield from _rate(attempt, rows, bad, first)
+    yield from _rate(attempt, rows, bad & ~(zero & (norm == 0)), first)
 
 
 def _counted(count: int, noun: str = "row") -> str:
