@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from finitune.cause import causes
 from finitune.facts import Facts, Parallel, Precision
-from finitune.finding import Diagnosis, UnreadableInput
+from finitune.finding import Diagnosis, UnreadableInput, as_json
 from finitune.postmortem import diagnose_logs, diagnosis_of
 from finitune.postmortem.lookalikes import CHECKS, FATAL, SPEAKS
 from finitune.postmortem.signs import groups_printed
@@ -288,3 +289,28 @@ def test_hostile_text_is_escaped_and_no_markup(tmp_path: Path, capsys: pytest.Ca
     assert "]8;;" not in out
     assert "evil" not in out
     assert "(link left out)" in out
+
+
+WORDS = st.sampled_from([
+    "nan", "inf", "-inf", "0.0", "'0'", "1e309", "-1", "2.5", "1.414", "1e-08", "0",
+])  # fmt: skip
+ROW = st.builds(record, WORDS, WORDS, WORDS, st.sampled_from([0.1, 0.2, -1.0]))
+LINES = st.one_of(
+    ROW,
+    st.integers(0, 40).map(lambda k: LADDER.format(2**k, f"reducing to {2**k // 2}")),
+    st.sampled_from(
+        [MINIMUM, STOPPED, "{'eval_loss': nan}\n", "step 999999999999 loss nan\n", "[Rank 0] step=7, skipped=7\n"]
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(LINES, min_size=1, max_size=40))
+def test_no_log_breaks_a_diagnosis(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    found = diagnose(tmp_path_factory.mktemp("log"), "".join(lines))
+    console = Console(markup=False, highlight=False, width=100, quiet=True)
+    print_diagnosis(found, console, verbose=True)
+    json.dumps(as_json(found), allow_nan=False)
+    for incident in found.incidents:
+        assert incident.causes
+        assert incident.step >= 0
