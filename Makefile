@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-overhead conformance build clean
+.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-scan bench-overhead conformance build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -47,6 +47,9 @@ layers: $(VENV)/.dev ## import-linter: imports run downward only, torch only whe
 bench-check: $(VENV)/.demo ## public incidents and healthy configurations before a run
 	$(BIN)/python benchmarks/incidents_check.py
 
+bench-scan: $(VENV)/.demo ## how fast weights, embedding rows and tokens are read, in how much memory
+	$(BIN)/python benchmarks/scan.py
+
 conformance: $(VENV)/.deepspeed $(VENV)/.conformance ## every integration against the eight faults: integration x property
 	$(BIN)/python benchmarks/conformance.py
 
@@ -73,8 +76,8 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 
 # DeepSpeed is built here, without its compiled operators, against the torch that is installed.
 $(VENV)/.conformance: $(VENV)/.demo
-	@echo "installing Lightning and TensorBoard into $(VENV)"
-	$(PIP) lightning pytorch-lightning tensorboard --constraint constraints.txt
+	@echo "installing Lightning, TensorBoard and MLflow into $(VENV)"
+	$(PIP) lightning pytorch-lightning tensorboard mlflow-skinny --constraint constraints.txt
 	@touch $@
 
 $(VENV)/.deepspeed: $(VENV)/.demo
@@ -103,6 +106,17 @@ $(VENV)/.deepspeed: $(VENV)/.demo
 		--constraint constraints.txt
 	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet --no-deps \
 		bitsandbytes==0.50.2 'rich>=13.7'
+	@touch $@
+
+# Unsloth names its own transformers, TRL and datasets; a torchvision that does not fit torch ends its import.
+.venv-unsloth/.made: $(VENV)/.demo
+	@echo "making .venv-unsloth, $(VENV) with Unsloth (2 GB, minutes on the first run)"
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+		> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet \
+		unsloth==2026.10.7 unsloth_zoo==2026.10.7 tensorboard --constraint constraints.txt
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check uninstall --quiet --yes torchvision
 	@touch $@
 
 # Some systems ship Python without the means to put pip into an environment; then the pip or the virtualenv

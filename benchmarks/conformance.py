@@ -4,8 +4,10 @@
 
 A stack is a file in `benchmarks/stacks/`, found by its name: a training program as its users write it, without a word
 of finitune. It declares `VARIANTS`, `LINE` (variants tried through the one-line door too), `NEEDS` (modules; without
-them the row says so) and `REASONS` (property, fault or "origin" -> why it cannot hold there). Every run is a process
-of its own, guarded by `finitune run -- python ...`. Exit code 1 when a cell is "no" without a declared reason.
+them the row says so) or `PYTHON` (an environment of its own), and `REASONS` (property, fault or "origin" -> why it
+cannot hold there). Every run is a process of its own, guarded by `finitune run -- python ...`; the runs of a row are
+forked from a process that has done no more than import the stack. Exit code 1 when a cell is "no" without a declared
+reason.
 
 found       the fault of step 3 is an incident of step 3, no other step is, with its first bad operator where the
             gradient or the loss of the model is at fault; in brackets: runs with an origin / runs
@@ -34,15 +36,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from finitune.demo.tell import LAPTOP
 from finitune.recording import Recording
 
-STACKS = Path(__file__).parent / "stacks"
+ROOT = Path(__file__).parents[1]
+STACKS = ROOT / "benchmarks" / "stacks"
+SOURCES = ROOT / "src"
 STEPS, BAD, SPIKE = 8, 3, 5
 FAULTS = (
     "grad-nan", "grad+inf", "grad-inf", "grad-nan-late", "loss-nan", "labels-ignored", "aux-nan", "aux-nan+spike",
@@ -53,7 +58,6 @@ NAN_LOSS = ("loss-nan", "labels-ignored", "aux-nan", "aux-nan+spike")
 PROPERTIES = (
     "found", "unchanged", "goes on", "escapes", "identical", "resume", "our fault", "tracker", "one line",
 )  # fmt: skip
-TIMEOUT = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,8 @@ class Stack:
     reasons: Mapping[str, str]
     tracker: bool
     line: bool
-    missing: tuple[str, ...]
+    python: str
+    missing: str
 
     @property
     def row(self) -> str:
@@ -80,7 +85,6 @@ class Run:
     directory: Path
     code: int
     said: str
-    seconds: float
     results: list[dict[str, Any]]
     recording: Recording | None
 
@@ -110,11 +114,27 @@ def stacks(chosen: list[str]) -> Iterator[Stack]:
         for variant in said["VARIANTS"]:
             if chosen and not {path.stem, f"{path.stem}:{variant}"} & set(chosen):
                 continue
-            missing = tuple(name for name in said.get("NEEDS", ()) if importlib.util.find_spec(name) is None)
+            python, missing = _python(said)
             yield Stack(
-                name=path.stem, variant=variant, processes=said.get("PROCESSES", 1), reasons=said.get("REASONS", {}),
-                tracker=variant in said.get("TRACKER", ()), line=variant in said.get("LINE", ()), missing=missing,
-            )  # fmt: skip
+                name=path.stem,
+                variant=variant,
+                processes=said.get("PROCESSES", 1),
+                reasons=said.get("REASONS", {}),
+                tracker=variant in said.get("TRACKER", ()),
+                line=variant in said.get("LINE", ()),
+                python=python,
+                missing=missing,
+            )
+
+
+def _python(said: Mapping[str, Any]) -> tuple[str, str]:
+    """The interpreter of a stack, and what it lacks."""
+    if "PYTHON" in said:
+        place, variable, made_by = said["PYTHON"]
+        python = os.environ.get(variable) or str(ROOT / place)
+        return python, "" if Path(python).exists() else f"{place} is not there: {made_by}"
+    absent = [name for name in said.get("NEEDS", ()) if importlib.util.find_spec(name) is None]
+    return sys.executable, "not installed: " + ", ".join(absent) if absent else ""
 
 
 def _constants(path: Path) -> dict[str, Any]:
@@ -132,49 +152,70 @@ def _constants(path: Path) -> dict[str, Any]:
     return found
 
 
-def start(stack: Stack, fault: str, directory: Path, *words: str, guarded: bool = True, broken: bool = False) -> Run:
-    """Run the stack's program in `directory` to its end."""
-    directory.mkdir(parents=True, exist_ok=True)
-    program = [str(STACKS / f"{stack.name}.py"), stack.variant, fault, str(directory), *words]
-    command = [sys.executable, *program]
+def planned(fault: str, directory: Path, **other: Any) -> dict[str, Any]:
+    """One run as `stacks/_scenario.py` reads it."""
+    usual = {"door": "command", "until": STEPS, "resume": False, "broken": False}
+    return {"fault": fault, "directory": str(directory), **usual, **other}
+
+
+def start(stack: Stack, place: Path, name: str, plan: list[dict[str, Any]], *, guarded: bool) -> None:
+    """Make the runs of `plan`, each in a process of its own, forked from one that has imported the stack."""
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / f"{name}.json"
+    file.write_text(json.dumps(plan))
+    python = [stack.python]
+    program = [str(STACKS / f"{stack.name}.py"), stack.variant, str(file)]
+    command = [*python, *program]
     if stack.processes > 1:
-        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={stack.processes}"]
-        command = [sys.executable, *launch, *program]
+        command = [*python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={stack.processes}"]
+        command += program
     if guarded:
-        command = [sys.executable, "-m", "finitune", "run", "--run-dir", str(directory / "run"), "--", *command]
+        command = [sys.executable, "-m", "finitune", "run", "--run-dir", str(place / "none"), "--", *command]
+    paths = [*([LAPTOP] if stack.python != sys.executable else []), SOURCES, os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONWARNINGS": "ignore", **({"BREAK_FINITUNE": "1"} if broken else {}),
+        "PYTHONWARNINGS": "ignore", "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths))),
     }  # fmt: skip
-    began = time.perf_counter()
-    try:
-        done = subprocess.run(
-            command, env=environment, cwd=directory, capture_output=True, text=True, timeout=TIMEOUT, check=False
-        )
-        code, said = done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired as error:
-        code, said = 124, f"no end after {TIMEOUT} s\n{error.stderr!r}"
-    (directory / "said.txt").write_text(said)
+    with (place / f"{name}.txt").open("w") as said:
+        subprocess.run(command, env=environment, cwd=place, stdout=said, stderr=subprocess.STDOUT, check=False)
+
+
+def read(directory: Path, launched: Path) -> Run:
+    """What the run in `directory` left; `launched`: what the process said from which it was forked."""
+    codes = [int(path.read_text()) for path in sorted(directory.glob("code*"))]
+    said = "".join(path.read_text(errors="replace") for path in sorted(directory.glob("said*.txt")))
     results = [json.loads(path.read_text()) for path in sorted(directory.glob("result*.json"))]
     try:
         recording = Recording.load(directory / "run")
     except FileNotFoundError:
         recording = None
-    seconds = time.perf_counter() - began
-    return Run(directory=directory, code=code, said=said, seconds=seconds, results=results, recording=recording)
+    code = next(filter(None, codes), 0) if codes else 1
+    said = said if codes else launched.read_text(errors="replace")
+    return Run(directory=directory, code=code, said=said, results=results, recording=recording)
 
 
 def judge(stack: Stack, place: Path, faults: Sequence[str] = FAULTS) -> tuple[dict[str, Cell], float]:
     """All runs of one row, one after the other, and its cells."""
     began = time.perf_counter()
     if stack.missing:
-        needs = ", ".join(stack.missing)
-        return {name: Cell(verdict="--", why=[f"not installed: {needs}"]) for name in PROPERTIES}, 0.0
-    plain = start(stack, "healthy", place / "plain", guarded=False)
+        return {name: Cell(verdict="--", why=[stack.missing]) for name in PROPERTIES}, 0.0
+    half, tried = STEPS // 2, [fault for fault in faults if fault not in stack.reasons]
+    alone = [planned("healthy", place / "plain")]
+    alone += [planned("loss-nan", place / "line", door="line")] if stack.line else []
+    start(stack, place, "alone", alone, guarded=False)
+    plain = read(place / "plain", place / "alone.txt")
     if plain.code or len(plain.results) != stack.processes or any(len(rows) != STEPS for rows in plain.rows):
         return {name: Cell(verdict="no", why=[f"the unguarded run fails: {_last(plain)}"]) for name in PROPERTIES}, 0.0
-    healthy = start(stack, "healthy", place / "healthy")
-    faulty = {fault: start(stack, fault, place / fault) for fault in faults if fault not in stack.reasons}
+    plan = [
+        planned("healthy", place / "healthy"),
+        *(planned(fault, place / fault) for fault in tried),
+        planned("healthy", place / "broken", broken=True),
+        planned("healthy", place / "resume", until=half),
+        planned("healthy", place / "resume", resume=True),
+    ]
+    start(stack, place, "guarded", plan, guarded=True)
+    healthy, broken, resumed = (read(place / name, place / "guarded.txt") for name in ("healthy", "broken", "resume"))
+    faulty = {fault: read(place / fault, place / "guarded.txt") for fault in tried}
     declared = [f"{fault}: {stack.reasons[fault]}" for fault in FAULTS if fault in stack.reasons]
     cells = {
         "found": _all(faulty, partial(_found, located="origin" not in stack.reasons), declared),
@@ -182,15 +223,13 @@ def judge(stack: Stack, place: Path, faults: Sequence[str] = FAULTS) -> tuple[di
         "goes on": _all(faulty, _goes_on, declared),
         "escapes": _all(faulty, _escapes, declared),
         "identical": _cell(_differences(plain, healthy) + _not_quiet(healthy)),
-        "our fault": _cell(_our_fault(plain, start(stack, "healthy", place / "broken", broken=True))),
-        "resume": _cell(_resume(stack, place / "resume")),
-        "tracker": _cell(_tracker(faulty["loss-nan"]))
-        if stack.tracker and "loss-nan" in faulty
-        else Cell(verdict="--"),
+        "our fault": _cell(_our_fault(plain, broken)),
+        "resume": _cell(_resume(resumed)),
+        "tracker": _tracker(faulty["loss-nan"]) if stack.tracker and "loss-nan" in faulty else Cell(verdict="--"),
         "one line": Cell(verdict="--"),
     }
     if stack.line:
-        line = start(stack, "loss-nan", place / "line", "--door", "line", guarded=False)
+        line = read(place / "line", place / "alone.txt")
         cells["one line"] = _cell(
             [*_found("loss-nan", line), *_unchanged("loss-nan", line), *_escapes("loss-nan", line)]
         )
@@ -299,13 +338,16 @@ def _our_fault(plain: Run, run: Run) -> list[str]:
     return _differences(plain, run) + ([] if said else ["nothing was said"])
 
 
-def _resume(stack: Stack, place: Path) -> list[str]:
-    half = start(stack, "healthy", place, "--until", str(STEPS // 2))
-    if half.code:
-        return [_last(half)]
-    rest = start(stack, "healthy", place, "--resume")
-    steps = [step for step, _ in _pairs(rest, "loss")]
-    return [_last(rest)] if rest.code else [] if steps == list(range(1, STEPS + 1)) else [f"recorded steps {steps}"]
+def _resume(run: Run) -> list[str]:
+    """The result is that of the second half."""
+    steps = [step for step, _ in _pairs(run, "loss")]
+    rows = [row["step"] for result in run.results for row in result["rows"]]
+    if run.code:
+        return [_last(run)]
+    ended = (
+        [] if rows and set(rows) == set(range(STEPS // 2 + 1, STEPS + 1)) else [f"trained steps {sorted(set(rows))}"]
+    )
+    return ended + ([] if steps == list(range(1, STEPS + 1)) else [f"recorded steps {steps}"])
 
 
 def _tracker(run: Run | None) -> Cell:
@@ -346,12 +388,15 @@ def main() -> int:
     began = time.perf_counter()
     with ThreadPoolExecutor(given.jobs) as pool:
         futures = {s.row: pool.submit(judge, s, place / s.row.replace(":", "-"), given.fault or FAULTS) for s in chosen}
-        judged = {}
-        for row, future in futures.items():
-            judged[row] = future.result()
-            verdicts = ", ".join(f"{name} {cell.verdict}" for name, cell in judged[row][0].items())
-            print(f"{row} ({judged[row][1]:.0f} s): {verdicts}", file=sys.stderr, flush=True)
-    table = {row: cells for row, (cells, _) in judged.items()}
+        for future in as_completed(futures.values()):
+            row = next(row for row, other in futures.items() if other is future)
+            cells, seconds = future.result()
+            verdicts = ", ".join(f"{name} {cell.verdict}" for name, cell in cells.items())
+            print(f"{row} ({seconds:.0f} s): {verdicts}", file=sys.stderr, flush=True)
+            for name, cell in cells.items():
+                if cell.verdict == "no":
+                    print(f"  {name}: {'; '.join(cell.why)}", file=sys.stderr, flush=True)
+    table = {row: future.result()[0] for row, future in futures.items()}
     show(table)
     print(f"\n{len(table)} rows in {time.perf_counter() - began:.0f} s")
     if given.json:

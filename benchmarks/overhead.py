@@ -89,7 +89,7 @@ def detect_anomaly(_training: Training) -> Iterator[None]:
 
 @contextlib.contextmanager
 def debug_underflow_overflow(training: Training) -> Iterator[None]:
-    hooks = [(m._forward_hooks, dict(m._forward_hooks)) for m in training.model.modules()]  # noqa: SLF001
+    hooks = [(m._forward_hooks, dict(m._forward_hooks)) for m in training.model.modules()]
     DebugUnderflowOverflow(training.model)
     try:
         yield

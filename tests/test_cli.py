@@ -190,6 +190,7 @@ def test_check_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr("finitune.preflight.check", lambda *a, **k: seen.extend([a, k]) or CHECKED)
     words = "check a.json b.yaml --model m --data d --gpu V100 --requirements r --format json"
     assert cli.main(words.split()) == 1
+    assert callable(seen[1].pop("track"))
     assert seen == [("a.json", "b.yaml"), {"model": "m", "data": "d", "gpu": "V100", "requirements": "r"}]
     assert json.loads(capsys.readouterr().out)["verdict"] == "broken"
 

@@ -28,6 +28,19 @@ def test_a_sentinel_beside_finite_groups_is_told_without_a_count():
     assert groups_in(0.0) is None
 
 
+AGAIN = Series([1, 2, 3, 4, 5], [3.7, 3.6, math.nan, 3.51234, 3.4])
+
+
+def test_a_nan_that_stays_in_the_sum_of_the_trainer_is_decoded():
+    seen = untruth("loss", math.nan, AGAIN, since=3)
+    assert seen.steps == [4, 5]
+    assert seen.text == (
+        "the trainer shows loss nan; the loss of step 5 was 3.4 (the nan of step 3 is in its sum, and stays there)"
+    )
+    assert untruth("loss", math.nan, AGAIN, since=2) is None, "the step itself is among those shown"
+    assert untruth("loss", math.nan, Series([1, 2], [3.7, 3.6]), since=0) is None, "it never was: not ours to say"
+
+
 @pytest.mark.parametrize(
     ("name", "printed", "series", "since"),
     [

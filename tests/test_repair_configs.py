@@ -17,6 +17,7 @@ from tests.sources.worlds import one_line
 
 from finitune import cli
 from finitune.finding import UnreadableInput
+from finitune.preflight import check
 from finitune.repairs import configs as writing
 from finitune.repairs import repair, undo
 
@@ -166,6 +167,71 @@ def test_a_disk_that_forgets_is_noticed(run: Path, monkeypatch: pytest.MonkeyPat
         repair("use-bfloat16", config="a.sh", apply=True)
     monkeypatch.undo()
     assert sorted(path.name for path in run.iterdir()) == ["a.sh", "ds.json"]
+
+
+GOOD, BAD = "python t.py --bf16 --learning_rate 1e-5", "python t.py --bf16 --learning_rate 6e-3"
+MENDED = "python t.py --bf16 --learning_rate 2e-05"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"{GOOD}\n{BAD}\n", f"{GOOD}\n{MENDED}\n"),
+        (f"{BAD}\n{GOOD}\n", f"{MENDED}\n{GOOD}\n"),
+        (f"{GOOD}; {BAD}\n", f"{GOOD}; {MENDED}\n"),
+        (f"{BAD}\n{GOOD}\n{BAD}\n", f"{MENDED}\n{GOOD}\n{MENDED}\n"),
+        (  # a variable of one launch, and one of two that both need it
+            f"LR=6e-3\n{GOOD}\npython t.py --bf16 --learning_rate $LR\n",
+            f"LR=2e-05\n{GOOD}\npython t.py --bf16 --learning_rate $LR\n",
+        ),
+        (
+            'A="--bf16 --learning_rate 6e-3"\npython t.py $A\npython u.py $A\n',
+            'A="--bf16 --learning_rate 2e-05"\npython t.py $A\npython u.py $A\n',
+        ),
+    ],
+)
+def test_the_launch_that_the_finding_names_is_patched(run: Path, before: str, after: str) -> None:
+    text = "#!/bin/sh\n" + before
+    (run / "a.sh").write_text(text)
+    result = check("a.sh")
+    (finding,) = [one for one in result.findings if one.cause == "lr-too-high"]
+    assert finding.remedy is not None
+    assert finding.remedy.command == f"finitune repair {finding.remedy.name} --config a.sh --patch"
+    repair(finding.remedy.name, config="a.sh", apply=True)
+    assert (run / "a.sh").read_text() == "#!/bin/sh\n" + after
+    assert "lr-too-high" in check("a.sh").passed
+
+
+def test_a_place_that_another_launch_shares_is_not_changed_for_one(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # LoRA takes a higher learning rate, so the two launches need different ones
+    text = 'A="--bf16 --learning_rate 6e-3"\npython t.py $A --use_peft True\npython t.py $A\n'
+    (run / "a.sh").write_text(text)
+    assert [one.remedy and one.remedy.command for one in check("a.sh").findings] == [None, None]
+    before = seal(run)
+    assert cli.main(["repair", "--config", "a.sh", "--apply"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "a.sh: cannot be patched here: no place in the script sets learning_rate for the launch in line 2" in err
+    assert seal(run) == before
+
+
+def test_flags_over_a_file_are_patched_where_they_stand(run: Path) -> None:
+    (run / "c.yaml").write_text("output_dir: o\nlearning_rate: 6e-3\nbf16: true\nmax_grad_norm: 0\n")
+    (run / "a.sh").write_text("#!/bin/sh\ntrl sft --config c.yaml --learning_rate 5e-3\n")
+    repair(config="a.sh", apply=True)
+    assert (run / "a.sh").read_text() == "#!/bin/sh\ntrl sft --config c.yaml --learning_rate 2e-05\n"
+    mended = "output_dir: o\nlearning_rate: 2.0e-05\nbf16: true\nmax_grad_norm: 1.0\n"
+    assert (run / "c.yaml").read_text() == mended
+    (run / "c.yaml").write_text("output_dir: o\nfp16: true\n")
+    (run / "a.sh").write_text("#!/bin/sh\ntrl sft --config c.yaml --learning_rate 1e-5\n")
+    for name in ("a.sh", "c.yaml"):
+        (run / f"{name}.before-repair").unlink()
+        (run / f"{name}.finitune-repair.json").unlink()
+    repair("use-bfloat16", config="a.sh", apply=True)
+    assert (run / "a.sh").read_text() == "#!/bin/sh\ntrl sft --config c.yaml --learning_rate 1e-5\n"
+    assert (run / "c.yaml").read_text() == "output_dir: o\nfp16: false\nbf16: true\n"
 
 
 @pytest.mark.parametrize(

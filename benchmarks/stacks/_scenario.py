@@ -1,10 +1,11 @@
 """What all stacks of the conformance table share: data, a tiny model, the eight faults, and a diary of every step.
 
 A fault is in the data: a marked row of the batch of step 3 makes an operator of the model divide by zero, so the step
-is as bad when it is run again. Nothing here knows finitune, but for `door="line"` and BREAK_FINITUNE.
+is as bad when it is run again. Nothing here knows finitune, but for `door="line"` and `broken`.
 
-A stack is a program: `python stacks/NAME.py VARIANT FAULT DIRECTORY [--door line] [--until N] [--resume]`. It trains
-8 steps in its own way and leaves `result<rank>.json` in DIRECTORY.
+A stack is a program: `python stacks/NAME.py VARIANT PLAN`. PLAN is a JSON list of runs, each with `fault`, `directory`,
+`door`, `until`, `resume` and `broken`. A run trains 8 steps in the way of the stack and leaves `result<rank>.json`,
+`said<rank>.txt` and `code<rank>` in its directory.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ import json
 import math
 import os
 import random
+import signal
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # torch itself imports it with the first optimizer: once for all runs
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 STEPS, BAD, SPIKE = 8, 3, 5
 ROWS, LENGTH, VOCABULARY = 4, 12, 64
+TIMEOUT = 150
+"""Seconds after which a run is ended."""
 MARK, SPIKE_MARK = 60, 61
 """Tokens that only the batches of steps BAD and SPIKE hold, where the fault wants them."""
 FAULTS = (
@@ -291,22 +297,54 @@ def seed() -> None:
 
 
 def main(run: Callable[[Scenario], None]) -> None:
-    """Read the command line and run the stack."""
+    """Make the runs of the plan one after the other, each in a fork of this process, which has imported the stack."""
     parser = argparse.ArgumentParser()
     parser.add_argument("variant")
-    parser.add_argument("fault")
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--door", default="command")
-    parser.add_argument("--until", type=int, default=STEPS)
-    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("plan", type=Path)
     given = parser.parse_args()
+    rank = int(os.environ.get("RANK", "0"))
+    for number, planned in enumerate(json.loads(given.plan.read_text())):
+        directory = Path(planned["directory"])
+        directory.mkdir(parents=True, exist_ok=True)
+        child = os.fork()
+        if child == 0:
+            _begin(directory, number, rank)
+            if planned.pop("broken"):
+                break_finitune()
+            world = int(os.environ.get("WORLD_SIZE", "1"))
+            planned["directory"] = directory
+            run(Scenario(variant=given.variant, **planned, rank=rank, faulty_rank=world - 1))
+            return
+        (directory / f"code{rank}").write_text(str(_end(child)))
+
+
+def _begin(directory: Path, number: int, rank: int) -> None:
+    """Output, recording and meeting point of this run are its own."""
+    said = os.open(directory / f"said{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    os.chdir(directory)
+    if "MASTER_PORT" in os.environ:  # the launcher's own store remembers the runs before
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
+        os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1 + number)
+    if "FINITUNE_RUN_DIR" in os.environ:
+        os.environ["FINITUNE_RUN_DIR"] = str(directory / "run")
     torch.set_num_threads(1)
-    given.directory.mkdir(parents=True, exist_ok=True)
-    if os.environ.get("BREAK_FINITUNE"):
-        break_finitune()
     seed()
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    run(Scenario(**vars(given), rank=rank, faulty_rank=world - 1))
+
+
+def _end(child: int) -> int:
+    """The exit code of the process; 124 for one that had to be ended."""
+    until = time.monotonic() + TIMEOUT
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return 124
+        time.sleep(0.02)
 
 
 def break_finitune() -> None:

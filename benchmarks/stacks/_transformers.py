@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,13 @@ from typing import Any
 import torch
 import transformers
 from _scenario import MARK, SPIKE_MARK, VOCABULARY, Scenario, seed
+from _trackers import installed, seen
 from torch.utils.data import SequentialSampler
 
 from finitune.gym.models import tiny
+
+if importlib.util.find_spec("deepspeed"):  # accelerate imports it with the first trainer: once for all runs
+    import deepspeed  # noqa: F401
 
 SPECIAL = {"<pad>": 62, "<eos>": 63, "mark": MARK, "spike": SPIKE_MARK}
 
@@ -44,8 +47,8 @@ def tokenizer() -> Any:
     )
 
 
-def arguments(scenario: Scenario) -> dict[str, Any]:
-    """TrainingArguments that every stack of this family takes."""
+def arguments(scenario: Scenario, *, tracked: bool = False) -> dict[str, Any]:
+    """TrainingArguments that every stack of this family takes; `tracked`: report to the trackers that there are."""
     return {
         "output_dir": str(scenario.directory / "out"),
         "use_cpu": True,
@@ -57,13 +60,8 @@ def arguments(scenario: Scenario) -> dict[str, Any]:
         "learning_rate": 1e-2,
         "lr_scheduler_type": "constant",
         "disable_tqdm": True,
-        "report_to": trackers(scenario),
+        "report_to": installed(scenario.directory) if tracked else [],
     }
-
-
-def trackers(scenario: Scenario) -> list[str]:
-    os.environ["TENSORBOARD_LOGGING_DIR"] = str(scenario.directory / "board")
-    return ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
 
 
 class InOrder:
@@ -94,10 +92,8 @@ def train(scenario: Scenario, trainer: Any) -> None:
         trainer.add_callback(TrainerCallback(run_dir=scenario.run_dir))
     seed()
     trainer.train(resume_from_checkpoint=True if scenario.resume else None)
-    if trainer.args.report_to == ["tensorboard"]:
-        from _trackers import tensorboard
-
-        scenario.more["tracker"] = {"TensorBoard": tensorboard(scenario.directory / "board")}
+    if trainer.args.report_to:
+        scenario.more["tracker"] = seen(trainer.args.report_to, scenario.directory)
     scenario.finish(files(Path(trainer.args.output_dir)))
 
 

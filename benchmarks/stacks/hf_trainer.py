@@ -18,7 +18,9 @@ class Trainer(InOrder, transformers.Trainer):
 
 
 def run(scenario: Scenario) -> None:
-    options = transformers.TrainingArguments(**arguments(scenario), bf16=scenario.variant == "bf16")
+    options = transformers.TrainingArguments(
+        **arguments(scenario, tracked=scenario.variant in TRACKER), bf16=scenario.variant == "bf16"
+    )
     rows = all_rows(scenario)
     train(scenario, Trainer(model=model(scenario), args=options, train_dataset=rows, data_collator=stacked))
 

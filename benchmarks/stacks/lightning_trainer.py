@@ -7,6 +7,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from _scenario import Scenario, TinyLM, main
+from _trackers import tensorboard
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -75,9 +76,7 @@ def run(scenario: Scenario) -> None:
     trainer.fit(Module(scenario), loader, ckpt_path=str(file) if scenario.resume else None)
     trainer.save_checkpoint(file)
     if boards:
-        from _trackers import tensorboard
-
-        scenario.more["tracker"] = {"TensorBoard": tensorboard(scenario.directory / "board")}
+        scenario.more["tracker"] = {"tensorboard": tensorboard(scenario.directory / "board")}
     scenario.finish([file])
 
 

@@ -186,6 +186,8 @@ class Optimizer:
     """Sequences per device and micro-step."""
     accumulation: int | None = None
     """Micro-steps per optimizer step."""
+    global_batch: int | None = None
+    """Sequences per optimizer step over all devices, where a file says so: the product of those two and the devices."""
     schedule: str | None = None
     """Of the learning rate: "linear", "cosine", "constant"..."""
     max_steps: int | None = None

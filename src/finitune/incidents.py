@@ -43,6 +43,9 @@ ALERTS = 100
 """The newest are kept for a tracker that asks less often."""
 SETTLED_SCALE = 2.0**10
 """A sound float16 run bears a loss scale of 2**10 and more (seed incident 000: 2**13 to 2**15)."""
+EDGE = 2.0
+"""An overflow of the loss scale repeats at this many times its scale, and a sum over ranks at as many more; one that
+does not repeat even there is none of the scaler's business."""
 RECHECK_SCALE = 16.0
 """A settling loss scale is looked at again each time it has fallen by this factor."""
 
@@ -86,11 +89,13 @@ class Incidents:
         self._bad_in_a_row = 0
         self._recent: deque[bool] = deque(maxlen=RECENT)
         self._settling_from: float | None = None
+        self._looked = 0
         self._mismatched = False
 
     def bad(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
         """A step is not sound. `may_settle`: the loop's own scaler skips it, normal until proved otherwise."""
         self._describe_run(capture)
+        self._looked = 0
         may_settle = may_settle and not reading.bad_loss and self._open is None
         if may_settle and self._is_settling(reading, capture) and not self._has_collapsed(reading):
             return
@@ -158,14 +163,20 @@ class Incidents:
         return None
 
     def _is_settling(self, reading: Reading, capture: Capture) -> bool:
-        """True for an overflow that a somewhat lower loss scale cures."""
+        """True for an overflow that a somewhat lower loss scale cures, and that is there again at its own."""
         if self._settling_from is not None and reading.scale * RECHECK_SCALE > self._settling_from:
             return True
-        lower = min(SETTLED_SCALE, reading.scale / 4)
-        sound = is_sound(Setting(model=self._run.model, capture=capture, scale=reading.scale, run_scale=lower))
-        (unsound,) = agree(sound is not True)
-        self._settling_from = None if unsound else reading.scale
-        return not unsound
+        (unsound,) = agree(self._is_sound_at(min(SETTLED_SCALE, reading.scale / 4), reading, capture) is not True)
+        settles = False
+        if not unsound:
+            upper = reading.scale * EDGE * self._run.world
+            (settles,) = agree(self._is_sound_at(upper, reading, capture) is False)
+        self._settling_from = reading.scale if settles else None
+        return settles
+
+    def _is_sound_at(self, scale: float, reading: Reading, capture: Capture) -> bool | None:
+        self._looked += 1
+        return is_sound(Setting(model=self._run.model, capture=capture, scale=reading.scale, run_scale=scale))
 
     def _has_collapsed(self, reading: Reading) -> bool:
         """True when the scaler has been skipping for so long that it is no settling any more."""
@@ -187,7 +198,7 @@ class Incidents:
         symptom = "nonfinite-loss" if reading.bad_loss else "nonfinite-gradient"
         if self._settling_from is not None:
             symptom = "loss-scale-collapse"
-        inquiry = self._inquiry(reading, capture, symptom, reading.what, passes=int(may_settle))
+        inquiry = self._inquiry(reading, capture, symptom, reading.what, passes=self._looked)
         self._open = inquiry.event
         for name, value in (("loss", reading.loss), ("grad_norm", reading.grad_norm)):
             self._run.signals[name].add(reading.step, value)
@@ -195,8 +206,11 @@ class Incidents:
             inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
             repeats_here = bool(inquiry.repeats) and (inquiry.origin is not None or not inquiry.is_spread)
             (elsewhere,) = agree(repeats_here)
+            (again,) = agree(bool(inquiry.repeats))
             # A scaler that will find a scale low enough is the loop's own business, however long it takes.
-            inquiry.event["settles"] = may_settle and not any(agree(inquiry.result("loss-scale-1") != "finite"))
+            inquiry.event["settles"] = (
+                may_settle and again and not any(agree(inquiry.result("loss-scale-1") != "finite"))
+            )
             if inquiry.repeats is not None and not repeats_here and elsewhere:
                 return  # it repeats on another rank, which will say so
             inquiry.record()

@@ -29,7 +29,7 @@ from finitune.replay.capture import Call, Capture
 from finitune.replay.capture_files import save_capture
 from finitune.replay.locate import locate
 from finitune.replay.padding import padding_of
-from finitune.replay.rerun import Outcome, Setting, rerun, trainable, why_not_runnable
+from finitune.replay.rerun import Outcome, Setting, rerun, silences_hooks, trainable, why_not_runnable
 from finitune.signal import Signals
 
 MAX_EXPERIMENTS = 8
@@ -82,6 +82,9 @@ class Investigation:
         self.repeats = not located.outcome.sound
         if self.repeats and self.origin is None:
             self.why_not = "no operator made it out of finite numbers; it came in with the loop's own code"
+        if not self.repeats and silences_hooks(self.model):
+            self.repeats = None
+            self.why_not = "hooks on accumulated gradients are not run again, and one of them may have made it"
         bad_loss = observed is not None and not all(map(math.isfinite, observed.losses))
         constant = any(micro.objective and micro.objective.constant for micro in self.capture.micro_steps)
         if bad_loss and constant and not self.repeats:

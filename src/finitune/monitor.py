@@ -73,6 +73,7 @@ class Monitor:
         self.rank, world = rank_and_world()
         self.run_dir = Path(run_dir) if run_dir else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
         self.step = 0
+        self.told_by: object = None  # the framework's callback that passes on what is shown; there is one
         recorder = Recorder(self.run_dir, rank=self.rank, world=world)
         self.run_dir = recorder.directory
         self._run = watched(self.model, self.update, recorder, mode, world)
@@ -130,9 +131,9 @@ class Monitor:
         self._listen()
 
     def check_printed(self, printed: Any, *, since: int, name: str = "loss") -> None:
-        """Say and record the truth where a trainer shows a finite number for steps of which one was not finite."""
+        """Say and record the truth where a trainer shows a finite number for a step that was not, or the reverse."""
         seen = untruth(name, printed, self._run.signals[name], since=since)
-        if seen is None:
+        if seen is None or (seen.true_is_finite and self._run.world > 1):  # another rank's may be in what is shown
             return
         self._run.recorder.event(
             "log", step=self.step, signal=name, printed=seen.printed, true=seen.true, steps=seen.steps
@@ -378,12 +379,9 @@ class Monitor:
         checkpoint = self.run_dir / "last-good"
         why_not = save_last_good(self.model, self.update, checkpoint, write=self.rank == 0)
         self._run.recorder.event(
-            "stop",
-            step=self.step,
-            incident=self._incidents.open_id,
-            text=why,
+            "stop", step=self.step, incident=self._incidents.open_id, text=why,
             checkpoint=None if why_not else str(checkpoint),
-        )
+        )  # fmt: skip
         where = why_not or f"weights of the last good step are in {checkpoint}"
         if self.rank == 0:
             self._run.say(f"step {self.step}: {why}. Run ended; {where}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 from finitune.cause import causes
 from finitune.chapter import Chapter, ask
 from finitune.facts import Facts
-from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked
+from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked, as_json
 from finitune.remedy import remedies
-from finitune.sources import Config, gather, is_config
-from finitune.sources.patching import standings, takes
+from finitune.sources import Config, gather_each, is_config
+from finitune.sources.patching import standings_each, takes
+from finitune.sources.reading import Track, untracked
 from finitune.sources.spelling import Standing
 
 INPUT_OF = {
@@ -27,36 +29,60 @@ INPUT_OF = {
 """The input that each group of facts comes from."""
 
 
+_Run = tuple[Sequence[int], CheckResult]
+"""The lines of a launch, where there are several, and what was found of it."""
+
+
 def check(
     *configs: Config,
     model: str | Path | None = None,
     data: str | Path | None = None,
     gpu: str | None = None,
     requirements: str | Path | None = None,
+    track: Track = untracked,
 ) -> CheckResult:
     """Will this run survive? Needs no GPU and no torch; the weights are read once, in less than 1 GiB of memory.
 
-    `configs` are files or mappings, recognised by content. Raises UnreadableInput for an input that cannot be used.
+    `configs` are files or mappings, recognised by content; `track` shows how far the reading is.
+    Raises UnreadableInput for an input that cannot be used.
     """
-    reading = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
-    result = foresee(reading.facts, reading.not_checked)
-    if any(isinstance(config, Mapping) for config in configs):
-        return result
-    inputs = {"--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
-    words = [word for config in configs for word in ("--config", str(config))]
-    words += [word for option, given in inputs.items() if given is not None for word in (option, str(given))]
-    found = standings(configs, model)
-    findings = [_with_command(finding, words, found) for finding in result.findings]
-    return dataclasses.replace(result, findings=findings)
+    readings = gather_each(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
+    runs = [(lines, foresee(reading.facts, reading.not_checked)) for lines, reading in readings]
+    if not any(isinstance(config, Mapping) for config in configs):
+        inputs = {"--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
+        words = [word for config in configs for word in ("--config", str(config))]
+        words += [word for option, given in inputs.items() if given is not None for word in (option, str(given))]
+        runs = _with_commands(runs, words, standings_each(configs, model))
+    return runs[0][1] if len(runs) == 1 else _together(runs)
 
 
-def _with_command(finding: Finding, words: Sequence[str], found: Sequence[Standing]) -> Finding:
-    """A patch that the files given can take is one command away."""
+def _with_commands(runs: Sequence[_Run], words: Sequence[str], found: Sequence[Sequence[Standing]]) -> list[_Run]:
+    """A patch that the files given can take, for every run that needs it, is one command away."""
+    needed: dict[str, dict[int, Sequence[Standing]]] = {}
+    for i, (_, result) in enumerate(runs):
+        for finding in result.findings:
+            if finding.remedy and finding.remedy.patch and not finding.remedy.command:
+                needed.setdefault(_patch_of(finding), {})[i] = found[i]
+
+    def with_command(finding: Finding) -> Finding:
+        cure, places = finding.remedy, needed.get(_patch_of(finding))
+        if cure is None or not cure.patch or not places:
+            return finding
+        if not takes(cure.patch, list(places.values()), finding.where.file):
+            return finding
+        command = shlex.join(["finitune", "repair", cure.name, *words, "--patch"])
+        return dataclasses.replace(finding, remedy=dataclasses.replace(cure, command=command))
+
+    return [
+        (lines, dataclasses.replace(result, findings=[with_command(finding) for finding in result.findings]))
+        for lines, result in runs
+    ]
+
+
+def _patch_of(finding: Finding) -> str:
+    """The remedy, its patch and where it would go first."""
     cure = finding.remedy
-    if cure is None or not cure.patch or cure.command or not takes(cure.patch, found, finding.where.file):
-        return finding
-    command = shlex.join(["finitune", "repair", cure.name, *words, "--patch"])
-    return dataclasses.replace(finding, remedy=dataclasses.replace(cure, command=command))
+    return json.dumps([cure.name, as_json(cure.patch), finding.where.file]) if cure else ""
 
 
 def check_each(*configs: str | Path, **given: Any) -> CheckResult:
@@ -90,6 +116,26 @@ def foresee(facts: Facts, not_checked: Sequence[NotChecked] = ()) -> CheckResult
             passed.append(name)
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return CheckResult(findings=findings, not_checked=_one_per_input(left_out), passed=passed)
+
+
+def _together(runs: Sequence[_Run]) -> CheckResult:
+    """The results of several runs that one script launches; a finding says of which it is true."""
+    found: dict[str, tuple[Finding, list[int]]] = {}
+    for lines, result in runs:
+        for finding in result.findings:
+            found.setdefault(json.dumps(as_json(finding)), (finding, []))[1].extend(lines)
+    findings = [_launched(finding, sorted(set(lines))) for finding, lines in found.values()]
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    failed = {finding.cause for finding in findings}
+    passed = [name for name in runs[0][1].passed if name not in failed and all(name in run.passed for _, run in runs)]
+    left_out = [entry for _, result in runs for entry in result.not_checked]
+    return CheckResult(findings=findings, not_checked=_one_per_input(left_out), passed=passed)
+
+
+def _launched(finding: Finding, lines: Sequence[int]) -> Finding:
+    where = f"launch in line {lines[0]}" if len(lines) == 1 else f"launches in lines {', '.join(map(str, lines))}"
+    evidence = {**finding.evidence, "launch_lines": list(lines)}
+    return dataclasses.replace(finding, message=f"{finding.message} ({where})", evidence=evidence)
 
 
 def _with_remedy(finding: Finding, chapter: Chapter, inputs: Mapping[str, Any]) -> Finding:

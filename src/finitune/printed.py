@@ -2,6 +2,8 @@
 
 transformers leaves non-finite losses out of the mean that it prints, so NaN becomes 0.0. DeepSpeed writes -1 for the
 norm of a parameter group that is not finite, squares, sums and takes the root: 1.0 with one group, 1.414 with two.
+Where transformers keeps them (`logging_nan_inf_filter=False`, which Unsloth has by default) it empties its sum by
+taking it from itself, so one NaN is printed for every step to the end.
 """
 
 from __future__ import annotations
@@ -17,19 +19,27 @@ MOST_GROUPS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untruth:
-    """A printed number, the value of the first bad step that it stands for, and all of these steps."""
+    """A printed number, the value of a step that it stands for and does not show, and all of these steps."""
 
     printed: float
     true: float
     steps: list[int]
     text: str
 
+    @property
+    def true_is_finite(self) -> bool:
+        return math.isfinite(self.true)
+
 
 def untruth(name: str, printed: Any, series: Series, *, since: int) -> Untruth | None:
     """Compare what is printed as `name` for the steps after `since` with what was; None where nothing is hidden."""
-    if not isinstance(printed, int | float) or not math.isfinite(printed):
+    if not isinstance(printed, int | float):
         return None
-    pairs = zip(series.steps.tolist(), series.values.tolist(), strict=True)
+    pairs = list(zip(series.steps.tolist(), series.values.tolist(), strict=True))
+    if math.isnan(printed):
+        return _stuck(name, printed, pairs, since)
+    if not math.isfinite(printed):
+        return None
     bad = [(step, true) for step, true in pairs if step > since and not math.isfinite(true)]
     if not bad:
         return None
@@ -40,6 +50,18 @@ def untruth(name: str, printed: Any, series: Series, *, since: int) -> Untruth |
         written = f"{groups} parameter groups" if groups > 1 else "1 parameter group"
         text += f" ({printed:.4g} is how DeepSpeed writes that, with {written})"
     return Untruth(printed=printed, true=true, steps=[step for step, _ in bad], text=text)
+
+
+def _stuck(name: str, printed: float, pairs: list[tuple[int, float]], since: int) -> Untruth | None:
+    """NaN for steps that were all finite, after one that was not."""
+    new = [(step, true) for step, true in pairs if step > since]
+    last = max((step for step, true in pairs if step <= since and not math.isfinite(true)), default=None)
+    if last is None or not new or not all(math.isfinite(true) for _, true in new):
+        return None
+    step, true = new[-1]
+    text = f"the trainer shows {name} nan; the {name.replace('_', ' ')} of step {step} was {true:.4g}"
+    text += f" (the nan of step {last} is in its sum, and stays there)"
+    return Untruth(printed=printed, true=true, steps=[step for step, _ in new], text=text)
 
 
 def groups_in(norm: float) -> int | None:

@@ -67,3 +67,35 @@ def test_the_trainers_own_reporter_gets_what_the_guard_measured(tmp_path, monkey
     assert told[2]["finitune/alerts"] == 0
     assert told[3]["finitune/alerts"] > 0
     assert all("finitune/loss" not in logs for _, logs in [(0, entry) for entry in own.state.log_history])
+
+
+@pytest.mark.slow
+def test_mlflow_itself_gets_the_true_loss_and_the_number_of_alerts(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    own = trainer(tmp_path, rows(12, unsupervised=range(4, 6)), max_steps=6, save_strategy="no", report_to=["mlflow"])
+    own.train()
+    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
+    (run,) = client.search_runs(["0"])
+    losses = {entry.step: entry.value for entry in client.get_metric_history(run.info.run_id, "finitune/loss")}
+    assert sorted(losses) == [1, 2, 3, 4, 5, 6]
+    assert [step for step, loss in losses.items() if math.isnan(loss)] == [3]
+    alerts = {entry.step: entry.value for entry in client.get_metric_history(run.info.run_id, "finitune/alerts")}
+    assert alerts[2] == 0 < alerts[3]
+
+
+@pytest.mark.slow
+def test_tensorboard_itself_gets_the_true_loss_and_the_text_of_the_alert(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
+    data = rows(12, unsupervised=range(4, 6))
+    own = trainer(tmp_path, data, max_steps=6, save_strategy="no", report_to=["tensorboard"])
+    own.train()
+    (file,) = (tmp_path / "board").rglob("events.out.tfevents.*")
+    events = EventAccumulator(str(file)).Reload()
+    (tag,) = (tag for tag in events.Tags()["scalars"] if tag.endswith("finitune/loss"))
+    assert [entry.step for entry in events.Scalars(tag) if math.isnan(entry.value)] == [3]
+    assert any("finitune/alert" in tag for tag in events.Tags()["tensors"])

@@ -33,8 +33,8 @@ class InOrder(transformers.Trainer):
 
 def trainer(directory: Path, data: list[dict[str, Any]], **options: Any) -> Any:
     arguments = transformers.TrainingArguments(
-        output_dir=str(directory), use_cpu=True, per_device_train_batch_size=2, logging_steps=1, report_to=[],
-        disable_tqdm=True, learning_rate=1e-3, **options,
+        output_dir=str(directory), use_cpu=True, per_device_train_batch_size=2, logging_steps=1,
+        disable_tqdm=True, learning_rate=1e-3, **{"report_to": [], **options},
     )  # fmt: skip
     return InOrder(model=tiny("llama", hidden=32), args=arguments, train_dataset=data, callbacks=[TrainerCallback()])
 
@@ -45,6 +45,14 @@ def test_a_bad_step_is_found_and_the_printed_loss_is_corrected(tmp_path: Path, c
     assert [event["step"] for event in recording.events("incident")] == [3]
     assert [event["printed"] for event in recording.events("log")] == [0.0]
     assert "the trainer shows loss 0; the loss of step 3 was nan" in capsys.readouterr().err
+
+
+def test_two_callbacks_on_one_trainer_correct_the_log_once(tmp_path: Path) -> None:
+    """As where the user adds one and `finitune run` another."""
+    twice = trainer(tmp_path, rows(12, unsupervised=range(4, 6)), max_steps=6, save_strategy="no")
+    twice.add_callback(TrainerCallback())
+    twice.train()
+    assert [event["step"] for event in Recording.load(tmp_path / "finitune").events("log")] == [3]
 
 
 def test_a_resumed_training_goes_on_counting_and_keeps_the_recording(tmp_path: Path) -> None:

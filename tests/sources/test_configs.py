@@ -195,3 +195,21 @@ def test_a_config_that_is_not_there_or_no_text(tmp_path):
 def test_files_of_other_trainers_are_not_taken_for_training_arguments(other, framework):
     assert format_of(other).__name__.endswith(f".{framework}")
     assert [m.__name__ for m in config_formats() if m.recognises(other)] == [f"finitune.sources.{framework}"]
+
+
+@pytest.mark.parametrize(
+    ("total", "processes", "said"),
+    [
+        (64, 4, ["64", "4 x 2 x 4 = 32"]),
+        (32, 4, None),
+        (32, None, None),
+        (36, None, ["36", "4 x 2 x the devices"]),
+    ],
+)
+def test_the_batch_of_deepspeed_is_a_product(tmp_path, total, processes, said):
+    settings(tmp_path / "ds.json", train_batch_size=total, train_micro_batch_size_per_gpu=4, bf16={"enabled": True})
+    launcher = f"--num_gpus={processes}" if processes else ""
+    script = tmp_path / "run.sh"
+    script.write_text(f"deepspeed {launcher} t.py --deepspeed ds.json --gradient_accumulation_steps 2 --bf16\n")
+    facts = gather(script).facts
+    assert [list(one.values) for one in facts.disagreements] == ([said] if said else [])

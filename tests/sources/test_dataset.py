@@ -288,6 +288,39 @@ def test_bytes_of_anything_are_read_or_refused_in_one_line(words, raw):
             one_line(error)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=12),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=5),
+)
+def test_supervised_tokens_are_those_that_share_a_character_with_a_target(tokens, steps):
+    spans = [(start, start + length) for start, length in tokens]
+    targets, end = [], 0
+    for gap, length in steps:
+        targets.append((end + gap, end + gap + length))
+        end += gap + length
+    expected = sum(any(start < b and stop > a for a, b in targets) for start, stop in spans)
+    assert dataset._overlapping(spans, targets) == expected
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "what is ", "chosen": "forty two", "rejected": "it"},
+        {"chosen": chat("what is", "forty two")["messages"], "rejected": chat("what is", "it")["messages"]},
+        {
+            "prompt": chat("what is")["messages"][:1],
+            "chosen": [{"role": "assistant", "content": "forty two"}],
+            "rejected": [{"role": "assistant", "content": "it"}],
+        },
+    ],
+)
+def test_both_answers_of_a_preference_pair_are_sequences_of_their_own(tmp_path, words, row):
+    found = read(jsonl(tmp_path / "d.jsonl", [row]), words)
+    assert supervised(found) == [2, 1]
+    assert found.facts.labels.row_lines.tolist() == [1, 1]
+    assert found.facts.tokens.sequences == 2
+
+
 @pytest.mark.parametrize(("template", "supervised"), [("assistant", 5), ("### Answer:", 0)])
 def test_a_response_template_supervises_what_follows_its_last_occurrence(tmp_path, words, template, supervised):
     path = jsonl(tmp_path / "d.jsonl", [chat(), chat()])

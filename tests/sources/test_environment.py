@@ -56,3 +56,20 @@ def test_a_file_that_is_none_of_them_is_one_line(tmp_path, name, text):
 def test_an_absent_file_is_one_line(tmp_path):
     with pytest.raises(UnreadableInput, match="no such file"):
         environment.read(tmp_path / "absent.txt")
+
+
+def test_an_environment_of_conda(tmp_path):
+    path = tmp_path / "environment.yml"
+    path.write_text(
+        "name: x\ndependencies:\n  - python=3.11\n  - pytorch::pytorch=2.6.0=py3.11_cuda\n  - transformers>=4\n"
+        "  - deepspeed==0.14.2\n  - pip\n  - pip:\n    - trl==0.9.6\n    - -r more.txt\n"
+    )
+    assert environment.read(path) == {"torch": "2.6.0", "deepspeed": "0.14.2", "trl": "0.9.6"}
+
+
+def test_what_pip_freeze_prints(tmp_path):
+    path = tmp_path / "freeze.txt"
+    path.write_text(
+        "torch==2.6.0+cu124\n-e git+https://example.org/y@abc#egg=trl\naccelerate @ file:///w/a.whl\npeft==0.15.0\n"
+    )
+    assert environment.read(path) == {"torch": "2.6.0+cu124", "peft": "0.15.0"}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from finitune.finding import UnreadableInput
 from finitune.sources import json_text, shell, shell_text, yaml_text
-from finitune.sources.patching import patched, standings
+from finitune.sources.patching import patched, standings_each
 from finitune.sources.shell import SHELL
 from finitune.sources.spelling import NoPlace, same, settled
 
@@ -32,7 +32,7 @@ trees = st.dictionaries(names, st.one_of(scalars, texts, st.lists(scalars, max_s
 
 def new_text(folder: Path, text: str, patch: dict[str, Any], name: str = "a.yaml") -> str:
     (folder / name).write_bytes(text.encode())
-    files = patched(settled(patch, standings([folder / name])))
+    files = patched(settled(patch, standings_each([folder / name])[0]))
     assert len(files) <= 1
     return files[0].after if files else text
 
@@ -270,10 +270,10 @@ def test_a_configuration_speaks_before_the_files_of_the_model(tmp_path: Path) ->
     (tmp_path / "a.yaml").write_text("padding_side: left\noutput_dir: o\n")
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "tokenizer_config.json").write_text('{"padding_side": "left"}')
-    found = standings([tmp_path / "a.yaml"], tmp_path / "m")
+    found = standings_each([tmp_path / "a.yaml"], tmp_path / "m")[0]
     assert [one.standing.file for one in settled({"padding_side": "right"}, found)] == [str(tmp_path / "a.yaml")]
     (tmp_path / "a.yaml").write_text("output_dir: o\n")
-    found = standings([tmp_path / "a.yaml"], tmp_path / "m")
+    found = standings_each([tmp_path / "a.yaml"], tmp_path / "m")[0]
     assert [Path(one.standing.file).name for one in settled({"padding_side": "right"}, found)] == [
         "tokenizer_config.json"
     ]
@@ -283,7 +283,7 @@ def test_a_damaged_file_of_the_model_takes_no_patch_and_disturbs_nobody(tmp_path
     (tmp_path / "a.yaml").write_text("fp16: true\noutput_dir: o\n")
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "generation_config.json").write_text("{")
-    assert [one.file for one in standings([tmp_path / "a.yaml"], tmp_path / "m")] == [str(tmp_path / "a.yaml")]
+    assert [one.file for one in standings_each([tmp_path / "a.yaml"], tmp_path / "m")[0]] == [str(tmp_path / "a.yaml")]
 
 
 HOSTILE = {

@@ -23,7 +23,8 @@ def scan_array(values: np.ndarray, dtype: str, *, overflow_at: float = math.inf,
     block, scratch = (np.zeros(len(raw) // 4 + 2, np.uint32) for _ in range(2))
     block.view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
     limits = module._Range(overflow=overflow_at, vanishes=vanishes)
-    return module._scan_block(block, len(raw) // ITEM_BYTES[dtype], dtype, 0, limits, scratch)
+    found = module._scan_blocks([(0, len(raw) // ITEM_BYTES[dtype], block)], dtype, limits, scratch)
+    return found[0] if found else module._estimated(block, 1, 1, dtype, 0.0, limits, scratch)
 
 
 def check_against_numpy(values: np.ndarray, dtype: str, overflow_at: float = math.inf) -> None:
@@ -64,9 +65,8 @@ def test_odd_length_ignores_what_an_earlier_block_left_behind():
     # the buffer is reused: the upper half of the last pair must not leak into the sum
     block = np.full(4, 0x7F7F7F7F, np.uint32)
     block.view(np.uint16)[:3] = np.array([1, 2, 3], ml_dtypes.bfloat16).view(np.uint16)
-    part = module._scan_block(
-        block, 3, "BF16", 0, module._Range(overflow=math.inf, vanishes=0.0), np.zeros(4, np.uint32)
-    )
+    limits = module._Range(overflow=math.inf, vanishes=0.0)
+    (part,) = module._scan_blocks([(0, 3, block)], "BF16", limits, np.zeros(4, np.uint32))
     assert part.squares == 14
 
 
@@ -119,6 +119,24 @@ def test_blocks_and_units_join_to_the_whole(tmp_path, monkeypatch):
     assert found["w"].rms == pytest.approx(math.sqrt((sound**2).mean()), rel=1e-5)
     assert found["empty"].rms == 0
     assert "ids" not in found
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32"])
+def test_samples_of_many_blocks_stand_for_all_and_bad_blocks_for_themselves(tmp_path, monkeypatch, dtype):
+    monkeypatch.setattr(module, "BLOCK_BYTES", 2**19)
+    elements = 2**19 // ITEM_BYTES[dtype] * 9 + 5  # one unit, the last block short
+    monkeypatch.setattr(module, "UNIT_BYTES", 2**24)
+    values = (np.random.default_rng(0).standard_normal(elements) * 0.02).astype(DTYPES[dtype])
+    values[: elements // 3] = 0
+    values[elements // 2] = np.nan
+    values[elements - 7] = 0.5
+    save_file({"w": values}, tmp_path / "x.safetensors")
+    (found,) = scan(read_header(tmp_path / "x.safetensors"), compute=None)
+    wide = values.astype(np.float64)
+    sound = wide[np.isfinite(wide)]
+    assert (found.nonfinite, found.first_nonfinite) == (1, [elements // 2])
+    assert found.peak == np.abs(sound).max()
+    assert found.rms == pytest.approx(math.sqrt((sound**2).mean()), rel=0.03)
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_one_line(tmp_path):

@@ -1,12 +1,17 @@
 """Shell scripts that launch a trainer: read, never run."""
 
+import json
 import textwrap
 
 import pytest
 from tests.sources.worlds import one_line, settings
 
 from finitune.finding import UnreadableInput
-from finitune.sources import gather, shell
+from finitune.preflight import check
+from finitune.reports import sarif
+from finitune.sources import checkpoint, gather, gather_each, shell
+from finitune.sources.reading import Reading
+from finitune.sources.shell import MAX_LAUNCHES
 from finitune.sources.shell_words import UNKNOWN, Script
 
 
@@ -183,12 +188,69 @@ def test_what_only_running_would_tell_is_left_out_and_said(tmp_path):
     )
 
 
-def test_of_several_launches_the_first_is_read(tmp_path):
-    path = script(tmp_path, "python a.py --learning_rate 1e-5\npython b.py --learning_rate 2e-5\n")
-    reading = gather(path)
-    assert reading.facts.optimizer.lr == 1e-5
-    assert reading.facts.disagreements == []
-    assert "only the launch in line 1 was read" in reading.not_checked[0].why
+def test_every_launch_of_a_script_is_a_picture_of_its_own(tmp_path):
+    path = script(tmp_path, "python a.py --learning_rate 1e-5\n\npython b.py --learning_rate 2e-5 --bf16\n")
+    readings = list(gather_each(path))
+    assert [lines for lines, _ in readings] == [[1], [3]]
+    assert [reading.facts.optimizer.lr for _, reading in readings] == [1e-5, 2e-5]
+    assert [reading.facts.disagreements for _, reading in readings] == [[], []]
+    assert [reading.facts.precision is None for _, reading in readings] == [True, False]
+    assert gather(path).facts.optimizer.lr == 1e-5
+
+
+def test_a_finding_names_the_lines_of_its_launches(tmp_path):
+    good, bad = "python a.py --bf16 --learning_rate 1e-5", "python a.py --bf16 --learning_rate 6e-3"
+    result = check(script(tmp_path, f"#!/bin/sh\n{good}\n{bad}\n{good}\n{bad}"))
+    (finding,) = [one for one in result.findings if one.cause == "lr-too-high"]
+    assert finding.message.endswith("(launches in lines 3, 5)")
+    assert "lr-too-high" not in result.passed
+    assert len([entry for entry in result.not_checked if entry.input == "config"]) <= 1
+    result = check(script(tmp_path, f"#!/bin/sh\n{good}\n{bad}"))
+    (found,) = json.loads(sarif.render(result))["runs"][0]["results"]
+    assert "(launch in line 3)" in found["message"]["text"]
+    assert found["locations"][0]["physicalLocation"]["region"] == {"startLine": 3}
+
+
+def test_a_loop_that_was_written_out_is_read_in_part_and_that_is_said(tmp_path):
+    text = "".join(f"python a.py --bf16 --learning_rate {i}e-5\n" for i in range(1, 30))
+    readings = list(gather_each(script(tmp_path, text)))
+    assert len(readings) == MAX_LAUNCHES
+    assert "only the first 16 launches were read" in readings[0][1].not_checked[0].why
+
+
+def test_weights_are_read_once_for_all_launches(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(checkpoint, "read", lambda path, **more: read.append(path) or Reading())
+    list(gather_each(script(tmp_path, "python a.py --bf16\npython b.py --bf16\npython b.py --fp16\n"), model=tmp_path))
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trl sft --config c.yaml --learning_rate 2e-5",
+        "accelerate launch sft.py --config c.yaml --learning_rate 2e-5",
+        "llamafactory-cli train c.yaml learning_rate=2e-5",
+        "axolotl train c.yaml --learning-rate 2e-5",
+        "accelerate launch -m axolotl.cli.train c.yaml --learning_rate=2e-5",
+        "python -m axolotl.cli.train c.yaml --learning_rate=2e-5",
+    ],
+)
+def test_flags_win_over_the_file_that_the_launch_names(tmp_path, command):
+    formats = {"axolotl": "base_model: x\n", "llama": "stage: sft\nfinetuning_type: full\n", "": "output_dir: o\n"}
+    opening = next(text for name, text in formats.items() if name in command)
+    (tmp_path / "c.yaml").write_text(f"{opening}learning_rate: 1e-3\nbf16: true\n")
+    facts = gather(script(tmp_path, "#!/bin/sh\n" + command)).facts
+    assert (facts.optimizer.lr, facts.precision.compute) == (2e-5, "bfloat16")
+    assert not facts.disagreements
+    assert not facts.unknown_keys
+
+
+@pytest.mark.parametrize("command", ["ludwig train --config c.yaml --dataset d.csv", "ludwig train -c c.yaml"])
+def test_ludwig_takes_a_file(tmp_path, command):
+    (tmp_path / "c.yaml").write_text("model_type: llm\nbase_model: x\nquantization: {bits: 4}\n")
+    facts = gather(script(tmp_path, "#!/bin/sh\n" + command)).facts
+    assert facts.quantization.bits == 4
 
 
 def test_a_script_is_known_by_content_or_suffix_and_never_run(tmp_path):

@@ -282,3 +282,15 @@ def test_deepspeed_other_ways_to_ask_for_a_precision(tmp_path):
     assert facts.precision.compute == "bfloat16"
     assert (facts.parallel.communication_dtype, facts.parallel.grad_accum_dtype) == ("float32", "bfloat16")
     assert (facts.parallel.reduce_bucket_size, facts.parallel.multi_rank_bucket_allreduce) == (500_000_000, False)
+
+
+@pytest.mark.parametrize(
+    ("more", "card", "expected"),
+    [("", "A100", "bfloat16"), ("", "V100", "float16"), ("fp16: false", "V100", None), ("", None, None),
+     ("float16: true", "V100", "float16")],
+)  # fmt: skip
+def test_axolotl_leaves_bf16_auto_to_the_card(tmp_path, more, card, expected):
+    path = tmp_path / "c.yaml"
+    path.write_text(f"base_model: x\nbf16: auto\nlearning_rate: 1e-5\n{more}\n")
+    precision = gather(path, gpu=card).facts.precision
+    assert (precision and precision.compute) == expected

@@ -39,9 +39,10 @@ def command(
     if not configs and model is None and data is None:
         raise click.UsageError("Nothing to check: name a config, --model or --data.")
     from finitune.preflight import check, check_each
+    from finitune.reports.progress import bar
 
     ask = check_each if each else check
-    result = ask(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
+    result = ask(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=bar)
     if form == "json":
         print_json(result)
     elif form == "sarif":

@@ -42,14 +42,26 @@ def inject(monitor: Watched, faults: list[str]) -> None:
 
 
 def _spoil_output(monitor: Watched, module: nn.Module, step: int, kind: str) -> None:
+    training = False  # a checkpoint that re-enters runs the module without gradients, within a call that has them
+
+    def entered(_model: nn.Module, _args: Any) -> None:
+        nonlocal training
+        training = torch.is_grad_enabled()
+
+    def left(_model: nn.Module, _args: Any, _output: Any) -> None:
+        nonlocal training
+        training = False
+
     def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
-        if monitor.running_step != step or not torch.is_grad_enabled():
+        if monitor.running_step != step or not (training or torch.is_grad_enabled()):
             return None
         if isinstance(output, tuple):
             return (_spoiled(output[0], kind), *output[1:])
         return _spoiled(output, kind)
 
     module.register_forward_hook(hook)
+    monitor.model.register_forward_pre_hook(entered)
+    monitor.model.register_forward_hook(left, always_call=True)
 
 
 def _spoiled(output: Tensor, kind: str) -> Tensor:

@@ -6,7 +6,6 @@ Used by `finitune run`. The model is the outermost module that holds all of the 
 from __future__ import annotations
 
 import functools
-import gc
 import json
 import os
 import sys
@@ -18,13 +17,13 @@ from torch.optim import Optimizer
 
 from finitune.gym.inject import inject
 from finitune.monitor import Monitor, watch
+from finitune.probes.alive import living
 
 AFTER = ("torch",)
 
 
 def attach() -> None:
     """Watch every optimizer that this process makes from now on; the environment says where and how."""
-    directory = Path(os.environ["FINITUNE_RUN_DIR"])
     mode: Any = os.environ.get("FINITUNE_MODE", "guard")
     injections = json.loads(os.environ.get("FINITUNE_INJECT", "[]"))
     make = Optimizer.__init__
@@ -34,6 +33,7 @@ def attach() -> None:
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         # One recording holds one optimizer; further ones get a directory of their own beside it.
+        directory = Path(os.environ["FINITUNE_RUN_DIR"])
         place = directory if not monitors else directory / f"optimizer{len(monitors) + 1}"
         try:
             model = model_of(self)
@@ -53,7 +53,7 @@ def model_of(optimizer: Any) -> nn.Module | None:
     trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
     holders = [
         module
-        for module in gc.get_objects()
+        for module in living()
         if issubclass(type(module), nn.Module) and trained <= {id(p) for p in module.parameters()}
     ]
     inner = {id(child) for module in holders for child in module.modules() if child is not module}

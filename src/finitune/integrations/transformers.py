@@ -8,7 +8,6 @@ finitune said.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from transformers.trainer_callback import CallbackHandler
 
 from finitune.integrations.trackers import News
 from finitune.monitor import Mode, Monitor, watch
+from finitune.probes.alive import living
 
 AFTER = ("transformers.trainer",)
 
@@ -40,7 +40,11 @@ class TrainerCallback(transformers.TrainerCallback):
         if model is not None and optimizer is not None:
             run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(args.output_dir) / "finitune"
             try:
-                self.monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode)
+                monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode)
+                if monitor.told_by not in (None, self):
+                    return  # under `finitune run` this trainer has another of us
+                monitor.told_by = self
+                self.monitor = monitor
                 self.monitor.step = state.global_step  # a resumed training goes on counting
                 self._logged_until = self._news.told_until = state.global_step
                 self._reporters = _reporters_beside(self)
@@ -83,7 +87,7 @@ TEXT = ("TensorBoardCallback", "TrackioCallback", "WandbCallback")
 def _reporters_beside(callback: TrainerCallback) -> list[Any]:
     """The trackers of the trainer that has this callback; a callback is not told who calls it."""
     kinds = tuple(integration_utils.INTEGRATION_TO_CALLBACK.values())
-    ours = [h for h in gc.get_objects() if type(h) is CallbackHandler and any(c is callback for c in h.callbacks)]
+    ours = [h for h in living() if type(h) is CallbackHandler and any(c is callback for c in h.callbacks)]
     return [other for handler in ours for other in handler.callbacks if isinstance(other, kinds)]
 
 

@@ -26,7 +26,7 @@ from finitune.repairs.outputs import places
 from finitune.repairs.result import Change, RepairResult
 from finitune.repairs.undoing import undo
 from finitune.repairs.weights import repair_rows
-from finitune.sources import Config, gather
+from finitune.sources import Config, gather, gather_each
 
 __all__ = ["Change", "RepairResult", "repair", "undo"]
 
@@ -68,8 +68,9 @@ def repair(
             raise UnreadableInput(
                 f"{name or 'repair'}: --patch or --apply is needed (the first shows the change, the second makes it)"
             )
-        reading = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
-        return repair_configs(chapter, reading, configs, model, apply=apply)
+        given = gather_each(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
+        readings = [reading for _, reading in given]
+        return repair_configs(chapter, readings, configs, model, apply=apply)
     assert chapter is not None
     if patch or apply:
         raise UnreadableInput(f"{name}: writes a copy and patches nothing (expected --output, not --patch or --apply)")

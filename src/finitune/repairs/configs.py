@@ -12,17 +12,18 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from finitune.chapter import Chapter, ask
-from finitune.finding import CheckResult, Cure, UnreadableInput
+from finitune.finding import Cure, UnreadableInput
 from finitune.preflight import foresee
 from finitune.recording import write_json
 from finitune.repairs.outputs import digest, kept_of, manifest_of, read_manifest, temporary
 from finitune.repairs.result import SCHEMA, Change, RepairResult
 from finitune.sources import Config
-from finitune.sources.patching import Patched, patched, standings
+from finitune.sources.patching import Patched, patched, standings_each
 from finitune.sources.reading import Reading
 from finitune.sources.spelling import NoPlace, Setting, Standing, settled
 from finitune.sources.text import reason
@@ -30,15 +31,29 @@ from finitune.sources.text import reason
 BOM = b"\xef\xbb\xbf"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proposed:
+    """A cure with a patch for one run, and the file that its finding names."""
+
+    cure: Cure
+    run: int
+    file: str | None = None
+
+
 def repair_configs(
-    chapter: Chapter | None, reading: Reading, configs: Sequence[Config], model: str | Path | None, *, apply: bool
+    chapter: Chapter | None,
+    readings: Sequence[Reading],
+    configs: Sequence[Config],
+    model: str | Path | None,
+    *,
+    apply: bool,
 ) -> RepairResult:
-    """Every patch that `check` proposes for these facts, or those of one remedy; written only where `apply` says so.
+    """Every patch that `check` proposes for these runs, or those of one remedy; written only where `apply` says so.
 
     Raises UnreadableInput when the remedy has nothing to set here, or a file cannot be changed safely.
     """
-    found = standings(configs, model)
-    settings, remedies, refused = _settings(list(_cures(chapter, reading)), found)
+    cures = _cures(chapter, readings)
+    settings, remedies, refused = _settings(cures, standings_each(configs, model))
     files = patched(settings)
     if chapter and not settings and refused:
         raise UnreadableInput(f"{refused[0]} (what it says is to be done by hand)")
@@ -56,44 +71,57 @@ def repair_configs(
     )  # fmt: skip
 
 
-def _cures(chapter: Chapter | None, reading: Reading) -> Iterator[tuple[Cure, str | None]]:
-    """The patches that check proposes, with the file of the finding; else what the remedy says of these facts."""
-    result: CheckResult = foresee(reading.facts, reading.not_checked)
-    cures = [(f.remedy, f.where.file) for f in result.findings if f.remedy and f.remedy.patch]
+def _cures(chapter: Chapter | None, readings: Sequence[Reading]) -> list[_Proposed]:
+    """The patches that check proposes for each run; where none is of this remedy, what it says of their facts."""
+    proposed = [cure for run, reading in enumerate(readings) for cure in _found(run, reading)]
     if chapter is None:
-        yield from cures
-        return
-    own = [(cure, file) for cure, file in cures if cure.name == chapter.name]
-    if own:
-        yield from own
-        return
+        return proposed
+    own = [one for one in proposed if one.cure.name == chapter.name]
+    own = own or [one for run, reading in enumerate(readings) for one in _said(chapter, run, reading)]
+    if not own:
+        raise UnreadableInput(f"{chapter.name}: nothing to set here (`finitune check` says what these files need)")
+    return own
+
+
+def _found(run: int, reading: Reading) -> Iterator[_Proposed]:
+    for finding in foresee(reading.facts, reading.not_checked).findings:
+        if finding.remedy and finding.remedy.patch:
+            yield _Proposed(cure=finding.remedy, run=run, file=finding.where.file)
+
+
+def _said(chapter: Chapter, run: int, reading: Reading) -> Iterator[_Proposed]:
     propose = chapter.function("propose")
     inputs = {f.name: getattr(reading.facts, f.name) for f in dataclasses.fields(reading.facts)}
     asked = [cure for cure in ask(propose, inputs).results if isinstance(cure, Cure)] if propose else []
-    if not asked or not asked[0].patch:
-        raise UnreadableInput(f"{chapter.name}: nothing to set here (`finitune check` says what these files need)")
-    yield asked[0], None
+    if asked and asked[0].patch:
+        yield _Proposed(cure=asked[0], run=run)
 
 
 def _settings(
-    cures: Sequence[tuple[Cure, str | None]], found: Sequence[Standing]
+    cures: Sequence[_Proposed], found: Sequence[Sequence[Standing]]
 ) -> tuple[list[Setting], dict[tuple[str, str], str], list[str]]:
     """What is set, by which remedy, and what was left out. Of two that disagree the first counts."""
-    taken: dict[tuple[str, str], tuple[Setting, str]] = {}
+    taken: dict[tuple[str, int, str], tuple[Setting, str]] = {}
     refused: list[str] = []
-    for cure, file in cures:
+    for one in cures:
+        name = one.cure.name
         try:
-            settings = settled(cure.patch or {}, found, file)
+            settings = settled(one.cure.patch or {}, found[one.run], one.file)
         except NoPlace as error:
-            refused.append(f"{cure.name}: {error}")
+            refused.append(f"{name}: {error}")
             continue
-        held = [taken.get((one.standing.file, one.key)) for one in settings]
-        other = next((h for one, h in zip(settings, held, strict=True) if h and h[0].value != one.value), None)
+        held = [taken.get(_place(setting)) for setting in settings]
+        other = next((h for s, h in zip(settings, held, strict=True) if h and h[0].value != s.value), None)
         if other:
-            refused.append(f"{cure.name}: {other[0].key} is set otherwise by {other[1]}")
+            refused.append(f"{name}: {other[0].key} is set otherwise by {other[1]}")
             continue
-        taken |= {(one.standing.file, one.key): (one, cure.name) for one in settings}
-    return [one for one, _ in taken.values()], {place: name for place, (_, name) in taken.items()}, refused
+        taken |= {_place(setting): (setting, name) for setting in settings}
+    names = {(file, key): name for (file, _, key), (_, name) in taken.items()}
+    return [setting for setting, _ in taken.values()], names, list(dict.fromkeys(refused))
+
+
+def _place(one: Setting) -> tuple[str, int, str]:
+    return one.standing.file, one.standing.launch, one.key
 
 
 def diff(file: Patched) -> str:

@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def locate(setting: Setting) -> Located:
     """Run the step once more, watching every operator. One extra forward and backward."""
     watch = OperatorWatch(setting)
     with _named_modules_tracked(setting.model, watch), watch:
-        outcome = rerun(setting)
+        outcome = rerun(replace(setting, eager=True))
     origin = None if outcome.sound else _bad_leaf(setting) or watch.found()
     return Located(origin=origin, outcome=outcome, layers=watch.layers)
 

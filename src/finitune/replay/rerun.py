@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ class Setting:
     lay_out: Callable[[Run, Any, Call], list[Tensor]] | None = None
     """Call the model with the rows of its batch laid out in another way; the outputs are as the loop wants them."""
     optimizer: Any = None
+    eager: bool = False
+    """Run compiled functions as they are written, so that every operator is seen."""
     update_times: float | None = None
     """Apply the optimizer's update with its learning rate times this, look at the loss, and take it back."""
 
@@ -72,7 +75,7 @@ def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> 
     of them must call this alike.
     """
     parameters = trainable(setting.model)
-    with untouched(setting.model), arm or nullcontext():
+    with untouched(setting.model), _compiling_nothing(eager=setting.eager), arm or nullcontext():
         try:
             losses = tuple(_micro_step(setting, micro) for micro in setting.capture.micro_steps)
             gradients = [p.grad if p.grad is not None else p.new_zeros(()) for p in parameters]
@@ -98,13 +101,13 @@ def why_not_runnable(setting: Setting) -> str | None:
 
 def losses_of(setting: Setting) -> tuple[float, ...]:
     """Forward only, of every micro-step; wrap in `torch.no_grad()` to keep no graph."""
-    with untouched(setting.model):
+    with untouched(setting.model), _compiling_nothing():
         return tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)
 
 
 def own_gradients(setting: Setting, parameters: list[nn.Parameter]) -> list[Tensor]:
     """What this rank computes in the step, summed over micro-steps; hooks of the loop, which reduce, do not run."""
-    with untouched(setting.model), torch.enable_grad():
+    with untouched(setting.model), _compiling_nothing(), torch.enable_grad():
         each = [torch.autograd.grad(_loss(setting, micro), parameters) for micro in setting.capture.micro_steps]
         sums = list(each[0])
         for gradients in each[1:]:
@@ -114,6 +117,11 @@ def own_gradients(setting: Setting, parameters: list[nn.Parameter]) -> list[Tens
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
+
+
+def silences_hooks(model: nn.Module) -> bool:
+    """True where a run of the model leaves out hooks that the real step has called; see `untouched`."""
+    return any(p._post_accumulate_grad_hooks for p in model.parameters())
 
 
 @contextmanager
@@ -144,6 +152,15 @@ def untouched(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(saved)
         torch.clear_autocast_cache()
         randomness.restore()
+
+
+def _compiling_nothing(*, eager: bool = False) -> AbstractContextManager[Any]:
+    """What is compiled runs compiled where it fits, the rest eagerly: the compiler would remember our way of calling,
+    and refuse a function of the loop that it could not compile under watch.
+    """
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    return torch.compiler.set_stance("force_eager" if eager else "eager_on_recompile")
 
 
 def _losses_after_update(setting: Setting, times: float) -> tuple[float, ...]:

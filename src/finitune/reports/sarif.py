@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import finitune
@@ -69,17 +69,18 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
         "message": {"text": message},
         "properties": {"evidence": as_json(finding.evidence), "remedy": as_json(finding.remedy)},
     }
-    location = _location(finding.where)
+    lines = finding.evidence.get("launch_lines") or [1]
+    location = _location(finding.where, cast("Sequence[int]", lines)[0])
     return {**result, "locations": [location]} if location else result
 
 
-def _location(where: Where) -> dict[str, Any]:
+def _location(where: Where, start: int) -> dict[str, Any]:
     """The file with the line of the key, and the tensor or module as a logical place."""
     location: dict[str, Any] = {}
     file = _file(where.file)
     if file is not None:
         physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(file)}}
-        if (line := _line(file, where.key)) is not None:
+        if (line := _line(file, where.key, start)) is not None:
             physical["region"] = {"startLine": line}
         location["physicalLocation"] = physical
     names: Mapping[str, str | None] = {"module": where.module, "member": where.tensor or where.key}
@@ -106,14 +107,15 @@ def _uri(file: Path) -> str:
         return file.as_uri()
 
 
-def _line(file: Path, key: str | None) -> int | None:
-    """The first line on which the key is set, in JSON, YAML or as a flag."""
+def _line(file: Path, key: str | None, start: int) -> int | None:
+    """The first line from `start` on where the key is set, in JSON, YAML or as a flag."""
     if not key or not file.is_file() or file.stat().st_size > MAX_SEARCHED_BYTES:
         return None
     leaf = re.escape(key.rsplit(".", 1)[-1]).replace("_", "[-_]")
     pattern = re.compile(rf"(?<![\w.-])(--)?[\"']?{leaf}[\"']?(?=\s*[:=]|\s|$)")
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    return next((number for number, text in enumerate(lines, start=1) if pattern.search(text)), None)
+    numbered = list(enumerate(lines, start=1))
+    return next((number for number, text in [*numbered[start - 1 :], *numbered] if pattern.search(text)), None)
 
 
 def _left_out(result: CheckResult) -> list[dict[str, Any]]:

@@ -4,6 +4,9 @@ A configuration format is one module here with `recognises(data) -> bool` and `r
 found by its file name. It may also have
 - `supervision(data, file)`: how rows become labels;
 - `follows(data)`: other configurations that it names, or that stand in it; with `LENIENT` they may be absent;
+- `runs(data)`: the line and the settings of each run, where it starts several;
+- `overrides(data)`: settings of its own, laid over those of a file that it names if that file's format has `FLAGS`;
+- `settled(facts, data, file, card)`: the facts, with what was left to the accelerator decided;
 - `PRECEDENCE`: whose word counts where two disagree; 0 unless given;
 - `parse(text, file)`: settings from text that is neither JSON nor YAML, None for text that is not its own;
 - `left_out(data, file)`: what could not be read, one line each;
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,11 +29,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from finitune.facts import EmbeddingRows, Facts, TokenUse, Vocabulary
+from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, TokenUse, Vocabulary
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources import alone, checkpoint, dataset, environment, hardware, tokenizer
-from finitune.sources.fields import unknown
-from finitune.sources.reading import Reading, Supervision
+from finitune.sources.fields import fields_of, unknown
+from finitune.sources.reading import Reading, Supervision, Track, untracked
 from finitune.sources.text import settings_of, text_of
 from finitune.sources.together import Configured, joined
 
@@ -38,6 +42,9 @@ Config = str | Path | Mapping[str, Any]
 
 MAX_FOLLOWED = 3
 """So far from a configuration are named ones looked for: names of names, and folders above."""
+
+MAX_RUNS = 16
+"""So many runs of one set of configurations are looked at."""
 
 NAMED_ROWS = 64
 """So many of the shortest used embedding rows get the text of their token."""
@@ -50,47 +57,87 @@ def config_formats() -> tuple[ModuleType, ...]:
     return tuple(module for module in modules if hasattr(module, "recognises"))
 
 
-def gather(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """One configuration of a run: what its file says, where, and what is laid over it."""
+
+    module: ModuleType
+    data: Mapping[str, Any]
+    file: str
+    under: tuple[str, ...] | None = ()
+    """The keys of the file that lead to it, None when it stands nowhere."""
+    launch: int = 0
+    """Of the runs that the file starts, the one that it belongs to."""
+    line: int | None = None
+    """That of the launch, where there are several."""
+    flags: Named | None = None
+    """Those of the launch, which win over the file."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What counts in the run."""
+        return {**self.data, **self.flags.data} if self.flags else self.data
+
+
+def gather(*configs: Config, **inputs: Any) -> Reading:
+    """Facts from everything that is given, as for `gather_each`; of several runs those of the first."""
+    return next(gather_each(*configs, **inputs))[1]
+
+
+def gather_each(
     *configs: Config,
     model: str | Path | None = None,
     data: str | Path | None = None,
     gpu: str | None = None,
     requirements: str | Path | None = None,
-) -> Reading:
-    """Facts from everything that is given, and one entry for every input that is not.
+    track: Track = untracked,
+) -> Iterator[tuple[Sequence[int], Reading]]:
+    """One reading for each run that the configurations start, and the lines of its launch where there are several.
 
-    Raises UnreadableInput for an input that is there and cannot be used.
+    A reading is facts from everything that is given, and one entry for every input that is not. Weights and data are
+    read once for all runs that would read them alike. Raises UnreadableInput for an input that cannot be used.
     """
-    configured = _read_all(configs)
-    facts, settings = configured.facts, configured.supervision
-    missing = [*configured.not_checked] if configs else [NotChecked(input="config", why="no configuration given")]
-    compute = facts.precision.compute if facts.precision else None
-    facts = Facts(
-        hardware=hardware.read(gpu) if gpu else None,
-        versions=environment.read(requirements) or None,
-    ).over(facts)
+    runs = runs_of(configs)
+    card = hardware.read(gpu) if gpu else None
+    around = Facts(hardware=card, versions=environment.read(requirements) or None)
     words, no_words = _tokenizer(model)
-    if model is None:
-        missing.append(NotChecked(input="model", why="no --model given"))
-    else:
-        weights = checkpoint.read(model, compute=compute)
-        facts = Facts(
-            vocabulary=_vocabulary(words, weights.facts.model.vocabulary if weights.facts.model else None)
-        ).over(weights.facts.over(facts))
-        missing += weights.not_checked
-    if data is None:
-        missing.append(NotChecked(input="data", why="no --data given"))
-    else:
-        facts, left_out = _with_data(facts, data, words, no_words, settings)
-        missing += left_out
-    outlying = facts.weights is not None and any(tensor.outlying for tensor in facts.weights.tensors)
-    eager = facts.attention is not None and facts.attention.implementation == "eager"
-    if model is not None and compute == "float16" and (outlying or eager):  # it reads the weights once more
-        first, pad = alone.tokens_of(facts.tokens, facts.vocabulary, facts.batching, facts.optimizer)
-        facts = dataclasses.replace(facts, activations=checkpoint.activations(model, first, pad))
-    if not gpu:
-        missing.append(NotChecked(input="gpu", why="no --gpu given"))
-    return Reading(facts=facts, not_checked=missing)
+
+    @cache
+    def weights(compute: str | None) -> Reading:
+        if model is None:
+            return Reading(not_checked=[NotChecked(input="model", why="no --model given")])
+        return checkpoint.read(model, compute=compute, track=track)
+
+    @cache
+    def rows(settings: Supervision) -> Reading:
+        if data is None:
+            return Reading(not_checked=[NotChecked(input="data", why="no --data given")])
+        return dataset.read(data, words, supervision=settings, why_no_tokenizer=no_words, track=track)
+
+    @cache
+    def activations(first: tuple[int, ...], pad: int | None) -> Activations | None:
+        return None if model is None else checkpoint.activations(model, np.array(first, np.int64), pad)
+
+    for run in runs:
+        configured = joined([
+            Configured(not_checked=[one]) if isinstance(one, NotChecked) else _read(one, card) for one in walk(run)
+        ])  # fmt: skip
+        facts = around.over(configured.facts)
+        stored = weights(facts.precision.compute if facts.precision else None)
+        vocabulary = _vocabulary(words, stored.facts.model.vocabulary if stored.facts.model else None)
+        facts = Facts(vocabulary=vocabulary).over(stored.facts.over(facts))
+        used = rows(configured.supervision)
+        facts = _with_data(facts, used.facts, words)
+        if _float16_in_doubt(facts):
+            first, pad = alone.tokens_of(facts.tokens, facts.vocabulary, facts.batching, facts.optimizer)
+            facts = dataclasses.replace(facts, activations=activations(tuple(first.tolist()), pad))
+        missing = [
+            *(configured.not_checked if configs else [NotChecked(input="config", why="no configuration given")]),
+            *stored.not_checked,
+            *used.not_checked,
+            *([] if gpu else [NotChecked(input="gpu", why="no --gpu given")]),
+        ]
+        yield [one.line for one in run if one.line is not None], Reading(facts=facts, not_checked=missing)
 
 
 def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, str]:
@@ -113,14 +160,18 @@ def _vocabulary(words: tokenizer.Tokenizer | None, rows: int | None) -> Vocabula
     )  # fmt: skip
 
 
-def _with_data(
-    facts: Facts, data: str | Path, words: tokenizer.Tokenizer | None, why: str, settings: Supervision
-) -> tuple[Facts, Sequence[NotChecked]]:
-    found = dataset.read(data, words, supervision=settings, why_no_tokenizer=why)
-    tokens = found.facts.tokens
+def _with_data(facts: Facts, found: Facts, words: tokenizer.Tokenizer | None) -> Facts:
+    tokens = found.tokens
     if words and tokens and facts.rows:
         tokens = _with_short_rows_named(tokens, facts.rows, words)
-    return Facts(tokens=tokens).over(found.facts).over(facts), found.not_checked
+    return Facts(tokens=tokens).over(found).over(facts)
+
+
+def _float16_in_doubt(facts: Facts) -> bool:
+    """Whether the weights are worth reading once more."""
+    outlying = facts.weights is not None and any(tensor.outlying for tensor in facts.weights.tensors)
+    eager = facts.attention is not None and facts.attention.implementation == "eager"
+    return facts.precision is not None and facts.precision.compute == "float16" and (outlying or eager)
 
 
 def _with_short_rows_named(tokens: TokenUse, rows: EmbeddingRows, words: tokenizer.Tokenizer) -> TokenUse:
@@ -129,43 +180,40 @@ def _with_short_rows_named(tokens: TokenUse, rows: EmbeddingRows, words: tokeniz
     return dataclasses.replace(tokens, names={**tokenizer.names(words, shortest), **tokens.names})
 
 
-def _read_all(configs: Sequence[Config]) -> Configured:
-    return joined([
-        Configured(not_checked=[one]) if isinstance(one, NotChecked) else _read(one.module, one.data, one.file)
-        for one in walk(configs)
-    ])  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
-    """One configuration of a run. `under` are the keys of its file that lead to it, None when it stands nowhere."""
-
-    module: ModuleType
-    data: Mapping[str, Any]
-    file: str
-    under: tuple[str, ...] | None = ()
-
-
-def walk(configs: Sequence[Config]) -> Iterator[Named | NotChecked]:
-    """The configurations and those that they name, each file once; or why one that is named cannot be read.
+def runs_of(configs: Sequence[Config]) -> list[tuple[Named, ...]]:
+    """The runs that the configurations start together; nearly always one.
 
     Raises UnreadableInput for what is given and cannot be read.
     """
-    seen: set[Path] = set()
-    for config in configs:
-        data, file = _loaded(config)
-        module = format_of(data)
-        if module is None:
-            known = ", ".join(_name(m).replace("_", " ") for m in config_formats())
-            raise UnreadableInput(f"{file}: not a configuration that is known here (expected one of: {known})")
-        seen.add(Path(file).resolve())
-        yield from _with_named(Named(module=module, data=data, file=file), seen, depth=0)
+    return list(itertools.islice(itertools.product(*map(_runs_of, configs)), MAX_RUNS))
+
+
+def _runs_of(config: Config) -> list[Named]:
+    data, file = _loaded(config)
+    module = format_of(data)
+    if module is None:
+        known = ", ".join(_name(m).replace("_", " ") for m in config_formats())
+        raise UnreadableInput(f"{file}: not a configuration that is known here (expected one of: {known})")
+    runs = getattr(module, "runs", None)
+    several = list(runs(data)) if runs else []
+    if len(several) < 2:
+        return [Named(data=data, file=file, module=module)]
+    return [Named(data=one, file=file, module=module, launch=i, line=line) for i, (line, one) in enumerate(several)]
+
+
+def walk(run: Sequence[Named]) -> Iterator[Named | NotChecked]:
+    """The configurations of a run and those that they name, each file once; or why one that is named cannot be read."""
+    seen: set[Path] = {Path(one.file).resolve() for one in run}
+    for one in run:
+        yield from _with_named(one, seen, depth=0)
 
 
 def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | NotChecked]:
     yield one
-    follows = getattr(one.module, "follows", None)
-    for named in follows(one.data) if follows and depth < MAX_FOLLOWED else ():
+    follows, overrides = getattr(one.module, "follows", None), getattr(one.module, "overrides", None)
+    flags: Mapping[str, Any] = overrides(one.data) if overrides else {}
+    inner: list[Named] = []
+    for named in follows(one.settings) if follows and depth < MAX_FOLLOWED else ():
         path = _beside(one.file, named) if isinstance(named, str) else None
         if path is not None and not path.is_file() and getattr(one.module, "LENIENT", False):
             yield NotChecked(input="config", why=f"{one.file} names {named}, which is not here")
@@ -174,14 +222,29 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
             continue
         seen |= {path.resolve()} if path else set()
         # settings that stand in place belong to the file they stand in
-        inner, file = (cast("Mapping[str, Any]", named), one.file) if path is None else _loaded(path)
-        module = format_of(inner)
+        data, file = (cast("Mapping[str, Any]", named), one.file) if path is None else _loaded(path)
+        module = format_of(data)
         if module is None:
             why = f"{one.file} names {file}, which is not a configuration that is known here"
             yield NotChecked(input="config", why=why)
-            continue
-        under = () if path else _under(one, inner)
-        yield from _with_named(Named(module=module, data=inner, file=file, under=under), seen, depth=depth + 1)
+        elif path is None:
+            inner.append(dataclasses.replace(one, module=module, data=data, under=_under(one, data), flags=None))
+        elif flags and getattr(module, "FLAGS", False):
+            inner.append(Named(module=module, data=data, file=file, flags=_known(one, flags, module, data)))
+            flags = {}
+        else:
+            inner.append(Named(module=module, data=data, file=file))
+    if flags and (module := format_of(flags)):
+        inner.insert(0, dataclasses.replace(one, module=module, data=flags))
+    for found in inner:
+        yield from _with_named(found, seen, depth=depth + 1)
+
+
+def _known(launch: Named, flags: Mapping[str, Any], module: ModuleType, data: Mapping[str, Any]) -> Named:
+    """The flags of a launch that the format of the file that it names knows."""
+    fields = fields_of(_name(module))
+    own = {*data, *(fields.names if fields else ())}
+    return dataclasses.replace(launch, module=module, data={key: flags[key] for key in flags if key in own})
 
 
 def _under(outer: Named, inner: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -228,13 +291,15 @@ def is_config(file: str | Path) -> bool:
         return False
 
 
-def _read(module: ModuleType, data: Mapping[str, Any], file: str) -> Configured:
-    supervise = getattr(module, "supervision", None)
+def _read(one: Named, card: Hardware | None) -> Configured:
+    module, data, file = one.module, one.settings, one.file
+    supervise, settled = getattr(module, "supervision", None), getattr(module, "settled", None)
     left_out = getattr(module, "left_out", None)
     open_ended = getattr(module, "OPEN_ENDED", False)
+    facts = module.read(data, file)
     return Configured(
         precedence=getattr(module, "PRECEDENCE", 0),
-        facts=module.read(data, file),
+        facts=settled(facts, data, file, card) if settled and card else facts,
         supervision=supervise(data, file) if supervise else Supervision(),
         unknown_keys=list(unknown(_name(module), data, file, open_ended=open_ended)),
         not_checked=[NotChecked(input="config", why=why) for why in (left_out(data, file) if left_out else ())],

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
 
-from finitune.facts import Adapter, Attention, Batching, Facts, Optimizer, Parallel, Precision, Quantization, Training
+from finitune.facts import (
+    Adapter,
+    Attention,
+    Batching,
+    Facts,
+    Hardware,
+    Optimizer,
+    Parallel,
+    Precision,
+    Quantization,
+    Training,
+)
 from finitune.sources.groups import group
 from finitune.sources.reading import Supervision
 from finitune.sources.text import flag, real, section, word
@@ -47,6 +59,9 @@ ATTENTION_KEYS = {
 }  # fmt: skip
 """Switches of earlier releases, and what they stand for."""
 
+FLAGS = True
+"""Programs of this format take its settings as flags too, which win over the file."""
+
 
 def recognises(data: Mapping[str, Any]) -> bool:
     """True for a mapping with a base model that is not one of Ludwig's."""
@@ -80,6 +95,13 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
             compiled=_switch(data, "torch_compile", file),
         ),
     )  # fmt: skip
+
+
+def settled(facts: Facts, data: Mapping[str, Any], file: str, card: Hardware) -> Facts:
+    """`bf16: auto` is bfloat16 where the card has it, else float16 unless `fp16` says no; axolotl/utils/config."""
+    if data.get("bf16") != "auto" or facts.precision or (flag(data, "fp16", file) is False and not card.bfloat16):
+        return facts
+    return dataclasses.replace(facts, precision=_precision({"bf16": True} if card.bfloat16 else {"fp16": True}, file))
 
 
 def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:

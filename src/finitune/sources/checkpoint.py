@@ -16,7 +16,7 @@ from finitune.facts import Activations, Facts, Ints, Model, Weights
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources import alone
 from finitune.sources.reaches import reaches
-from finitune.sources.reading import Reading
+from finitune.sources.reading import Reading, Track, untracked
 from finitune.sources.rows import embedding_rows
 from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_header
 from finitune.sources.scan import scan
@@ -33,7 +33,7 @@ INPUT_EMBEDDINGS = (
 OUTPUT_HEADS = ("lm_head.weight", "embed_out.weight", "output_layer.weight", "output.weight")
 
 
-def read(path: str | Path, *, compute: str | None = None) -> Reading:
+def read(path: str | Path, *, compute: str | None = None, track: Track = untracked) -> Reading:
     """Facts about the model at `path`: a directory, or one safetensors file.
 
     `compute` is the dtype of the run; casts and overflow are judged by it, and not at all when it is None.
@@ -60,7 +60,7 @@ def read(path: str | Path, *, compute: str | None = None) -> Reading:
     found = Facts(
         model=model,
         weights=Weights(
-            tensors=scan(tensors, compute=compute),
+            tensors=scan(tensors, compute=compute, track=track),
             problems=problems,
             reaches=list(reaches(tensors)) if compute == "float16" else (),
             source=str(path),
@@ -71,7 +71,7 @@ def read(path: str | Path, *, compute: str | None = None) -> Reading:
         why = f"{path}: no tensor here looks like the input embedding (expected a name such as {INPUT_EMBEDDINGS[0]})"
         return Reading(facts=found, not_checked=[NotChecked(input="embedding rows", why=why)])
     head = output_head(tensors, vocabulary=model.vocabulary)
-    rows, head_rows = (tensor and embedding_rows(tensor, compute=compute) for tensor in (embedding, head))
+    rows, head_rows = (tensor and embedding_rows(tensor, compute=compute, track=track) for tensor in (embedding, head))
     return Reading(facts=Facts(rows=rows, head_rows=head_rows).over(found))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ import numpy as np
 from finitune.facts import Facts, Ints, Labels, TokenUse
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.dataset_rows import Row, rows
-from finitune.sources.reading import Reading, Supervision
+from finitune.sources.reading import Reading, Supervision, Track, untracked
 from finitune.sources.text import kind_of, short
 from finitune.sources.tokenizer import Encoded, NoTokenizer, Tokenizer, encode, names, renderer
 
@@ -27,10 +27,13 @@ IGNORED = -100
 MAX_TOKEN_ID = 10_000_000
 """Forty times the largest vocabulary in use; beyond it an id is a mistake, and counting it would fill the memory."""
 
+FAR = np.iinfo(np.int64).max
+"""A place behind all text."""
+
 BATCH = 256
 FLUSH_TOKENS = 2**20
 
-FORMS = "messages, conversations, prompt/completion, instruction/output, text or input_ids"
+FORMS = "messages, conversations, prompt/completion, prompt/chosen/rejected, instruction/output, text or input_ids"
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 
 
@@ -58,6 +61,7 @@ def read(
     *,
     supervision: Supervision | None = None,
     why_no_tokenizer: str = "no tokenizer (give --model DIR)",
+    track: Track = untracked,
 ) -> Reading:
     """Facts about the data at `path`, tokenised as a trainer with these settings would.
 
@@ -69,7 +73,8 @@ def read(
     lines, supervised = array("q"), array("q")
     render = _Renderer(tokenizer)
     try:
-        for batch in _batches(rows(path), BATCH):
+        examples = chain.from_iterable(map(_examples, track(rows(path), "rows of data", None)))
+        for batch in _batches(examples, BATCH):
             for row, tokens in zip(batch, _tokenised(path, batch, tokenizer, render, settings), strict=True):
                 census.add(tokens)
                 lines.append(row.line)
@@ -144,6 +149,23 @@ class _Renderer:
             raise UnreadableInput(f"{where}: refused by the chat template ({short(error)})") from None
 
 
+def _examples(row: Row) -> Iterator[Row]:
+    """The sequences of a row: of a preference pair both answers, each after the prompt."""
+    data = row.data
+    if "chosen" not in data or "rejected" not in data:
+        yield row
+        return
+    for answer in (data["chosen"], data["rejected"]):
+        if "prompt" in data:
+            prompt = data["prompt"]
+        elif isinstance(answer, list):  # the prompt is all but the last message
+            said = cast(list[Any], answer)
+            prompt, answer = said[:-1], said[-1:]
+        else:
+            prompt = ""
+        yield Row(line=row.line, data={"prompt": prompt, "completion": answer})
+
+
 def _tokenised(
     path: Path, batch: Sequence[Row], tokenizer: Tokenizer | None, render: _Renderer, settings: Supervision
 ) -> list[_Tokens]:
@@ -185,8 +207,16 @@ def _encoded_row(encoded: Encoded, text: _Text, limit: int | None, marker: Seque
     elif text.supervised is None:
         count = len(spans)
     else:
-        count = sum(any(start < b and stop > a for a, b in text.supervised) for start, stop in spans)
+        count = _overlapping(spans, text.supervised)
     return _Tokens(ids=ids, real=ids, supervised=count)
+
+
+def _overlapping(spans: Sequence[tuple[int, int]], targets: Sequence[tuple[int, int]]) -> int:
+    """How many spans share a character with a target; the targets are in order and apart."""
+    flat = np.fromiter(chain.from_iterable(spans), np.int64, 2 * len(spans))
+    bounds = np.fromiter(chain.from_iterable([*targets, (FAR, FAR)]), np.int64, 2 * len(targets) + 2)
+    starts, stops, firsts, ends = flat[::2], flat[1::2], bounds[::2], bounds[1::2]
+    return int(np.count_nonzero(firsts[np.searchsorted(ends, starts, side="right")] < stops))
 
 
 def _after_last(ids: Ints, marker: Sequence[int]) -> int:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import csv
 import importlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from finitune.finding import UnreadableInput
-from finitune.sources.text import json_of, kind_of, reason, short
+from finitune.sources.text import json_of, kind_of, opened, reason, short
 
 MAX_CSV_FIELD = 2**24
 """Characters in one cell; the limit of Python's own reader (131,072) is shorter than a long conversation."""
@@ -33,7 +32,13 @@ MAX_EXPANSION = 1000
 
 TABLES = (".csv", ".tsv")
 
-LISTS = ("messages", "conversations", "input_ids", "labels", "attention_mask")
+MAX_ROW_BYTES = 2**26
+"""One line of a data file; a row of this size is thousands of times longer than any context."""
+
+MAX_LIST_BYTES = 2**30
+"""A JSON list is read whole, and in memory it is some times larger than in the file."""
+
+LISTS = ("messages", "conversations", "chosen", "rejected", "input_ids", "labels", "attention_mask")
 """Columns that hold lists; a CSV cell spells them as JSON."""
 
 
@@ -72,8 +77,12 @@ def is_lines_or_list(path: Path) -> bool:
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a UTF-8 file with their numbers from 1, line ends kept."""
     try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
+        with opened(path, expected="training data") as file:
+            number = 0
+            while raw := file.readline(MAX_ROW_BYTES + 1):
+                number += 1
+                if len(raw) > MAX_ROW_BYTES:
+                    raise UnreadableInput(f"{path}: line {number}: more than {MAX_ROW_BYTES} bytes (expected one row)")
                 yield number, _decoded(path, number, raw)
     except OSError as error:
         raise UnreadableInput(f"{path}: {reason(error)} (expected training data)") from None
@@ -115,7 +124,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     except ImportError:
         raise UnreadableInput(f"{path}: Parquet needs the package pyarrow (pip install pyarrow)") from None
     number, expanded, allowed = 0, 0, 2**30 + MAX_EXPANSION * path.stat().st_size
-    broken: tuple[type[Exception], ...] = (arrow.ArrowException, OSError, MemoryError)
+    broken: tuple[type[Exception], ...] = (arrow.ArrowException, OSError, MemoryError, ValueError, OverflowError)
     try:
         with parquet.ParquetFile(path) as file:
             for group in range(file.metadata.num_row_groups):
@@ -132,6 +141,8 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
                             raise UnreadableInput(f"{path}: row {number}: {expanded} bytes from so small a file")
                         said = {key: value for key, value in item.items() if value is not None}
                         yield Row(line=number, data=said)
+    except UnreadableInput:
+        raise
     except broken as error:
         raise UnreadableInput(f"{path}: not Parquet ({short(error)})") from None
 
@@ -156,14 +167,14 @@ def _head(path: Path) -> bytes:
     try:
         if path.is_dir():
             return b""
-        with path.open("rb") as file:
+        with opened(path, expected="training data") as file:
             return file.read(4096)
     except OSError as error:
         raise UnreadableInput(f"{path}: {reason(error)} (expected training data)") from None
 
 
 def _list(path: Path) -> list[Any]:
-    value = json_of(path, limit=math.inf)
+    value = json_of(path, limit=MAX_LIST_BYTES)
     assert isinstance(value, list)
     return cast(list[Any], value)
 

@@ -140,6 +140,7 @@ def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
         clip=real(data, "gradient_clipping", file),
         batch=whole(data, "train_micro_batch_size_per_gpu", file),
         accumulation=whole(data, "gradient_accumulation_steps", file),
+        global_batch=whole(data, "train_batch_size", file),
         source=file,
     )
     return None if found == Optimizer(source=file) else found

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from finitune.finding import UnreadableInput
-from finitune.sources.text import short, text_of
+from finitune.sources.text import kind_of, settings_of, short, text_of
 
 RELEVANT = (
     "torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "tokenizers", "safetensors",
@@ -22,6 +22,10 @@ RELEVANT = (
 _LINE = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*(.*)$")
 _PIN = re.compile(r"^={1,3}\s*v?([0-9][^\s,;=*]*)(?:=\S*)?$")
 
+_CONDA = re.compile(r"^(?:[\w.-]+::)?([A-Za-z0-9][\w.-]*)\s*={1,2}\s*([0-9][^\s,;=*]*)(?:=[^=]*|\.\*)?$")
+CONDA_NAMES = {"pytorch": "torch"}
+"""What conda calls differently."""
+
 _PACKAGE_TABLE = re.compile(r"^\[\[packages?\]\]\s*$", re.MULTILINE)
 _TOML_TEXT = re.compile(r"^(name|version)\s*=\s*[\"']([^\"'\n]*)[\"']\s*$", re.MULTILINE)
 
@@ -29,8 +33,8 @@ _TOML_TEXT = re.compile(r"^(name|version)\s*=\s*[\"']([^\"'\n]*)[\"']\s*$", re.M
 def read(requirements: str | Path | None = None) -> dict[str, str]:
     """Package -> version, for the relevant ones. Nothing is imported.
 
-    `requirements` is a requirements.txt (only exact pins tell a version), `uv.lock`, `poetry.lock`, `pylock.toml`
-    or `Pipfile.lock`. Raises UnreadableInput for a file that is none of them.
+    `requirements` is a requirements.txt (only exact pins tell a version), `uv.lock`, `poetry.lock`, `pylock.toml`,
+    `Pipfile.lock` or conda's `environment.yml`. Raises UnreadableInput for a file that is none of them.
     """
     found = _installed() if requirements is None else _listed(Path(requirements))
     return {name: found[name] for name in RELEVANT if name in found}
@@ -53,6 +57,8 @@ def _listed(path: Path) -> dict[str, str]:
         return _pipfile_lock(path, text)
     if path.suffix in (".lock", ".toml"):
         return _toml_lock(path, text)
+    if path.suffix in (".yml", ".yaml"):
+        return _conda(path, text)
     return _requirements(path, text)
 
 
@@ -69,6 +75,21 @@ def _requirements(path: Path, text: str) -> dict[str, str]:
             )
         if pin := _PIN.match(match[2].strip()):
             found[_name(match[1])] = pin[1]
+    return found
+
+
+def _conda(path: Path, text: str) -> dict[str, str]:
+    """Conda's environment.yml: `name=version` or `name=version=build`, and pip's own list below `pip`."""
+    listed = settings_of(path, text).get("dependencies")
+    if not isinstance(listed, list):
+        raise UnreadableInput(f"{path}: dependencies: expected a list, found {kind_of(listed)}")
+    found: dict[str, str] = {}
+    for entry in cast(list[Any], listed):
+        if isinstance(entry, str) and (match := _CONDA.match(entry.strip())):
+            found[CONDA_NAMES.get(_name(match[1]), _name(match[1]))] = match[2]
+        pip: Any = cast(Mapping[str, Any], entry).get("pip") if isinstance(entry, Mapping) else None
+        lines = [line for line in cast(list[Any], pip) if isinstance(line, str)] if isinstance(pip, list) else []
+        found |= _requirements(path, "\n".join(lines))
     return found
 
 

@@ -30,6 +30,9 @@ OPENS = training_arguments.OPENS
 
 follows = training_arguments.follows
 
+FLAGS = True
+"""Programs of this format take its settings as flags too, which win over the file."""
+
 
 def recognises(data: Mapping[str, Any]) -> bool:
     """True for a flat mapping with fields that only LLaMA-Factory has."""

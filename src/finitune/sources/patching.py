@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from finitune.finding import UnreadableInput
-from finitune.sources import Config, Named, json_text, shell, shell_text, walk, yaml_text
+from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources import Config, Named, json_text, runs_of, shell, shell_text, walk, yaml_text
 from finitune.sources.shell import SHELL, Launch
 from finitune.sources.spelling import NOTHING, OF_MODEL, Kind, Setting, Standing, same, settled
 from finitune.sources.text import json_object_of, settings_of, short, text_of
@@ -59,17 +59,30 @@ class Patched:
     changes: Sequence[KeyChange]
 
 
-def standings(configs: Sequence[Config], model: str | Path | None = None) -> list[Standing]:
-    """Every set of settings of a run that stands in a file.
+def standings_each(configs: Sequence[Config], model: str | Path | None = None) -> list[list[Standing]]:
+    """Of each run that the configurations start, every set of its settings that stands in a file.
 
     Raises UnreadableInput as the reading of configurations does.
     """
-    found: list[Standing] = []
-    for one in walk(configs):
-        if isinstance(one, Named) and one.under is not None and SHELL not in one.data and Path(one.file).is_file():
-            kind = _kind(Path(one.file))
-            found.append(Standing(file=one.file, kind=kind, module=one.module, data=one.data, under=one.under))
-    return found + (list(_model_files(Path(model))) if model is not None else [])
+    of_model = list(_model_files(Path(model))) if model is not None else []
+    return [[*_standings(run), *of_model] for run in runs_of(configs)]
+
+
+def _standings(run: Sequence[Named]) -> Iterator[Standing]:
+    for one in walk(run):
+        if isinstance(one, NotChecked) or one.under is None or SHELL in one.data or not Path(one.file).is_file():
+            continue
+        yield _standing(one)
+        if one.flags is not None:
+            # keys that are new go to the file, whose programs may not know them as flags
+            yield dataclasses.replace(_standing(one.flags), grows=False)
+
+
+def _standing(one: Named) -> Standing:
+    return Standing(
+        file=one.file, kind=_kind(Path(one.file)), module=one.module, data=one.data, under=one.under or (),
+        launch=one.launch,
+    )  # fmt: skip
 
 
 def _kind(path: Path) -> Kind:
@@ -96,10 +109,10 @@ def _model_file(name: str, keys: Sequence[str]) -> SimpleNamespace:
     return SimpleNamespace(__name__=name, SPELLING=spelling, ADDS=ALWAYS_HELD.get(name, set()), PRECEDENCE=OF_MODEL)
 
 
-def takes(patch: Mapping[str, Any], found: Sequence[Standing], first: str | None) -> bool:
-    """Whether these files can be given the patch, each key in its place."""
+def takes(patch: Mapping[str, Any], runs: Sequence[Sequence[Standing]], first: str | None) -> bool:
+    """Whether the files of these runs can be given the patch, each key in its place."""
     try:
-        return bool(patched(settled(patch, found, first)))
+        return bool(patched([setting for found in runs for setting in settled(patch, found, first)]))
     except ValueError:
         return False
 
@@ -176,6 +189,7 @@ def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
     if "\r" in text:
         raise ValueError("its lines end in a carriage return")
     beside = {one.path[0] for one in settings}
+    first = _launches(file, text)
     for one in _in_order(settings):
         name, *inner = one.path
         if inner and name in one.standing.data:
@@ -183,11 +197,14 @@ def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
         value = one.value
         for key in reversed(inner):
             value = {key: value}
-        before = _launches(file, text)
-        candidates = islice(shell_text.edited(text, before[0].line, name, value, beside), MAX_PLACES)
-        done = next((new for new in candidates if _reads_as(file, new, before, name, value)), None)
+        before, at = _launches(file, text), one.standing.launch
+        if _is_meant(before[at], name, value) and not _is_meant(first[at], name, value):
+            continue  # it has the flag from the same place as another launch
+        alike = {other.standing.launch for other in settings if (other.path, other.value) == (one.path, one.value)}
+        candidates = islice(shell_text.edited(text, before[at].line, name, value, beside), MAX_PLACES)
+        done = next((new for new in candidates if _reads_as(file, new, before, name, value, at, alike)), None)
         if done is None:
-            raise ValueError(f"no place in the script sets {name} alone")
+            raise ValueError(f"no place in the script sets {name} for the launch in line {before[at].line} alone")
         text = done
     return text
 
@@ -201,36 +218,47 @@ def _launches(file: Path, text: str) -> list[Launch]:
     found = shell.parse(text, str(file))
     if found is None:
         raise ValueError("it is no script any more")
+    if len(found[SHELL]) > shell.MAX_LAUNCHES:
+        raise ValueError(f"it has more than {shell.MAX_LAUNCHES} launches")
     return found[SHELL]
 
 
-def _reads_as(file: Path, text: str, before: Sequence[Launch], name: str, value: Any) -> bool:
+def _reads_as(
+    file: Path, text: str, before: Sequence[Launch], name: str, value: Any, at: int, alike: Collection[int]
+) -> bool:
+    """Only this flag differs, in the launch `at`; those that are to be set `alike` may change with it."""
     try:
         after = _launches(file, text)
     except ValueError:
         return False
     if len(after) != len(before):
         return False
-    for old, new in zip(before, after, strict=True):
-        if not _launch_reads_as(old, new, name, value, first=old is before[0]):
+    for i, (old, new) in enumerate(zip(before, after, strict=True)):
+        kept = i != at and dataclasses.replace(new, line=old.line) == old
+        changed = i in alike and _differs_in(old, new, name) and _is_meant(new, name, value)
+        if not (kept or changed):
             return False
     return True
 
 
-def _launch_reads_as(old: Launch, new: Launch, name: str, value: Any, *, first: bool) -> bool:
-    """Only this flag differs; a second launch that shares a variable may change with it or stay."""
-    group = "launcher_flags" if name in old.launcher_flags and name not in old.flags else "flags"
-    flags: Mapping[str, Any] = getattr(new, group)
+def _differs_in(old: Launch, new: Launch, name: str) -> bool:
+    """In this flag, and in nothing else."""
+    group = _group(old, name)
     kept = {key: said for key, said in getattr(old, group).items() if key != name}
-    others = {key: said for key, said in flags.items() if key != name}
+    others = {key: said for key, said in getattr(new, group).items() if key != name}
     rest = {f.name for f in dataclasses.fields(Launch)} - {group, "line", "unknown"}
-    if kept != others or any(getattr(old, key) != getattr(new, key) for key in rest):
-        return False
-    if set(new.unknown) != set(old.unknown) - {name}:
-        return False
-    said = flags.get(name, NOTHING)
-    as_meant = (said is NOTHING and value is False) or (said is not NOTHING and _says(said, value))
-    return as_meant if first else as_meant or said == getattr(old, group).get(name, NOTHING)
+    same_rest = kept == others and all(getattr(old, key) == getattr(new, key) for key in rest)
+    return same_rest and set(new.unknown) == set(old.unknown) - {name}
+
+
+def _is_meant(launch: Launch, name: str, value: Any) -> bool:
+    """Whether it says so; a switch that is not there says False."""
+    said = getattr(launch, _group(launch, name)).get(name, NOTHING)
+    return value is False and name not in launch.unknown if said is NOTHING else _says(said, value)
+
+
+def _group(launch: Launch, name: str) -> str:
+    return "launcher_flags" if name in launch.launcher_flags and name not in launch.flags else "flags"
 
 
 def _says(said: Any, value: Any) -> bool:

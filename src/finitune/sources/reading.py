@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from finitune.facts import Facts
 from finitune.finding import NotChecked
+
+Item = TypeVar("Item")
+
+
+class Track(Protocol):
+    """Shows how far long work is: the items pass through, `what` they are and how many, where that is known."""
+
+    def __call__(self, items: Iterable[Item], what: str, total: int | None, /) -> Iterable[Item]: ...
+
+
+def untracked(items: Iterable[Item], what: str, total: int | None, /) -> Iterable[Item]:  # noqa: ARG001
+    """The items, and nothing is shown."""
+    return items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

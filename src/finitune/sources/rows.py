@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from finitune.facts import EmbeddingRows, Floats, Ints
+from finitune.sources.reading import Track, untracked
 from finitune.sources.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor, decode, read_rows
 from finitune.sources.scan import BLOCK_BYTES, MAX_THREADS, fill, row_squares
 
@@ -39,7 +40,7 @@ MOST_COMPARED = 10_000
 _Bits = npt.NDArray[np.uint32]
 
 
-def embedding_rows(tensor: Tensor, *, compute: str | None) -> EmbeddingRows:
+def embedding_rows(tensor: Tensor, *, compute: str | None, track: Track = untracked) -> EmbeddingRows:
     """Rms of every row. A row with a non-finite element has a NaN rms and does not count in the median."""
     rows, columns = tensor.shape
     width = columns * ITEM_BYTES[tensor.dtype]
@@ -58,7 +59,8 @@ def embedding_rows(tensor: Tensor, *, compute: str | None) -> EmbeddingRows:
         return _block(words, scratch, magnitudes, (count, columns), tensor.dtype, casts=casts)
 
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-        blocks = list(pool.map(block, range(0, rows, step)))
+        firsts = range(0, rows, step)
+        blocks = list(track(pool.map(block, firsts), "embedding rows", len(firsts)))
     rms = np.concatenate([b[0] for b in blocks])
     return EmbeddingRows(
         tensor=tensor.name,

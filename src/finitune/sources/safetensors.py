@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from finitune.finding import UnreadableInput
-from finitune.sources.text import kind_of, reason, short
+from finitune.sources.text import kind_of, opened, reason, short
 
 MAX_HEADER_BYTES = 100_000_000
 """The bound of the reference implementation."""
@@ -59,8 +59,8 @@ def read_header(path: Path) -> list[Tensor]:
     Raises UnreadableInput when the header is not one, or promises bytes that the file does not have.
     """
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with opened(path, expected="a safetensors file") as file:
+            size = path.stat().st_size
             length = _header_length(path, file.read(8), size)
             raw = file.read(length)
     except OSError as error:

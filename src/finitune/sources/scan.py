@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from finitune.facts import TensorScan
 from finitune.finding import UnreadableInput
+from finitune.sources.reading import Track, untracked
 from finitune.sources.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor, decode, float8_values
 
 BLOCK_BYTES = 2**21
@@ -49,10 +50,15 @@ SAMPLE_STRIDE = 251
 """Every 251st 32-bit word is in the sample: a prime, so that a sample meets every column of a matrix. At 10^7 elements
 the rms is then off by about 0.3 % (one standard deviation, for weights that are about normal)."""
 
+PLAIN = {"BF16": "<u2", "F16": "<u2", "F32": "<u4"}
+"""The dtypes whose magnitudes are compared as bits."""
+
 # Squares are summed in float32 only where they can neither overflow nor vanish there.
 _SAFE_SQUARES = (1e-12, 1e15)
 
 _Bits = npt.NDArray[np.uint32]
+_Block = tuple[int, int, _Bits]
+"""The place of its first element in the tensor, how many it holds, and their bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +81,7 @@ class _Range:
     vanishes: float
 
 
-def scan(tensors: Sequence[Tensor], *, compute: str | None) -> list[TensorScan]:
+def scan(tensors: Sequence[Tensor], *, compute: str | None, track: Track = untracked) -> list[TensorScan]:
     """Statistics of every floating tensor, in the order given; others are left out.
 
     `compute` is the dtype by whose range `overflow` and `underflow` are judged; None judges nothing.
@@ -99,22 +105,25 @@ def scan(tensors: Sequence[Tensor], *, compute: str | None) -> list[TensorScan]:
 
     found: list[list[Part]] = [[] for _ in floating]
     with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-        for (index, _, _), parts in zip(units, pool.map(work, units), strict=True):
+        for (index, _, _), parts in track(zip(units, pool.map(work, units), strict=True), "weights", len(units)):
             found[index] += parts
     return [_whole(tensor, parts) for tensor, parts in zip(floating, found, strict=True)]
 
 
 def _scan_unit(tensor: Tensor, first: int, stop: int, limits: _Range, block: _Bits, scratch: _Bits) -> list[Part]:
+    return _scan_blocks(_blocks(tensor, first, stop, block), tensor.dtype, limits, scratch)
+
+
+def _blocks(tensor: Tensor, first: int, stop: int, block: _Bits) -> Iterator[_Block]:
+    """The elements from `first` to `stop`, a block at a time, each in the place of the one before."""
     size = ITEM_BYTES[tensor.dtype]
     step = BLOCK_BYTES // size
-    parts: list[Part] = []
     with tensor.file.open("rb", buffering=0) as file:
         file.seek(tensor.start + first * size)
         for begin in range(first, stop, step):
             count = min(step, stop - begin)
             fill(file, memoryview(block.view(np.uint8))[: count * size], tensor)
-            parts.append(_scan_block(block, count, tensor.dtype, begin, limits, scratch))
-    return parts
+            yield begin, count, block
 
 
 def fill(file: Any, view: memoryview, tensor: Tensor) -> None:
@@ -126,25 +135,49 @@ def fill(file: Any, view: memoryview, tensor: Tensor) -> None:
         view = view[got:]
 
 
-def _scan_block(block: _Bits, count: int, dtype: str, begin: int, limits: _Range, scratch: _Bits) -> Part:
-    """`block` holds `count` elements and is overwritten; `scratch` is as large."""
-    raw = block.view(np.uint8)[: count * ITEM_BYTES[dtype]]
+def _scan_blocks(blocks: Iterable[_Block], dtype: str, limits: _Range, scratch: _Bits) -> list[Part]:
+    """Overwrites the blocks; `scratch` is as large as one. What is estimated is computed once, from all samples."""
+    size = ITEM_BYTES[dtype]
+    parts: list[Part] = []
+    samples: list[_Bits] = []
+    top, sampled = 0.0, 0
+    for begin, count, block in blocks:
+        raw = block.view(np.uint8)[: count * size]
+        peak = _plain_peak(raw, dtype, limits)
+        if peak is None:
+            parts.append(_scan_closely(raw, dtype, begin, limits))
+        elif count < SAMPLE_FROM:
+            parts.append(_estimated(block, count, count, dtype, peak, limits, scratch))
+        elif peak:
+            samples.append(np.array(block[: len(raw) // 4 : SAMPLE_STRIDE]))
+            top, sampled = max(top, peak), sampled + count
+    if samples:
+        sample = np.concatenate(samples)
+        parts.append(_estimated(sample, sample.nbytes // size, sampled, dtype, top, limits, scratch))
+    return parts
+
+
+def _plain_peak(raw: npt.NDArray[np.uint8], dtype: str, limits: _Range) -> float | None:
+    """The peak; None where each element has to be looked at."""
+    if dtype not in PLAIN:
+        return None
+    peak = _peak(raw.view(PLAIN[dtype]), dtype)
+    low, high = _SAFE_SQUARES
+    return peak if (peak == 0 or low < peak < high) and peak < limits.overflow else None
+
+
+def _scan_closely(raw: npt.NDArray[np.uint8], dtype: str, begin: int, limits: _Range) -> Part:
     if dtype in ("F8_E4M3", "F8_E5M2"):
         return _scan_float8(raw, dtype, begin, limits)
-    bits = raw.view({"BF16": "<u2", "F16": "<u2", "F32": "<u4", "F64": "<u8"}[dtype])
-    peak = _peak(bits, dtype)
-    low, high = _SAFE_SQUARES
-    if dtype == "F64" or not (peak == 0 or low < peak < high) or peak >= limits.overflow:
-        return _scan_elements(decode(raw, dtype), begin, limits)
+    return _scan_elements(decode(raw, dtype), begin, limits)
+
+
+def _estimated(sample: _Bits, taken: int, count: int, dtype: str, peak: float, limits: _Range, scratch: _Bits) -> Part:
+    """Of `count` elements with this peak, from the `taken` ones at the front of `sample`, which is overwritten."""
     if not peak:
         return Part(nonfinite=0, peak=0.0, squares=0.0, overflow=0, underflow=0, first=None)
-    if count >= SAMPLE_FROM:
-        block = np.ascontiguousarray(block[: count * ITEM_BYTES[dtype] // 4 : SAMPLE_STRIDE])
-        taken = block.nbytes // ITEM_BYTES[dtype]
-    else:
-        taken = count
-    vanishing = _vanishing(block.view(bits.dtype)[:taken], dtype, limits.vanishes)  # before the squares overwrite it
-    squares = _squares(block, taken, dtype, scratch)
+    vanishing = _vanishing(sample.view(PLAIN[dtype])[:taken], dtype, limits.vanishes)  # before the squares
+    squares = _squares(sample, taken, dtype, scratch)
     share = count / taken
     return Part(nonfinite=0, peak=peak, squares=squares * share, overflow=0, underflow=vanishing * share, first=None)
 

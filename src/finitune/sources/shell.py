@@ -1,7 +1,7 @@
 """A shell script that launches a trainer -> the settings in its flags, and the files that it names.
 
-The script is read, never run. The first command that launches a trainer counts; its flags are read as the format that
-they belong to (TrainingArguments, LLaMA-Factory...), those of `accelerate launch` as an accelerate file.
+The script is read, never run. Each command that launches a trainer is a run of its own; its flags are read as the
+format that they belong to (TrainingArguments, LLaMA-Factory...), those of `accelerate launch` as an accelerate file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, cast
 
@@ -23,6 +24,8 @@ LENIENT = True
 """The files that a script names may lie where it will run."""
 
 MAX_CHARACTERS = 2**20
+MAX_LAUNCHES = 16
+"""So many launches of one script are read; more come from a loop that was written out, and say the same again."""
 
 LAUNCHERS = re.compile(
     r"torchrun|torchpippy-run|deepspeed|accelerate|python(\d(\.\d+)?)?|llamafactory-cli|axolotl|trl|ludwig|swift|colossalai"
@@ -34,14 +37,13 @@ MODULES = {
 }  # fmt: skip
 """What `python -m` may start, under the name of the command that does the same."""
 
-TAKES_A_CONFIG = {"llamafactory-cli", "axolotl", "trl", "ludwig"}
-
 SCRIPT_START = re.compile(
     r"#!.*\b(ba|z|da|k)?sh\b|(export\s+)?[A-Za-z_][A-Za-z0-9_]*=\S*\s*$|(cd|mpirun|nohup|set|source|srun) "
 )
 SUFFIXES = {".sh", ".bash", ".zsh", ".slurm", ".sbatch"}
 
 DEEPSPEED_FLAGS = ("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file", "deepspeed_path")
+CONFIG_FLAGS = ("config", "c", "config_file")
 CONFIG_SUFFIXES = (".json", ".yaml", ".yml")
 
 TELLING = (training_arguments.KEYS | llamafactory.KEYS) - {"output_dir", "dataset_dir"}
@@ -52,7 +54,10 @@ LAUNCHER_KEYS = {
 }  # fmt: skip
 
 SHELL = "shell script"
-"""The one key of the settings that `parse` gives."""
+"""The key of the settings that `parse` gives."""
+
+MORE = "more launches"
+"""The key of a yes or no: were there more launches than are read?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +82,8 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
         return None
     if len(text) > MAX_CHARACTERS:
         raise UnreadableInput(f"{file}: {len(text)} characters (expected a shell script of at most {MAX_CHARACTERS})")
-    launches = [launch for command in Script(text).commands() if (launch := _launch(command))]
-    telling = [launch for launch in launches if launch.configs or _format_of(launch.flags)]
+    launches = (launch for command in Script(text).commands() if (launch := _launch(command)))
+    telling = list(islice((one for one in launches if one.configs or _format_of(one.flags)), MAX_LAUNCHES + 1))
     if not telling:
         raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here")
     return {SHELL: telling}
@@ -94,6 +99,13 @@ def recognises(data: Mapping[str, Any]) -> bool:
     return SHELL in data
 
 
+def runs(data: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+    """The line and the settings of each launch."""
+    launches = cast(list[Launch], data[SHELL])
+    kept, more = launches[:MAX_LAUNCHES], len(launches) > MAX_LAUNCHES
+    return [(launch.line, {SHELL: [launch], MORE: more}) for launch in kept]
+
+
 def read(data: Mapping[str, Any], file: str) -> Facts:
     """What the launcher itself is told; the rest stands in the settings that `follows` gives."""
     launch = _first(data)
@@ -104,12 +116,15 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
     return Facts(parallel=group(Parallel, flags, file, LAUNCHER_KEYS, kind=kind))
 
 
+def overrides(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The flags as settings."""
+    flags = {key: value for key, value in _first(data).flags.items() if key not in (*DEEPSPEED_FLAGS, *CONFIG_FLAGS)}
+    return flags if _format_of(flags) else {}
+
+
 def follows(data: Mapping[str, Any]) -> Iterator[str | Mapping[str, Any]]:
-    """The flags as settings, then the files that they name."""
+    """The settings of the launcher, and the files that are named."""
     launch = _first(data)
-    flags = {key: value for key, value in launch.flags.items() if key not in DEEPSPEED_FLAGS}
-    if _format_of(flags):
-        yield flags
     if launch.launcher == "accelerate":
         said = dict(launch.launcher_flags)
         if "use_deepspeed" in said or "deepspeed_config_file" in said:
@@ -125,9 +140,8 @@ def left_out(data: Mapping[str, Any], file: str) -> Iterator[str]:
     unknown = [key for key in first.unknown if key in TELLING]
     if unknown:
         yield f"{file}: line {first.line}: only running the script would tell {short(', '.join(unknown))}"
-    if len(launches) > 1:
-        lines = ", ".join(str(launch.line) for launch in launches[1:])
-        yield f"{file}: only the launch in line {first.line} was read, not the one in line {short(lines)}"
+    if data.get(MORE):
+        yield f"{file}: only the first {MAX_LAUNCHES} launches were read"
 
 
 _ACCELERATE_FLAGS = {
@@ -141,8 +155,9 @@ def _first(data: Mapping[str, Any]) -> Launch:
 
 def _opens_script(text: str) -> bool:
     first = next((line for line in text.splitlines() if line.strip() and not line.startswith("# ")), "")
-    word = PurePosixPath(first.split(maxsplit=1)[0]).name if first.strip() else ""
-    return bool(SCRIPT_START.match(first)) or (LAUNCHERS.fullmatch(word) is not None and " " in first.strip())
+    command = re.sub(r"^\s*(?:[A-Za-z_]\w*=\S*\s+)*", "", first)  # variables may be set for one command alone
+    word = PurePosixPath(command.split(maxsplit=1)[0]).name if command else ""
+    return bool(SCRIPT_START.match(first)) or (LAUNCHERS.fullmatch(word) is not None and " " in command.strip())
 
 
 def _format_of(flags: Mapping[str, Any]) -> bool:
@@ -220,8 +235,7 @@ def _configs(
     named = [flags.get(key) for key in DEEPSPEED_FLAGS]
     if launcher == "accelerate":
         named.append(launcher_flags.get("config_file"))
-    if launcher in TAKES_A_CONFIG:
-        named += [flags.get("config"), flags.get("c")]
+    named += [flags.get(key) for key in CONFIG_FLAGS]
     named += [word for word in positions if word.endswith(CONFIG_SUFFIXES)]
     for name in named:
         if isinstance(name, str) and name.endswith(CONFIG_SUFFIXES) and UNKNOWN not in name:

@@ -42,6 +42,10 @@ class Standing:
     """What `spelling` asks for: the module of the format, or what stands in for one."""
     data: Mapping[str, Any]
     under: Path = ()
+    launch: int = 0
+    """Of the launches of a script, the one that these flags belong to."""
+    grows: bool = True
+    """Whether keys may be added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,8 @@ def _may_be_added(setting: Setting) -> bool:
     adds = getattr(one.module, "ADDS", None)
     old = _at(one.data, path)
     parent = _at(one.data, path[:-1]) if len(path) > 1 else one.data
+    if not one.grows:
+        return False
     opens = isinstance(parent, Mapping) or ".".join(path[:-1]) in getattr(one.module, "OPENS", ())
     return opens and old is NOTHING and (adds is None or next(iter(path)) in adds)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from finitune.finding import UnreadableInput
 
@@ -22,14 +23,30 @@ MAX_YAML_VALUES = 100_000
 """Aliases counted as often as they stand for something: a few lines of YAML can stand for more than any memory."""
 
 
-def text_of(path: Path, *, expected: str, limit: float = MAX_CONFIG_BYTES) -> str:
+def opened(path: Path, *, expected: str) -> IO[bytes]:
+    """The file, open for reading; a pipe or a device, which may never end or never begin, is refused.
+
+    Raises UnreadableInput.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise UnreadableInput(f"{path}: a pipe or a device (expected a file: {expected})")
+        return path.open("rb")
+    except OSError as error:
+        raise UnreadableInput(f"{path}: {reason(error)} (expected {expected})") from None
+    except ValueError:  # a null character
+        raise UnreadableInput(f"{path!r}: not the name of a file (expected {expected})") from None
+
+
+def text_of(path: Path, *, expected: str, limit: int = MAX_CONFIG_BYTES) -> str:
     """The whole file as UTF-8 text; a byte-order mark is dropped."""
     try:
-        with path.open("rb") as file:
-            # a device or a pipe has no size, so the bound is on what is read
-            raw = file.read(-1 if limit == math.inf else int(limit) + 1)
+        with opened(path, expected=expected) as file:
+            # a file may grow and some have no size, so the bound is on what is read
+            raw = file.read(limit + 1)
         if len(raw) > limit:
-            raise UnreadableInput(f"{path}: {path.stat().st_size} bytes (expected {expected} of at most {limit})")
+            raise UnreadableInput(f"{path}: more than {limit} bytes (expected {expected})")
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableInput(f"{path}: byte {error.start}: not UTF-8 (expected {expected})") from None
@@ -37,7 +54,7 @@ def text_of(path: Path, *, expected: str, limit: float = MAX_CONFIG_BYTES) -> st
         raise UnreadableInput(f"{path}: {reason(error)} (expected {expected})") from None
 
 
-def json_of(path: Path, *, limit: float = MAX_CONFIG_BYTES) -> Any:
+def json_of(path: Path, *, limit: int = MAX_CONFIG_BYTES) -> Any:
     """The value of a JSON file."""
     return _json(path, text_of(path, expected="JSON", limit=limit))
 

@@ -52,7 +52,7 @@ def joined(configured: Sequence[Configured]) -> Configured:
     facts = dataclasses.replace(
         facts,
         precision=_consistent(facts.precision),
-        disagreements=list(disagreements([one.facts for one in ranked])) if configured else None,
+        disagreements=[*disagreements([one.facts for one in ranked]), *_batches(facts)] if configured else None,
         unknown_keys=unknown if configured else None,
     )
     not_checked = [entry for one in configured for entry in one.not_checked]
@@ -72,6 +72,22 @@ def disagreements(ranked: Sequence[Facts]) -> Iterator[Disagreement]:
                     values=[_spelt(value) for value, _ in different],
                     sources=[source for _, source in different],
                 )
+
+
+def _batches(facts: Facts) -> Iterator[Disagreement]:
+    """DeepSpeed refuses a `train_batch_size` that is not micro-batch times accumulation times devices."""
+    optimizer, parallel = facts.optimizer, facts.parallel
+    world = parallel.world if parallel and parallel.nodes in (None, 1) else None  # of several nodes it is one's share
+    if optimizer is None or not (optimizer.global_batch and optimizer.batch and optimizer.accumulation):
+        return
+    product = optimizer.batch * optimizer.accumulation * (world or 1)
+    if product != optimizer.global_batch and (world or optimizer.global_batch % product):
+        factors = f"{optimizer.batch} x {optimizer.accumulation} x {world or 'the devices'}"
+        yield Disagreement(
+            key="optimizer.global_batch",
+            values=[str(optimizer.global_batch), f"{factors} = {product}" if world else factors],
+            sources=[str(optimizer.source), str(optimizer.source)],
+        )
 
 
 def _said(group: Any, key: str) -> Any:

@@ -14,6 +14,8 @@ from finitune.facts import Ints
 from finitune.finding import UnreadableInput
 from finitune.sources.text import json_object_of, short, text_of
 
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+
 SPARE_PADS = tuple(re.compile(p, re.IGNORECASE) for p in (r"^\W*pad\W*$", r"pad", r"reserved|unused"))
 """How publishers name tokens that may pad, the plainest first."""
 
@@ -61,8 +63,9 @@ def load(directory: str | Path) -> Tokenizer:
         import tokenizers
     except ImportError:
         raise NoTokenizer("the package tokenizers is not installed (pip install 'finitune[hf]')") from None
+    text = text_of(file, expected="a tokenizer")
     try:
-        library: Any = tokenizers.Tokenizer.from_file(str(file))
+        library: Any = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises plain Exception for anything it dislikes
         raise UnreadableInput(f"{file}: not a tokenizer ({short(error)})") from None
     library.no_truncation()
@@ -72,6 +75,8 @@ def load(directory: str | Path) -> Tokenizer:
     words = {
         key: text for key in ("bos_token", "eos_token", "pad_token", "unk_token") if (text := _text(config.get(key)))
     }
+    if halves := [key for key, text in words.items() if _HALF_CHARACTER.search(text)]:
+        raise UnreadableInput(f"{path}: {halves[0]}: half of a surrogate pair (expected text)")
     added = library.get_added_tokens_decoder()
     ids: dict[str, int | None] = {key: library.token_to_id(text) for key, text in words.items()}
     return Tokenizer(

@@ -77,6 +77,9 @@ OPENS = ("gradient_checkpointing_kwargs",)
 ADAPTER_SWITCHES = ("use_peft", "use_lora", "q_lora", "qlora")
 FULL_EVAL = {"fp16_full_eval": "float16", "bf16_full_eval": "bfloat16"}
 
+FLAGS = True
+"""Programs of this format take its settings as flags too, which win over the file."""
+
 
 def recognises(data: Mapping[str, Any]) -> bool:
     """True for a flat mapping with any of the fields and none that belongs to another format."""
