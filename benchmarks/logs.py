@@ -32,7 +32,7 @@ def main() -> None:
             start, spent = time.perf_counter(), time.process_time()
             reading = logs.read(path)
             took, spent = time.perf_counter() - start, time.process_time() - spent
-            rows = sum(len(attempt.track("loss")) for attempt in reading.attempts)
+            rows = sum(len(attempt.trace("loss")) for attempt in reading.attempts)
             megabytes = path.stat().st_size / 1e6
             print(f"{kind:8} {megabytes:5.0f} MB {rows:9,} rows {took:6.2f} s, of the processor {spent:5.2f} s")
         tracemalloc.start()

@@ -25,8 +25,8 @@ def read(tmp_path: Path, text: str | bytes, name: str = "train.log") -> LogReadi
 
 
 def rows(reading: LogReading, name: str = "loss") -> list[tuple[int, float, int]]:
-    track = reading.attempts[-1].track(name)
-    return list(zip(track.steps, track.values, track.lines, strict=True))
+    trace = reading.attempts[-1].trace(name)
+    return list(zip(trace.steps, trace.values, trace.lines, strict=True))
 
 
 RECORDS = [
@@ -82,8 +82,8 @@ def test_a_bar_that_draws_itself_anew_is_one_line(tmp_path: Path) -> None:
 def test_restarts_are_attempts(tmp_path: Path) -> None:
     once = [f"{{'loss': {3 - i / 10}, 'grad_norm': 1.0, 'learning_rate': 0.1, 'epoch': {i / 10}}}" for i in range(8)]
     reading = read(tmp_path, "\n".join([*once, "torchrun: restarting", *once[2:]]))
-    assert [len(attempt.track("loss")) for attempt in reading.attempts] == [8, 6]
-    assert reading.attempts[1].track("loss").lines[0] == 10
+    assert [len(attempt.trace("loss")) for attempt in reading.attempts] == [8, 6]
+    assert reading.attempts[1].trace("loss").lines[0] == 10
 
 
 OVERFLOW = "[deepspeed] OVERFLOW! Rank {} Skipping step. Attempted loss scale: {}, reducing to {}"
@@ -233,7 +233,7 @@ def test_no_text_breaks_a_reader(tmp_path_factory: pytest.TempPathFactory, piece
     count = path.read_bytes().count(b"\n") + 1
     for attempt in reading.attempts:
         assert attempt.signals
-        assert all(1 <= line <= count for track in attempt.tracks.values() for line in track.lines)
+        assert all(1 <= line <= count for trace in attempt.traces.values() for line in trace.lines)
     assert all(1 <= one.line <= count for one in reading.said)
 
 
@@ -248,7 +248,7 @@ def test_lines_are_counted_right(
     lines = [*noise[:at], "{'loss': 1.5, 'grad_norm': 2.5}", *noise[at:]]
     path = tmp_path_factory.mktemp("log") / "x.log"
     path.write_text("\n".join(lines), newline="")
-    assert logs.read(path).attempts[0].track("loss").lines[0] == at + 1
+    assert logs.read(path).attempts[0].trace("loss").lines[0] == at + 1
 
 
 def test_chunks_cut_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,8 +47,11 @@ def command(
         result = diagnose(paths[0])
     else:
         from finitune.postmortem import diagnose_logs
+        from finitune.reports.progress import bar
 
-        result = diagnose_logs(*paths, configs=configs, model=model, data=data, gpu=gpu, requirements=requirements)
+        result = diagnose_logs(
+            *paths, configs=configs, model=model, data=data, gpu=gpu, requirements=requirements, track=bar
+        )
     if form == "json":
         print_json(result)
     else:

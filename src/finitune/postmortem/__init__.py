@@ -7,7 +7,7 @@ configuration, the model and the data are weighed as in every diagnosis. Every p
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from finitune.cause import causes
@@ -19,6 +19,7 @@ from finitune.postmortem.lookalikes import FATAL, SPEAKS, next_check
 from finitune.postmortem.signs import Sign, Trouble, message_signs, sound_loss, trouble_of
 from finitune.sources import Config, gather, logs
 from finitune.sources.logs import Attempt, LogReading
+from finitune.sources.reading import Track, untracked
 
 SHOWN = 3
 FORESEEN_BITS = {"error": 6.0, "warning": 3.0, "info": 0.5}
@@ -33,13 +34,13 @@ def diagnose_logs(
     data: str | Path | None = None,
     gpu: str | None = None,
     requirements: str | Path | None = None,
-    tell: Callable[[int], object] = lambda _: None,
+    track: Track = untracked,
 ) -> Diagnosis:
-    """Why the run failed whose logs these are, with what is known of it besides.
+    """Why the run failed whose logs these are, with what is known of it besides; `track` shows how far the reading is.
 
     Raises UnreadableInput for a file that cannot be read or that says nothing about training.
     """
-    reading = logs.read(*files, tell=tell)
+    reading = logs.read(*files, track=track)
     if not (reading.attempts or any(f"message:{one.kind}" in SPEAKS for one in reading.said)):
         named = ", ".join(str(file) for file in files)
         raise UnreadableInput(
@@ -47,7 +48,7 @@ def diagnose_logs(
         )
     facts, missing = reading.facts, list[NotChecked]()
     if configs or model or data or gpu or requirements:
-        gathered = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
+        gathered = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
         known = gathered.facts
         if known.versions is not None and not requirements and reading.facts.versions:
             known = dataclasses.replace(known, versions={**known.versions, **reading.facts.versions})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from finitune.sources.logs.reading import Attempt, LogReading, Track
+from finitune.sources.logs.reading import Attempt, LogReading, Trace
 from finitune.symptom import sightings
 
 RECOVERED = 3
@@ -67,7 +67,7 @@ class Rows:
 
 
 def rows_of(attempt: Attempt) -> Rows:
-    loss, norm = attempt.track("loss"), attempt.track("grad_norm")
+    loss, norm = attempt.trace("loss"), attempt.trace("grad_norm")
     steps = np.union1d(np.asarray(loss.steps, dtype=np.int64), np.asarray(norm.steps, dtype=np.int64))
     known = np.isin(steps, np.asarray(norm.steps, dtype=np.int64))
     return Rows(steps=steps, loss=loss.at(steps, 1.0), norm=norm.at(steps, 1.0), has_norm=known)
@@ -98,8 +98,8 @@ def _numbers(attempt: Attempt) -> Trouble | None:
         return None
     first = int(np.argmax(bad))
     step = int(rows.steps[first])
-    track = attempt.track("loss") if (bad_loss | zero)[first] else attempt.track("grad_norm")
-    place = track_place(attempt, track, step)
+    trace = attempt.trace("loss") if (bad_loss | zero)[first] else attempt.trace("grad_norm")
+    place = place_at(attempt, trace, step)
     signs = {sign.name: sign for sign in _number_signs(attempt, rows, bad, zero, first, place)}
     gradient_only = bad_norm[first] and not (bad_loss | zero)[first]
     symptom = "nonfinite-gradient" if gradient_only else "nonfinite-loss"
@@ -150,7 +150,7 @@ def _number_signs(
     sentinel = [groups_printed(float(n)) if z else None for z, n in zip(zero[first:], norm[first:], strict=True)]
     constant = [groups for groups in sentinel if groups]
     at_zero = int(np.argmax(zero)) if zeros else first
-    zero_place = f"{attempt.file}:{attempt.track('loss').line_at(int(rows.steps[at_zero]))}"
+    zero_place = f"{attempt.file}:{attempt.trace('loss').line_at(int(rows.steps[at_zero]))}"
     if len(constant) >= max(1, zeros // 2) and rows.has_norm[at_zero]:
         shown = float(norm[at_zero])
         text = (
@@ -175,7 +175,7 @@ def _number_signs(
     nonfinite = ~np.isfinite(loss)
     if nonfinite.any():
         index = int(np.argmax(nonfinite))
-        where = f"{attempt.file}:{attempt.track('loss').line_at(int(rows.steps[index]))}"
+        where = f"{attempt.file}:{attempt.trace('loss').line_at(int(rows.steps[index]))}"
         text = f"the loss of step {rows.steps[index]} is {loss[index]}"
         yield Sign(name="loss-not-finite", text=text, place=where)
     if not np.isfinite(norm[first]) and np.isfinite(loss[first]) and loss[first] != 0:
@@ -203,23 +203,23 @@ def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign
         )
         return
     at = int(rows.steps[first - 1])
-    track = attempt.track("loss")
-    seen = track.series().until(at)
+    trace = attempt.trace("loss")
+    seen = trace.series().until(at)
     climbing = [s for s in sightings({"loss": seen}) if s.symptom == "divergence"]
     if climbing:
-        yield Sign(name="climbed", text=f"before it the {climbing[0].text}", place=f"{track_place(attempt, track, at)}")
+        yield Sign(name="climbed", text=f"before it the {climbing[0].text}", place=f"{place_at(attempt, trace, at)}")
     elif first >= SUDDEN and float(np.max(before[-3:])) <= 2 * float(np.median(before)):
         yield Sign(name="sudden", text=f"{_counted(first, 'sound row')} before it, and no sign in them", place=place)
 
 
 def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) -> Iterator[Sign]:
-    rate = attempt.track("lr")
+    rate = attempt.trace("lr")
     steps = rows.steps[first:][bad[first:]]
     values = rate.at(steps, math.nan)
     values = values[np.isfinite(values)]
     if not len(values):
         return
-    place = track_place(attempt, rate, int(steps[0]))
+    place = place_at(attempt, rate, int(steps[0]))
     if float(np.max(rate.at(rows.steps[: first + 1], 0.0))) <= TINY_RATE:
         yield Sign(name="tiny-rate", text=f"the learning rate was {values[0]:.3g} when it failed", place=place)
     frozen = bool(np.all(values == values[0]))
@@ -233,18 +233,18 @@ def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) 
         yield Sign(name="rate-frozen" if frozen else "rate-advancing", text=text, place=place)
 
 
-def track_place(attempt: Attempt, track: Track, step: int) -> str:
-    return f"{attempt.file}:{track.line_at(step)}"
+def place_at(attempt: Attempt, trace: Trace, step: int) -> str:
+    return f"{attempt.file}:{trace.line_at(step)}"
 
 
 def _scale(attempt: Attempt) -> Trouble | None:
     """The loss scale fell and did not come back; overflows above the usual start only show a high start."""
-    scale, skipped = attempt.track("loss_scale"), attempt.track("skipped")
+    scale, skipped = attempt.trace("loss_scale"), attempt.trace("skipped")
     low = [(s, v) for s, v in zip(scale.steps, scale.values, strict=True) if v < SETTLES_BELOW]
     if not low or not len(skipped):
         return None
     start = low[0][0]
-    kept = Track()
+    kept = Trace()
     for step, value, line in zip(skipped.steps, skipped.values, skipped.lines, strict=True):
         if step >= start:
             kept.add(step, value, line)
@@ -266,7 +266,7 @@ def _scale(attempt: Attempt) -> Trouble | None:
 
 def _climb(attempt: Attempt, *, ended: bool) -> Trouble | None:
     """The loss went up and stayed there; in reinforcement learning it has no level."""
-    loss = attempt.track("loss")
+    loss = attempt.trace("loss")
     if attempt.rewards or not len(loss) or (ended and len(loss) < RECOVERED):
         return None
     seen = [s.text for s in sightings({"loss": loss.series()}) if s.symptom == "divergence"]
@@ -278,18 +278,18 @@ def _climb(attempt: Attempt, *, ended: bool) -> Trouble | None:
     if not seen:
         return None
     step = int(loss.steps[-1])
-    place = track_place(attempt, loss, step)
+    place = place_at(attempt, loss, step)
     sign = Sign(name="diverged", text=seen[0], place=place)
     return Trouble(symptom="divergence", step=step, text=seen[0], place=place, signs={"diverged": sign})
 
 
 def _evaluation(attempt: Attempt) -> Trouble | None:
-    track = attempt.track("eval_loss")
-    bad = [(s, v) for s, v in zip(track.steps, track.values, strict=True) if not math.isfinite(v)]
+    trace = attempt.trace("eval_loss")
+    bad = [(s, v) for s, v in zip(trace.steps, trace.values, strict=True) if not math.isfinite(v)]
     if not bad:
         return None
     step, value = bad[0]
-    place = track_place(attempt, track, step)
+    place = place_at(attempt, trace, step)
     text = f"the loss of evaluation is {value} at step {step}, that of training is finite"
     return Trouble(symptom="nonfinite-evaluation", step=step, text=text, place=place,
                    signs={"evaluation-only": Sign(name="evaluation-only", text=text, place=place)})  # fmt: skip
@@ -297,12 +297,12 @@ def _evaluation(attempt: Attempt) -> Trouble | None:
 
 def sound_loss(attempt: Attempt) -> Sign | None:
     """The loss was finite throughout, so that what overflowed did so in the backward."""
-    track = attempt.track("loss")
-    values = np.asarray(track.values)
+    trace = attempt.trace("loss")
+    values = np.asarray(trace.values)
     if len(values) < RECOVERED or not (np.isfinite(values) & (values > 0)).all():
         return None
     text = f"the loss is finite in all {len(values)} rows"
-    return Sign(name="sound-loss", text=text, place=f"{attempt.file}:{track.lines[0]}-{track.lines[-1]}")
+    return Sign(name="sound-loss", text=text, place=f"{attempt.file}:{trace.lines[0]}-{trace.lines[-1]}")
 
 
 def message_signs(reading: LogReading) -> dict[str, Sign]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from finitune.facts import Facts, Hardware, Parallel, Precision, Quantization, Training
@@ -17,6 +17,7 @@ from finitune.finding import UnreadableInput
 from finitune.sources import hardware
 from finitune.sources.logs import console, tables, tensorboard, trainer_state
 from finitune.sources.logs.reading import MOST_ROWS, Attempt, LogReading, Notes, Said
+from finitune.sources.reading import Track, untracked
 from finitune.sources.text import reason
 
 FORMATS = (tensorboard, trainer_state, tables)
@@ -24,20 +25,20 @@ HEAD_BYTES = 64 * 2**10
 GZIP = b"\x1f\x8b"
 
 
-def read(*files: str | Path, tell: Callable[[int], object] = lambda _: None) -> LogReading:
-    """Read logs of one run; `tell` is called with the number of bytes read, now and then.
+def read(*files: str | Path, track: Track = untracked) -> LogReading:
+    """Read logs of one run; `track` shows how far the reading is.
 
     Raises UnreadableInput for a file that cannot be read.
     """
     short = len({Path(file).name for file in files}) == len(files)
-    notes = [_read(Path(file), Path(file).name if short else str(file), tell) for file in files]
-    attempts = [attempt for one in notes for attempt in one.attempts if attempt.tracks]
+    notes = [_read(Path(file), Path(file).name if short else str(file), track) for file in files]
+    attempts = [attempt for one in notes for attempt in one.attempts if attempt.traces]
     said = [said for one in notes for said in one.said]
     too_long = [f"{one.file}: only the first {MOST_ROWS:,} rows were read" for one in notes if one.rows > MOST_ROWS]
     return LogReading(attempts=attempts, said=said, facts=facts_of(said), not_checked=too_long)
 
 
-def _read(path: Path, name: str, tell: Callable[[int], object]) -> Notes:
+def _read(path: Path, name: str, track: Track) -> Notes:
     notes = Notes(name)
     try:
         with path.open("rb") as file:
@@ -49,9 +50,9 @@ def _read(path: Path, name: str, tell: Callable[[int], object]) -> Notes:
             file.seek(0)
             if head.startswith(GZIP):
                 with gzip.open(file) as unpacked:
-                    console.read(unpacked, notes, tell)  # pyright: ignore[reportArgumentType]
+                    console.read(unpacked, notes, track=track)  # pyright: ignore[reportArgumentType]
             else:
-                console.read(file, notes, tell)
+                console.read(file, notes, size=path.stat().st_size, track=track)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         if not notes.rows and not notes.said:
             raise UnreadableInput(f"{path}: damaged gzip ({error})") from None

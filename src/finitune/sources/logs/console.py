@@ -7,11 +7,12 @@ is bounded by the chunk, and a line longer than `LONGEST_LINE` is read in pieces
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 from finitune.sources.logs import banners, bars, deepspeed, dicts, messages
 from finitune.sources.logs.reading import Notes
+from finitune.sources.reading import Track, untracked
 
 CHUNK = 4 * 2**20
 LONGEST_LINE = 16 * 2**10
@@ -24,12 +25,11 @@ WRAPPED = 2000
 """A record that was wrapped by a terminal is looked for in so many bytes."""
 
 
-def read(stream: BinaryIO, notes: Notes, tell: Callable[[int], object] = lambda _: None) -> None:
-    """Read all of `stream`; `tell` is called with the number of bytes of each chunk."""
+def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Track = untracked) -> None:
+    """Read all of `stream`, of `size` bytes where that is known; `track` shows how far the reading is."""
     rest, line, seen = b"", 1, 0
-    while True:
-        block = stream.read(CHUNK)
-        tell(len(block))
+    total = None if size is None else -(-size // CHUNK) + 1
+    for block in track(_blocks(stream), notes.file, total):
         data = rest + block
         if block:
             cut = data.rfind(b"\n") + 1
@@ -40,8 +40,6 @@ def read(stream: BinaryIO, notes: Notes, tell: Callable[[int], object] = lambda 
             cut = _open_record(data)
             rest, data = data[cut:] + rest, data[:cut]
         if not data:
-            if not block:
-                return
             continue
         if b"\x1b" in data:
             data = _ANSI.sub(b"", data)
@@ -50,8 +48,13 @@ def read(stream: BinaryIO, notes: Notes, tell: Callable[[int], object] = lambda 
         seen += len(data)
         _scan(data, line, notes)
         line += data.count(b"\n")
-        if not block:
-            return
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Chunks, and an empty one at the end."""
+    while block := stream.read(CHUNK):
+        yield block
+    yield b""
 
 
 def _open_record(data: bytes) -> int:

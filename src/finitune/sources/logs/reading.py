@@ -36,7 +36,7 @@ class Said:
         return f"{self.file}:{self.line}"
 
 
-class Track:
+class Trace:
     """One signal of one attempt: steps that increase, values, and the line of each."""
 
     __slots__ = ("lines", "steps", "values")
@@ -80,7 +80,7 @@ class Attempt:
     """One run of the trainer in one file; a log of restarts holds several."""
 
     file: str
-    tracks: dict[str, Track] = field(default_factory=dict[str, Track])
+    traces: dict[str, Trace] = field(default_factory=dict[str, Trace])
     """Names of signals as in a recording, and `eval_loss`."""
     last_step: int = 0
     last_epoch: float = -math.inf
@@ -90,17 +90,17 @@ class Attempt:
     """Reinforcement learning, whose loss may be 0 in earnest."""
 
     def add(self, name: str, step: int, value: float, line: int) -> None:
-        track = self.tracks.get(name)
-        if track is None:
-            track = self.tracks[name] = Track()
-        track.add(step, value, line)
+        trace = self.traces.get(name)
+        if trace is None:
+            trace = self.traces[name] = Trace()
+        trace.add(step, value, line)
 
-    def track(self, name: str) -> Track:
-        return self.tracks.get(name) or Track()
+    def trace(self, name: str) -> Trace:
+        return self.traces.get(name) or Trace()
 
     @property
     def signals(self) -> Signals:
-        return {name: track.series() for name, track in self.tracks.items() if name != "eval_loss"}
+        return {name: trace.series() for name, trace in self.traces.items() if name != "eval_loss"}
 
 
 class Notes:
@@ -132,7 +132,7 @@ class Notes:
             return
         if step is None or (now.pending and step < now.last_step):
             step = now.last_step if now.pending else now.last_step + 1
-        if "skipped" not in values and "skipped" in now.tracks and not now.pending:
+        if "skipped" not in values and "skipped" in now.traces and not now.pending:
             now.add("skipped", step, 0.0, line)
         now.pending = False
         now.last_step = step
