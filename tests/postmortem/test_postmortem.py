@@ -148,7 +148,14 @@ def test_founding_incidents_with_their_configs(log: str, inputs: dict[str, objec
 
 @pytest.mark.parametrize(
     "log",
-    ["trainer-healthy.log", "trainer_state.json", "ludwig-batch-1.log", "unsloth-packed.log", "omnilmm-warmup.log"],
+    [
+        "trainer-healthy.log",
+        "trainer_state.json",
+        "lightning-metrics.csv",
+        "ludwig-batch-1.log",
+        "unsloth-packed.log",
+        "omnilmm-warmup.log",
+    ],
 )
 def test_real_healthy_runs(log: str) -> None:
     assert diagnose_logs(REAL / log).verdict == "healthy"
@@ -162,6 +169,7 @@ HEALTHY = {
     "falls": "".join(falling(60)),
     "warm-up of the loss scale": ladder(16, 13) + "".join(falling(40)),
     "a start at 2**32": ladder(32, 14) + "".join(falling(40)),
+    "a start at 2**32, cut short": ladder(32, 17),
     "skipped steps of GradScaler": record(4.5, "nan", 0, 0) + record(4.6, "inf", 0, 0) + "".join(falling(40)),
     "one skipped step later on": "".join(
         [*falling(40), record(1.5, "inf", 1e-5, 1.0), *[record(1.4, 1.2, 1e-5, 1.1)] * 9]
