@@ -21,7 +21,19 @@ SURFACE = {
     "causes": ["[NAME]"],
     "check": ["--data", "--each", "--fail-on", "--format", "--gpu", "--model", "--requirements", "[CONFIGS]..."],
     "demo": ["[NAME]"],
-    "diagnose": ["--case", "--fail-on", "--format", "--verbose", "-v", "[PATH]"],
+    "diagnose": [
+        "--case",
+        "--config",
+        "--data",
+        "--fail-on",
+        "--format",
+        "--gpu",
+        "--model",
+        "--requirements",
+        "--verbose",
+        "-v",
+        "[PATHS]...",
+    ],
     "repair": [
         "--apply",
         "--config",
@@ -112,7 +124,9 @@ def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture
         (["run", "--nope", "python"], "No such option '--nope'"),
         (["run", "--", "no-such-command-anywhere"], "no-such-command-anywhere: "),
         (["run", "--inject", "foo", "--", "true"], "foo"),
-        (["diagnose"], "finitune diagnose: Missing argument 'PATH'"),
+        (["diagnose"], "finitune diagnose: Missing argument 'RUN_DIR|LOG...'"),
+        (["diagnose", "a.log", "nowhere.log"], "a.log: no such file or directory (expected a log)"),
+        (["diagnose", ".", "--gpu", "V100"], "--gpu goes with logs"),
         (["diagnose", "nowhere"], "nowhere: no recording here"),
         (["report", "nowhere"], "nowhere: no recording here"),
         (["repair", "reinit-token-row"], "reinit-token-rows"),
@@ -197,6 +211,22 @@ def test_diagnose_verbose_shows_bits(capsys: pytest.CaptureFixture[str], monkeyp
     monkeypatch.setattr("finitune.diagnosis.diagnose", lambda _: DIAGNOSIS)
     cli.main(["diagnose", "runs/0815", "-v"])
     assert "+9.4 bits" in capsys.readouterr().out
+
+
+def test_diagnose_reads_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.5\nRuntimeError: probability tensor contains either `inf`, `nan` or element < 0\n")
+    assert cli.main(["diagnose", str(log)]) == 1
+    assert "train.log:2" in capsys.readouterr().out
+    assert cli.main(["diagnose", str(log), "--gpu", "V100", "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["verdict"]) == ("finitune.diagnosis/1", "incident")
+    log.write_text("step 1 loss 2.5\n")
+    assert cli.main(["diagnose", str(log)]) == 0
+    assert capsys.readouterr().out == "healthy: no incident\n"
+    log.write_text("no training here\n")
+    assert cli.main(["diagnose", str(log)]) == 2
+    assert "expected the log of a training" in one_line(capsys.readouterr().err)
 
 
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

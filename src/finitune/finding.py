@@ -161,6 +161,8 @@ class Incident:
     """The step whose weights the run has."""
     last_step: int | None = None
     message: str = ""
+    seen: Sequence[str] = ()
+    """What a log shows, each with its line; empty for a recording."""
     unlisted: float | None = None
     """The share of the posterior that no chapter of the book has; None unless it was calibrated."""
     next_check: str = ""

@@ -104,6 +104,8 @@ def foresee(
 
 
 def weigh(batching: Batching, origin: Origin | None = None) -> Iterator[Evidence]:
+    if batching.pads_attended is None:
+        return  # no batch was seen
     if not batching.pads_attended:
         yield Evidence(text="no padding of the batch is seen by attention", bits=-8.0)
         return

@@ -2,34 +2,70 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from finitune.commands import console, exit_code, fail_on, output_format, print_json
 
 
 @click.command
-@click.argument("path", required=False)
-@click.option("--case", "case", metavar="FILE", help="A case file (JSON) that tells about a run, instead of PATH.")
+@click.argument("paths", nargs=-1, metavar="RUN_DIR|LOG...")
+@click.option("--case", "case", metavar="FILE", help="A case file (JSON) that tells about a run, instead of PATHS.")
+@click.option("--config", "configs", multiple=True, metavar="FILE", help="A configuration of the run; may be repeated.")
+@click.option("--model", metavar="DIR", help="Directory of the model that was fine-tuned.")
+@click.option("--data", metavar="FILE", help="Training data: JSONL, JSON, Parquet, CSV or text.")
+@click.option("--gpu", metavar="NAME", help="Accelerator of the run: V100, T4, A100, H100, 4090, ...")
+@click.option("--requirements", metavar="FILE", help="Versions of the run.")
 @click.option("--verbose", "-v", is_flag=True, help="Show every piece of evidence with its weight in bits.")
 @output_format
 @fail_on
-def command(path: str | None, case: str | None, form: str, fail_on: str, *, verbose: bool) -> int:
+def command(
+    paths: tuple[str, ...],
+    case: str | None,
+    configs: tuple[str, ...],
+    model: str | None,
+    data: str | None,
+    gpu: str | None,
+    requirements: str | None,
+    form: str,
+    fail_on: str,
+    *,
+    verbose: bool,
+) -> int:
     """Say why a run failed, with evidence.
 
-    Names the first bad value, the cause and the cure of every incident recorded in PATH.
+    Of a recorded run: the first bad value, the cause and the cure of every incident. Of logs (text from the terminal,
+    trainer_state.json, CSV, TensorBoard events; also gzipped): what they show, and the check that would decide.
     """
-    from finitune.casebook import diagnose_case
-    from finitune.diagnosis import diagnose
+    if not paths and case is None:
+        raise click.UsageError("Missing argument 'RUN_DIR|LOG...' (or --case FILE).")
+    if paths and case is not None:
+        raise click.UsageError("PATHS and --case are two diagnoses; give one.")
+    recorded = len(paths) == 1 and not Path(paths[0]).is_file()
+    given = {"--config": configs, "--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
+    extra = [name for name, value in given.items() if value]
+    if extra and (case is not None or (recorded and Path(paths[0]).is_dir())):
+        raise click.UsageError(f"{extra[0]} goes with logs; a recording and a case hold the facts of their run.")
+    if case is not None:
+        from finitune.casebook import diagnose_case
 
-    if path is None and case is None:
-        raise click.UsageError("Missing argument 'PATH' (or --case FILE).")
-    if path is not None and case is not None:
-        raise click.UsageError("PATH and --case are two diagnoses; give one.")
-    result = diagnose(path) if path is not None else diagnose_case(case or "")
+        result = diagnose_case(case)
+    elif recorded:
+        from finitune.diagnosis import diagnose
+
+        result = diagnose(paths[0])
+    else:
+        from finitune.postmortem import diagnose_logs
+        from finitune.reports.progress import bar
+
+        result = diagnose_logs(
+            *paths, configs=configs, model=model, data=data, gpu=gpu, requirements=requirements, track=bar
+        )
     if form == "json":
         print_json(result)
     else:
         from finitune.reports.terminal import print_diagnosis
 
-        print_diagnosis(result, console(), run_dir=path, verbose=verbose)
+        print_diagnosis(result, console(), run_dir=paths[0] if recorded else None, verbose=verbose)
     return exit_code(("error" for _ in result.incidents), fail_on)

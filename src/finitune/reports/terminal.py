@@ -28,6 +28,7 @@ WIDTH = 100
 """Longest line that is pleasant to read; narrower terminals get narrower lines."""
 
 INCIDENTS_SHOWN = 3
+SEEN_SHOWN = 5
 PASSED_NAMED = 8
 CHANGES_SHOWN = 20
 STYLES = {
@@ -81,10 +82,13 @@ def incident_lines(
     incident: Incident, *, run_dir: str | None = None, width: int = WIDTH, verbose: bool = False
 ) -> list[str]:
     """The block of one incident; the monitor prints the same lines while the run goes on."""
-    rows = [_Row(label="cause", text=say.why(incident))]
-    if incident.step is not None:
-        first = say.first_bad_value(incident.origin, incident.not_located)
-        rows[:0] = [_Row(label="first bad value", text=first), _Row(label="repeats", text=say.repeats(incident))]
+    rows = [_Row(label="seen" if not at else "and", text=text) for at, text in enumerate(incident.seen[:SEEN_SHOWN])]
+    if not (rows or incident.next_check or incident.step is None):
+        rows = [
+            _Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)),
+            _Row(label="repeats", text=say.repeats(incident)),
+        ]
+    rows.append(_Row(label="cause", text=say.why(incident)))
     if incident.causes and not incident.causes[0].proved and len(incident.causes) > 1:
         rows.append(_Row(label="or", text=", ".join(map(say.or_else, incident.causes[1:4]))))
     if incident.unlisted is not None:

@@ -1,0 +1,62 @@
+"""What programs print about themselves before the first step: versions, dtype, card, engine settings -> facts."""
+
+from __future__ import annotations
+
+import re
+
+from finitune.sources.logs.reading import Notes
+
+_PACKAGE = (
+    rb"(deepspeed|transformers|torch|pytorch|peft|trl|accelerate|bitsandbytes|flash[-_]attn|unsloth|lightning|ludwig)"
+)
+_ON = rb"(?:=True|'?\"?: ?True| True\b| \.{3,} True)"
+
+
+def _half(flag: bytes, engine: bytes, dtype: bytes, lightning: bytes) -> re.Pattern[bytes]:
+    """How a dtype is told: as a flag, in DeepSpeed's dump, by LLaMA-Factory, by Lightning, on a command line."""
+    return re.compile(
+        rb"(?<!\w)%b(?:_enabled)?%b|(?<![a-z])%b \.{3,} True|compute dtype: torch\.%b|Using %b|"
+        rb"--%b\b(?! ?=?\s?[Ff]alse)" % (flag, _ON, engine, dtype, lightning, flag)
+    )
+
+
+PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
+    (kind, pattern if isinstance(pattern, re.Pattern) else re.compile(pattern))
+    for kind, pattern in (
+        (
+            "version",
+            rb"(?im)(?<![\w/.-])" + _PACKAGE + rb"(?:[_ ]version)?['\"]?\s?(?:==|=|:|\xe2\x94\x82| v?(?=\d+\.\d))\s?"
+            rb"['\"v]{0,2}(\d+\.\d+[\w.+]{0,20})",
+        ),
+        ("version", rb"(DeepSpeed) info: version=(\d+\.\d+[\w.]{0,20})"),
+        ("version", rb"(Unsloth):? (\d{4}\.\d+[\w.]{0,10})"),
+        ("float16", _half(b"fp16", b"float16_enabled", b"float16", b"16bit (?:Automatic|native)")),
+        ("bfloat16", _half(b"bf16", b"bfloat16_enabled", b"bfloat16", b"bfloat16 Automatic")),
+        (
+            "card",
+            rb"(?:NVIDIA |Tesla |GPU: |GeForce )(V100|T4|P100|A100|A10G?|H[128]00|A800|L4|L40S?|RTX A?\d{4}(?: Ti)?)\b",
+        ),
+        (
+            "zero-stage",
+            rb"zero_optimization_stage \.{3,} (\d)|['\"]?stage['\"]?: ?(\d)\b|Creating torch\.\w+ ZeRO stage (\d)",
+        ),
+        ("overlap", rb"['\"]?overlap_comm['\"]?(?:=|: ?)([Tt]rue|[Ff]alse)"),
+        ("deepspeed", rb"\[deepspeed\]|DeepSpeed info:|\[(?:stage_1_and_2|stage3|logging|loss_scaler|engine)\.py:\d+:"),
+        ("8-bit", rb"load_in_8bit(?:=|'?\"?: ?| )True"),
+        ("4-bit", rb"load_in_4bit(?:=|'?\"?: ?| )True|bits: 4\b|Loading .{0,20}4.?bit"),
+    )
+)
+MOST = 40
+
+
+def read(data: bytes, first_line: int, notes: Notes) -> None:
+    """Note the facts in this chunk; of each kind the first few, as they do not change."""
+    for kind, pattern in PATTERNS:
+        counted, line = 0, first_line
+        for found in pattern.finditer(data):
+            if notes.count(kind) >= MOST:
+                break
+            line += data.count(b"\n", counted, found.start())
+            counted = found.start()
+            words = [group for group in found.groups() if group] or [found[0]]
+            notes.say(kind, b" ".join(words).decode(errors="replace"), line)

@@ -1,0 +1,80 @@
+"""Records of HF Trainer, TRL, Axolotl and LLaMA-Factory: `{'loss': 0.0, 'grad_norm': nan, ...}`, one per logging step.
+
+transformers 5 prints the values as strings. A terminal may have wrapped the record, and processes that share a
+terminal print into each other: a record is what stands between one brace and the next.
+"""
+
+from __future__ import annotations
+
+import re
+
+from finitune.sources.logs.reading import Notes, number_in
+
+RECORD = re.compile(rb"\{([^{}]{1,4000})\}")
+_OPENS = re.compile(rb"\{\s?['\"][\w/ ]{1,60}['\"]:")
+_PAIR = re.compile(
+    rb"['\"]([\w/]{1,60})['\"]\s?:\s?['\"]?([-+]?[\d.]+(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf|NaN|-?Infinity)"
+)
+_VALUE = rb"'?(nan|inf|-?\d+(?:\.\d+)?(?:e[-+]\d+)?)'?"
+_USUAL = re.compile(
+    rb"\{'loss': %b, 'grad_norm': %b, 'learning_rate': %b, 'epoch': %b\}" % (_VALUE, _VALUE, _VALUE, _VALUE)
+)
+"""The record of HF Trainer as it is nearly always, read at once."""
+_BAR = re.compile(rb"(\d{1,9})/\d{1,9} \[")
+NAMES = {
+    b"loss": "loss", b"grad_norm": "grad_norm", b"learning_rate": "lr", b"lr": "lr", b"loss_scale": "loss_scale",
+    b"eval_loss": "eval_loss", b"train/loss": "loss", b"train/grad_norm": "grad_norm",
+}  # fmt: skip
+LOOK_BACK = 200
+
+
+def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
+    """Records that begin in this line; returns where the last one ends (it may be lines below), 0 for none."""
+    at, done = data.find(b"{", begin, end), 0
+    while 0 <= at < end:
+        usual = _USUAL.match(data, at)
+        if usual:
+            loss, norm, rate, epoch = map(float, usual.groups())
+            values = {"loss": loss, "grad_norm": norm, "lr": rate}
+            notes.row(values, line, step=_shown(data[max(0, at - LOOK_BACK) : at], notes), epoch=epoch)
+            done = after = usual.end()
+        elif _OPENS.match(data, at) and (found := RECORD.match(data, at)):
+            after = found.end()
+            body = found[1].replace(b"\n", b"").replace(b"\r", b"") if b"\n" in found[1] else found[1]
+            if _record(body, data[max(0, at - LOOK_BACK) : at], line, notes):
+                done = after
+        else:
+            after = at + 1
+        at = data.find(b"{", after, end)
+    return done
+
+
+def _record(body: bytes, before: bytes, line: int, notes: Notes) -> bool:
+    values: dict[str, float] = {}
+    epoch = None
+    for key, text in _PAIR.findall(body):
+        name = NAMES.get(key)
+        if name:
+            value = number_in(text)
+            if value is not None:
+                values[name] = value
+        elif key == b"epoch":
+            epoch = number_in(text)
+        elif key.startswith(b"reward"):
+            notes.attempt.rewards = True
+    if "loss" not in values and "eval_loss" not in values:
+        return False
+    if b"step" in body and (own := re.search(rb"['\"](?:global_)?step['\"]: ?(\d{1,12})", body)):
+        notes.row(values, line, step=int(own[1]), epoch=epoch)
+        return True
+    notes.row(values, line, step=_shown(before, notes), epoch=epoch)
+    return True
+
+
+def _shown(before: bytes, notes: Notes) -> int | None:
+    """The step that a progress bar just before the record shows; None where there is none."""
+    if b"it/s" not in before and b"s/it" not in before:
+        return None
+    bars = _BAR.findall(before)
+    shown = int(bars[-1]) if bars else 0
+    return shown if shown > notes.attempt.last_step else None

@@ -1,0 +1,65 @@
+"""Messages of trainers and of PyTorch that say something about the cause; each row one error text and its name."""
+
+from __future__ import annotations
+
+import re
+
+from finitune.sources.logs.reading import Notes
+
+KNOWN: tuple[tuple[str, bytes], ...] = (
+    ("probability-tensor", rb"probability tensor contains either"),
+    ("unscale-fp16-gradients", rb"Attempting to unscale FP16 gradients"),
+    ("no-inf-checks", rb"No inf checks were recorded for this optimizer"),
+    ("token-out-of-range", rb"srcIndex < srcSelectDimSize|index out of bounds|index out of range in self"),
+    ("target-out-of-range", rb"`?t >= 0 && t < n_classes|Target -?\d+ is out of bounds"),
+    ("device-side-assert", rb"device-side assert triggered"),
+    ("ecc-error", rb"uncorrectable ECC error"),
+    ("illegal-access", rb"illegal memory access"),
+    ("cudnn-attention", rb"cuDNN SDPA backward got grad_output"),
+    ("cudnn-error", rb"CUDNN_STATUS_\w+"),
+    ("nonfinite-parameter", rb"Found NaN or inf values in parameter|NaN or inf tensors found in the model"),
+    ("stopped-by-nan", rb"[Ll]oss is (?:nan|inf),? *(?:stopping|Stopping)|NaN loss encountered|Training diverged"),
+    ("nonfinite-gradient-check", rb"found NaN in local grad norm|non-finite (?:gradient )?norm|error_if_nonfinite"),
+    ("untrained-tokens", rb"Untrained tokens .{0,80}found"),
+    ("tokenization-mismatch", rb"tokenization mismatch"),
+    (
+        "no-supervised-token",
+        rb"[Aa]ll labels .{0,40}-100|response template .{0,80}not find|Could not find response key",
+    ),
+    ("std-of-one", rb"std\(\): degrees of freedom is <= 0"),
+    ("checkpoint-without-gradient", rb"None of the inputs have requires_grad"),
+    ("no-gradient-path", rb"does not require grad and does not have a grad_fn"),
+    ("engine-config-mismatch", rb"correct the following DeepSpeed config values|fp16_backend\(amp\)="),
+    ("anomaly", rb"Function '\w{1,80}' returned nan values in its \d+th output"),
+    ("empty-target", rb"Target sequences include empty"),
+    ("eval-loss-nan", rb"(?:eval(?:uation)?|valid(?:ation)?|val|test)[_ /]?loss['\"]?\s*[:=]?\s*['\"]?(?:nan|NaN)\b"),
+)
+"""Kind -> pattern. What a kind speaks for is said where causes are weighed."""
+BESIDE = ("stopped-by-nan", "eval-loss-nan", "nonfinite-parameter")
+"""These may share a line with a progress bar."""
+_ANY = re.compile(b"|".join(b"(?:%s)" % pattern for _, pattern in KNOWN))
+_EACH = tuple((kind, re.compile(pattern)) for kind, pattern in KNOWN)
+_MARGIN = 160
+
+
+def read(text: bytes, line: int, notes: Notes) -> None:
+    """Note every known message in `text`, cut to its surroundings."""
+    if not _ANY.search(text):
+        return
+    for kind, pattern in _EACH:
+        found = pattern.search(text)
+        if found:
+            notes.say(kind, _excerpt(text, found.start(), found.end()), line)
+
+
+def read_beside(text: bytes, line: int, notes: Notes) -> None:
+    """The few messages that a progress bar runs into."""
+    if b"nan" in text or b"NaN" in text:
+        for kind, pattern in _EACH:
+            if kind in BESIDE and (found := pattern.search(text)):
+                notes.say(kind, _excerpt(text, found.start(), found.end()), line)
+
+
+def _excerpt(text: bytes, begin: int, end: int) -> str:
+    """From the message to the end of its line, no more than is kept."""
+    return text[begin : min(len(text), end + _MARGIN)].decode(errors="replace").strip()

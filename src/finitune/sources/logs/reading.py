@@ -1,0 +1,185 @@
+"""What a log said: signals with the line of each value, facts and messages, each with its place."""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from finitune.facts import Facts
+from finitune.signal import Series, Signals
+
+LONGEST_TEXT = 200
+"""So much of a message is kept; what comes from a log is data, and there may be any amount of it."""
+MOST_OF_A_KIND = 100
+_LINK = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)\S+", re.IGNORECASE)
+"""What a log offers is never repeated as a place to go to."""
+MOST_ROWS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One message or fact: its kind (a name of ours), its text as printed, and where it stands (lines from 1)."""
+
+    kind: str
+    text: str
+    line: int
+    file: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class Trace:
+    """One signal of one attempt: steps that increase, values, and the line of each."""
+
+    __slots__ = ("lines", "steps", "values")
+
+    def __init__(self) -> None:
+        self.steps, self.values, self.lines = array("q"), array("d"), array("q")
+
+    def add(self, step: int, value: float, line: int) -> None:
+        """Append; a step seen before is said anew, and what came after it is dropped."""
+        steps = self.steps
+        while steps and steps[-1] >= step:
+            steps.pop()
+            self.values.pop()
+            self.lines.pop()
+        steps.append(step)
+        self.values.append(value)
+        self.lines.append(line)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def series(self) -> Series:
+        return Series(self.steps, self.values)
+
+    def line_at(self, step: int) -> int:
+        """The line of the newest value not later than `step`; 0 when there is none."""
+        index = int(np.searchsorted(np.asarray(self.steps), step, side="right")) - 1
+        return self.lines[index] if index >= 0 else 0
+
+    def at(self, steps: npt.NDArray[np.int64], absent: float) -> npt.NDArray[np.float64]:
+        """Values at exactly these steps, `absent` where the step has none."""
+        own = np.asarray(self.steps, dtype=np.int64)
+        if not len(own):
+            return np.full(len(steps), absent)
+        index = np.minimum(np.searchsorted(own, steps), len(own) - 1)
+        return np.where(own[index] == steps, np.asarray(self.values)[index], absent)
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One run of the trainer in one file; a log of restarts holds several."""
+
+    file: str
+    traces: dict[str, Trace] = field(default_factory=dict[str, Trace])
+    """Names of signals as in a recording, and `eval_loss`."""
+    last_step: int = 0
+    last_epoch: float = -math.inf
+    pending: bool = False
+    """The newest step was told of (it was skipped) and its row may still come."""
+    rewards: bool = False
+    """Reinforcement learning, whose loss may be 0 in earnest."""
+
+    def add(self, name: str, step: int, value: float, line: int) -> None:
+        trace = self.traces.get(name)
+        if trace is None:
+            trace = self.traces[name] = Trace()
+        trace.add(step, value, line)
+
+    def trace(self, name: str) -> Trace:
+        return self.traces.get(name) or Trace()
+
+    @property
+    def signals(self) -> Signals:
+        return {name: trace.series() for name, trace in self.traces.items() if name != "eval_loss"}
+
+
+class Notes:
+    """Collects what the formats read from one file, in the order of its lines."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.attempts = [Attempt(file=file)]
+        self.said: list[Said] = []
+        self.rows = 0
+        self._counts: dict[str, int] = {}
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.attempts[-1]
+
+    def row(
+        self, values: Mapping[str, float], line: int, *, step: int | None = None, epoch: float | None = None
+    ) -> None:
+        """Numbers of one step. Without a step of its own it is the next one."""
+        self.rows += 1
+        if self.rows > MOST_ROWS:
+            return
+        now = self.attempts[-1]
+        if (epoch is not None and epoch < now.last_epoch - 1e-9) or (step is not None and step < now.last_step - 1):
+            self.attempts.append(now := Attempt(file=self.file))
+        if "eval_loss" in values and "loss" not in values:
+            now.add("eval_loss", max(step or 0, now.last_step), values["eval_loss"], line)
+            return
+        if step is None or (now.pending and step < now.last_step):
+            step = now.last_step if now.pending else now.last_step + 1
+        if "skipped" not in values and "skipped" in now.traces and not now.pending:
+            now.add("skipped", step, 0.0, line)
+        now.pending = False
+        now.last_step = step
+        if epoch is not None:
+            now.last_epoch = epoch
+        for name, value in values.items():
+            now.add(name, step, value, line)
+
+    def skipped(self, line: int, scale: float | None) -> None:
+        """A step whose update was discarded; a row that follows at once belongs to it."""
+        now = self.attempts[-1]
+        now.last_step += 1
+        now.pending = True
+        now.add("skipped", now.last_step, 1.0, line)
+        if scale is not None:
+            now.add("loss_scale", now.last_step, scale, line)
+
+    def say(self, kind: str, text: str, line: int) -> None:
+        """A message or fact; of each kind the first hundred are kept, and no link in them."""
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        if count <= MOST_OF_A_KIND:
+            self.said.append(
+                Said(kind=kind, text=_LINK.sub("(link left out)", text)[:LONGEST_TEXT], line=line, file=self.file)
+            )
+
+    def count(self, kind: str) -> int:
+        return self._counts.get(kind, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReading:
+    """All logs of one question: their attempts in order, what was said, and the facts that were printed."""
+
+    attempts: Sequence[Attempt]
+    said: Sequence[Said]
+    facts: Facts
+    not_checked: Sequence[str] = ()
+
+    @property
+    def signals(self) -> Signals:
+        """Those of the last attempt."""
+        return self.attempts[-1].signals if self.attempts else {}
+
+
+def number_in(text: bytes) -> float | None:
+    """The float that these bytes spell, `nan` and `inf` included; None for anything else."""
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,68 @@
+"""CSV with a column for the loss: Lightning's `metrics.csv`, or what a plain loop wrote."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from finitune.finding import UnreadableInput
+from finitune.sources.logs.reading import Notes
+from finitune.sources.text import short
+
+COLUMNS = {
+    "loss": r"(train(ing)?[_/ ]?)?loss(_step)?|lm[_ ]loss",
+    "grad_norm": r"(train[_/ ])?(grad(ient)?[_ ]?norm|grad_2\.0_norm_total)(_step)?",
+    "lr": r"lr|learning_rate|lr-.*",
+    "loss_scale": r"(loss_)?scale",
+    "eval_loss": r"(eval|val|valid|validation|test)[_/ ]?loss(_epoch)?",
+}
+_STEP = re.compile(r"(global[_ ])?(step|iter(ation)?)s?", re.IGNORECASE)
+LONGEST_HEADER = 8192
+
+
+def recognises(head: bytes) -> bool:
+    first = head[:LONGEST_HEADER].partition(b"\n")[0].strip()
+    if b"," not in first or re.search(rb"[{}=:\[\]\x1b\x00]", first):
+        return False
+    return "loss" in _columns(next(csv.reader([first.decode(errors="replace")]), list[str]()))
+
+
+def read(path: Path, notes: Notes) -> None:
+    """Raises UnreadableInput where the file is no CSV."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            rows = csv.reader(file)
+            header = next(rows, list[str]())
+            columns = _columns(header)
+            step_at = next((i for i, name in enumerate(header) if _STEP.fullmatch(name.strip())), None)
+            for cells in rows:
+                _row(cells, columns, step_at, rows.line_num, notes)
+    except csv.Error as error:
+        raise UnreadableInput(f"{path}: not CSV ({short(error)})") from None
+
+
+def _columns(header: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, pattern in COLUMNS.items():
+        for index, title in enumerate(header):
+            if re.fullmatch(pattern, title.strip(), re.IGNORECASE):
+                found.setdefault(name, index)
+    return found
+
+
+def _row(cells: Sequence[str], columns: dict[str, int], step_at: int | None, line: int, notes: Notes) -> None:
+    values: dict[str, float] = {}
+    for name, index in columns.items():
+        try:
+            values[name] = float(cells[index])
+        except (ValueError, IndexError):
+            continue
+    step = None
+    if step_at is not None and step_at < len(cells) and cells[step_at].strip().isdigit():
+        step = int(cells[step_at][:18])
+    if "loss" in values:
+        values.pop("eval_loss", None)
+    if values.keys() & {"loss", "eval_loss"}:
+        notes.row(values, line, step=step)
