@@ -96,7 +96,6 @@ def test_founding_incidents_without_any_config(incident: str, tmp_path: Path) ->
         ("trainer-rate-3.log", "lr-too-high", 40),
         ("trainer-all-ignored.log", "all-labels-ignored", 1),
         ("trainer-eval-ignored.log", "all-labels-ignored", 11),
-        ("trainer-spoilt-weight.log", "fp16-activation-overflow", 1),
     ],
 )
 def test_real_broken_runs(log: str, cause: str, line: int) -> None:
