@@ -169,15 +169,6 @@ def test_no_weights_and_no_directory_are_unreadable(tmp_path):
         checkpoint.read(tmp_path / "absent")
 
 
-def test_bin_files_are_not_opened_and_that_is_said(tmp_path):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "torch_dtype": "float16"}')
-    found = checkpoint.read(tmp_path)
-    assert found.facts.weights is None
-    assert found.facts.model.dtype == "float16"
-    assert "not opened" in found.not_checked[0].why
-
-
 def test_settings_of_a_model_that_sees_are_one_level_down(tmp_path):
     directory = worlds.model(tmp_path / "m", vocab_size=None, text_config={"vocab_size": 7, "hidden_size": 3})
     model = checkpoint.read(directory).facts.model

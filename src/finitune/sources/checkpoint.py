@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from finitune.facts import Activations, Facts, Ints, Model, Weights
 from finitune.finding import NotChecked, UnreadableInput
-from finitune.sources import alone
+from finitune.sources import alone, torch_checkpoint
 from finitune.sources.reaches import reaches
 from finitune.sources.reading import Reading, Track, untracked
 from finitune.sources.rows import embedding_rows
@@ -46,14 +46,15 @@ def read(path: str | Path, *, compute: str | None = None, track: Track = untrack
     config = json_object_of(directory / "config.json") if (directory / "config.json").exists() else {}
     files, problems = weight_files(path)
     if not files and not problems:
-        if path.is_dir() and any(path.glob("*.bin")):
-            why = (
-                f"{path}: the weights are PyTorch .bin files, which are pickles and not opened; convert to safetensors"
-            )
+        files = torch_checkpoint.files(path)
+        why = torch_checkpoint.why_not_opened()
+        if files and why:
+            why = f"{path}: the weights are PyTorch .bin files, which are pickles, and {why}; or convert to safetensors"
             return Reading(
                 facts=Facts(model=_model(path, config, [])), not_checked=[NotChecked(input="model", why=why)]
             )
-        raise UnreadableInput(f"{path}: no weights here (expected *.safetensors)")
+        if not files:
+            raise UnreadableInput(f"{path}: no weights here (expected *.safetensors)")
     tensors, damaged = headers(files)
     problems = [*problems, *damaged, *_unmet_promises(path, tensors)]
     model = _model(path, config, tensors)
@@ -93,7 +94,7 @@ def weight_files(path: Path) -> tuple[list[Path], list[str]]:
     Raises UnreadableInput for an index that is not one, or that points outside the directory.
     """
     if path.is_file():
-        return [path], []
+        return ([] if path.suffix == ".bin" else [path]), []
     if (path / INDEX).exists():
         named = {directory_file(path, name, path / INDEX) for name in _weight_map(path / INDEX).values()}
         missing = sorted(file for file in named if not file.exists())
@@ -119,7 +120,7 @@ def headers(files: Sequence[Path]) -> tuple[list[Tensor], list[str]]:
 
 def _header(file: Path) -> list[Tensor] | str:
     try:
-        return read_header(file)
+        return torch_checkpoint.read_header(file) if file.suffix == ".bin" else read_header(file)
     except UnreadableInput as error:
         return str(error).replace(str(file), file.name, 1)
 
