@@ -91,6 +91,7 @@ class Incidents:
         self._settling_from: float | None = None
         self._looked = 0
         self._mismatched = False
+        self._spread = is_spread(run.update.parameters())
 
     def bad(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
         """A step is not sound. `may_settle`: the loop's own scaler skips it, normal until proved otherwise."""
@@ -123,6 +124,8 @@ class Incidents:
 
     def compare_reduction(self, check: ReductionCheck, reading: Reading, capture: Capture) -> None:
         """Finite gradients may still be wrong: where ranks averaged others than they computed, say so."""
+        if not check.looks_at(reading.step):
+            return
         setting = Setting(model=self._run.model, capture=capture, scale=reading.scale)
         again = partial(own_gradients, setting) if capture.runnable is None else lambda _: []
         seen = check.end(reading.step, self._run.update.gradients(), again)
@@ -222,9 +225,9 @@ class Incidents:
 
     def _look_for_divergence(self, reading: Reading, capture: Capture) -> None:
         """Finite, but is the loss running away? Earlier batches decide between divergence and other data."""
-        seen = next((s for s in sightings(self._run.signals) if s.symptom == "divergence"), None)
-        if is_spread(self._run.update.parameters()):
+        if self._spread:
             return  # the ranks see different losses, and one alone cannot run the model
+        seen = next((s for s in sightings(self._run.signals) if s.symptom == "divergence"), None)
         if seen is None:
             self._yardstick.keep(reading.step, capture, sum(reading.losses))
         elif not self._yardstick.asked_at(reading.step) and self._yardstick.is_damaged(self._run.model):
@@ -282,7 +285,7 @@ class Incidents:
 
     def _tell(self, incident: Incident) -> None:
         lines = incident_lines(incident, run_dir=str(self._run.run_dir))
-        if is_spread(self._run.update.parameters()):
+        if self._spread:
             lines.append(
                 "  not tried        experiments: the model is spread over ranks, which would have to run them together"
             )

@@ -90,7 +90,6 @@ class Monitor:
         self._said: set[str] = set()
         self._began = time.perf_counter()
         self._handles: list[Any] = []
-        self._reduction = ReductionCheck(list(self.model.named_parameters()))
         self._listen()
 
     def __enter__(self) -> Self:
@@ -156,6 +155,7 @@ class Monitor:
     # The calls of the training loop, in the order in which a step makes them.
 
     def _listen(self) -> None:
+        self._reduction = ReductionCheck(list(self.model.named_parameters()))
         for module in entry_points(self.model, self.update.parameters()):
             self._handles += [
                 module.register_forward_pre_hook(self._guarded(self._before_forward), with_kwargs=True),

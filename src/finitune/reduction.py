@@ -70,13 +70,17 @@ class ReductionCheck:
         self._handles: list[Any] = []
         self._step = 0
 
+    @staticmethod
+    def looks_at(step: int) -> bool:
+        return step <= FIRST or step % EVERY == 0
+
     def begin(self, step: int) -> None:
         """Before every forward of a step, the first of which counts. Calls no collective: a rank may have no batch."""
         if step == self._step:
             return  # one more micro-step
         self.leave()  # a step that was skipped was not looked at
         self._step = step
-        if not _is_looked_at(step) or self._alike is False or _world() == 1:
+        if not self.looks_at(step) or self._alike is False or _world() == 1:
             return
         self._sample = self._chosen(step)
         for _, parameter in self._sample:
@@ -84,7 +88,7 @@ class ReductionCheck:
 
     def end(self, step: int, gradients: Gradients, again: Again) -> Look | None:
         """Before the optimizer's step, which will use `gradients`. `again` computes this rank's own once more."""
-        if not _is_looked_at(step) or not self._comparable():
+        if not self.looks_at(step) or not self._comparable():
             return None
         sample, sums = self._sample, self._sums
         self.leave()
@@ -144,10 +148,6 @@ class ReductionCheck:
             self._sums[id(parameter)] = gradient.detach().clone() if known is None else known + gradient.detach()
 
         return add
-
-
-def _is_looked_at(step: int) -> bool:
-    return step <= FIRST or step % EVERY == 0
 
 
 def _world() -> int:

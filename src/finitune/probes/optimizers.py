@@ -63,12 +63,9 @@ class TorchUpdate:
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
+        self.sharded = is_spread(self.parameters())
         self._taken: list[tuple[nn.Parameter, Tensor]] = []
         self._handles: list[Any] = []
-
-    @property
-    def sharded(self) -> bool:
-        return is_spread(self.parameters())
 
     @property
     def skips_overflows(self) -> bool:
