@@ -13,14 +13,15 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from finitune.cause import causes
 from finitune.diagnosis import SHOWN, rank
 from finitune.facts import Facts
-from finitune.finding import Diagnosis, Evidence, Incident, NotChecked, RankedCause, UnreadableInput
+from finitune.finding import Diagnosis, Evidence, Incident, NotChecked, RankedCause
 from finitune.sources import case as case_facts
 from finitune.sources import circumstances, statements
+from finitune.sources.text import json_object_of
 
 KEYS = ("framework", "model", "hardware", "title", "log", "config")
 EVEN = 2.0
@@ -44,7 +45,7 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
 
     Raises UnreadableInput for a file that is no JSON object.
     """
-    told = case if isinstance(case, Mapping) else _load(Path(case))
+    told = case if isinstance(case, Mapping) else json_object_of(Path(case))
     facts = case_facts.read(told)
     observed = circumstances.read(facts, told) | statements.read(told)
     ranked = with_shares(rank(inputs_of_case(facts, observed), prior=occurrences(counts())))
@@ -64,8 +65,7 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
 
 def inputs_of_case(facts: Facts, observed: Mapping[str, str]) -> dict[str, Any]:
     """What chapters may read of a case."""
-    known = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
-    return {**known, "observations": observed}
+    return {**facts.by_name(), "observations": observed}
 
 
 def counts() -> dict[str, int]:
@@ -145,16 +145,3 @@ def _sentences(cause: str, section: str) -> list[str]:
 
 def _first_sentence(cause: str, section: str) -> str:
     return " ".join(_sentences(cause, section)[:2])
-
-
-def _load(path: Path) -> Mapping[str, Any]:
-    try:
-        told: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnreadableInput(f"{path}: {error.strerror or error} (expected a case file)") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UnreadableInput(f"{path}{line}: no JSON (expected an object with {', '.join(KEYS)})") from None
-    if not isinstance(told, dict):
-        raise UnreadableInput(f"{path}: not an object (expected one with {', '.join(KEYS)}, all optional)")
-    return cast("Mapping[str, Any]", told)

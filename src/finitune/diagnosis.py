@@ -84,10 +84,9 @@ def inputs_of(
 ) -> dict[str, Any]:
     """What `weigh` may read about one incident, under the names that chapters use."""
     step = event["step"]
-    known = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
     before = {name: series.until(step) for name, series in signals.items() if series}
     return {
-        **known,
+        **facts.by_name(),
         **before,
         "signals": before,
         "symptoms": {event.get("symptom")},

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -384,7 +385,10 @@ class Facts:
     """Empty when configurations were read and agree."""
     unknown_keys: Sequence[UnknownKey] | None = None
 
+    def by_name(self) -> dict[str, Any]:
+        """Each group under the parameter name that chapters use; None was not asked."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
     def over(self, other: Facts) -> Facts:
         """These facts where they are known, `other`'s elsewhere."""
-        known = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return dataclasses.replace(other, **{k: v for k, v in known.items() if v is not None})
+        return dataclasses.replace(other, **{k: v for k, v in self.by_name().items() if v is not None})

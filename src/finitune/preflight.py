@@ -99,7 +99,7 @@ def check_each(*configs: str | Path, **given: Any) -> CheckResult:
 
 def foresee(facts: Facts, not_checked: Sequence[NotChecked] = ()) -> CheckResult:
     """What every cause of the book says about these facts, the gravest first."""
-    inputs = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
+    inputs = facts.by_name()
     findings: list[Finding] = []
     passed: list[str] = []
     left_out = list(not_checked)

@@ -83,12 +83,11 @@ def weigh(origin: Origin) -> Iterator[Evidence]:
 
 
 def _finding(precision: Precision, key: str, text: str) -> Finding:
-    file = (precision.source or "").rpartition(": ")[0]
     return Finding(
         cause="fp16-backward-overflow",
         severity="warning",
         message=text,
-        where=Where(file=file or precision.source, key=key),
+        where=Where(file=Where.said(precision.source).file, key=key),
         evidence={
             "scaler": precision.scaler, "initial_scale": precision.initial_scale, "min_scale": precision.min_scale,
         },

@@ -88,12 +88,11 @@ def weigh(precision: Precision, loss_scale: Series, origin: Origin | None = None
 
 
 def _finding(precision: Precision, key: str, text: str, change: str, value: float) -> Finding:
-    file = (precision.source or "").rpartition(": ")[0]
     return Finding(
         cause="loss-scale-exhaustion",
         severity="warning",  # many models train within little room; none needs it to be little
         message=text,
-        where=Where(file=file or precision.source, key=f"fp16.{key}"),
+        where=Where(file=Where.said(precision.source).file, key=f"fp16.{key}"),
         evidence={
             "scaler": precision.scaler, "initial_scale": precision.initial_scale, "min_scale": precision.min_scale,
             "window": precision.scale_window, "hysteresis": precision.hysteresis,

@@ -65,12 +65,11 @@ def foresee(precision: Precision) -> Iterator[Finding]:
     if precision.compute != "float16" or precision.scaler != "dynamic" or scale < HIGH_START:
         return
     skipped = round(math.log2(scale / USUAL_START)) + (precision.hysteresis or 1) - 1
-    file = (precision.source or "").rpartition(": ")[0]
     yield Finding(
         cause="normal-scaler-warmup",
         severity="info",
         message=f"the loss scale begins at {scale:g}: about {skipped} skipped steps come first, which is normal",
-        where=Where(file=file or precision.source, key="initial_scale_power"),
+        where=Where(file=Where.said(precision.source).file, key="initial_scale_power"),
         evidence={"initial_scale": scale, "usual": USUAL_START, "skipped_steps": skipped},
     )
 

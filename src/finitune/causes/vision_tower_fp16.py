@@ -92,13 +92,12 @@ def _by_name(precision: Precision, model: Model | None, training: Training | Non
     name = " ".join(v.lower() for v in (model and model.family, training and training.model_name) if v)
     if not SEES.search(name) or precision.float32_modules:
         return
-    file, _, key = (precision.source or "").rpartition(": ")
     yield Finding(
         cause="vision-tower-fp16",
         severity="info",  # many encoders fit float16; the first batch with an image tells
         message=f"the run computes in float16 and {name.split()[-1]} has an encoder of images, trained with a wider "
         "range: try one batch with an image first",
-        where=Where(file=file or precision.source, key=key if file else None),
+        where=Where.said(precision.source),
         evidence={"compute": "float16", "model": name},
     )
 

@@ -122,7 +122,7 @@ def _known(facts: Facts, signs: Mapping[str, Sign]) -> Iterator[Sign]:
 
 def _foreseen(facts: Facts) -> Iterator[Finding]:
     """What the book would have said before the run, about these facts alone."""
-    inputs = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
+    inputs = facts.by_name()
     for chapter in causes().values():
         function = chapter.function("foresee")
         yield from ask(function, inputs).results if function else ()

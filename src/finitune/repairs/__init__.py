@@ -6,7 +6,6 @@ absent. What a remedy changes is its own business (`apply`, or the patch of its 
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import inspect
 from collections.abc import Iterator, Sequence
@@ -97,7 +96,7 @@ def _found(
     if data is None:
         raise UnreadableInput(f"{name}: what to repair? (expected --{field} 6,7, or --data FILE to find them)")
     facts = gather(*configs, model=model, data=data).facts
-    inputs = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
+    inputs = facts.by_name()
     if field == "rows" and facts.labels is not None:
         ids = set(np.flatnonzero(facts.labels.supervised == 0).tolist())
     else:
