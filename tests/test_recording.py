@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from finitune.facts import Facts, Hardware, Precision
-from finitune.recording import FORMAT, SIGNALS, Recorder, Recording
+from finitune.recording import FORMAT, SIGNALS, Recorder, Recording, new_directory
 
 FACTS = Facts(precision=Precision(compute="float16"), hardware=Hardware(name="V100", bfloat16=False))
 
@@ -264,3 +265,10 @@ def test_kill_loses_nothing(tmp_path: Path) -> None:
         process.wait()
     steps = Recording.load(tmp_path).signals["loss"].steps
     assert np.array_equal(steps, np.arange(len(steps)))
+
+
+def test_two_runs_of_one_second_have_a_directory_each(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda _: "20260101-000000")
+    made = [str(new_directory("demo-")) for _ in range(3)]
+    assert made == [f"runs/demo-20260101-000000{more}" for more in ("", "-2", "-3")]

@@ -214,7 +214,7 @@ class Incidents:
             inquiry.event["settles"] = (
                 may_settle and again and not any(agree(inquiry.result("loss-scale-1") != "finite"))
             )
-            if inquiry.repeats is not None and not repeats_here and elsewhere:
+            if not repeats_here and elsewhere:
                 return  # it repeats on another rank, which will say so
             inquiry.record()
             inquiry.prove()

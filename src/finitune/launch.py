@@ -14,7 +14,7 @@ from pathlib import Path
 
 from finitune.finding import UnreadableInput
 from finitune.injection import Injection
-from finitune.recording import Recording
+from finitune.recording import Recording, new_directory
 
 STOPPED = 3
 """Exit code when finitune ended a run that it was guarding."""
@@ -32,7 +32,7 @@ def run(
         raise UnreadableInput(f"{name}: no such command (expected what you type to train, e.g. python train.py)")
     for fault in inject:
         Injection.parse(fault)
-    directory = Path(run_dir) if run_dir else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+    directory = Path(run_dir) if run_dir else new_directory()
     directory.mkdir(parents=True, exist_ok=True)
     began = time.time()
     code = _wait(subprocess.Popen(list(command), env=_environment(directory.resolve(), mode, inject)))

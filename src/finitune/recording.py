@@ -14,6 +14,7 @@ When the disk is full, training goes on: rows are missing, which is said once, a
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -33,6 +34,17 @@ from finitune.signal import Series
 FORMAT = 1
 SIGNALS = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "bad_update", "reduction_error", "seconds")
 _RANK_FILE = re.compile(r"rank(\d{5})\.jsonl$")
+
+
+def new_directory(stem: str = "") -> Path:
+    """`runs/STEM<time>`, made here; with a number after it where another run began in the same second."""
+    name = stem + time.strftime("%Y%m%d-%H%M%S")
+    for count in itertools.count(1):
+        directory = Path("runs") / (name if count == 1 else f"{name}-{count}")
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(parents=True)
+            return directory
+    raise AssertionError("unreachable")
 
 
 class Recorder:

@@ -64,6 +64,7 @@ class Child:
 
     def check(self, *words):
         if self.process is None or self.process.poll() is not None:
+            self.close()
             environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "COLUMNS": "80"}
             self.process = subprocess.Popen(
                 [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -85,13 +86,17 @@ class Child:
             assert err.count("\n") == 1
         return code, err
 
+    def close(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+
 
 @pytest.fixture(scope="module")
 def child():
     one = Child()
     yield one
-    one.process.kill()
-    one.process.wait()
+    one.close()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rich.text import Text
 from finitune.demo import story
 from finitune.demo.stage import mark
 from finitune.finding import UnreadableInput
+from finitune.recording import new_directory
 
 MEETS = """
 import sys
@@ -54,7 +54,7 @@ def main(names: Sequence[str]) -> int:
             table.add_row(name, "", Text("not told", style="yellow"), Text(f"needs {lacking}: {install}"), "")
             told = told and not names
             continue
-        directory = Path("runs") / time.strftime(f"demo-{name}-%Y%m%d-%H%M%S")
+        directory = new_directory(f"demo-{name}-")
         done = subprocess.run([python, "-c", TELL, str(examples[name]), str(directory)], check=False)
         steps = _steps(directory)
         told = told and done.returncode == 0 and all(step["as_told"] for step in steps)

@@ -26,7 +26,7 @@ from rich.text import Text
 from finitune.demo.stage import ENVIRONMENT, WIDTH, Outcome, Stage, Step, mark, show, summary
 from finitune.demo.story import Expect, Scene, Story, missing
 from finitune.finding import UnreadableInput
-from finitune.recording import Recording, write_json
+from finitune.recording import Recording, new_directory, write_json
 
 LAPTOP = Path(__file__).parent / "laptop"
 LIMIT = 900.0
@@ -49,7 +49,7 @@ def main(story: Story) -> int:
     if lacking:
         how = f": {story.install}" if story.install else ""
         raise UnreadableInput(f"finitune demo {story.name} needs {', '.join(lacking)}{how}")
-    directory = Path("runs") / time.strftime(f"demo-{story.name}-%Y%m%d-%H%M%S")
+    directory = new_directory(f"demo-{story.name}-")
     stage = tell(story, directory, Console(highlight=False))
     return 0 if all(step.sound for step in stage.steps) else 1
 
@@ -60,7 +60,7 @@ def tell(story: Story, directory: Path, console: Console) -> Stage:
     began = time.monotonic()
     console.print(Text(story.title, style="bold"), soft_wrap=True)
     ignored = shutil.ignore_patterns("make_model.py", "__pycache__")
-    shutil.copytree(story.directory, stage.directory, ignore=ignored)
+    shutil.copytree(story.directory, stage.directory, ignore=ignored, dirs_exist_ok=True)
     environment = _environment(stage.directory)
     seen: list[dict[str, Any]] = []
     for number, scene in enumerate(story.steps, start=1):

@@ -20,6 +20,7 @@ from rich.text import Text
 from finitune.demo.stage import Outcome, Stage, Step, show, summary
 from finitune.demo.yi.commands import finitune, make_base, train
 from finitune.finding import UnreadableInput
+from finitune.recording import new_directory
 
 NEEDED = ("torch", "transformers", "tokenizers")
 CONFIGS = ("training_args.json", "deepspeed.json")
@@ -36,7 +37,7 @@ def main() -> int:
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise UnreadableInput(f"finitune demo needs {', '.join(missing)}: pip install 'finitune[hf]'")
-    directory = Path("runs") / time.strftime("demo-yi-%Y%m%d-%H%M%S")
+    directory = new_directory("demo-yi-")
     stage = tell(directory, Console(highlight=False))
     return 0 if all(step.sound for step in stage.steps) else 1
 
