@@ -57,6 +57,13 @@ def test_one_record_in_every_spelling(text: str, loss: float, end: str, tmp_path
         assert rows(reading, "lr") == [(1, 1e-05, 3)]
 
 
+def test_lines_in_memory_read_as_those_of_a_file(tmp_path: Path) -> None:
+    lines = ["version of nothing", "{'loss': 2.5, 'grad_norm': nan}\n{'loss': 0.0, 'grad_norm': nan}", "end \ud800"]
+    reading = logs.read_lines(lines, "case.json: log")
+    assert rows(reading) == [(1, 2.5, 2), (2, 0.0, 3)]
+    assert reading.attempts[0].file == "case.json: log"
+
+
 def test_numbers_that_are_none_are_kept(tmp_path: Path) -> None:
     text = "{'loss': nan, 'grad_norm': inf, 'learning_rate': 0}\n{'loss': '0', 'grad_norm': 'nan'}\n"
     found = [value for _, value, _ in rows(read(tmp_path, text))]
