@@ -17,7 +17,7 @@ from finitune.facts import Facts, Hardware, Parallel, Precision, Quantization, T
 from finitune.finding import UnreadableInput
 from finitune.sources import hardware
 from finitune.sources.logs import console, tables, tensorboard, trainer_state
-from finitune.sources.logs.reading import MOST_ROWS, Attempt, LogReading, Notes, Said
+from finitune.sources.logs.reading import Attempt, LogReading, Notes, Said
 from finitune.sources.reading import Track, untracked
 from finitune.sources.text import reason
 
@@ -48,8 +48,8 @@ def read_lines(lines: Iterable[str], name: str) -> LogReading:
 def _reading(notes: Sequence[Notes]) -> LogReading:
     attempts = [attempt for one in notes for attempt in one.attempts if attempt.traces]
     said = [said for one in notes for said in one.said]
-    too_long = [f"{one.file}: only the first {MOST_ROWS:,} rows were read" for one in notes if one.rows > MOST_ROWS]
-    return LogReading(attempts=attempts, said=said, facts=facts_of(said), not_checked=too_long)
+    left_out = [why for one in notes for why in one.left_out()]
+    return LogReading(attempts=attempts, said=said, facts=facts_of(said), not_checked=left_out)
 
 
 def _read(path: Path, name: str, track: Track) -> Notes:
