@@ -123,6 +123,8 @@ class Notes:
         self.attempts = [Attempt(file=file)]
         self.said: list[Said] = []
         self.rows = 0
+        self.rank = ""
+        """The rank that says the line which is being read, where a launcher tells it."""
         self.single = 0
         """Rows that were read one by one."""
         self.passed_over = False
@@ -136,12 +138,19 @@ class Notes:
     def row(
         self, values: Mapping[str, float], line: int, *, step: int | None = None, epoch: float | None = None
     ) -> None:
-        """Numbers of one step. Without a step of its own it is the next one."""
+        """Numbers of one step. Without a step of its own it is the next one.
+
+        What ranks say beside the first is left out, unless it is not finite: then it stands for that step.
+        """
         self.rows += 1
         self.single += 1
         if self.rows > MOST_ROWS:
             return
         now = self.attempts[-1]
+        if self.rank and not self.first("row", self.rank):
+            if all(map(math.isfinite, values.values())):
+                return
+            step = now.last_step
         if epoch is not None and not math.isfinite(epoch):
             epoch = None
         if (epoch is not None and epoch < now.last_epoch - 1e-9) or (step is not None and step < now.last_step - 1):
