@@ -44,7 +44,7 @@ import numpy as np
 from finitune.cause import Experiment
 from finitune.facts import Optimizer
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
-from finitune.signal import Series
+from finitune.signal import Floats, Series, lowest_level
 
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
 # relative change per step. Recipes of released models use 5e-6 to 5e-5 for all weights; 1e-3 changes each by 5 % a
@@ -130,10 +130,10 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if len(losses) < 2:
         yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
         return
-    lowest = int(losses.argmin())
-    ratio = float(losses[lowest:].max() / max(losses[lowest], 1e-30))
-    ratio = max(ratio, float(losses.max() / max(losses[0], 1e-30)))
-    if ratio > RISEN:
+    ratio = _climb(losses)
+    if ratio is None:
+        yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
+    elif ratio > RISEN:
         yield Evidence(
             text=f"the loss climbed to {ratio:.3g} times what it had been before it failed",
             bits=6.0 if ratio > 4 else 3.0,
@@ -145,3 +145,12 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
         yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
     if optimizer is not None and any(foresee(optimizer)):
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)
+
+
+def _climb(losses: Floats) -> float | None:
+    """How many times the lowest loss before it, or the first, a later one is."""
+    lowest = lowest_level(losses)
+    if lowest is None:
+        return None
+    since = losses[int((losses == lowest).argmax()) :].max() / lowest
+    return float(max(since, losses.max() / losses[losses != 0][0]))
