@@ -18,15 +18,17 @@ _RULE = re.compile(rb"[\s|:+-]{1,200}\Z")
 _TAG = re.compile(rb"<(tr|t[hd]|/table)\b[^<>]{0,100}>([^<>]{0,40})")
 LONGEST = 200
 """Bytes of a row as text, or of the HTML before the title."""
-LARGEST = 2**20
+APART = 2000
+"""So near to each other are the tags of a table."""
+MOST_TITLES = 50
 
 
 def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
-    """The table whose title stands in this line; returns where its last row ends, 0 where there is none."""
+    """The table whose title stands in this line; returns where it ends, 0 where there is none."""
     if b"<th" in data[begin:end]:
         return _html(data, begin, line, notes)
     titles = _cells(data[begin:end], None)
-    if TITLE not in titles:
+    if TITLE not in titles or titles[0] not in (b"Step", b"Epoch"):
         return 0
     done = 0
     while True:
@@ -68,19 +70,21 @@ def _html(data: bytes, begin: int, line: int, notes: Notes) -> int:
     start = data.rfind(b"<tr", max(0, begin - LONGEST), begin)
     start = begin if start < 0 else start
     line -= data.count(b"\n", start, begin)
-    titles, cells, counted, done = list[bytes](), list[bytes](), start, 0
-    for tag in _TAG.finditer(data, start, start + LARGEST):
-        line += data.count(b"\n", counted, tag.start())
-        counted = tag.start()
+    titles, cells, at = list[bytes](), list[bytes](), start
+    while tag := _TAG.search(data, at, at + APART):
+        line += data.count(b"\n", at, tag.start())
+        at = tag.start(2)
+        line += data.count(b"\n", tag.start(), at)
         if tag[1] == b"th":
             titles.append(tag[2].strip())
+            if len(titles) > MOST_TITLES or cells:
+                break
         elif tag[1] == b"td":
             cells.append(tag[2].strip())
             if len(cells) == len(titles):
                 _row(titles, cells, line, notes)
-                done = tag.end()
         elif tag[1] == b"tr":
             cells = []
         else:
             break
-    return done
+    return at if titles else 0
