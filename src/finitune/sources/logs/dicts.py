@@ -15,7 +15,8 @@ from finitune.sources.logs.reading import Notes, number_in
 RECORD = re.compile(rb"\{([^{}]{1,4000})\}")
 _OPENS = re.compile(rb"\{\s?['\"][\w/ ]{1,60}['\"]:")
 _PAIR = re.compile(
-    rb"['\"]([\w/]{1,60})['\"]\s?:\s?['\"]?([-+]?[\d.]+(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf|NaN|-?Infinity)"
+    rb"['\"]([\w/]{1,60})['\"]\s?:\s?['\"]?"
+    rb"([-+]?\d[\d.]{0,40}(?:[eE][-+]?\d{1,4})?|[-+]?nan|[-+]?inf|NaN|-?Infinity)(?=['\"]?\s{0,9}(?:,|\Z))"
 )
 _VALUE = rb"'?(nan|inf|-?\d+(?:\.\d+)?(?:e[-+]\d+)?)'?"
 _USUAL = re.compile(
@@ -47,7 +48,7 @@ def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
             done = after = usual.end()
         elif _OPENS.match(data, at) and (found := RECORD.match(data, at)):
             after = found.end()
-            body = found[1].replace(b"\n", b"").replace(b"\r", b"") if b"\n" in found[1] else found[1]
+            body = found[1].replace(b"\n", b"").replace(b"\r", b"")
             if _record(body, data[max(0, at - LOOK_BACK) : at], line, notes):
                 done = after
         else:
