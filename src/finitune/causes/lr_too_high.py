@@ -43,7 +43,7 @@ import numpy as np
 
 from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.finding import Cure, Evidence, Finding, Where
 from finitune.signal import Floats, Series, lowest_level
 
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
@@ -75,7 +75,6 @@ experiments = [
 ]
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
-
 tells = {
     "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"), "loss-not-finite": (1.0, "how a divergence ends"),
     "climbed diverged": (4.0, "the loss climbs before it is lost"), "tiny-rate": (-6.0, "at such a rate nothing moves"),
@@ -97,11 +96,9 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
     if optimizer.lr < warn or (full and optimizer.lr == warn):
         yield from _unwarmed(optimizer, wants=warn / 10 if full else warn / 5)
         return
-    severity: Severity = "error" if optimizer.lr > fail else "warning"
     kind = "LoRA" if optimizer.lora else "full fine-tuning" if full else "any fine-tuning, LoRA included"
     yield Finding(
-        cause="lr-too-high",
-        severity=severity,
+        cause="lr-too-high", severity="error" if optimizer.lr > fail else "warning",
         message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {kind} is at risk from {warn:g}",
         where=Where(file=optimizer.source, key="learning_rate"),
         evidence={
@@ -116,13 +113,12 @@ def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
     """A rate at which Adam's first steps, of full size before its moments mean anything, want a warm-up."""
     if optimizer.warmup_steps == 0 and not optimizer.warmup_ratio and (optimizer.lr or 0.0) >= wants:
         yield Finding(
-            cause="lr-too-high",
-            severity="warning",
+            cause="lr-too-high", severity="warning",
             message=f"learning rate {optimizer.lr:g} without warm-up; from {wants:g} on Adam wants one",
             where=Where(file=optimizer.source, key="warmup_steps"),
             evidence={"lr": optimizer.lr, "warmup_steps": 0, "wants_warmup_from": wants},
             remedy=Cure(name="change-settings", safety="safe", patch={"warmup_ratio": 0.03}),
-        )
+        )  # fmt: skip
 
 
 def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:
@@ -134,10 +130,8 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if ratio is None:
         yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
     elif ratio > RISEN:
-        yield Evidence(
-            text=f"the loss climbed to {ratio:.3g} times what it had been before it failed",
-            bits=6.0 if ratio > 4 else 3.0,
-        )
+        climbed = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
+        yield Evidence(text=climbed, bits=6.0 if ratio > 4 else 3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]
