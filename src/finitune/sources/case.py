@@ -28,6 +28,7 @@ from finitune.facts import (
 from finitune.finding import UnreadableInput, number
 from finitune.sources import hardware, training_arguments
 from finitune.sources.environment import RELEVANT
+from finitune.sources.families import family_of
 from finitune.sources.hardware import KNOWN
 
 ALIASES = {
@@ -59,14 +60,6 @@ PACKAGES = {
 }  # fmt: skip
 """Other names of packages."""
 
-FAMILIES = {
-    r"qwen-?2": "qwen2", r"qwen-?3": "qwen3", r"qwen": "qwen2", r"chatglm": "chatglm", r"glm-?4": "glm",
-    r"baichuan": "baichuan", r"gemma": "gemma", r"falcon": "falcon", r"phi-?\d": "phi", r"bloom": "bloom",
-    r"minicpm": "minicpm", r"(^|[^a-z])(flan-|mt|umt|long-?|by)?t5": "t5", r"mi[sx]tral": "mistral",
-    r"llama|llava|vicuna|alpaca": "llama", r"deepseek": "deepseek", r"internlm": "internlm", r"(^|[/ ])yi-": "llama",
-    r"olmo": "olmo", r"gpt-?2": "gpt2", r"pythia|neox": "gpt_neox", r"(^|[/ ])opt-": "opt",
-}  # fmt: skip
-"""Pattern in a model's name -> `model_type`; the first that fits."""
 IN_BFLOAT16 = {
     "qwen2", "qwen3", "glm", "baichuan", "gemma", "falcon", "minicpm", "mistral", "bloom", "t5", "llama", "deepseek",
     "internlm",
@@ -262,7 +255,7 @@ def _arguments(settings: dict[str, Any]) -> Facts:
 
 
 def _model(name: str, config: Mapping[str, Any]) -> Model:
-    family = next((kind for pattern, kind in FAMILIES.items() if re.search(pattern, name.lower())), None)
+    family = family_of(name)
     tied = next((v for key in ("tie_word_embeddings", "weight_tying") if isinstance(v := config.get(key), bool)), None)
     dtype = "bfloat16" if family in IN_BFLOAT16 else None
     return Model(family=family, vocabulary=_whole(config, "embedding_rows"), tied=tied, dtype=dtype)

@@ -201,8 +201,13 @@ def words(data: Mapping[str, Any], key: str) -> list[str] | None:
 
 
 def section(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A nested group of settings, empty where there is none."""
+    """A nested group of settings, empty where there is none; flags have it as JSON in one word."""
     value = data.get(key)
+    if isinstance(value, str) and value[:1] == "{":
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
     return cast(Mapping[str, Any], value) if isinstance(value, Mapping) else {}
 
 
