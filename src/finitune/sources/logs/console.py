@@ -91,14 +91,16 @@ def _scan(data: bytes, first_line: int, notes: Notes) -> None:
             tried = begin + dicts.AT_ONCE
         before = notes.single
         notes.rank = _rank(data, begin)
-        if pasted.TITLE in data[begin : min(end, begin + LONGEST_LINE)]:
+        if data.find(pasted.TITLE, begin, min(end, begin + LONGEST_LINE)) >= 0:
             done = pasted.read(data, begin, end, line, notes)
         else:
             done = dicts.read(data, begin, end, line, notes)
         if done < end:
-            if deepspeed.OVERFLOW in data[begin:end]:
+            if data.find(deepspeed.OVERFLOW, begin, end) >= 0:
                 end = _unwrapped(data, begin, end)
-            _line(data[done or begin : end].replace(b"\n", b""), line, notes)
+                _line(data[done or begin : end].replace(b"\n", b""), line, notes)
+            else:
+                _line(data[done or begin : end], line, notes)
         done = max(done, end)
         if notes.full and notes.single > before:
             done = marks.pass_over(begin, done, notes)

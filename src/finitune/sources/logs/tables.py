@@ -27,7 +27,10 @@ def recognises(head: bytes) -> bool:
     first = head[:LONGEST_HEADER].partition(b"\n")[0].strip()
     if b"," not in first or re.search(rb"[{}=:\[\]\x1b\x00]", first):
         return False
-    return "loss" in _columns(next(csv.reader([first.decode(errors="replace")]), list[str]()))
+    try:
+        return "loss" in _columns(next(csv.reader([first.decode(errors="replace")]), list[str]()))
+    except csv.Error:
+        return False
 
 
 def read(path: Path, notes: Notes) -> None:
