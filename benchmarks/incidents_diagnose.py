@@ -49,7 +49,7 @@ class Answered:
 
     @property
     def accepted(self) -> set[str]:
-        return {self.incident["cause"], *self.incident["accept"]}
+        return {self.incident["cause"], *self.incident.get("accept", ())}
 
     def right(self, first: int) -> bool:
         return bool(self.accepted & {one.cause for one in self.ranked[:first]})
