@@ -142,6 +142,10 @@ def _weighed(
     terms = [prior, *said, *(answer.results if answer else []), *map(_experiment_evidence, experiments)]
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)
+    if foreseen and foreseen.remedy:
+        cures = [foreseen.remedy]
+    else:
+        cures = _cures(chapter, inputs) if asked or said or not facts else []
     return RankedCause(
         cause=chapter.name,
         confidence=None,
@@ -149,11 +153,7 @@ def _weighed(
         # A cause whose inputs are absent was not asked: it keeps its prior alone and is not shown as likely.
         bits=sum(term.bits for term in terms),
         evidence=terms,
-        remedies=[foreseen.remedy]
-        if foreseen and foreseen.remedy
-        else _cures(chapter, inputs)
-        if asked or said or not facts
-        else [],
+        remedies=cures,
         not_asked=(answer.missing or ((answer.broken,) if answer.broken else ())) if answer else (),
         proof=proof_of(experiments) if asked else (),
     )

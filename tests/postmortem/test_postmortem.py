@@ -261,6 +261,13 @@ def test_what_the_schedule_says(tmp_path: Path) -> None:
     assert any("bad updates are applied" in text for text in diagnose(tmp_path, moving).incidents[0].seen)
 
 
+def test_an_excerpt_does_not_tell_how_the_run_began(tmp_path: Path) -> None:
+    start = record(2.0, 1.0, epoch=0.1) + record("nan", "nan", epoch=0.2) * 3
+    later = record(2.0, 1.0, epoch=8.1) + record("nan", "nan", epoch=8.2) * 3
+    assert any("1 sound row before it" in text for text in diagnose(tmp_path, start).incidents[0].seen)
+    assert not any("1 sound row before it" in text for text in diagnose(tmp_path, later).incidents[0].seen)
+
+
 def test_evidence_names_its_line(tmp_path: Path) -> None:
     found = diagnose(tmp_path, "".join(falling(117)) + record("0.0", "nan", 1e-5, 2.0) * 4).incidents[0]
     assert "(train.log:118)" in found.message

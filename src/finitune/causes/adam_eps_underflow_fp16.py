@@ -76,6 +76,7 @@ tells = {
     "tiny-rate": (-1.0, "at such a rate nothing moves"),
     "probability-tensor": (1.0, "training had gone NaN unseen"),
     "computes-float32": (-8.0, "float32 has the range"),
+    "kernel-level serving": (-3.0, "no optimizer takes part"),
 }
 
 

@@ -81,6 +81,7 @@ tells = {
     "empty-target": (3.5, "a row without a target"),
     "reinforcement": (-4.0, "there a loss may be 0 in earnest"),
     "no-target-left": (4.5, "nothing is left to learn from"),
+    "kernel-level serving": (-2.0, "nothing is trained"),
 }
 
 

@@ -40,4 +40,5 @@ tells = {
     "data-dependent": (3.0, "it moves with the data"),
     "from-the-start": (-0.5, "unless it comes first"),
     "no-target-left": (-1.5, "a matter of labels"),
+    "speech": (1.5, "targets of every length, some empty"),
 }

@@ -120,7 +120,7 @@ def weigh(
         return
     known = [d for d in _defects(precision, parallel) if d.affected.contains(version or "", prereleases=True)]
     if not known:
-        yield Evidence(text=f"no defect of DeepSpeed {version} in this mode is on record", bits=-5.0)
+        yield Evidence(text=f"no defect of DeepSpeed {version} in this mode is on record", bits=-2.0)
         return
     yield Evidence(text=f"DeepSpeed {version} {known[0].what}", bits=6.0)
     if repeats:

@@ -57,6 +57,8 @@ tells = {
     "diverged": (-2.0, "it ends in a number that is not finite"),
     "no-inf-checks": (2.0, "the scaler saw no gradient of float32"),
     "computes-float32": (-8.0, "float32 has the range"),
+    "serving": (-3.0, "nothing is trained"),
+    "grad-scaler": (2.0, "it refuses such weights"),
 }
 
 

@@ -54,6 +54,7 @@ tells = {
     "custom-trainer-loss": (2.0, "a loss without the count of targets"),
     "older-release-sound": (1.0, "transformers 4.46 changed it"),
     "gradient-nan loss-not-finite": (-3.0, "a factor is finite"),
+    "loss-larger": (3.0, "by a factor"),
 }
 
 

@@ -77,9 +77,9 @@ tells = {
     "climbed diverged loss-rises": (4.0, "the loss climbs first"), "lower-rate-bad": (-3.0, "a lower rate does not"),
     "second-step from-the-start": (-2.0, "one step is too few"), "rates-differ": (3.0, "the largest rate counts"),
     "zero-loss-zero-gradient": (-4.0, "a gradient is left"), "lower-rate-sound": (3.0, "a lower rate cures"),
-    "first-loss-huge": (-1.0, "before any update"), "evaluation-only": (-6.0, "training suffers"),
-    "loss-not-finite": (1.0, "how it ends"), "scale-fell": (-3.0, "another matter"),
-    "tiny-rate": (-6.0, "nothing moves"), "sudden": (-2.0, "it climbs first"),
+    "first-loss-huge": (-1.0, "before any update"), "kernel-level serving": (-3.0, "no optimizer"),
+    "evaluation-only": (-6.0, "training suffers"), "loss-not-finite": (1.0, "how it ends"),
+    "scale-fell": (-3.0, "another matter"), "tiny-rate": (-6.0, "nothing moves"), "sudden": (-2.0, "it climbs first"),
 }  # fmt: skip
 
 

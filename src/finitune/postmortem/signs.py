@@ -205,6 +205,8 @@ def _counted(count: int, noun: str = "row") -> str:
 def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign]:
     before = rows.loss[:first]
     if first <= EARLY:
+        if attempt.last_epoch > len(rows.steps) + 1:
+            return  # fewer rows than epochs: somebody cut the beginning off
         yield Sign(
             name="from-the-start",
             text=f"{_counted(first, 'sound row')} before it" if first else "no row before it is sound",

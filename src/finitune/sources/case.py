@@ -170,7 +170,7 @@ def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield _QUANTIZED[str(first).lower()], True
         elif key in ("precision", "mixed_precision", "autocast") and str(first) in HALVES:
             yield HALVES[str(first)], True
-        elif key == "apex_opt_level":
+        elif key in ("apex_opt_level", "opt_level"):
             field = APEX.get(str(first))
             if field:
                 yield field, True if field == "fp16" else "float16"
