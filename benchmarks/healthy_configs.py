@@ -373,7 +373,7 @@ deepspeed chat.py --actor_gradient_checkpointing --per_device_training_batch_siz
 """)], "A100"),
     ("quantised by a switch of its own", [("r.sh", """
 accelerate launch --mixed_precision bf16 --use_deepspeed --zero_stage 3 --num_machines 1 --main_process_port 29501 \\
-    tune.py --use_qlora --use_flash_attn --dataset_train_splits train --learning_rate 1e-4 --lora_rank 64 --lora_alpha 16
+    tune.py --use_qlora --use_flash_attn --dataset_train_splits train --learning_rate 1e-4 --lora_r 64 --lora_alpha 16
 """)], "A100"),
     ("images, not text", [("r.sh", """
 accelerate launch --mixed_precision=fp16 train_picture.py --pretrained_model_name_or_path own/diffusion \\
