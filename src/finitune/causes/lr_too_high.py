@@ -2,9 +2,8 @@
 
 ## What happens
 
-Each step overshoots what the curvature allows. The loss rises over several logged steps, gradients grow with it, and
-in the end a value leaves the range of its dtype. The rate that counts is the largest over all parameter groups and
-over the schedule, after warm-up; for adapters alpha over rank multiplies it.
+Each step overshoots what the curvature allows: the loss rises over several logged steps, gradients grow with it. The
+rate that counts is the largest of all parameter groups and of the schedule; alpha over rank multiplies it.
 
 ## How to tell
 
@@ -14,8 +13,7 @@ parameter group (text encoder, embeddings) has a rate a hundred times that of th
 
 ## How to prove
 
-Go back to the weights before the climb and run the same steps with a tenth of the rate: the loss falls. The same
-steps with the same rate climb again. A lower rate that only delays the NaN is evidence against this cause.
+From the weights before the climb the same steps with a tenth of the rate fall, and with the same rate climb again.
 
 ## What to do
 
@@ -44,7 +42,7 @@ import numpy as np
 from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
-from finitune.signal import Series
+from finitune.signal import Floats, Series, lowest_level
 
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
 # relative change per step. Recipes of released models use 5e-6 to 5e-5 for all weights; 1e-3 changes each by 5 % a
@@ -75,19 +73,14 @@ experiments = [
 ]
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
-
 tells = {
-    "loss-climbs": (4.0, "the loss climbs before it is lost"),
-    "rates-differ": (3.0, "the largest rate of all groups counts"),
-    "tiny-rate": (-6.0, "at such a rate nothing moves"),
-    "lower-rate-sound": (3.0, "a lower rate cures"),
-    "late": (0.5, "it takes steps to diverge"),
-    "lower-rate-bad": (-3.0, "a lower rate does not cure"),
-    "second-step": (-2.0, "one step is too few"),
-    "first-loss-huge": (-1.0, "before any update"),
-    "loss-rises": (3.0, "the loss climbs before it is lost"),
-    "first-step": (-2.0, "one step is too few"),
-}
+    "climbed diverged loss-rises": (4.0, "the loss climbs first"), "lower-rate-bad": (-3.0, "a lower rate does not"),
+    "second-step from-the-start": (-2.0, "one step is too few"), "rates-differ": (3.0, "the largest rate counts"),
+    "zero-loss-zero-gradient": (-4.0, "a gradient is left"), "lower-rate-sound": (3.0, "a lower rate cures"),
+    "first-loss-huge": (-1.0, "before any update"), "evaluation-only": (-6.0, "training suffers"),
+    "loss-not-finite": (1.0, "how it ends"), "scale-fell": (-3.0, "another matter"),
+    "tiny-rate": (-6.0, "nothing moves"), "sudden": (-2.0, "it climbs first"),
+}  # fmt: skip
 
 
 def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
@@ -133,14 +126,12 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if len(losses) < 2:
         yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
         return
-    lowest = int(losses.argmin())
-    ratio = float(losses[lowest:].max() / max(losses[lowest], 1e-30))
-    ratio = max(ratio, float(losses.max() / max(losses[0], 1e-30)))
-    if ratio > RISEN:
-        yield Evidence(
-            text=f"the loss climbed to {ratio:.3g} times what it had been before it failed",
-            bits=6.0 if ratio > 4 else 3.0,
-        )
+    ratio = _climb(losses)
+    if ratio is None:
+        yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
+    elif ratio > RISEN:
+        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
+        yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]
@@ -148,3 +139,12 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
         yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
     if optimizer is not None and any(foresee(optimizer)):
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)
+
+
+def _climb(losses: Floats) -> float | None:
+    """How many times the lowest loss before it, or the first, a later one is."""
+    lowest = lowest_level(losses)
+    if lowest is None:
+        return None
+    since = losses[int((losses == lowest).argmax()) :].max() / lowest
+    return float(max(since, losses.max() / losses[losses != 0][0]))

@@ -83,19 +83,21 @@ APEX = {"O1": "fp16", "O2": "fp16", "O3": "dtype"}
 MAX_LOG_LINES = 2000
 """Versions are printed at the start."""
 
-_VERSION = re.compile(r"\d+(?:\.\d+)+")
+_VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9})+")
+_OPEN = re.compile(r"\s{0,20}(?:[<>~!]|before|after|since)")
+"""A range of releases, not the one that ran."""
 _STAGE = re.compile(r"(?:zero|ds_?z|stage|\bz)[-_ ]?([0-3])\b", re.IGNORECASE)
 _WORD = re.compile(r"[\w.+-]+")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 _POWER = re.compile(r"^\s*2\s*(?:\*\*|\^)\s*(\d{1,3})\s*$")
-_NODES = re.compile(r"(\d{1,4})[- ]?nodes?\b|\b(\d{1,4})\s*x\s*\d+\s*x?\s*[A-Z]", re.IGNORECASE)
+_NODES = re.compile(r"(\d{1,4})[- ]?nodes?\b|\b(\d{1,4})\s{0,3}x\s{0,3}\d{1,4}\s{0,3}x?\s{0,3}[A-Z]", re.IGNORECASE)
 _APPLE = re.compile(r"\bmps\b|\bapple\b|\bM[1-5]( (Pro|Max|Ultra))?\b", re.IGNORECASE)
 _ROCM = re.compile(r"\b(rocm|hip|gfx\w+|radeon)\b", re.IGNORECASE)
 NUMERIC = {
     "learning_rate", "adam_epsilon", "max_grad_norm", "per_device_train_batch_size", "gradient_accumulation_steps",
     "lora_r", "lora_alpha", "weight_decay", "max_length", "label_smoothing_factor",
 }  # fmt: skip
-_OPTIMIZER = re.compile(r"\w*(adam|adafactor|sgd|lion)\w*", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"\w{0,40}(adam|adafactor|sgd|lion)\w{0,40}", re.IGNORECASE)
 
 
 def read(case: Mapping[str, Any]) -> Facts:
@@ -286,7 +288,7 @@ def _versions(config: Mapping[str, Any], told: str) -> Iterator[tuple[str, str]]
     for key, value in config.items():
         named = key.removesuffix("_bad").removesuffix("_version").replace("_", "-").lower()
         package = PACKAGES.get(named, named)
-        if package in RELEVANT and (found := _VERSION.search(str(value))):
+        if package in RELEVANT and not _OPEN.match(str(value)) and (found := _VERSION.search(str(value))):
             yield package, found[0]
 
 
