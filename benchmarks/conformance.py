@@ -233,13 +233,16 @@ def main() -> int:
     place = (given.keep or Path(tempfile.mkdtemp(prefix="conformance-"))).resolve()
     began = time.perf_counter()
     here = [stack for stack in chosen if not stack.missing]
-    table: dict[str, Row] = {}
+
+    def rows_of(stack: Stack) -> dict[str, Row]:
+        rows = judge(stack, place / stack.name, given.fault or FAULTS)
+        for name, row in rows.items():
+            said = "; ".join(_problems(row)) or "sound"
+            print(f"{time.perf_counter() - began:5.0f} s  {name}: {said}", file=sys.stderr, flush=True)
+        return rows
+
     with ThreadPoolExecutor(given.jobs) as pool:
-        for rows in pool.map(lambda stack: judge(stack, place / stack.name, given.fault or FAULTS), here):
-            table |= rows
-            for name, row in rows.items():
-                said = "; ".join(_problems(row)) or "sound"
-                print(f"{time.perf_counter() - began:5.0f} s  {name}: {said}", file=sys.stderr, flush=True)
+        table = {name: row for rows in pool.map(rows_of, here) for name, row in rows.items()}
     missing = {
         f"{stack.name}:{variant}": stack.missing for stack in chosen if stack.missing for variant in stack.variants
     }

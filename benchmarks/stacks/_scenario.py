@@ -34,8 +34,8 @@ from _faults import BAD, SPIKE, STEPS
 from torch import Tensor, nn
 
 ROWS, LENGTH, VOCABULARY = 4, 12, 64
-TIMEOUT = 150
-"""Seconds after which a run is ended."""
+TIMEOUT = 600
+"""Seconds after which a run is ended. What Unsloth has compiled took more than 150 where fifteen shared two cores."""
 MARK, SPIKE_MARK = 60, 61
 """Tokens that only the batches of steps BAD and SPIKE hold, where the fault wants them."""
 _NUMERATOR = {"grad-nan": 0.0, "grad+inf": 1.0, "grad-inf": -1.0}

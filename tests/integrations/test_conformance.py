@@ -72,5 +72,5 @@ def test_what_is_not_run_is_said_and_what_escapes_is_counted(conformance, capsys
 def test_a_row_of_the_table(conformance, row, tmp_path):
     """One fault of the gradient and one of the loss; `make conformance` takes all eight and every row."""
     (stack,) = conformance.stacks([row])
-    judged = conformance.judge(stack, tmp_path, ("grad+inf", "loss-nan"))[row]
+    judged = conformance.judge(stack, tmp_path, ("grad-inf", "loss-nan"))[row]
     assert {name: problems for name, problems in judged.wrong.items() if problems} == {}

@@ -285,6 +285,16 @@ def test_a_constant_written_into_a_gradient():
     assert origin.line.startswith(HERE)
 
 
+def test_how_we_measure_a_gradient_is_no_origin():
+    """As a minus infinity comes from another rank: no operator here made it, and the norm of it is plus infinity."""
+    model = Net(tanh)
+    came = torch.full_like(model.before.weight, -math.inf)
+    model.before.weight.register_hook(lambda gradient: came)
+    located = locate(capture_of(model, lambda _: model(torch.ones(2, 3, 5)).mean()))
+    assert not located.outcome.sound
+    assert located.origin is None
+
+
 def a_constant(x):
     return torch.where(x > x.amin(), x, torch.tensor(math.nan))
 

@@ -55,8 +55,7 @@ class Located:
 def locate(setting: Setting) -> Located:
     """Run the step once more, watching every operator. One extra forward and backward."""
     watch = OperatorWatch(setting)
-    with _named_modules_tracked(setting.model, watch), watch:
-        outcome = rerun(replace(setting, eager=True))
+    outcome = rerun(replace(setting, eager=True), _watching(setting.model, watch))
     origin = None if outcome.sound else _bad_leaf(setting) or watch.found()
     return Located(origin=origin, outcome=outcome, layers=watch.layers)
 
@@ -311,13 +310,14 @@ def _user_line() -> str | None:
 
 
 @contextmanager
-def _named_modules_tracked(model: nn.Module, watch: OperatorWatch) -> Iterator[None]:
+def _watching(model: nn.Module, watch: OperatorWatch) -> Iterator[None]:
     handles: list[Any] = []
     try:
         for name, module in model.named_modules():
             handles.append(module.register_forward_pre_hook(lambda m, a, n=name: watch.entered(n)))
             handles.append(module.register_forward_hook(lambda m, a, out, n=name: watch.left(n, out)))
-        yield
+        with watch:
+            yield
     finally:
         for handle in handles:
             handle.remove()

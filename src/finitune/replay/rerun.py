@@ -75,11 +75,12 @@ def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> 
     of them must call this alike.
     """
     parameters = trainable(setting.model)
-    with untouched(setting.model), _compiling_nothing(eager=setting.eager), arm or nullcontext():
+    with untouched(setting.model), _compiling_nothing(eager=setting.eager):
         try:
-            losses = tuple(_micro_step(setting, micro) for micro in setting.capture.micro_steps)
-            gradients = [p.grad if p.grad is not None else p.new_zeros(()) for p in parameters]
-            after = None if setting.update_times is None else _losses_after_update(setting, setting.update_times)
+            with arm or nullcontext():  # around the step alone: what is measured of it is no part of it
+                losses = tuple(_micro_step(setting, micro) for micro in setting.capture.micro_steps)
+                gradients = [p.grad if p.grad is not None else p.new_zeros(()) for p in parameters]
+                after = None if setting.update_times is None else _losses_after_update(setting, setting.update_times)
             outcome = Outcome(losses=losses, norms=norms(gradients).cpu(), losses_after=after)
             if is_spread(parameters):
                 (bad,) = agree(not outcome.sound)
