@@ -45,7 +45,7 @@ KNOWN_INPUTS = {
     "see": set(SIGNALS),
 }
 NEEDS_TORCH = {
-    "demo", "gym", "incidents", "integrations", "investigation", "lastgood", "monitor", "precision", "probes",
+    "demo", "gym", "incidents", "integrations", "investigation", "lastgood", "monitor", "precision", "probes", "proof",
     "reduction", "replay", "train", "yardstick",
 }  # fmt: skip
 VAGUE = {word + s for word in ("manager", "factory", "handler", "helper", "util") for s in ("", "s")}

@@ -97,19 +97,24 @@ def inputs_of(
 
 
 def _incident(recording: Recording, event: Mapping[str, Any]) -> Incident:
-    same = [
+    signals = next(rank.signals for rank in recording.ranks if rank.rank == event["rank"])
+    return incident_of(event, of_same_incident(recording, event), recording.facts, signals)
+
+
+def of_same_incident(recording: Recording, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What was recorded of the incident that `event` opened, after it."""
+    return [
         e for e in recording.events("origin", "arm", "action", "stop")
         if e.get("incident") == event.get("id") and e["rank"] == event["rank"]
     ]  # fmt: skip
-    signals = next(rank.signals for rank in recording.ranks if rank.rank == event["rank"])
-    return incident_of(event, same, recording.facts, signals)
 
 
 def incident_of(
     event: Mapping[str, Any], following: Sequence[Mapping[str, Any]], run_facts: Facts, signals: Signals
 ) -> Incident:
     """The incident that `event` opened, from the events that belong to it; live and from a recording alike."""
-    origin = next((e for e in following if e["event"] == "origin"), None)
+    origins = [e for e in following if e["event"] == "origin"]  # a later one was found when the step was run again
+    origin = next((e for e in reversed(origins) if e.get("origin")), origins[0] if origins else None)
     own = event.get("facts")
     facts = (facts_from_json(own) if isinstance(own, Mapping) else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
     inputs = inputs_of(facts, event, origin, signals)

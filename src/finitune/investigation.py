@@ -60,6 +60,7 @@ class Investigation:
     bit_for_bit: bool = False
     passes: int = 0
     why_not: str | None = None
+    inside: torch.dtype | None = None
     following: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """The events of this incident after the first, as the recording has them."""
 
@@ -78,6 +79,7 @@ class Investigation:
             return
         self.passes += 1
         self.origin = located.origin
+        self.inside = located.inside
         self.layers = [as_json(layer) for layer in located.layers]
         self.repeats = not located.outcome.sound
         if self.repeats and self.origin is None:
@@ -103,6 +105,9 @@ class Investigation:
         self.event["facts"] = facts_as_json(self._batch_facts())
         self.event["capture"] = self._save_capture()
         self.recorder.event("incident", **self.event)
+        self.record_origin()
+
+    def record_origin(self) -> None:
         self._record(
             "origin",
             origin=self.origin,
@@ -117,10 +122,13 @@ class Investigation:
         """Path of the capture, relative to the recording; a disk that is full costs the capture alone."""
         try:
             path = save_capture(
-                self.capture, self.recorder.captures, step=self.event["step"], rank=self.recorder.rank, scale=self.scale
-            )
+                self.capture, self.model, self.recorder.captures,
+                step=self.event["step"], rank=self.recorder.rank, scale=self.scale, inside=self.inside,
+            )  # fmt: skip
         except OSError as error:
             return f"not written: {error.strerror}"
+        except Exception as error:  # a model that cannot be described
+            return f"not written: {type(error).__name__}: {str(error)[:200]}"
         return str(path.relative_to(self.recorder.directory)) if path else None
 
     def incident(self) -> Incident:
@@ -132,24 +140,26 @@ class Investigation:
         """The model is spread over ranks, so that every pass is theirs together."""
         return is_spread(trainable(self.model))
 
-    def prove(self) -> None:
-        """Put the leading causes to the test until one is proved.
+    def prove(self, *, contenders: int = CONTENDERS, most: int = MAX_EXPERIMENTS) -> None:
+        """Put the leading causes to the test until one is proved, with `most` experiments in all.
 
         Not on a model that is spread over ranks: each would have to run the experiments of the one that found the
         origin, and an arm that exchanges weights does not reach the shards.
         """
         if self.capture.runnable is None and not self.is_spread:
-            for contender in self.incident().causes[:CONTENDERS]:
-                if len(self._arms()) >= MAX_EXPERIMENTS:
+            for contender in self.incident().causes[:contenders]:
+                if len(self.arms()) >= most:
                     break
                 for experiment in experiments_of(contender.cause):
                     self._try(contender.cause, experiment)
-                if proof_of([event for event in self._arms() if event["cause"] == contender.cause]):
+                if proof_of([event for event in self.arms() if event["cause"] == contender.cause]):
                     break
 
     def _try(self, cause: str, experiment: Experiment) -> None:
         for spelling in self._spellings(experiment):
-            known = next((e for e in self._arms() if e["arm"] == spelling), None)
+            if any((e["arm"], e["cause"]) == (spelling, cause) for e in self.arms()):
+                continue
+            known = next((e for e in self.arms() if e["arm"] == spelling), None)
             result = known["result"] if known else self.result(spelling)
             if result is not None:
                 self._record(
@@ -157,7 +167,7 @@ class Investigation:
                     placebo=experiment.placebo, optional=experiment.optional,
                 )  # fmt: skip
 
-    def _arms(self) -> list[dict[str, Any]]:
+    def arms(self) -> list[dict[str, Any]]:
         return [event for event in self.following if event["event"] == "arm"]
 
     def _record(self, event: str, **fields: Any) -> None:
