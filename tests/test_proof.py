@@ -39,7 +39,6 @@ PROVABLE = [
     ("fp16-activation-overflow", "gpt2"),
     ("untrained-token-embeddings", "qwen2"),
     ("all-labels-ignored", "llama"),
-    ("corrupt-checkpoint", "llama"),
 ]
 
 
