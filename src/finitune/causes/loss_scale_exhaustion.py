@@ -54,6 +54,16 @@ LOW_STATIC = 2.0**7
 
 remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 2
+tells = {
+    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
+    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
+    "diverged": (-2.0, "it ends in a number that is not finite"),
+    "rate-advancing": (-2.0, "a loss scaler skips the step and its schedule"),
+    "scale-fell scale-at-minimum": (3.0, "no room is left"),
+    "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
+    "computes-float32": (-8.0, "float32 has the range"),
+}
 
 
 def foresee(precision: Precision) -> Iterator[Finding]:
@@ -79,12 +89,20 @@ def foresee(precision: Precision) -> Iterator[Finding]:
 
 def weigh(precision: Precision, loss_scale: Series, origin: Origin | None = None) -> Iterator[Evidence]:
     scales = loss_scale.values[np.isfinite(loss_scale.values)]
+    if not any(foresee(precision)) and _open(precision):
+        return
     if not any(foresee(precision)) or not len(scales):
         yield Evidence(text="the loss scale has the room it needs", bits=-6.0)
         return
     yield Evidence(text=f"the loss scale has little room, and was {scales[-1]:g}", bits=2.0)
     if origin is not None and origin.phase != "backward":
         yield Evidence(text=f"but the first bad value arises in the {origin.phase}, which it does not touch", bits=-6.0)
+
+
+def _open(precision: Precision) -> bool:
+    """What would tell how much room there is was not given."""
+    wants = (precision.scaler, precision.initial_scale, precision.min_scale)
+    return precision.compute in (None, "float16") and None in wants
 
 
 def _finding(precision: Precision, key: str, text: str, change: str, value: float) -> Finding:

@@ -74,17 +74,14 @@ remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
 
 tells = {
-    "loss-climbs": (4.0, "the loss climbs before it is lost"),
-    "rates-differ": (3.0, "the largest rate of all groups counts"),
-    "tiny-rate": (-6.0, "at such a rate nothing moves"),
-    "lower-rate-sound": (3.0, "a lower rate cures"),
-    "late": (0.5, "it takes steps to diverge"),
-    "lower-rate-bad": (-3.0, "a lower rate does not cure"),
-    "second-step": (-2.0, "one step is too few"),
-    "first-loss-huge": (-1.0, "before any update"),
-    "loss-rises": (3.0, "the loss climbs before it is lost"),
-    "first-step": (-2.0, "one step is too few"),
-}
+    "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"), "loss-not-finite": (1.0, "how a divergence ends"),
+    "climbed diverged": (4.0, "the loss climbs before it is lost"), "tiny-rate": (-6.0, "at such a rate nothing moves"),
+    "rates-differ": (3.0, "the largest rate of all groups counts"), "scale-fell": (-3.0, "no matter of the loss scale"),
+    "second-step from-the-start": (-2.0, "one step is too few"), "lower-rate-bad": (-3.0, "a lower rate does not cure"),
+    "loss-rises": (3.0, "the loss climbs before it is lost"), "evaluation-only": (-6.0, "it is a matter of training"),
+    "lower-rate-sound": (3.0, "a lower rate cures"), "first-loss-huge": (-1.0, "before any update"),
+    "late": (0.5, "it takes steps to diverge"), "sudden": (-2.0, "the loss climbs first"),
+}  # fmt: skip
 
 
 def foresee(optimizer: Optimizer) -> Iterator[Finding]:

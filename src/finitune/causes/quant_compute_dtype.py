@@ -47,6 +47,11 @@ tells = {
     "quantisation": (0.7, "other dtypes around quantised layers"),
     "family-overflows": (0.7, "and float16 is too narrow for it"),
     "float32-sound": (1.0, "the dtype decides"),
+    "loss-not-finite": (1.0, "the forward made it"),
+    "probability-tensor": (1.0, "logits are NaN"),
+    "nonfinite-parameter": (5.0, "Ludwig computes around 4-bit weights in float16"),
+    "computes-bfloat16": (-2.0, "the dtype was said"),
+    "computes-float32": (-3.0, "the dtype was said"),
 }
 
 
@@ -80,6 +85,8 @@ def foresee(
 
 def weigh(quantization: Quantization, origin: Origin, precision: Precision | None = None) -> Iterator[Evidence]:
     if not _float16(quantization, precision):
+        if quantization.compute_dtype is None:
+            return
         yield Evidence(text=f"quantised products are computed in {quantization.compute_dtype}", bits=-6.0)
         return
     yield Evidence(text="quantised products are computed in float16", bits=2.0)

@@ -8,6 +8,7 @@ Nothing of a log is ever followed.
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,13 @@ def read(*files: str | Path, track: Track = untracked) -> LogReading:
     said = [said for one in notes for said in one.said]
     too_long = [f"{one.file}: only the first {MOST_ROWS:,} rows were read" for one in notes if one.rows > MOST_ROWS]
     return LogReading(attempts=attempts, said=said, facts=facts_of(said), not_checked=too_long)
+
+
+def read_text(text: str, name: str) -> LogReading:
+    """Read lines that somebody pasted as the terminal's log called `name`."""
+    notes = Notes(name)
+    console.read(io.BytesIO(text.encode(errors="replace")), notes)
+    return LogReading(attempts=[a for a in notes.attempts if a.traces], said=notes.said, facts=facts_of(notes.said))
 
 
 def _read(path: Path, name: str, track: Track) -> Notes:
@@ -108,4 +116,4 @@ def _card(name: str | None) -> Hardware | None:
         return None
 
 
-__all__ = ["Attempt", "LogReading", "Said", "facts_of", "read"]
+__all__ = ["Attempt", "LogReading", "Said", "facts_of", "read", "read_text"]
