@@ -19,6 +19,7 @@ from finitune.diagnosis import SHOWN, rank
 from finitune.facts import Facts, Optimizer, Precision, Training
 from finitune.finding import Diagnosis, Incident, NotChecked, RankedCause
 from finitune.postmortem import seen_in
+from finitune.question import next_check
 from finitune.sources import case as case_facts
 from finitune.sources import circumstances, logs, statements
 from finitune.sources.text import json_object_of
@@ -56,7 +57,8 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
         step=None, rank=0, symptom=symptom, reproducible=None, origin=None, causes=shown, action="none",
         message=event.get("text") or f"{symptom}, as told; {len(observed)} observations",
         unlisted=_unlisted(ranked) if SHARPNESS is not None else None,
-        next_check=_first_sentence(shown[0].cause, "How to prove") if shown else "",
+        next_check=next_check(ranked, observed, inputs),
+        source="case",
         does_not_help=list(useless(told, observed, shown[0].cause)) if shown else (),
     )  # fmt: skip
     return Diagnosis(incidents=[incident], not_checked=absent)

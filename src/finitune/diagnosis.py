@@ -29,9 +29,11 @@ from finitune.finding import (
     Severity,
     number,
 )
+from finitune.question import next_check
 from finitune.recording import Recording
 from finitune.remedy import remedies
 from finitune.signal import Signals
+from finitune.sources.circumstances import of_facts
 
 CURE_SEEN_BITS = 5.0
 """An arm that removes the cause made the step sound, as predicted."""
@@ -39,6 +41,13 @@ PLACEBO_SEEN_BITS = 1.0
 PREDICTION_FAILED_BITS = -7.0
 """Experiments outweigh circumstances: one failed prediction undoes several hints."""
 SHOWN = 3
+SHOWS = {
+    "nonfinite-loss": ("loss-not-finite",), "nonfinite-gradient": ("gradient-first", "gradient-nan"),
+    "loss-scale-collapse": ("scale-fell",), "divergence": ("diverged",), "nonfinite-update": ("second-step",),
+}  # fmt: skip
+"""What the symptoms of a recording are called where they are told."""
+REPEATABLE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
+"""Symptoms that one forward and backward show again, in another process too."""
 EVEN = 2.0
 """Incidents that every cause is thought to have had besides those counted: public reports are few and selected."""
 FORESEEN_BITS: Mapping[Severity, float] = {"error": 4.0, "warning": 3.0, "info": 1.0}
@@ -116,7 +125,9 @@ def incident_of(
     own = event.get("facts")
     facts = (facts_from_json(own) if isinstance(own, Mapping) else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
     inputs = inputs_of(facts, event, origin, signals)
-    ranked = rank(inputs, [e for e in following if e["event"] == "arm"])
+    arms = [e for e in following if e["event"] == "arm"]
+    ranked = rank(inputs, arms)
+    shown = [cause for cause in ranked if cause.proved or cause.bits > 0][:SHOWN]
     stopped = any(e["event"] == "stop" for e in following)
     actions = [e for e in following if e["event"] == "action"]
     return Incident(
@@ -126,13 +137,39 @@ def incident_of(
         reproducible=inputs["repeats"],
         bit_for_bit=origin.get("bit_for_bit") if origin else None,
         origin=inputs["origin"],
-        causes=[cause for cause in ranked if cause.proved or cause.bits > 0][:SHOWN],
+        causes=shown,
         action="stopped" if stopped else event.get("action", "none"),
         not_located=origin.get("why_not") if origin else None,
         last_good=event.get("last_good"),
         last_step=actions[-1]["step"] if actions else event["step"],
         message=str(event.get("text", "")),
+        next_check=next_check(
+            ranked, observed_of(facts, event), facts.by_name(), _arms_left(shown, event, origin, arms)
+        ),
     )
+
+
+def observed_of(facts: Facts, event: Mapping[str, Any]) -> set[str]:
+    """What chapters would be told of a run whose numbers they have."""
+    return {*of_facts(facts), *SHOWS.get(str(event.get("symptom")), ())}
+
+
+def _arms_left(
+    shown: Sequence[RankedCause],
+    event: Mapping[str, Any],
+    origin: Mapping[str, Any] | None,
+    ran: Sequence[Mapping[str, Any]],
+) -> set[str]:
+    """Experiments of the leading causes that were not put to the test, where there is a step to run again."""
+    capture = str(event.get("capture") or "not written")
+    if (
+        capture.startswith("not written")
+        or event.get("symptom") not in REPEATABLE
+        or (origin or {}).get("repeats") is False
+    ):
+        return set()
+    tried = {e.get("cause") for e in ran}  # of these the others do not apply to the step
+    return {e.arm.partition("=")[0] for c in shown if c.cause not in tried for e in experiments_of(c.cause)}
 
 
 def _weighed(
