@@ -1,4 +1,4 @@
-"""The question whose answer is expected to tell most: which experiment or look decides between the causes that are left.
+"""The question whose answer is expected to tell most: what decides between the causes that are left.
 
 The posterior over causes, with something that is not in the book, has an entropy; an answer changes it. P(answer |
 cause) comes from what chapters declare: the experiments that they predict, the bits that they give to an observation,
@@ -175,8 +175,8 @@ def next_check(
 ) -> str:
     """The one thing to find out next; "" where a cause is proved already.
 
-    `facts` holds groups of facts by name, None where one is not known. `arms` is None where nothing was recorded; else the run has looked
-    for itself, and these experiments are left on its captured step.
+    `facts` holds groups of facts by name, None where one is not known. `arms` is None where nothing was recorded; else
+    the run has looked for itself, and these experiments are left on its captured step.
     """
     if any(cause.proved for cause in ranked):
         return ""
