@@ -66,7 +66,7 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
 
 def inputs_of_case(case: Mapping[str, Any]) -> dict[str, Any]:
     """What chapters may read of a case: what was told, and its log as a log is read."""
-    reading = logs.read_text("\n".join(_lines(case)), "the log")
+    reading = logs.read_lines(_lines(case), "the log")
     facts = _over(case_facts.read(case), reading.facts)
     observed = circumstances.read(facts, case) | statements.read(case)
     seen = seen_in(reading)

@@ -40,7 +40,7 @@ import numpy as np
 from finitune.cause import Experiment
 from finitune.facts import MAX_FLOAT16, Activations, Attention, Model, Precision, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
-from finitune.signal import Series
+from finitune.signal import Series, lowest_level
 
 FAMILIES = "t5 mt5 umt5 longt5 gemma qwen2 qwen3 baichuan chatglm glm phi falcon bloom minicpm"
 """`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""
@@ -113,7 +113,8 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
         yield Evidence(text=f"the {origin.phase} is bad before anything is computed" if early else wide, bits=-8.0)
         return
     losses = loss.values[np.isfinite(loss.values)] if loss is not None else np.zeros(0)
-    if len(losses) > 1 and losses[-1] > CLIMBED * losses.min():
+    lowest = lowest_level(losses)
+    if lowest is not None and losses[-1] > CLIMBED * lowest:
         yield Evidence(text=f"the loss had climbed to {losses[-1]:.4g} before: other causes do that", bits=-5.0)
     if origin.phase == "forward":
         peak = f", largest value going in {origin.peak:.4g}" if origin.peak is not None else ""

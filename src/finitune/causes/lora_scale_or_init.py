@@ -40,7 +40,7 @@ import numpy as np
 from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Evidence, Finding, Where
-from finitune.signal import Series
+from finitune.signal import Series, lowest_level
 
 LARGE = 1e-2
 """Learning rate times scale: 5e-3, a confirmed failure (ssbuild/chatglm_finetuning#28), at the usual scale 2."""
@@ -99,7 +99,10 @@ def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evid
         return
     yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=3.0)
     losses = loss.values[np.isfinite(loss.values)]
-    climbed = len(losses) > 1 and losses[-1] > RISEN * losses.min()
+    lowest = lowest_level(losses)
+    if len(losses) and lowest is None:
+        return
+    climbed = lowest is not None and losses[-1] > RISEN * lowest
     text = "the loss climbed first" if climbed else "the loss had not climbed"
     yield Evidence(text=text, bits=3.0 if climbed else -5.0)
 

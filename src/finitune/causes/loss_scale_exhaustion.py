@@ -42,7 +42,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.facts import Precision
-from finitune.finding import Cure, Evidence, Finding, Origin, Where
+from finitune.finding import Cure, Evidence, Finding, Origin, Severity, Where
 from finitune.signal import Series
 
 LITTLE_ROOM = 6.0
@@ -77,7 +77,8 @@ def foresee(precision: Precision) -> Iterator[Finding]:
         return
     if floor is not None and floor < 1:
         text = f"the loss scale may fall to {floor:g}: a model that overflows at 1 runs on and learns nothing"
-        yield _finding(precision, "min_loss_scale", text, "min_loss_scale", 1)
+        # a sound run never goes there: it is an alarm that is off, no harm by itself
+        yield _finding(precision, "min_loss_scale", text, "min_loss_scale", 1, "info")
     elif scale and floor and 0 <= math.log2(scale / floor) < LITTLE_ROOM:
         overflows = round(math.log2(scale / floor)) + (precision.hysteresis or 1)
         text = f"the loss scale starts at {scale:g}, its floor is {floor:g}: {overflows} overflows in a row end the run"
@@ -105,10 +106,12 @@ def _open(precision: Precision) -> bool:
     return precision.compute in (None, "float16") and None in wants
 
 
-def _finding(precision: Precision, key: str, text: str, change: str, value: float) -> Finding:
+def _finding(
+    precision: Precision, key: str, text: str, change: str, value: float, severity: Severity = "warning"
+) -> Finding:
     return Finding(
         cause="loss-scale-exhaustion",
-        severity="warning",  # many models train within little room; none needs it to be little
+        severity=severity,  # many models train within little room; none needs it to be little
         message=text,
         where=Where(file=Where.said(precision.source).file, key=f"fp16.{key}"),
         evidence={

@@ -42,9 +42,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.cause import Experiment
-from finitune.facts import Optimizer
+from finitune.facts import Adapter, Optimizer
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
-from finitune.signal import Series
+from finitune.signal import Floats, Series, lowest_level
 
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
 # relative change per step. Recipes of released models use 5e-6 to 5e-5 for all weights; 1e-3 changes each by 5 % a
@@ -62,6 +62,9 @@ ADAM = re.compile(
     r"(_(torch|hf|apex|bnb|8bit|4bit|fused|npu|xla|anyprecision)\w*)?$"
 )
 """Optimizers of which this holds. Others (SGD, Adafactor, Lion, Prodigy, GaLore...) have scales of their own."""
+
+LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
+"""Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 
 RISEN = 1.5
 """Last finite loss over the lowest before it: from here on training has undone what it learned."""
@@ -84,8 +87,9 @@ tells = {
 }  # fmt: skip
 
 
-def foresee(optimizer: Optimizer) -> Iterator[Finding]:
-    if optimizer.lr is None or not ADAM.match((optimizer.name or "adamw").lower()):
+def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
+    other = adapter is not None and adapter.kind not in LIKE_LORA
+    if optimizer.lr is None or other or not ADAM.match((optimizer.name or "adamw").lower()):
         return
     full = optimizer.lora is False
     warn, fail = (FULL_WARNING, FULL_ERROR) if full else (LORA_WARNING, LORA_ERROR)
@@ -101,24 +105,20 @@ def foresee(optimizer: Optimizer) -> Iterator[Finding]:
         message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {kind} is at risk from {warn:g}",
         where=Where(file=optimizer.source, key="learning_rate"),
         evidence={
-            "lr": optimizer.lr,
-            "warning_from": warn,
-            "error_above": fail,
+            "lr": optimizer.lr, "warning_from": warn, "error_above": fail,
             **({} if optimizer.lora is None else {"lora": optimizer.lora}),
             **({} if optimizer.warmup_steps is None else {"warmup_steps": optimizer.warmup_steps}),
         },
-    )
+    )  # fmt: skip
 
 
 def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
     """A rate at which Adam's first steps, of full size before its moments mean anything, want a warm-up."""
-    said_none = optimizer.warmup_steps == 0 and not optimizer.warmup_ratio
-    if said_none and optimizer.lr is not None and optimizer.lr >= wants:
+    if optimizer.warmup_steps == 0 and not optimizer.warmup_ratio and (optimizer.lr or 0.0) >= wants:
         yield Finding(
             cause="lr-too-high",
             severity="warning",
-            message=f"learning rate {optimizer.lr:g} from the first step on, without warm-up; from {wants:g} on Adam "
-            "wants one",
+            message=f"learning rate {optimizer.lr:g} without warm-up; from {wants:g} on Adam wants one",
             where=Where(file=optimizer.source, key="warmup_steps"),
             evidence={"lr": optimizer.lr, "warmup_steps": 0, "wants_warmup_from": wants},
             remedy=Cure(name="change-settings", safety="safe", patch={"warmup_ratio": 0.03}),
@@ -130,10 +130,10 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if len(losses) < 2:
         yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
         return
-    lowest = int(losses.argmin())
-    ratio = float(losses[lowest:].max() / max(losses[lowest], 1e-30))
-    ratio = max(ratio, float(losses.max() / max(losses[0], 1e-30)))
-    if ratio > RISEN:
+    ratio = _climb(losses)
+    if ratio is None:
+        yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
+    elif ratio > RISEN:
         yield Evidence(
             text=f"the loss climbed to {ratio:.3g} times what it had been before it failed",
             bits=6.0 if ratio > 4 else 3.0,
@@ -145,3 +145,12 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
         yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
     if optimizer is not None and any(foresee(optimizer)):
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)
+
+
+def _climb(losses: Floats) -> float | None:
+    """How many times the lowest loss before it, or the first, a later one is."""
+    lowest = lowest_level(losses)
+    if lowest is None:
+        return None
+    since = losses[int((losses == lowest).argmax()) :].max() / lowest
+    return float(max(since, losses.max() / losses[losses != 0][0]))

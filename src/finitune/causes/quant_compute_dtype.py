@@ -69,8 +69,9 @@ def foresee(
     default = "by default " if quantization.compute_dtype_is_default else ""
     yield Finding(
         cause="quant-compute-dtype",
-        # Unknown weights may be float16 ones, for which the default is right.
-        severity="info" if wide is None else "warning",
+        # Unknown weights may be float16 ones, for which the default is right. In 8 bit what lies far out is kept apart,
+        # and most bfloat16 models are sound that way.
+        severity="info" if wide is None or quantization.bits == 8 else "warning",
         message=f"{quantization.bits or 4}-bit weights are {default}computed in float16"
         + (f", although {wide}" if wide else "; a model pre-trained in bfloat16 may overflow there"),
         where=Where.said(quantization.source),

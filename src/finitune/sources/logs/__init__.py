@@ -8,16 +8,16 @@ Nothing of a log is ever followed.
 from __future__ import annotations
 
 import gzip
-import io
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 
 from finitune.facts import Facts, Hardware, Parallel, Precision, Quantization, Training
 from finitune.finding import UnreadableInput
 from finitune.sources import hardware
 from finitune.sources.logs import console, tables, tensorboard, trainer_state
-from finitune.sources.logs.reading import MOST_ROWS, Attempt, LogReading, Notes, Said
+from finitune.sources.logs.reading import Attempt, LogReading, Notes, Said
 from finitune.sources.reading import Track, untracked
 from finitune.sources.text import reason
 
@@ -32,18 +32,24 @@ def read(*files: str | Path, track: Track = untracked) -> LogReading:
     Raises UnreadableInput for a file that cannot be read.
     """
     short = len({Path(file).name for file in files}) == len(files)
-    notes = [_read(Path(file), Path(file).name if short else str(file), track) for file in files]
+    return _reading([_read(Path(file), Path(file).name if short else str(file), track) for file in files])
+
+
+def read_lines(lines: Iterable[str], name: str) -> LogReading:
+    """Read text of a terminal that is already in memory; places are `name:LINE`.
+
+    A line feed within one of `lines` begins a new line, as it would in a file.
+    """
+    notes = Notes(name)
+    console.read(BytesIO("\n".join(lines).encode(errors="replace")), notes)
+    return _reading([notes])
+
+
+def _reading(notes: Sequence[Notes]) -> LogReading:
     attempts = [attempt for one in notes for attempt in one.attempts if attempt.traces]
     said = [said for one in notes for said in one.said]
-    too_long = [f"{one.file}: only the first {MOST_ROWS:,} rows were read" for one in notes if one.rows > MOST_ROWS]
-    return LogReading(attempts=attempts, said=said, facts=facts_of(said), not_checked=too_long)
-
-
-def read_text(text: str, name: str) -> LogReading:
-    """Read lines that somebody pasted as the terminal's log called `name`."""
-    notes = Notes(name)
-    console.read(io.BytesIO(text.encode(errors="replace")), notes)
-    return LogReading(attempts=[a for a in notes.attempts if a.traces], said=notes.said, facts=facts_of(notes.said))
+    left_out = [why for one in notes for why in one.left_out()]
+    return LogReading(attempts=attempts, said=said, facts=facts_of(said), not_checked=left_out)
 
 
 def _read(path: Path, name: str, track: Track) -> Notes:
@@ -116,4 +122,4 @@ def _card(name: str | None) -> Hardware | None:
         return None
 
 
-__all__ = ["Attempt", "LogReading", "Said", "facts_of", "read", "read_text"]
+__all__ = ["Attempt", "LogReading", "Said", "facts_of", "read", "read_lines"]
