@@ -156,8 +156,9 @@ def _of_observation(chapter: Chapter, slug: str) -> float:
 
 def _of_arm(chapter: Chapter, arm: str) -> float:
     said = [e for e in chapter.declared("experiments") if e.arm.partition("=")[0] == arm]
-    if any(e.expect == "finite" and not e.placebo for e in said):
-        return EXPERIMENT_BITS
+    cures = [e for e in said if e.expect == "finite" and not e.placebo]
+    if cures:
+        return EXPERIMENT_BITS / 2 if all(e.optional for e in cures) else EXPERIMENT_BITS
     return -EXPERIMENT_BITS if said else 0.0
 
 
