@@ -183,7 +183,7 @@ def opened(path: Path, symptom: str, **event: object) -> Path:
 def test_a_recording_names_the_experiment_that_is_left(tmp_path):
     run_dir = opened(tmp_path / "run", "nonfinite-loss")
     (incident,) = diagnose(run_dir).incidents
-    assert incident.next_check == "run the captured step again under float32: finitune diagnose RUN_DIR --prove"
+    assert incident.next_check == f"run the captured step again under float32: finitune diagnose {run_dir} --prove"
 
 
 def test_a_recording_whose_experiments_were_run_asks_for_something_else(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from finitune.finding import (
     Severity,
     number,
 )
-from finitune.question import next_check
+from finitune.question import Question, next_check
 from finitune.recording import Recording
 from finitune.remedy import remedies
 from finitune.signal import Signals
@@ -105,7 +106,7 @@ def inputs_of(
 
 def _incident(recording: Recording, event: Mapping[str, Any]) -> Incident:
     signals = next(rank.signals for rank in recording.ranks if rank.rank == event["rank"])
-    return incident_of(event, of_same_incident(recording, event), recording.facts, signals)
+    return incident_of(event, of_same_incident(recording, event), recording.facts, signals, recording.directory)
 
 
 def of_same_incident(recording: Recording, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -117,7 +118,11 @@ def of_same_incident(recording: Recording, event: Mapping[str, Any]) -> list[Map
 
 
 def incident_of(
-    event: Mapping[str, Any], following: Sequence[Mapping[str, Any]], run_facts: Facts, signals: Signals
+    event: Mapping[str, Any],
+    following: Sequence[Mapping[str, Any]],
+    run_facts: Facts,
+    signals: Signals,
+    run_dir: Path,
 ) -> Incident:
     """The incident that `event` opened, from the events that belong to it; live and from a recording alike."""
     origins = [e for e in following if e["event"] == "origin"]  # a later one was found when the step was run again
@@ -144,22 +149,21 @@ def incident_of(
         last_step=actions[-1]["step"] if actions else event["step"],
         message=str(event.get("text", "")),
         next_check=next_check(
-            ranked, observed_of(facts, event), facts.by_name(), _arms_left(shown, event, origin, arms)
+            ranked,
+            {*of_facts(facts), *SHOWS.get(str(event.get("symptom")), ())},
+            facts.by_name(),
+            _experiments_left(shown, event, origin, arms, run_dir),
         ),
     )
 
 
-def observed_of(facts: Facts, event: Mapping[str, Any]) -> set[str]:
-    """What chapters would be told of a run whose numbers they have."""
-    return {*of_facts(facts), *SHOWS.get(str(event.get("symptom")), ())}
-
-
-def _arms_left(
+def _experiments_left(
     shown: Sequence[RankedCause],
     event: Mapping[str, Any],
     origin: Mapping[str, Any] | None,
     ran: Sequence[Mapping[str, Any]],
-) -> set[str]:
+    run_dir: Path,
+) -> list[Question]:
     """Experiments of the leading causes that were not put to the test, where there is a step to run again."""
     capture = str(event.get("capture") or "not written")
     if (
@@ -167,9 +171,14 @@ def _arms_left(
         or event.get("symptom") not in REPEATABLE
         or (origin or {}).get("repeats") is False
     ):
-        return set()
+        return []
     tried = {e.get("cause") for e in ran}  # of these the others do not apply to the step
-    return {e.arm.partition("=")[0] for c in shown if c.cause not in tried for e in experiments_of(c.cause)}
+    arms = [e.arm.partition("=")[0] for c in shown if c.cause not in tried for e in experiments_of(c.cause)]
+    how = f"finitune diagnose {shlex.quote(str(run_dir))} --prove"
+    return [
+        Question(name=arm, ask=f"run the captured step again under {arm}", how=how, answers=((f"arm:{arm}",),))
+        for arm in dict.fromkeys(arms)
+    ]
 
 
 def _weighed(

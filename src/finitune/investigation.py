@@ -132,7 +132,7 @@ class Investigation:
 
     def incident(self) -> Incident:
         """The incident as `finitune diagnose` will read it from the recording."""
-        return incident_of(self.event, self.following, self.run_facts, self.signals)
+        return incident_of(self.event, self.following, self.run_facts, self.signals, self.recorder.directory)
 
     @property
     def is_spread(self) -> bool:

@@ -83,7 +83,7 @@ class _Story:
 
     def incident(self) -> Incident:
         signals = next(rank.signals for rank in self.recording.ranks if rank.rank == self.rank)
-        return incident_of(self.event, self.following, self.recording.facts, signals)
+        return incident_of(self.event, self.following, self.recording.facts, signals, self.recording.directory)
 
 
 def _proved(recording: Recording, story: _Story, given: Path | None) -> str:

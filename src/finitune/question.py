@@ -172,25 +172,19 @@ def next_check(
     ranked: Sequence[RankedCause],
     observed: Collection[str],
     facts: Mapping[str, Any],
-    arms: Collection[str] | None = None,
+    experiments: Sequence[Question] | None = None,
 ) -> str:
     """The one thing to find out next; "" where a cause is proved already.
 
-    `facts` holds groups of facts by name, None where one is not known. `arms` is None where nothing was recorded; else
-    the run has looked for itself, and these experiments are left on its captured step.
+    `facts` holds groups of facts by name, None where one is not known. `experiments` is None where nothing was
+    recorded; else the run has looked for itself, and these are left on its captured step.
     """
     if any(cause.proved for cause in ranked):
         return ""
-    fitting = [q for q in questions() if q.fits(observed) and (arms is None or BY_RUN not in q.how)]
+    fitting = [q for q in questions() if q.fits(observed) and (experiments is None or BY_RUN not in q.how)]
     known = {*observed, *(f"facts:{name}" for name, group in facts.items() if group is not None)}
-    chosen = best(ranked, [*map(experiment, arms or ()), *fitting], known)
+    chosen = best(ranked, [*(experiments or ()), *fitting], known)
     return chosen.text if chosen else _proof(ranked)
-
-
-def experiment(arm: str) -> Question:
-    """What a captured step still allows."""
-    how = "finitune diagnose RUN_DIR --prove"
-    return Question(name=arm, ask=f"run the captured step again under {arm}", how=how, answers=((f"arm:{arm}",),))
 
 
 def _proof(ranked: Sequence[RankedCause]) -> str:
