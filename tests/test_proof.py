@@ -208,6 +208,7 @@ def test_a_model_of_the_users_own_class_is_proved_live_only(tmp_path):
     with contextlib.redirect_stderr(io.StringIO()), watch(model, optimizer, run_dir=tmp_path / "run", mode="observe"):
         model(torch.full((2, 4), float("inf"))).sum().backward()
         optimizer.step()
+    assert "--prove" not in diagnose(tmp_path / "run").incidents[0].next_check
     (told,) = prove(tmp_path / "run")
     assert "Own" in told
     assert "finitune.watch" in told
@@ -280,7 +281,11 @@ Trainer(model=model, args=arguments, train_dataset=[{"input_ids": row, "labels":
 
 
 def in_a_process(*words, cwd, laptop=()):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, laptop), os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        "DS_ACCELERATOR": "cpu",
+        "PYTHONPATH": os.pathsep.join([*map(str, laptop), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(
         list(map(str, words)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
@@ -308,3 +313,51 @@ def test_an_adapter_under_hf_trainer_in_float16_is_proved_in_another_process(tmp
     assert "fails again, bit for bit; 3 experiments prove fp16-activation-overflow" in err
     assert diagnose(tmp_path / "run").incidents[0].causes[0].proof == live.causes[0].proof
     assert "fp16-activation-overflow, proved" in out
+
+
+SHARDED = """
+import sys
+import deepspeed
+import torch
+from deepspeed.accelerator import get_accelerator
+from finitune.gym.faults.fp16_activation_overflow import TOKEN, plant
+from finitune.gym.models import tiny
+
+torch.set_num_threads(1)
+get_accelerator().is_fp16_supported = lambda: True
+sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+deepspeed.init_distributed("gloo")
+torch.manual_seed(0)
+model = tiny("llama")
+with torch.no_grad():
+    plant(model, "llama")
+config = {
+    "train_micro_batch_size_per_gpu": 2, "fp16": {"enabled": True, "initial_scale_power": 10},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True}},
+    "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
+}
+engine, *_ = deepspeed.initialize(model=model, config=config)
+for step in range(6):
+    ids = torch.randint(16, 512, (2, 16))
+    if step >= 2:
+        ids[:, 3] = TOKEN
+    engine.backward(engine(input_ids=ids, labels=ids).loss)
+    engine.step()
+"""
+
+
+@pytest.mark.slow
+def test_a_model_that_was_spread_over_ranks_is_proved_whole(tmp_path):
+    """While it trains no experiment is run on it, because all ranks would have to take part."""
+    pytest.importorskip("deepspeed")
+    (tmp_path / "train.py").write_text(SHARDED)
+    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+    laptop = Path(importlib.util.find_spec("finitune").origin).parent / "demo" / "laptop"
+    _, _, err = in_a_process(FINITUNE, "run", "--run-dir", "run", "--", *launch, cwd=tmp_path, laptop=[laptop])
+    before = diagnose(tmp_path / "run").incidents[0]
+    assert not before.causes[0].proved, err
+    assert before.next_check.endswith("--prove")
+    _, _, err = in_a_process(FINITUNE, "diagnose", "run", "--prove", cwd=tmp_path)
+    assert "last-good" in err
+    found = diagnose(tmp_path / "run").incidents[0].causes[0]
+    assert (found.cause, found.proved) == ("fp16-activation-overflow", True), err

@@ -166,13 +166,13 @@ def test_a_question_is_always_given():
     )
 
 
-def opened(path: Path, symptom: str, **event: object) -> Path:
+def opened(path: Path, symptom: str, *, runs_elsewhere: bool = True) -> Path:
     recorder = Recorder(path)
     recorder.step(1, loss=2.0)
     facts = facts_as_json(Facts())
     recorder.event(
         "incident", step=2, id=1, symptom=symptom, text="loss is nan", action="none", facts=facts,
-        capture="captures/step00000002-rank00000.json", **event,
+        runs_elsewhere=runs_elsewhere,
     )  # fmt: skip
     origin = {"module": "layers.1.mlp", "op": "aten.mul", "phase": "forward", "dtype": "float16"}
     recorder.event("origin", step=2, incident=1, origin=origin, repeats=True, passes=1, layers=[])
@@ -184,6 +184,12 @@ def test_a_recording_names_the_experiment_that_is_left(tmp_path):
     run_dir = opened(tmp_path / "run", "nonfinite-loss")
     (incident,) = diagnose(run_dir).incidents
     assert incident.next_check == f"run the captured step again under float32: finitune diagnose {run_dir} --prove"
+
+
+def test_a_step_that_no_other_process_can_run_is_not_offered(tmp_path):
+    (incident,) = diagnose(opened(tmp_path / "run", "nonfinite-loss", runs_elsewhere=False)).incidents
+    assert incident.next_check
+    assert "--prove" not in incident.next_check
 
 
 def test_a_recording_whose_experiments_were_run_asks_for_something_else(tmp_path):

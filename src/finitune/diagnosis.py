@@ -165,12 +165,8 @@ def _experiments_left(
     run_dir: Path,
 ) -> list[Question]:
     """Experiments of the leading causes that were not put to the test, where there is a step to run again."""
-    capture = str(event.get("capture") or "not written")
-    if (
-        capture.startswith("not written")
-        or event.get("symptom") not in REPEATABLE
-        or (origin or {}).get("repeats") is False
-    ):
+    repeats = event.get("symptom") in REPEATABLE and (origin or {}).get("repeats") is not False
+    if not (repeats and event.get("runs_elsewhere")):
         return []
     tried = {e.get("cause") for e in ran}  # of these the others do not apply to the step
     arms = [e.arm.partition("=")[0] for c in shown if c.cause not in tried for e in experiments_of(c.cause)]

@@ -102,7 +102,7 @@ class Investigation:
     def record(self) -> None:
         """Write the incident with the facts of its batch, then the origin."""
         self.event["facts"] = facts_as_json(self._batch_facts())
-        self.event["capture"] = self._save_capture()
+        self.event |= self._save_capture()
         self.recorder.event("incident", **self.event)
         self.record_origin()
 
@@ -117,18 +117,21 @@ class Investigation:
             why_not=self.why_not,
         )
 
-    def _save_capture(self) -> str | None:
-        """Path of the capture, relative to the recording; a disk that is full costs the capture alone."""
+    def _save_capture(self) -> dict[str, Any]:
+        """Path of the capture, relative to the recording, and whether another process can run it again; a disk that
+        is full costs the capture alone.
+        """
         try:
-            path = save_capture(
+            saved = save_capture(
                 self.capture, self.model, self.recorder.captures,
                 step=self.event["step"], rank=self.recorder.rank, scale=self.scale, inside=self.inside,
             )  # fmt: skip
         except OSError as error:
-            return f"not written: {error.strerror}"
+            return {"capture": f"not written: {error.strerror}"}
         except Exception as error:  # a model that cannot be described
-            return f"not written: {type(error).__name__}: {str(error)[:200]}"
-        return str(path.relative_to(self.recorder.directory)) if path else None
+            return {"capture": f"not written: {type(error).__name__}: {str(error)[:200]}"}
+        path, elsewhere = saved or (None, False)
+        return {"capture": path and str(path.relative_to(self.recorder.directory)), "runs_elsewhere": elsewhere}
 
     def incident(self) -> Incident:
         """The incident as `finitune diagnose` will read it from the recording."""

@@ -23,7 +23,7 @@ from finitune.probes.names import dtype_name
 from finitune.probes.ranks import is_spread
 from finitune.recording import write_json
 from finitune.replay.capture import Autocast, Call, Capture, MicroStep, Randomness
-from finitune.replay.model_files import describe, tensors_of
+from finitune.replay.model_files import describe, tensors_of, why_not
 from finitune.replay.objective import Objective, Term
 
 FORMAT = 2
@@ -45,8 +45,9 @@ class StoredCapture:
 
 def save_capture(
     capture: Capture, model: nn.Module, directory: Path, *, step: int, rank: int, scale: float, inside: Any = None
-) -> Path | None:
-    """Write the capture of `step`; returns the path of its JSON file, None when no call was captured.
+) -> tuple[Path, bool] | None:
+    """Write the capture of `step`; returns the path of its JSON file, and whether it can be run again in another
+    process; None when no call was captured.
 
     `inside` is the autocast dtype within the model's own forward, where that was seen.
     """
@@ -59,6 +60,7 @@ def save_capture(
     written = sum(t.nbytes for t in tensors.values()) <= MAX_BYTES
     if written:
         _save(tensors, path.with_suffix(".safetensors"))
+    described = describe(model, [call.module for m in capture.micro_steps for call in m.calls], inside)
     data = {
         "format": FORMAT,
         "step": step,
@@ -68,11 +70,11 @@ def save_capture(
         "micro_steps": micro_steps,
         "tensors": {name: {"shape": list(t.shape), "dtype": dtype_name(t.dtype)} for name, t in tensors.items()},
         "tensors_written": written,
-        "model": describe(model, [call.module for m in capture.micro_steps for call in m.calls], inside),
+        "model": described,
         "weights": _save_weights(model, path),
     }
     write_json(path, data)
-    return path
+    return path, written and capture.runnable is None and why_not(described) is None
 
 
 def load_capture(data: Mapping[str, Any], file: Path, model: nn.Module) -> StoredCapture:
