@@ -80,6 +80,7 @@ tells = {
     "sound-loss": (-2.0, "it would show in the loss"),
     "empty-target": (3.5, "a row without a target"),
     "reinforcement": (-4.0, "there a loss may be 0 in earnest"),
+    "no-target-left": (4.5, "nothing is left to learn from"),
 }
 
 

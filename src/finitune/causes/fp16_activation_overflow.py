@@ -2,10 +2,9 @@
 
 ## What happens
 
-Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: the output of a
-feed-forward projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next
-softmax or norm turns it into NaN, and the loss is lost on the first steps or on the first batch with the wrong token.
-Where only padding overflows, late in the network, ignored labels keep the loss finite and the gradients alone are NaN.
+Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: a feed-forward
+projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next softmax or norm
+turns it into NaN, and the loss is lost. Where only padding overflows, ignored labels keep the loss finite.
 
 ## How to tell
 
@@ -60,15 +59,15 @@ public_incidents = 46
 tells = {
     "zero-loss-zero-gradient zero-loss-finite-gradient": (-3.5, "the gradient is spoilt too"),
     "computes-bfloat16 computes-float32": (-5.0, "it has the range"), "no-bfloat16-card": (1.0, "16 bits mean float16"),
-    "scale-at-minimum scale-fell": (3.5, "overflow at every scale"), "gradient-first": (2.0, "only padding overflowed"),
     "bfloat16-sound float32-sound": (1.5, "it has the range"), "tiny-rate from-the-start": (1.0, "no update is needed"),
-    "nonfinite-parameter": (2.0, "a bad gradient was used"), "bfloat16-bad float32-bad": (-3.5, "it has the range"),
+    "nonfinite-parameter": (2.0, "a bad gradient was used"), "scale-at-minimum scale-fell": (3.5, "at every scale"),
+    "bfloat16-bad float32-bad": (-3.5, "it has the range"), "gradient-first": (2.0, "only padding overflowed"),
     "device-side-assert": (1.0, "sampling from NaN"), "climbed diverged": (-2.0, "it needs no climb"),
     "loss-not-finite": (2.0, "the forward made it"), "hidden-loss": (2.5, "the forward overflowed"),
     "sentinel-norm": (-5.0, "a loss scaler skips"), "computes-float16": (3.0, "it ends at 65504"),
     "speaks-of-float16": (1.0, "it is spoken of"), "rate-frozen": (2.0, "the steps are skipped"),
     "probability-tensor": (2.5, "logits are NaN"), "activations-large": (2.5, "beyond 65504"),
-    "evaluation-only": (1.0, "other rows"), "family-overflows": (1.3, "on record"),
+    "goes-on": (-2.0, "it does not go away"), "family-overflows": (1.3, "on record"),
     "float16-sound": (-4.0, "it is sound"), "float16-bad": (1.5, "float16 fails"), "sudden": (-1.0, "it shows at once"),
 }  # fmt: skip
 
@@ -95,8 +94,8 @@ def foresee(
             return
         record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
     peak = {"weight_peak": max((tensor.peak for tensor in weights.tensors), default=0.0)} if weights else {}
-    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     stored = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
+    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     yield Finding(
         cause="fp16-activation-overflow",
         severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
@@ -107,8 +106,7 @@ def foresee(
 
 
 def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
-    early = origin.phase in ("parameter", "input")
-    if early or origin.dtype != "float16":
+    if (early := origin.phase in ("parameter", "input")) or origin.dtype != "float16":
         wide = f"the first bad value arises in {origin.dtype}, which reaches 3e38"
         yield Evidence(text=f"the {origin.phase} is bad before anything is computed" if early else wide, bits=-8.0)
         return

@@ -50,7 +50,7 @@ remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 4
 
 tells = {
-    "computes-float16": (2.5, "gradients leave the range of float16 too"),
+    "computes-float16": (3.0, "gradients leave its range too"),
     "computes-bfloat16": (-5.0, "bfloat16 has the range"),
     "computes-float32": (-5.0, "float32 has the range"),
     "gradient-first": (3.5, "the forward is finite"),
