@@ -23,9 +23,10 @@ from finitune.finding import RankedCause
 UNLISTED = 0.03
 """The prior of something that is not in the book."""
 TRUST = 0.5
-"""Exponent of the posterior. Not the one of the confidence that is printed (`casebook`): a question is asked because the
-evidence may mislead, and with every bit believed only the first cause would ever be asked after. The taxonomy's rows of
-one symptom and several causes get its discriminating checks with 0.5, and three of twelve other ones with 1."""
+"""Exponent of the posterior, flatter than the one of the confidence that is printed (`casebook`): one asks because the
+evidence may mislead. Of twelve rows of the taxonomy (one symptom, several causes) all get its discriminating check with
+0.5, and nine with 1.
+"""
 UNPREDICTED = 0.1
 """Odds of an answer under a cause that says nothing about it, against none of the answers."""
 STRONGEST = 6.0
