@@ -29,6 +29,7 @@ SURFACE = {
         "--format",
         "--gpu",
         "--model",
+        "--prove",
         "--requirements",
         "--verbose",
         "-v",

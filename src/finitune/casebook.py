@@ -22,13 +22,12 @@ from finitune.diagnosis import SHOWN, rank
 from finitune.facts import Facts, Optimizer, Precision, Training
 from finitune.finding import Diagnosis, Incident, NotChecked, RankedCause
 from finitune.postmortem import seen_in
+from finitune.question import UNLISTED, next_check
 from finitune.sources import case as case_facts
 from finitune.sources import circumstances, logs, statements
 from finitune.sources.text import json_object_of
 
 KEYS = ("framework", "model", "hardware", "title", "log", "config")
-UNLISTED = 0.03
-"""The prior of something that is not in the book."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,8 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
         step=None, rank=0, symptom=symptom, reproducible=None, origin=None, causes=shown, action="none",
         message=event.get("text") or f"{symptom}, as told; {len(observed)} observations",
         unlisted=unlisted if shown else None,
-        next_check=_first_sentence(shown[0].cause, "How to prove") if shown else "",
+        next_check=next_check(ranked, observed, inputs),
+        source="case",
         does_not_help=list(useless(told, observed, shown[0].cause)) if shown else (),
     )  # fmt: skip
     return Diagnosis(incidents=[incident], not_checked=absent)
@@ -152,7 +152,3 @@ def useless(case: Mapping[str, Any], observed: Mapping[str, str], cause: str) ->
 def _sentences(cause: str, section: str) -> list[str]:
     text = " ".join(causes()[cause].sections.get(section, "").split())
     return re.split(r"(?<=\.)\s+", text)
-
-
-def _first_sentence(cause: str, section: str) -> str:
-    return " ".join(_sentences(cause, section)[:2])

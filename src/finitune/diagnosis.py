@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ from finitune.finding import (
     Severity,
     number,
 )
+from finitune.question import Question, next_check
 from finitune.recording import Recording
 from finitune.remedy import remedies
 from finitune.signal import Signals
+from finitune.sources.circumstances import of_facts
 
 CURE_SEEN_BITS = 5.0
 """An arm that removes the cause made the step sound, as predicted."""
@@ -39,6 +42,13 @@ PLACEBO_SEEN_BITS = 1.0
 PREDICTION_FAILED_BITS = -7.0
 """Experiments outweigh circumstances: one failed prediction undoes several hints."""
 SHOWN = 3
+SHOWS = {
+    "nonfinite-loss": ("loss-not-finite",), "nonfinite-gradient": ("gradient-first", "gradient-nan"),
+    "loss-scale-collapse": ("scale-fell",), "divergence": ("diverged",), "nonfinite-update": ("second-step",),
+}  # fmt: skip
+"""What the symptoms of a recording are called where they are told."""
+REPEATABLE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
+"""Symptoms that one forward and backward show again, in another process too."""
 EVEN = 2.0
 """Incidents that every cause is thought to have had besides those counted: public reports are few and selected."""
 FORESEEN_BITS: Mapping[Severity, float] = {"error": 4.0, "warning": 3.0, "info": 1.0}
@@ -95,23 +105,34 @@ def inputs_of(
 
 
 def _incident(recording: Recording, event: Mapping[str, Any]) -> Incident:
-    same = [
+    signals = next(rank.signals for rank in recording.ranks if rank.rank == event["rank"])
+    return incident_of(event, of_same_incident(recording, event), recording.facts, signals, recording.directory)
+
+
+def of_same_incident(recording: Recording, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What was recorded of the incident that `event` opened, after it."""
+    return [
         e for e in recording.events("origin", "arm", "action", "stop")
         if e.get("incident") == event.get("id") and e["rank"] == event["rank"]
     ]  # fmt: skip
-    signals = next(rank.signals for rank in recording.ranks if rank.rank == event["rank"])
-    return incident_of(event, same, recording.facts, signals)
 
 
 def incident_of(
-    event: Mapping[str, Any], following: Sequence[Mapping[str, Any]], run_facts: Facts, signals: Signals
+    event: Mapping[str, Any],
+    following: Sequence[Mapping[str, Any]],
+    run_facts: Facts,
+    signals: Signals,
+    run_dir: Path,
 ) -> Incident:
     """The incident that `event` opened, from the events that belong to it; live and from a recording alike."""
-    origin = next((e for e in following if e["event"] == "origin"), None)
+    origins = [e for e in following if e["event"] == "origin"]  # a later one was found when the step was run again
+    origin = next((e for e in reversed(origins) if e.get("origin")), origins[0] if origins else None)
     own = event.get("facts")
     facts = (facts_from_json(own) if isinstance(own, Mapping) else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
     inputs = inputs_of(facts, event, origin, signals)
-    ranked = rank(inputs, [e for e in following if e["event"] == "arm"])
+    arms = [e for e in following if e["event"] == "arm"]
+    ranked = rank(inputs, arms)
+    shown = [cause for cause in ranked if cause.proved or cause.bits > 0][:SHOWN]
     stopped = any(e["event"] == "stop" for e in following)
     actions = [e for e in following if e["event"] == "action"]
     return Incident(
@@ -121,13 +142,39 @@ def incident_of(
         reproducible=inputs["repeats"],
         bit_for_bit=origin.get("bit_for_bit") if origin else None,
         origin=inputs["origin"],
-        causes=[cause for cause in ranked if cause.proved or cause.bits > 0][:SHOWN],
+        causes=shown,
         action="stopped" if stopped else event.get("action", "none"),
         not_located=origin.get("why_not") if origin else None,
         last_good=event.get("last_good"),
         last_step=actions[-1]["step"] if actions else event["step"],
         message=str(event.get("text", "")),
+        next_check=next_check(
+            ranked,
+            {*of_facts(facts), *SHOWS.get(str(event.get("symptom")), ())},
+            facts.by_name(),
+            _experiments_left(shown, event, origin, arms, run_dir),
+        ),
     )
+
+
+def _experiments_left(
+    shown: Sequence[RankedCause],
+    event: Mapping[str, Any],
+    origin: Mapping[str, Any] | None,
+    ran: Sequence[Mapping[str, Any]],
+    run_dir: Path,
+) -> list[Question]:
+    """Experiments of the leading causes that were not put to the test, where there is a step to run again."""
+    repeats = event.get("symptom") in REPEATABLE and (origin or {}).get("repeats") is not False
+    if not (repeats and event.get("runs_elsewhere")):
+        return []
+    tried = {e.get("cause") for e in ran}  # of these the others do not apply to the step
+    arms = [e.arm.partition("=")[0] for c in shown if c.cause not in tried for e in experiments_of(c.cause)]
+    how = f"finitune diagnose {shlex.quote(str(run_dir))} --prove"
+    return [
+        Question(name=arm, ask=f"run the captured step again under {arm}", how=how, answers=((f"arm:{arm}",),))
+        for arm in dict.fromkeys(arms)
+    ]
 
 
 def _weighed(

@@ -1,7 +1,7 @@
 """After a run that nobody watched: what its logs show, what they leave open, and the check that would tell.
 
 Signs are read from the logs (`signs`) and weighed by the chapters, as are facts from the log, the configuration, the
-model and the data. Every piece of evidence names its line; `lookalikes` has the check that separates what is left.
+model and the data. Every piece of evidence names its line; `question` has the check that separates what is left.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 from finitune.diagnosis import SHOWN, inputs_of, rank
 from finitune.facts import Facts
 from finitune.finding import Diagnosis, Incident, NotChecked, UnreadableInput
-from finitune.postmortem.lookalikes import FATAL, next_check
+from finitune.postmortem.lookalikes import FATAL
 from finitune.postmortem.signs import MESSAGES, Sign, Trouble, message_signs, sound_loss, trouble_of
+from finitune.question import next_check
 from finitune.sources import Config, gather, logs
 from finitune.sources.circumstances import of_facts
 from finitune.sources.logs import Attempt, LogReading
@@ -121,5 +122,6 @@ def _incident(seen: Seen, facts: Facts) -> Incident:
         last_step=max(attempt.last_step, trouble.step),
         message=f"{trouble.text} ({trouble.place})",
         seen=[f"{sign.text} ({sign.place})" for sign in seen.signs.values() if sign.text != trouble.text],
-        next_check=next_check(observed) or "",
+        next_check=next_check(ranked, observed, facts.by_name()),
+        source="log",
     )

@@ -1,12 +1,8 @@
-"""One symptom, several causes: the check that separates them.
-
-The rows follow "Same symptom, different cause" of the incident taxonomy. What a sign speaks for is said in the chapters
-of `causes/`.
-"""
+"""Messages of a log that are an incident by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 FATAL: Mapping[str, str] = {
     "scale-at-minimum": "loss-scale-collapse",
@@ -32,62 +28,3 @@ FATAL: Mapping[str, str] = {
     "no-inf-checks": "zero-gradient",
 }
 """Messages that are an incident by themselves, and its symptom; the first that stands in the log counts."""
-
-_AT_SCALE_ONE = (
-    "is there overflow at loss scale 1? Run one step unscaled: finitune run -- COMMAND tells which value overflows "
-    "first, and in forward or backward"
-)
-_ROWS = "count the supervised tokens of each row: finitune check --model DIR --data FILE"
-_EVALUATION = "count the supervised tokens of each evaluation batch; then evaluate one in float32"
-_RATES = "the learning rate of every parameter group, and the trend of grad_norm before the climb"
-_IN_BFLOAT16 = (
-    "one batch with eager attention and without DeepSpeed; count its supervised tokens; compare embedding row norms: "
-    "finitune check --model DIR --data FILE"
-)
-_OTHER_DTYPE = "the same batch in float32 or bfloat16 on the same device: finitune run -- COMMAND"
-_SCAN = "scan the saved weights: finitune check --model DIR; if they are finite, run a forward on one card in float32"
-_LARGEST_ID = (
-    "compare the largest token id of the data with the rows of the embedding: finitune check --model DIR --data FILE"
-)
-_PADDING = (
-    "the same batch with batch_size 1 (no padding), then with the padding on the other side and compute dtype float32"
-)
-_REDUCTION = (
-    "run one batch without DeepSpeed (or with overlap_comm false): a gradient that is finite there was spoilt by the "
-    "reduction"
-)
-_REPLAY = "replay the step: is the same batch finite, and is it the same rank each time? finitune run -- COMMAND"
-_FIRST_GRADIENT = (
-    "which gradient is the first that is not finite, and at padding positions or not? finitune run -- COMMAND"
-)
-CHECKS: tuple[tuple[frozenset[str], str], ...] = tuple(
-    (frozenset(signs.split()), check)
-    for signs, check in (
-        ("probability-tensor", _SCAN),
-        ("token-out-of-range", _LARGEST_ID),
-        ("device-side-assert", "run one step with CUDA_LAUNCH_BLOCKING=1 or on the CPU, which names the index"),
-        ("nonfinite-parameter", _PADDING),
-        ("unscale-fp16-gradients", "print the dtype of the parameters that are trained"),
-        ("zero-loss-zero-gradient", _ROWS),
-        ("zero-loss-finite-gradient", _ROWS),
-        ("evaluation-only", _EVALUATION),
-        ("eval-loss-nan", _EVALUATION),
-        ("scale-fell", _AT_SCALE_ONE),
-        ("scale-at-minimum", _AT_SCALE_ONE),
-        ("climbed", _RATES),
-        ("diverged", _RATES),
-        ("sentinel-norm", _REDUCTION),
-        ("sudden", _REPLAY),
-        ("gradient-first", _FIRST_GRADIENT),
-        ("computes-bfloat16 hidden-loss", _IN_BFLOAT16),
-        ("computes-bfloat16 loss-not-finite", _IN_BFLOAT16),
-        ("hidden-loss", _OTHER_DTYPE),
-        ("loss-not-finite", _OTHER_DTYPE),
-    )
-)
-"""Signs that must be there -> the one check that separates what is left; the first row that fits."""
-
-
-def next_check(signs: Collection[str]) -> str | None:
-    """The discriminating check for these signs."""
-    return next((check for needed, check in CHECKS if needed <= set(signs)), None)

@@ -88,7 +88,7 @@ def incident_lines(
 ) -> list[str]:
     """The block of one incident; the monitor prints the same lines while the run goes on."""
     rows = [_Row(label="seen" if not at else "and", text=text) for at, text in enumerate(incident.seen[:SEEN_SHOWN])]
-    if not (rows or incident.next_check or incident.step is None):
+    if incident.source == "recording":
         rows = [
             _Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)),
             _Row(label="repeats", text=say.repeats(incident)),
