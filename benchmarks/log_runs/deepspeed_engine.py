@@ -142,9 +142,7 @@ def over_trainer(run: Run, own: World, place: Path) -> None:
     def trainer(given: dict[str, Any], of: World) -> Any:
         more = {"report_to": "none", "dataloader_pin_memory": False, "deepspeed": config}
         arguments = transformers.TrainingArguments(**given, **more)
-        return Trainer(
-            model=adapted(of), args=arguments, train_dataset=of.rows, data_collator=of.collate
-        )
+        return Trainer(model=adapted(of), args=arguments, train_dataset=of.rows, data_collator=of.collate)
 
     train(run, own, place, functools.partial(trainer, given))
 

@@ -144,7 +144,10 @@ def write_config(run: Run, own: World, place: Path) -> None:
         "gradient_clip_val": own.clip or None, "accumulate_grad_batches": own.accumulate,
         "log_every_n_steps": own.interval,
     }  # fmt: skip
-    optimizer = {"class_path": f"torch.optim.{'SGD' if own.optimizer == 'sgd' else 'AdamW'}", "init_args": {"lr": own.rate}}
+    optimizer = {
+        "class_path": f"torch.optim.{'SGD' if own.optimizer == 'sgd' else 'AdamW'}",
+        "init_args": {"lr": own.rate},
+    }
     settings = {"seed_everything": run.seed, "trainer": trainer, "model": model, "optimizer": optimizer,
                 "data": {"batch_size": own.batch}}  # fmt: skip
     (place / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

@@ -81,7 +81,7 @@ def table(own: World, rows: Any = None) -> pd.DataFrame:
 
 
 def settings_of(run: Run, own: World) -> dict[str, Any]:
-    optimizer = {"type": own.optimizer}
+    optimizer = {"type": "adamw"}
     longest = {"preprocessing": {"max_sequence_length": 32}}
     settings: dict[str, Any] = {
         "model_type": "llm",
@@ -91,7 +91,7 @@ def settings_of(run: Run, own: World) -> dict[str, Any]:
         "preprocessing": {"global_max_sequence_length": 32},
         "trainer": {
             "type": "finetune", "batch_size": own.batch, "gradient_accumulation_steps": own.accumulate,
-            "train_steps": own.steps, "learning_rate": own.rate, "optimizer": optimizer,
+            "train_steps": own.steps, "learning_rate": min(1.0, own.rate), "optimizer": optimizer,
             "learning_rate_scheduler": {"warmup_fraction": 0.1}, "should_shuffle": False,
             "steps_per_checkpoint": own.steps, "skip_all_evaluation": not own.evaluation,
         },

@@ -179,12 +179,20 @@ def style(run: Run, place: Path) -> tuple[Say, Callable[[], None]]:
         return on_bar, bar.close
     if name == "logging":
         log = logging.getLogger("train")
-        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True)
-        return lambda step, seen: log.info("step %d | %s", step, " | ".join(f"{k} {v:.4f}" for k, v in seen.items())), lambda: None
+        logging.basicConfig(
+            stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
+        )
+        return lambda step, seen: log.info(
+            "step %d | %s", step, " | ".join(f"{k} {v:.4f}" for k, v in seen.items())
+        ), lambda: None
     if name == "colour":
-        return lambda step, seen: print(f"\x1b[32mstep {step}\x1b[0m \x1b[1m{_words(seen)}\x1b[0m", flush=True), lambda: None
+        return lambda step, seen: print(
+            f"\x1b[32mstep {step}\x1b[0m \x1b[1m{_words(seen)}\x1b[0m", flush=True
+        ), lambda: None
     if name == "dict":
-        return lambda step, seen: print({"step": step, **{k: round(v, 6) for k, v in seen.items()}}, flush=True), lambda: None
+        return lambda step, seen: print(
+            {"step": step, **{k: round(v, 6) for k, v in seen.items()}}, flush=True
+        ), lambda: None
     return lambda step, seen: print(f"step {step}: {_words(seen)}", flush=True), lambda: None
 
 

@@ -26,7 +26,6 @@ RUNS = [
     *repeated(4, "half-weights-scaled", ("fp16",)),
     *repeated(2, "half-weights", ("fp32",)),
     *repeated(2, "token-outside", ("bf16",)),
-    *repeated(4, "large-alpha", ("bf16",)),
     # healthy
     *repeated(6, "steady", MIXED),
     *repeated(2, "steady", ("bf16",), form="state"),
@@ -69,7 +68,10 @@ def told(row: Row) -> dict[str, str]:
     prompt = sum(label == IGNORED for label in row["labels"])
     if prompt == len(row["labels"]):
         return {"prompt": sentence(row["input_ids"]) + " ", "completion": sentence(row["input_ids"][:4])}
-    return {"prompt": sentence(row["input_ids"][: prompt or 2]) + " ", "completion": sentence(row["input_ids"][prompt or 2 :])}
+    return {
+        "prompt": sentence(row["input_ids"][: prompt or 2]) + " ",
+        "completion": sentence(row["input_ids"][prompt or 2 :]),
+    }
 
 
 def make(run: Run, place: Path) -> None:
@@ -109,8 +111,10 @@ def dpo(run: Run, given: dict[str, Any], of: World) -> Any:
         {"prompt": sentence(row["input_ids"][:6]), "chosen": sentence(row["input_ids"][6:12]), "rejected": "w9 w9"}
         for row in of.rows
     ]
+    tokenizer().save_pretrained("model")
+    of.model.save_pretrained("model")
     return DPOTrainer(
-        model=of.model, args=DPOConfig(**given, **more(run)), train_dataset=Dataset.from_list(pairs),
+        model="model", args=DPOConfig(**given, **more(run)), train_dataset=Dataset.from_list(pairs),
         processing_class=tokenizer(),
     )  # fmt: skip
 

@@ -76,6 +76,9 @@ tells = {
     "tiny-rate": (-1.0, "at such a rate nothing moves"),
     "probability-tensor": (1.0, "training had gone NaN unseen"),
     "computes-float32": (-8.0, "float32 has the range"),
+    "loss-jumped": (1.0, "a quotient with a vanished denominator"),
+    "nan-passes": (-5.0, "weights that are NaN stay NaN"),
+    "first-step-lost": (-5.0, "nothing had been updated yet"),
 }
 
 

@@ -39,4 +39,6 @@ tells = {
     "computes-float16": (-1.0, "float16 explains more"),
     "data-dependent": (3.0, "it moves with the data"),
     "from-the-start": (-0.5, "unless it comes first"),
+    "sudden": (1.5, "one record among many"),
+    "nan-passes": (2.0, "one record among many"),
 }

@@ -73,6 +73,10 @@ tells = {
     "rate-advancing": (1.5, "bad updates were applied"), "scale-fell": (-6.0, "no matter of the loss scale"),
     "smaller-model-sound": (1.0, "less is in flight"), "zero-3": (-2.0, "partitions otherwise"),
     "zero-0": (-4.0, "has no such buffer"), "late": (0.5, "it hits now and then"), "nodes": (1.0, "a slower network"),
+    "no-word-of-deepspeed": (-3.0, "no line and no setting speaks of DeepSpeed"),
+    "nan-passes": (-3.0, "spoilt weights stay spoilt"),
+    "first-step-lost": (-3.0, "no gradient had been reduced yet"),
+    "loss-jumped": (-1.0, "updates ruined the model"),
 }  # fmt: skip
 
 

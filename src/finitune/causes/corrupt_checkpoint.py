@@ -55,6 +55,10 @@ tells = {
     "base-model-bad": (2.0, "it fails as loaded"), "probability-tensor": (3.0, "logits are NaN"),
     "sudden climbed": (-5.0, "it shows at once"), "serving": (1.0, "no training is involved"),
     "download-broken": (4.0, "another file"),
+    "second-step": (-5.0, "it would have shown before any update"),
+    "nan-passes": (-5.0, "every batch meets the weights"),
+    "first-step-lost": (1.5, "the weights were bad before any update"),
+    "loss-jumped": (-2.0, "updates ruined the model"),
 }  # fmt: skip
 
 ODD = 100.0

@@ -70,6 +70,9 @@ tells = {
     "probability-tensor": (2.5, "logits are NaN"), "activations-large": (2.5, "beyond 65504"),
     "evaluation-only": (1.0, "other rows"), "family-overflows": (1.3, "on record"),
     "float16-sound": (-4.0, "it is sound"), "float16-bad": (1.5, "float16 fails"), "sudden": (-1.0, "it shows at once"),
+    "second-step": (-1.0, "the first batch had not overflowed"),
+    "loss-jumped": (-3.0, "updates ruined the model"),
+    "sound-loss": (-1.5, "what overflows in the forward shows in the loss"),
 }  # fmt: skip
 
 

@@ -72,6 +72,8 @@ tells = {
     "scale-fell scale-at-minimum": (5.0, "overflow at every scale"),
     "sound-loss": (2.0, "the overflow is in the backward"),
     "evaluation-only": (-6.0, "it is a matter of training"),
+    "first-step-lost": (-2.0, "the loss would be sound"),
+    "loss-jumped": (-2.0, "updates ruined the model"),
 }
 
 

@@ -66,6 +66,8 @@ ADAM = re.compile(
 LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
 """Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 
+WORSE_THAN_CHANCE = 15.0
+"""The logarithm of the largest vocabulary is 12.5."""
 RISEN = 1.5
 """Last finite loss over the lowest before it: from here on training has undone what it learned."""
 
@@ -84,6 +86,11 @@ tells = {
     "loss-rises": (3.0, "the loss climbs before it is lost"), "evaluation-only": (-6.0, "it is a matter of training"),
     "lower-rate-sound": (3.0, "a lower rate cures"), "first-loss-huge": (-1.0, "before any update"),
     "late": (0.5, "it takes steps to diverge"), "sudden": (-2.0, "the loss climbs first"),
+    "high-rate": (4.0, "Adam moves every weight by about the rate"),
+    "loss-jumped": (2.0, "updates ruined the model"),
+    "dead": (2.0, "saturated by an update"),
+    "nan-passes": (-2.0, "a ruined model stays ruined"),
+    "first-step-lost": (-4.0, "nothing had been updated yet"),
 }  # fmt: skip
 
 
@@ -138,6 +145,8 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
             text=f"the loss climbed to {ratio:.3g} times what it had been before it failed",
             bits=6.0 if ratio > 4 else 3.0,
         )
+    elif losses.min() > WORSE_THAN_CHANCE:
+        yield Evidence(text=f"no loss is below {losses.min():.4g}: it had climbed before the first row", bits=3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]

@@ -63,6 +63,8 @@ tells = {
     "template-on-base": (4.0, "its markers are untrained"), "untrained-tokens": (9.0, "the program says so"),
     "tokens-added": (2.0, "new rows are untrained"), "sentinel-norm": (2.5, "a bad norm was used"),
     "evaluation-only": (-3.0, "training suffers"), "sudden climbed": (-2.5, "it shows at once"),
+    "computes-float16": (1.0, "gradients leave the range of float16 first"),
+    "loss-jumped": (-1.0, "updates ruined the model"),
 }  # fmt: skip
 
 

@@ -21,6 +21,8 @@ RECOVERED = 3
 """So many sound rows at the end of an attempt say that it goes on."""
 LONGEST_SKIP = 8
 """More skipped steps in a row than this are no settling of the loss scale; the window of its symptom."""
+SETTLING = 24
+"""Steps that a loss scale may take at the beginning to come down from DeepSpeed's old start of 2^32 to 2^8."""
 SETTLES_BELOW = 2.0**16
 """Overflows above this scale only say that it began too high."""
 CONVERGED = 0.01
@@ -32,6 +34,12 @@ SUDDEN = 20
 EARLY = 2
 WORSE_THAN_CHANCE = 15.0
 """The logarithm of the largest vocabulary is 12.5."""
+HIGH_RATE = 0.05
+"""Adam moves every weight by about the rate, and the weights of language models are about 0.02."""
+NOT_FALLING, RISEN = 0.75, 1.1
+"""Of the level at the beginning."""
+DEAD = 10
+"""So many rows with one and the same loss and no gradient."""
 TINY_RATE = 2e-7
 """A learning rate with which no update moves a weight far enough to break a run; see the taxonomy's signatures."""
 MESSAGES = frozenset({*(kind for kind, _ in KNOWN), "scale-at-minimum"})
@@ -39,7 +47,8 @@ MESSAGES = frozenset({*(kind for kind, _ in KNOWN), "scale-at-minimum"})
 NUMBERS = frozenset({
     "sentinel-norm", "hidden-loss", "zero-loss-zero-gradient", "zero-loss-finite-gradient", "loss-not-finite",
     "gradient-first", "gradient-nan", "from-the-start", "sudden", "climbed", "diverged", "tiny-rate", "rate-frozen",
-    "rate-advancing", "scale-fell", "sound-loss", "evaluation-only",
+    "rate-advancing", "scale-fell", "sound-loss", "evaluation-only", "second-step", "loss-jumped", "nan-passes",
+    "high-rate", "dead", "first-step-lost",
 })  # fmt: skip
 """Every sign that numbers give."""
 
@@ -84,7 +93,9 @@ def rows_of(attempt: Attempt) -> Rows:
 
 def trouble_of(attempt: Attempt, *, ended: bool = False) -> Trouble | None:
     """What went wrong, the first and gravest; None for an attempt that is healthy. `ended`: an error ended it."""
-    return _numbers(attempt) or _scale(attempt) or _climb(attempt, ended=ended) or _evaluation(attempt)
+    return (
+        _numbers(attempt) or _scale(attempt) or _dead(attempt) or _climb(attempt, ended=ended) or _evaluation(attempt)
+    )
 
 
 def groups_printed(norm: float) -> int | None:
@@ -138,9 +149,12 @@ def _recovered(bad: npt.NDArray[np.bool_], rows: Rows) -> bool:
     """The run left the bad rows behind: few in a row, sound ones between and after them, and the loss no higher."""
     at = np.flatnonzero(bad)
     runs = np.split(at, np.flatnonzero(np.diff(at) > 1) + 1)
-    longest = max(len(run) for run in runs)
+    if at[0] == 0 and rows.steps[runs[0][-1]] <= rows.steps[0] + SETTLING:
+        runs = runs[1:]
+    longest = max((len(run) for run in runs), default=0)
+    spread = sum(len(run) for run in runs)
     sound = rows.loss[at[0] :][~bad[at[0] :]]
-    if bad[-1] or len(sound) < RECOVERED or longest > LONGEST_SKIP or len(at) > max(LONGEST_SKIP, 0.05 * len(bad)):
+    if bad[-1] or len(sound) < RECOVERED or longest > LONGEST_SKIP or spread > max(LONGEST_SKIP, 0.05 * len(bad)):
         return False
     return bool(np.median(sound[-RECOVERED:]) <= 2 * np.median(rows.loss[: at[-1] + 1]))
 
@@ -187,7 +201,14 @@ def _number_signs(
         where = f"{attempt.file}:{attempt.trace('loss').line_at(int(rows.steps[index]))}"
         text = f"the loss of step {rows.steps[index]} is {loss[index]}"
         yield Sign(name="loss-not-finite", text=text, place=where)
-    if not np.isfinite(norm[first]) and np.isfinite(loss[first]) and loss[first] != 0:
+        sound = nonfinite & rows.has_norm & np.isfinite(norm)
+        if sound.any():
+            text = f"the loss is {loss[index]} beside a finite gradient norm in {_counted(int(sound.sum()))}"
+            yield Sign(name="zero-loss-finite-gradient", text=text, place=where)
+    jumped = _jumped(attempt, rows, first)
+    if jumped:
+        yield jumped
+    elif not np.isfinite(norm[first]) and np.isfinite(loss[first]) and loss[first] != 0:
         text = f"the gradient norm of step {step} is {norm[first]} while its loss is {loss[first]:.4g}"
         yield Sign(name="gradient-first", text=text, place=place)
     elif constant and first and groups_printed(float(norm[first - 1])) == constant[0]:
@@ -195,7 +216,27 @@ def _number_signs(
         text = f"{earlier} while its loss is {loss[first - 1]:.4g}"
         yield Sign(name="gradient-first", text=text, place=place)
     yield from _when(attempt, rows, first, place)
+    lost = nonfinite | zero
+    after = int(np.count_nonzero(~lost[int(np.argmax(lost)) :])) if lost.any() else 0
+    if after >= RECOVERED and not bad[-RECOVERED:].all():
+        text = (
+            f"the loss is lost in {_counted(int(lost.sum()))} and sound in {after:,} after them: the weights are sound"
+        )
+        yield Sign(name="nan-passes", text=text, place=place)
     yield from _rate(attempt, rows, bad & ~(zero & (norm == 0)), first)
+
+
+def _jumped(attempt: Attempt, rows: Rows, first: int) -> Sign | None:
+    """A loss beyond any guess before the first bad number, or beside it: the updates had ruined the model."""
+    values = rows.loss[: first + 1]
+    values = values[np.isfinite(values)]
+    if len(values) < 2 or float(np.max(values)) <= max(WORSE_THAN_CHANCE, 2 * float(values[0])):
+        return None
+    at = int(
+        rows.steps[: first + 1][np.argmax(np.where(np.isfinite(rows.loss[: first + 1]), rows.loss[: first + 1], 0))]
+    )
+    text = f"loss {np.max(values):.4g} at step {at}, {np.max(values) / values[0]:.2g} times the first and worse than guessing"
+    return Sign(name="loss-jumped", text=text, place=place_at(attempt, attempt.trace("loss"), at))
 
 
 def _counted(count: int, noun: str = "row") -> str:
@@ -210,6 +251,13 @@ def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign
             text=f"{_counted(first, 'sound row')} before it" if first else "no row before it is sound",
             place=place,
         )
+        if not first and (rows.loss[0] == 0 or (rows.steps[0] <= 1 and not np.isfinite(rows.loss[0]))):
+            text = "the loss of the first row is lost, from its first step on"  # a mean of sound steps is not 0
+            yield Sign(name="first-step-lost", text=text, place=place)
+        still = first == EARLY and attempt.trace("lr").at(rows.steps[:1], math.nan)[0] == 0  # the first update was 0
+        if first == 1 or still:
+            text = "sound before the first update and lost after it"
+            yield Sign(name="second-step", text=text, place=place)
         return
     at = int(rows.steps[first - 1])
     trace = attempt.trace("loss")
@@ -231,6 +279,8 @@ def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) 
     place = place_at(attempt, rate, int(steps[0]))
     if float(np.max(rate.at(rows.steps[: first + 1], 0.0))) <= TINY_RATE:
         yield Sign(name="tiny-rate", text=f"the learning rate was {values[0]:.3g} when it failed", place=place)
+    if (high := _high_rate(attempt)) is not None:
+        yield high
     frozen = bool(np.all(values == values[0]))
     sound = rate.at(rows.steps[:first], math.nan)
     varied = len(np.unique(sound[np.isfinite(sound)])) > 1
@@ -240,6 +290,15 @@ def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) 
         what = "the updates are skipped" if frozen else "bad updates are applied"
         text = f"the learning rate {word} over {len(values)} bad rows: {what}"
         yield Sign(name="rate-frozen" if frozen else "rate-advancing", text=text, place=place)
+
+
+def _high_rate(attempt: Attempt) -> Sign | None:
+    rate = attempt.trace("lr")
+    highest = max(rate.values, default=0.0)
+    if highest < HIGH_RATE:
+        return None
+    step = rate.steps[int(np.argmax(np.asarray(rate.values)))]
+    return Sign(name="high-rate", text=f"a learning rate of {highest:.3g}", place=place_at(attempt, rate, step))
 
 
 def place_at(attempt: Attempt, trace: Trace, step: int) -> str:
@@ -273,23 +332,47 @@ def _scale(attempt: Attempt) -> Trouble | None:
     return Trouble(symptom="loss-scale-collapse", step=start, text=text, place=place, signs=signs, last_good=None)
 
 
+def _dead(attempt: Attempt) -> Trouble | None:
+    """One and the same loss to the end, and no gradient: nothing is learned any more."""
+    rows = rows_of(attempt)
+    last = slice(len(rows.steps) - DEAD, None)
+    if attempt.rewards or len(rows.steps) <= DEAD or rows.norm[last].any() or rows.loss[-1] <= CONVERGED:
+        return None
+    if not (rows.loss[last] == rows.loss[-1]).all():
+        return None
+    first = int(np.flatnonzero(rows.norm)[-1]) + 1 if rows.norm.any() else 0
+    step = int(rows.steps[first])
+    text = f"the gradient is 0 and the loss {rows.loss[-1]:.4g} from step {step} to the end"
+    place = place_at(attempt, attempt.trace("loss"), step)
+    signs = [Sign(name="dead", text=text, place=place), _jumped(attempt, rows, first), _high_rate(attempt)]
+    named = {sign.name: sign for sign in signs if sign}
+    return Trouble(symptom="zero-gradient", step=step, text=text, place=place, signs=named,
+                   last_good=int(rows.steps[first - 1]) if first else None)  # fmt: skip
+
+
 def _climb(attempt: Attempt, *, ended: bool) -> Trouble | None:
     """The loss went up and stayed there; in reinforcement learning it has no level."""
     loss = attempt.trace("loss")
     if attempt.rewards or not len(loss) or (ended and len(loss) < RECOVERED):
         return None
+    high = _high_rate(attempt)
     seen = [s.text for s in sightings({"loss": loss.series()}) if s.symptom == "divergence"]
     values = np.asarray(loss.values)
     quarter = max(RECOVERED, len(values) // 4)
     low, late = float(np.min(values[:quarter])), float(np.median(values[-quarter:]))
-    if not seen and len(values) > 2 * RECOVERED and late > WORSE_THAN_CHANCE and 0 < 2 * low < late:
-        seen = [f"loss {late:.4g} at the end, {late / low:.2g} times its level before and worse than guessing"]
+    if not seen and len(values) > 2 * RECOVERED and low > 0:
+        if late > WORSE_THAN_CHANCE and late > 2 * low:
+            seen = [f"loss {late:.4g} at the end, {late / low:.2g} times its level before and worse than guessing"]
+        elif low > WORSE_THAN_CHANCE and late > NOT_FALLING * float(np.median(values[:quarter])):
+            seen = [f"loss {late:.4g} and not falling, worse than guessing from the first row"]
+        elif high and values[len(values) // 2 :].min() > values[0] and late > RISEN * values[0]:
+            seen = [f"loss {late:.4g} at the end, above {values[0]:.4g} of the first row"]
     if not seen:
         return None
     step = int(loss.steps[-1])
     place = place_at(attempt, loss, step)
-    sign = Sign(name="diverged", text=seen[0], place=place)
-    return Trouble(symptom="divergence", step=step, text=seen[0], place=place, signs={"diverged": sign})
+    signs = {"diverged": Sign(name="diverged", text=seen[0], place=place)} | ({high.name: high} if high else {})
+    return Trouble(symptom="divergence", step=step, text=seen[0], place=place, signs=signs)
 
 
 def _evaluation(attempt: Attempt) -> Trouble | None:
