@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "benchmarks" / "log_runs"
 GYM = ROOT / "src" / "finitune" / "gym"
 CACHE = ROOT / ".cache" / "log-runs"
+LOGS = ("train.log", "trainer_state", "metrics", "events")
 JOBS = 2
 
 
@@ -112,7 +113,7 @@ def make(program: Program) -> str:
 
 def answers(program: Program) -> Iterator[Answer]:
     for place in sorted(path.parent for path in program.directory.glob("*/truth.json")):
-        log = next(path for path in place.iterdir() if path.name.startswith(("train.log", "trainer_state", "metrics", "events")))  # fmt: skip
+        log = next(path for path in place.iterdir() if path.name.startswith(LOGS))
         configs = sorted(path for path in place.iterdir() if path.name.startswith("config."))
         alone, said = causes_of(log)
         truth = json.loads((place / "truth.json").read_text())
@@ -173,10 +174,11 @@ def main() -> int:
         failed = [said for said in pool.map(make, chosen) if said]
     print("\n".join([*failed, f"logs made in {time.monotonic() - start:.0f} s"]))
     found = [answer for one in chosen for answer in answers(one)]
-    for title, part in (("even seeds", [a for a in found if not a.unseen]), ("odd seeds", [a for a in found if a.unseen])):  # fmt: skip
+    for title, odd in (("even seeds", False), ("odd seeds", True)):
+        part = [one for one in found if one.unseen is odd]
         table(f"{title}: framework", part, grouped(part, lambda one: one.framework))
-    broken = [one for one in found if one.accepted]
-    table("odd seeds: cause", [a for a in broken if a.unseen], grouped([a for a in broken if a.unseen], _cause))
+    broken = [one for one in found if one.accepted and one.unseen]
+    table("odd seeds: cause", broken, grouped(broken, _cause))
     table("all: framework", found, grouped(found, lambda one: one.framework))
     if given.verbose:
         misses(found)

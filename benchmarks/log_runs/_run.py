@@ -79,7 +79,7 @@ def main(runs: Sequence[Run], make: Callable[[Run, Path], None], truth: Callable
         start = time.monotonic()
         codes = _forked(run, make, place)
         if run.form == "text":
-            os.replace(place / "said.txt", place / "train.log")
+            (place / "said.txt").replace(place / "train.log")
         elif run.form == "gzip":
             (place / "train.log.gz").write_bytes(gzip.compress((place / "said.txt").read_bytes(), mtime=0))
         shutil.rmtree(place / "work")

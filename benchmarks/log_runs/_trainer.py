@@ -101,7 +101,7 @@ def launcher(run: Run, script: str) -> str:
 def train(run: Run, world: World, place: Path, trainer: Callable[[World], Any]) -> None:
     """Train, in two attempts where the run is resumed, and keep the file of the log that the run asks for."""
     if world.resume:
-        first = _ready(run, world, trainer)
+        first = _ready(world, trainer)
         step = world.steps // 2 + run.choice("stop").choice((0, 4))
         first.add_callback(StopsHalfway(step, crash=world.crash))
         try:
@@ -110,7 +110,7 @@ def train(run: Run, world: World, place: Path, trainer: Callable[[World], Any]) 
             import traceback
 
             traceback.print_exc()
-    last = _ready(run, world, trainer)
+    last = _ready(world, trainer)
     last.train(resume_from_checkpoint=True if world.resume else None)
     if run.form == "state":
         last.save_state()
@@ -120,7 +120,7 @@ def train(run: Run, world: World, place: Path, trainer: Callable[[World], Any]) 
         shutil.copy(event, place / "events.out.tfevents.0")
 
 
-def _ready(run: Run, world: World, trainer: Callable[[World], Any]) -> Any:
+def _ready(world: World, trainer: Callable[[World], Any]) -> Any:
     made = trainer(world)
     scaler = made.accelerator.scaler
     if scaler is not None:

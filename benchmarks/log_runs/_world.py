@@ -363,8 +363,8 @@ def rough_start(run: Run, _directory: Path) -> World:
 def packed(run: Run, _directory: Path) -> World:
     """Long rows, one to a batch."""
     world = usual(run, steps=40)
-    long = [{key: sum((row[key] for row in world.rows[i : i + 4]), []) for key in world.rows[0]}
-            for i in range(0, len(world.rows), 4)]  # fmt: skip
+    long = [{key: [i for row in world.rows[at : at + 4] for i in row[key]] for key in world.rows[0]}
+            for at in range(0, len(world.rows), 4)]  # fmt: skip
     return replace(world, rows=long, batch=1)
 
 

@@ -44,7 +44,7 @@ def make(run: Run, place: Path) -> None:
     own = world(run, Path())
     tokenizer().save_pretrained("base")
     own.model.save_pretrained("base")
-    settings = settings_of(run, own)
+    settings = settings_of(own)
     (place / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     for attempt in range(2 if own.crash else 1):
         callbacks: list[Any] = [FullDisk(own.steps // 2)] if own.crash and not attempt else []
@@ -80,7 +80,7 @@ def table(own: World, rows: Any = None) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def settings_of(run: Run, own: World) -> dict[str, Any]:
+def settings_of(own: World) -> dict[str, Any]:
     optimizer = {"type": "adamw"}
     longest = {"preprocessing": {"max_sequence_length": 32}}
     settings: dict[str, Any] = {

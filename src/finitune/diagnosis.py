@@ -137,7 +137,8 @@ def _weighed(
     weigh = chapter.function("weigh")
     answer = ask(weigh, inputs) if weigh else None
     foreseen = _foreseen(chapter, inputs) if told is not None else None
-    said = [*told_evidence(chapter, told or {}), *([_expected(foreseen)] if foreseen else [])]
+    counted = any(term.bits > 0 for term in answer.results) if answer else False  # by `weigh`, of the same facts
+    said = [*told_evidence(chapter, told or {}), *([_expected(foreseen)] if foreseen and not counted else [])]
     terms = [prior, *said, *(answer.results if answer else []), *map(_experiment_evidence, experiments)]
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)

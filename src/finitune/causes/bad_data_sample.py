@@ -39,6 +39,7 @@ tells = {
     "computes-float16": (-1.0, "float16 explains more"),
     "data-dependent": (3.0, "it moves with the data"),
     "from-the-start": (-0.5, "unless it comes first"),
+    "no-target-left": (-1.5, "a matter of labels"),
     "sudden": (1.5, "one record among many"),
     "nan-passes": (2.0, "one record among many"),
 }

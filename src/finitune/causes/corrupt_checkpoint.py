@@ -53,12 +53,9 @@ tells = {
     "memory-uninitialised": (-1.0, "nothing was read"), "loss-not-finite": (1.0, "one weight spoils all"),
     "wrong-base": (3.5, "a delta on another base"), "from-the-start": (1.0, "no update is needed"),
     "base-model-bad": (2.0, "it fails as loaded"), "probability-tensor": (3.0, "logits are NaN"),
-    "sudden climbed": (-5.0, "it shows at once"), "serving": (1.0, "no training is involved"),
-    "download-broken": (4.0, "another file"),
-    "second-step": (-5.0, "it would have shown before any update"),
-    "nan-passes": (-5.0, "every batch meets the weights"),
-    "first-step-lost": (1.5, "the weights were bad before any update"),
-    "loss-jumped": (-2.0, "updates ruined the model"),
+    "sudden climbed second-step nan-passes": (-5.0, "it shows at once and always"), "serving": (1.0, "no training is involved"),
+    "download-broken": (4.0, "another file"), "first-step-lost": (1.5, "no update was needed"),
+    "loss-jumped": (-2.0, "updates did it"),
 }  # fmt: skip
 
 ODD = 100.0

@@ -2,9 +2,8 @@
 
 ## What happens
 
-Each step overshoots what the curvature allows. The loss rises over several logged steps, gradients grow with it, and
-in the end a value leaves the range of its dtype. The rate that counts is the largest over all parameter groups and
-over the schedule, after warm-up; for adapters alpha over rank multiplies it.
+Each step overshoots what the curvature allows: the loss rises over several logged steps, gradients grow with it. The
+rate that counts is the largest of all parameter groups and of the schedule; alpha over rank multiplies it.
 
 ## How to tell
 
@@ -14,8 +13,7 @@ parameter group (text encoder, embeddings) has a rate a hundred times that of th
 
 ## How to prove
 
-Go back to the weights before the climb and run the same steps with a tenth of the rate: the loss falls. The same
-steps with the same rate climb again. A lower rate that only delays the NaN is evidence against this cause.
+From the weights before the climb the same steps with a tenth of the rate fall, and with the same rate climb again.
 
 ## What to do
 
@@ -66,8 +64,7 @@ ADAM = re.compile(
 LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
 """Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 
-WORSE_THAN_CHANCE = 15.0
-"""The logarithm of the largest vocabulary is 12.5."""
+WORSE_THAN_CHANCE = 15.0  # the logarithm of the largest vocabulary is 12.5
 RISEN = 1.5
 """Last finite loss over the lowest before it: from here on training has undone what it learned."""
 
@@ -77,20 +74,14 @@ experiments = [
 ]
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
-
 tells = {
-    "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"), "loss-not-finite": (1.0, "how a divergence ends"),
-    "climbed diverged": (4.0, "the loss climbs before it is lost"), "tiny-rate": (-6.0, "at such a rate nothing moves"),
-    "rates-differ": (3.0, "the largest rate of all groups counts"), "scale-fell": (-3.0, "no matter of the loss scale"),
-    "second-step from-the-start": (-2.0, "one step is too few"), "lower-rate-bad": (-3.0, "a lower rate does not cure"),
-    "loss-rises": (3.0, "the loss climbs before it is lost"), "evaluation-only": (-6.0, "it is a matter of training"),
-    "lower-rate-sound": (3.0, "a lower rate cures"), "first-loss-huge": (-1.0, "before any update"),
-    "late": (0.5, "it takes steps to diverge"), "sudden": (-2.0, "the loss climbs first"),
-    "high-rate": (4.0, "Adam moves every weight by about the rate"),
-    "loss-jumped": (2.0, "updates ruined the model"),
-    "dead": (2.0, "saturated by an update"),
-    "nan-passes": (-2.0, "a ruined model stays ruined"),
-    "first-step-lost": (-4.0, "nothing had been updated yet"),
+    "climbed diverged loss-rises": (4.0, "the loss climbs first"), "lower-rate-bad": (-3.0, "a lower rate does not"),
+    "second-step from-the-start first-step-lost": (-2.0, "too early"), "rates-differ": (3.0, "the largest rate counts"),
+    "zero-loss-zero-gradient": (-4.0, "a gradient is left"), "lower-rate-sound": (3.0, "a lower rate cures"),
+    "first-loss-huge": (-1.0, "before any update"), "evaluation-only": (-6.0, "training suffers"),
+    "loss-not-finite": (1.0, "how it ends"), "scale-fell nan-passes": (-3.0, "another matter"),
+    "tiny-rate": (-6.0, "nothing moves"), "sudden": (-2.0, "it climbs first"),
+    "high-rate": (4.0, "Adam moves weights by it"), "loss-jumped dead": (2.0, "an update ruined the model"),
 }  # fmt: skip
 
 
@@ -141,10 +132,8 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if ratio is None:
         yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
     elif ratio > RISEN:
-        yield Evidence(
-            text=f"the loss climbed to {ratio:.3g} times what it had been before it failed",
-            bits=6.0 if ratio > 4 else 3.0,
-        )
+        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
+        yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
     elif losses.min() > WORSE_THAN_CHANCE:
         yield Evidence(text=f"no loss is below {losses.min():.4g}: it had climbed before the first row", bits=3.0)
     else:

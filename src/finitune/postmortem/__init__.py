@@ -17,7 +17,8 @@ from finitune.diagnosis import SHOWN, inputs_of, rank
 from finitune.facts import Facts
 from finitune.finding import Diagnosis, Incident, NotChecked, UnreadableInput
 from finitune.postmortem.lookalikes import FATAL, next_check
-from finitune.postmortem.signs import MESSAGES, Sign, Trouble, message_signs, sound_loss, trouble_of
+from finitune.postmortem.signs import MESSAGES, Sign, Trouble, message_signs, sound_loss
+from finitune.postmortem.troubles import trouble_of
 from finitune.sources import Config, gather, logs
 from finitune.sources.circumstances import of_facts
 from finitune.sources.logs import Attempt, LogReading
@@ -63,11 +64,16 @@ def diagnosis_of(
 
     `configured`: the configuration of the run is among the facts, so that its silence says something.
     """
-    silent: dict[str, str] = {}
-    if configured and facts.parallel is None and not any(one.kind in SPOKEN_BY_DEEPSPEED for one in reading.said):
-        silent["no-word-of-deepspeed"] = "neither the log nor the configuration speaks of DeepSpeed"
+    silent = silence(reading, facts) if configured else {}
     missing = [*not_checked, *(NotChecked(input="log", why=why) for why in reading.not_checked)]
     return Diagnosis(incidents=[_incident(seen, facts, silent) for seen in seen_in(reading)], not_checked=missing)
+
+
+def silence(reading: LogReading, facts: Facts) -> dict[str, str]:
+    """What it says that neither the log nor a configuration that is known speaks of DeepSpeed."""
+    if facts.parallel is not None or any(one.kind in SPOKEN_BY_DEEPSPEED for one in reading.said):
+        return {}
+    return {"no-word-of-deepspeed": "neither the log nor the configuration speaks of DeepSpeed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +93,7 @@ class Seen:
         told = dict(observed)
         if "sentinel-norm" in told:  # DeepSpeed alone prints it, whatever the configuration says
             told.pop("no-deepspeed", None)
+            told.pop("no-word-of-deepspeed", None)
         trouble = self.trouble
         text = f"{trouble.text} ({trouble.place})"
         event = {"event": "incident", "step": trouble.step, "symptom": trouble.symptom, "text": text}
@@ -123,7 +130,7 @@ def _explains(cause: str, signs: Mapping[str, Sign]) -> bool:
 
 def _incident(seen: Seen, facts: Facts, silent: Mapping[str, str]) -> Incident:
     attempt, trouble = seen.attempt, seen.trouble
-    observed = seen.observations(facts) | (silent if "sentinel-norm" not in seen.signs else {})
+    observed = {**silent, **seen.observations(facts)}
     ranked = rank(seen.inputs(facts, observed))
     if trouble.symptom in FATAL.values() and not trouble.signs:  # an error text alone: who does not explain it is out
         ranked = [one for one in ranked if _explains(one.cause, seen.signs)] or ranked

@@ -23,8 +23,6 @@ LONGEST_SKIP = 8
 """More skipped steps in a row than this are no settling of the loss scale; the window of its symptom."""
 SETTLING = 24
 """Steps that a loss scale may take at the beginning to come down from DeepSpeed's old start of 2^32 to 2^8."""
-SETTLES_BELOW = 2.0**16
-"""Overflows above this scale only say that it began too high."""
 CONVERGED = 0.01
 """Printed with four digits, a loss below this may reach 0.0 in earnest."""
 SENTINEL_DIGITS = 2e-4
@@ -36,10 +34,6 @@ WORSE_THAN_CHANCE = 15.0
 """The logarithm of the largest vocabulary is 12.5."""
 HIGH_RATE = 0.05
 """Adam moves every weight by about the rate, and the weights of language models are about 0.02."""
-NOT_FALLING, RISEN = 0.75, 1.1
-"""Of the level at the beginning."""
-DEAD = 10
-"""So many rows with one and the same loss and no gradient."""
 TINY_RATE = 2e-7
 """A learning rate with which no update moves a weight far enough to break a run; see the taxonomy's signatures."""
 MESSAGES = frozenset({*(kind for kind, _ in KNOWN), "scale-at-minimum"})
@@ -91,13 +85,6 @@ def rows_of(attempt: Attempt) -> Rows:
     return Rows(steps=steps, loss=loss.at(steps, 1.0), norm=norm.at(steps, 1.0), has_norm=known)
 
 
-def trouble_of(attempt: Attempt, *, ended: bool = False) -> Trouble | None:
-    """What went wrong, the first and gravest; None for an attempt that is healthy. `ended`: an error ended it."""
-    return (
-        _numbers(attempt) or _scale(attempt) or _dead(attempt) or _climb(attempt, ended=ended) or _evaluation(attempt)
-    )
-
-
 def groups_printed(norm: float) -> int | None:
     """How many groups of norm -1 DeepSpeed would print as this norm, in the digits that trainers print."""
     if not math.isfinite(norm) or norm < 1:
@@ -107,7 +94,7 @@ def groups_printed(norm: float) -> int | None:
     return groups if groups <= MOST_GROUPS and near else None
 
 
-def _numbers(attempt: Attempt) -> Trouble | None:
+def numbers_lost(attempt: Attempt) -> Trouble | None:
     rows = rows_of(attempt)
     if not len(rows.steps):
         return None
@@ -205,9 +192,9 @@ def _number_signs(
         if sound.any():
             text = f"the loss is {loss[index]} beside a finite gradient norm in {_counted(int(sound.sum()))}"
             yield Sign(name="zero-loss-finite-gradient", text=text, place=where)
-    jumped = _jumped(attempt, rows, first)
-    if jumped:
-        yield jumped
+    ruined = jumped(attempt, rows, first)
+    if ruined:
+        yield ruined
     elif not np.isfinite(norm[first]) and np.isfinite(loss[first]) and loss[first] != 0:
         text = f"the gradient norm of step {step} is {norm[first]} while its loss is {loss[first]:.4g}"
         yield Sign(name="gradient-first", text=text, place=place)
@@ -226,16 +213,16 @@ def _number_signs(
     yield from _rate(attempt, rows, bad & ~(zero & (norm == 0)), first)
 
 
-def _jumped(attempt: Attempt, rows: Rows, first: int) -> Sign | None:
+def jumped(attempt: Attempt, rows: Rows, first: int) -> Sign | None:
     """A loss beyond any guess before the first bad number, or beside it: the updates had ruined the model."""
-    values = rows.loss[: first + 1]
-    values = values[np.isfinite(values)]
-    if len(values) < 2 or float(np.max(values)) <= max(WORSE_THAN_CHANCE, 2 * float(values[0])):
+    told = rows.loss[: first + 1]
+    values = np.where(np.isfinite(told), told, 0.0)
+    index, begin = int(np.argmax(values)), float(told[0])
+    highest = float(values[index])
+    if not math.isfinite(begin) or begin <= 0 or highest <= max(WORSE_THAN_CHANCE, 2 * begin):
         return None
-    at = int(
-        rows.steps[: first + 1][np.argmax(np.where(np.isfinite(rows.loss[: first + 1]), rows.loss[: first + 1], 0))]
-    )
-    text = f"loss {np.max(values):.4g} at step {at}, {np.max(values) / values[0]:.2g} times the first and worse than guessing"
+    at = int(rows.steps[index])
+    text = f"loss {highest:.4g} at step {at}, {highest / begin:.2g} times the first and worse than guessing"
     return Sign(name="loss-jumped", text=text, place=place_at(attempt, attempt.trace("loss"), at))
 
 
@@ -251,8 +238,8 @@ def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign
             text=f"{_counted(first, 'sound row')} before it" if first else "no row before it is sound",
             place=place,
         )
-        if not first and (rows.loss[0] == 0 or (rows.steps[0] <= 1 and not np.isfinite(rows.loss[0]))):
-            text = "the loss of the first row is lost, from its first step on"  # a mean of sound steps is not 0
+        if not first and (rows.loss[0] == 0 or not np.isfinite(rows.loss[0])) and _at_the_beginning(attempt):
+            text = "the loss is lost from the first step of the run on"
             yield Sign(name="first-step-lost", text=text, place=place)
         still = first == EARLY and attempt.trace("lr").at(rows.steps[:1], math.nan)[0] == 0  # the first update was 0
         if first == 1 or still:
@@ -279,7 +266,7 @@ def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) 
     place = place_at(attempt, rate, int(steps[0]))
     if float(np.max(rate.at(rows.steps[: first + 1], 0.0))) <= TINY_RATE:
         yield Sign(name="tiny-rate", text=f"the learning rate was {values[0]:.3g} when it failed", place=place)
-    if (high := _high_rate(attempt)) is not None:
+    if (high := high_rate(attempt)) is not None:
         yield high
     frozen = bool(np.all(values == values[0]))
     sound = rate.at(rows.steps[:first], math.nan)
@@ -292,7 +279,17 @@ def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) 
         yield Sign(name="rate-frozen" if frozen else "rate-advancing", text=text, place=place)
 
 
-def _high_rate(attempt: Attempt) -> Sign | None:
+def _at_the_beginning(attempt: Attempt) -> bool:
+    """The first row tells of the first step: it says so, or its epoch is as far from 0 as the next from it.
+
+    The loss that a trainer prints as 0 is a mean over the rows up to here; a sound step among them would show.
+    """
+    epochs = attempt.epochs
+    spread = len(epochs) == 2 and epochs[0] > 0 and math.isclose(epochs[1], 2 * epochs[0], rel_tol=0.01)
+    return attempt.begins or spread
+
+
+def high_rate(attempt: Attempt) -> Sign | None:
     rate = attempt.trace("lr")
     highest = max(rate.values, default=0.0)
     if highest < HIGH_RATE:
@@ -303,88 +300,6 @@ def _high_rate(attempt: Attempt) -> Sign | None:
 
 def place_at(attempt: Attempt, trace: Trace, step: int) -> str:
     return f"{attempt.file}:{trace.line_at(step)}"
-
-
-def _scale(attempt: Attempt) -> Trouble | None:
-    """The loss scale fell and did not come back; overflows above the usual start only show a high start."""
-    scale, skipped = attempt.trace("loss_scale"), attempt.trace("skipped")
-    low = [(s, v) for s, v in zip(scale.steps, scale.values, strict=True) if v < SETTLES_BELOW]
-    if not low or not len(skipped):
-        return None
-    start = low[0][0]
-    kept = Trace()
-    for step, value, line in zip(skipped.steps, skipped.values, skipped.lines, strict=True):
-        if step >= start:
-            kept.add(step, value, line)
-    seen = [s for s in sightings({"loss_scale": scale.series(), "skipped": kept.series()})
-            if s.symptom == "loss-scale-collapse"]  # fmt: skip
-    if not seen:
-        return None
-    last = skipped.steps[-1]
-    place = f"{attempt.file}:{skipped.line_at(start)}-{skipped.line_at(last)}"
-    lost = int(sum(kept.values))
-    fell = f"the loss scale fell from {2 * low[0][1]:g} to {scale.values[-1]:g}"
-    text = f"{fell} in {lost} skipped steps and does not recover"
-    signs = {"scale-fell": Sign(name="scale-fell", text=text, place=place)}
-    sound = sum(1 for value in skipped.values if not value)
-    if not sound:
-        signs["from-the-start"] = Sign(name="from-the-start", text="no step before it was sound", place=place)
-    return Trouble(symptom="loss-scale-collapse", step=start, text=text, place=place, signs=signs, last_good=None)
-
-
-def _dead(attempt: Attempt) -> Trouble | None:
-    """One and the same loss to the end, and no gradient: nothing is learned any more."""
-    rows = rows_of(attempt)
-    last = slice(len(rows.steps) - DEAD, None)
-    if attempt.rewards or len(rows.steps) <= DEAD or rows.norm[last].any() or rows.loss[-1] <= CONVERGED:
-        return None
-    if not (rows.loss[last] == rows.loss[-1]).all():
-        return None
-    first = int(np.flatnonzero(rows.norm)[-1]) + 1 if rows.norm.any() else 0
-    step = int(rows.steps[first])
-    text = f"the gradient is 0 and the loss {rows.loss[-1]:.4g} from step {step} to the end"
-    place = place_at(attempt, attempt.trace("loss"), step)
-    signs = [Sign(name="dead", text=text, place=place), _jumped(attempt, rows, first), _high_rate(attempt)]
-    named = {sign.name: sign for sign in signs if sign}
-    return Trouble(symptom="zero-gradient", step=step, text=text, place=place, signs=named,
-                   last_good=int(rows.steps[first - 1]) if first else None)  # fmt: skip
-
-
-def _climb(attempt: Attempt, *, ended: bool) -> Trouble | None:
-    """The loss went up and stayed there; in reinforcement learning it has no level."""
-    loss = attempt.trace("loss")
-    if attempt.rewards or not len(loss) or (ended and len(loss) < RECOVERED):
-        return None
-    high = _high_rate(attempt)
-    seen = [s.text for s in sightings({"loss": loss.series()}) if s.symptom == "divergence"]
-    values = np.asarray(loss.values)
-    quarter = max(RECOVERED, len(values) // 4)
-    low, late = float(np.min(values[:quarter])), float(np.median(values[-quarter:]))
-    if not seen and len(values) > 2 * RECOVERED and low > 0:
-        if late > WORSE_THAN_CHANCE and late > 2 * low:
-            seen = [f"loss {late:.4g} at the end, {late / low:.2g} times its level before and worse than guessing"]
-        elif low > WORSE_THAN_CHANCE and late > NOT_FALLING * float(np.median(values[:quarter])):
-            seen = [f"loss {late:.4g} and not falling, worse than guessing from the first row"]
-        elif high and values[len(values) // 2 :].min() > values[0] and late > RISEN * values[0]:
-            seen = [f"loss {late:.4g} at the end, above {values[0]:.4g} of the first row"]
-    if not seen:
-        return None
-    step = int(loss.steps[-1])
-    place = place_at(attempt, loss, step)
-    signs = {"diverged": Sign(name="diverged", text=seen[0], place=place)} | ({high.name: high} if high else {})
-    return Trouble(symptom="divergence", step=step, text=seen[0], place=place, signs=signs)
-
-
-def _evaluation(attempt: Attempt) -> Trouble | None:
-    trace = attempt.trace("eval_loss")
-    bad = [(s, v) for s, v in zip(trace.steps, trace.values, strict=True) if not math.isfinite(v)]
-    if not bad:
-        return None
-    step, value = bad[0]
-    place = place_at(attempt, trace, step)
-    text = f"the loss of evaluation is {value} at step {step}, that of training is finite"
-    return Trouble(symptom="nonfinite-evaluation", step=step, text=text, place=place,
-                   signs={"evaluation-only": Sign(name="evaluation-only", text=text, place=place)})  # fmt: skip
 
 
 def sound_loss(attempt: Attempt) -> Sign | None:

@@ -24,7 +24,7 @@ SEES = re.compile(
 DENOISES = re.compile(
     r"\bsd\d?\b|sd ?[123]|sdxl|stable.?diffusion|diffusers|flux|dreambooth|controlnet|kohya|unet", re.IGNORECASE
 )
-NO_BFLOAT16 = re.compile(r"v100|\bt4\b|2080|1080|turing|p100|titan|quadro rtx|gtx", re.IGNORECASE)
+NO_BFLOAT16 = re.compile(r"v100|\bt4\b|2080|1080|turing|p100|\btitan\b|quadro rtx|gtx", re.IGNORECASE)
 NEW_CARD = re.compile(r"\bh[12]00|h20\b|hopper|\bg?b[23]00|blackwell|sm_?(90|100|120)|rtx 50\d0", re.IGNORECASE)
 LESS_TESTED = re.compile(
     r"\bmps\b|apple|\bm[1-5] (pro|max|ultra)|\brocm|\bamd\b|gfx|radeon|strix|mi\d{2,3}|\bxpu|arc a\d|\bnpu|ascend|"
@@ -53,7 +53,7 @@ KNOWN = {
     "zero-0", "zero-1", "zero-2", "zero-3", "overlap-true", "overlap-false", "accumulates", "adapter", "deepspeed",
     "denoises", "eval-loss-nan", "experts", "family-overflows", "gradient-first", "first-loss-huge",
     "gradient-nan", "int8", "kernel-level", "less-tested-device", "climbed", "loss-not-finite",
-    "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "nodes", "pretrains", "quantisation", "sees",
+    "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "no-word-of-deepspeed", "nodes", "pretrains", "quantisation", "sees",
     "sentinel-norm", "tiny-rate",
 }  # fmt: skip
 """Every circumstance that a chapter may name."""

@@ -35,7 +35,9 @@ OPTIMIZER_KEYS = {
     "epochs": ("trainer.max_epochs",), "clip": ("trainer.gradient_clip_val",),
     "batch": ("data.init_args.batch_size", "data.batch_size"),
 }  # fmt: skip
-ADAPTER_KEYS = {"rank": ("model.init_args.lora_r", "model.lora_r"), "alpha": ("model.init_args.lora_alpha", "model.lora_alpha")}  # fmt: skip
+ADAPTER_KEYS = {
+    "rank": ("model.init_args.lora_r", "model.lora_r"), "alpha": ("model.init_args.lora_alpha", "model.lora_alpha"),
+}  # fmt: skip
 TRAINING_KEYS = {
     "gradient_checkpointing": ("model.init_args.gradient_checkpointing", "model.gradient_checkpointing"),
 }  # fmt: skip
@@ -52,7 +54,7 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
     adapter = group(Adapter, data, file, ADAPTER_KEYS)
     return Facts(
         precision=_precision(data, file),
-        optimizer=group(Optimizer, data, file, OPTIMIZER_KEYS, name=named.rpartition(".")[2].lower() if named else None),
+        optimizer=group(Optimizer, data, file, OPTIMIZER_KEYS, name=named and named.rpartition(".")[2].lower()),
         parallel=_parallel(data, file),
         adapter=adapter and group(Adapter, data, file, ADAPTER_KEYS, kind="lora"),
         training=group(Training, data, file, TRAINING_KEYS, framework="lightning"),
@@ -84,4 +86,6 @@ def _parallel(data: Mapping[str, Any], file: str) -> Parallel | None:
     if kind is None and strategy in ("auto", "single_device") and trainer.get("devices") in (1, "1"):
         kind = "none"
     stage = re.search(r"stage_(\d)", strategy)
-    return kind and Parallel(kind=kind, zero_stage=int(stage[1]) if stage else None, nodes=nodes, source=file) or None
+    if kind is None:
+        return None
+    return Parallel(kind=kind, zero_stage=int(stage[1]) if stage else None, nodes=nodes, source=file)
