@@ -67,9 +67,8 @@ tells = {
     "sentinel-norm": (-5.0, "a loss scaler skips"), "computes-float16": (3.0, "it ends at 65504"),
     "speaks-of-float16": (1.0, "it is spoken of"), "rate-frozen": (2.0, "the steps are skipped"),
     "probability-tensor": (2.5, "logits are NaN"), "activations-large": (2.5, "beyond 65504"),
-    "goes-on": (-2.0, "it does not go away"), "family-overflows": (1.3, "on record"),
-    "float16-sound": (-4.0, "it is sound"), "float16-bad": (1.5, "float16 fails"), "sudden": (-1.0, "it shows at once"),
-    "second-step": (-1.0, "it shows at once"), "sound-loss": (-1.5, "it shows in the loss"),
+    "goes-on": (-2.0, "it stays"), "family-overflows": (1.3, "on record"), "float16-sound": (-4.0, "it is sound"),
+    "float16-bad": (1.5, "float16 fails"), "sudden second-step sound-loss": (-1.0, "it shows at once, in the loss"),
 }  # fmt: skip
 
 

@@ -47,13 +47,11 @@ from finitune.signal import Floats, Series, lowest_level
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
 # relative change per step. Recipes of released models use 5e-6 to 5e-5 for all weights; 1e-3 changes each by 5 % a
 # step, 1e-2 by half of itself.
-FULL_WARNING = 1e-3
-FULL_ERROR = 1e-2
+FULL_WARNING, FULL_ERROR = 1e-3, 1e-2
 
 # Adapters start from B = 0 and carry a scale, so their recipes use about ten times as much (1e-4 to 5e-4, small models
 # up to 2e-3). 5e-3 is the confirmed failure of ssbuild/chatglm_finetuning#28.
-LORA_WARNING = 5e-3
-LORA_ERROR = 5e-2
+LORA_WARNING, LORA_ERROR = 5e-3, 5e-2
 
 ADAM = re.compile(
     r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?"
@@ -64,9 +62,8 @@ ADAM = re.compile(
 LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
 """Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 
-WORSE_THAN_CHANCE = 15.0  # the logarithm of the largest vocabulary is 12.5
-RISEN = 1.5
-"""Last finite loss over the lowest before it: from here on training has undone what it learned."""
+RISEN, WORSE_THAN_CHANCE = 1.5, 15.0
+"""Last finite loss over the lowest before it: training has undone what it learned; the log of a vocabulary is less."""
 
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
@@ -76,12 +73,11 @@ remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
 tells = {
     "climbed diverged loss-rises": (4.0, "the loss climbs first"), "lower-rate-bad": (-3.0, "a lower rate does not"),
-    "second-step from-the-start first-step-lost": (-2.0, "too early"), "rates-differ": (3.0, "the largest rate counts"),
+    "second-step from-the-start first-step-lost first-loss-huge": (-2.0, "early"), "rates-differ": (3.0, "one is big"),
     "zero-loss-zero-gradient": (-4.0, "a gradient is left"), "lower-rate-sound": (3.0, "a lower rate cures"),
-    "first-loss-huge": (-1.0, "before any update"), "evaluation-only": (-6.0, "training suffers"),
+    "loss-jumped dead": (2.0, "ruined"), "evaluation-only": (-6.0, "training suffers"),
     "loss-not-finite": (1.0, "how it ends"), "scale-fell nan-passes": (-3.0, "another matter"),
-    "tiny-rate": (-6.0, "nothing moves"), "sudden": (-2.0, "it climbs first"),
-    "high-rate": (4.0, "Adam moves weights by it"), "loss-jumped dead": (2.0, "an update ruined the model"),
+    "tiny-rate": (-6.0, "nothing moves"), "sudden": (-2.0, "it climbs first"), "high-rate": (4.0, "weights move by it"),
 }  # fmt: skip
 
 

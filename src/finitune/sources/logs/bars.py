@@ -14,7 +14,8 @@ _LOSS = re.compile(
 )
 _NORM = re.compile(rb"(?<!\w)(?:grad(?:ient)?[_ ]?norm|gnorm)(?: ?[=:] ?|\s{1,20})" + _NUMBER, re.IGNORECASE)
 _RATE = re.compile(rb"(?<!\w)(?:lr|learning[_ ]rate)(?: ?[=:] ?|\s{1,20})" + _NUMBER, re.IGNORECASE)
-_BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) \[")
+_BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) (?:\[|\d{1,3}:\d\d:\d\d \xe2\x80\xa2)")
+"""That of tqdm, and that of rich as Lightning draws it: `12/40 0:00:01 \u2022`."""
 _STEP = re.compile(rb"(?<!\w)(?:global[_ ])?(?:steps?|iter(?:ation)?)(?: ?[=:#]? ?)(\d{1,12})(?![\w.])", re.IGNORECASE)
 _EPOCH = re.compile(rb"[eE]poch[ :=]{0,20}(\d{1,6})")
 _ELSEWHERE = re.compile(rb"eval|valid|test(?:ing)?\b|sanity", re.IGNORECASE)
