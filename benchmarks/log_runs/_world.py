@@ -283,7 +283,7 @@ def large_alpha(run: Run, _directory: Path) -> World:
     rank = choice.choice((2, 4, 8))
     targets = ["q_proj", "v_proj", "up_proj", "down_proj", "lm_head"]
     settings = {"r": rank, "lora_alpha": rank * choice.choice((512, 1024)), "target_modules": targets}
-    return replace(usual(run, families=LLAMAS), adapter=settings, rate=2e-3, clip=0.0)
+    return replace(usual(run, families=LLAMAS), adapter=settings, rate=1e-2, clip=0.0)
 
 
 FAULTS: Mapping[str, tuple[Callable[[Run, Path], World], tuple[str, ...]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from _world import IGNORED, PAD, VOCABULARY, World, truth, world
 from ludwig.api import LudwigModel
 from ludwig.callbacks import Callback
 from tokenizers import Tokenizer, models, pre_tokenizers
+
+from finitune.gym.models import tiny
 
 FRAMEWORK = "Ludwig"
 PYTHON = (".venv-ludwig/bin/python", "make .venv-ludwig/.made")
@@ -42,13 +45,15 @@ class FullDisk(Callback):
 def make(run: Run, place: Path) -> None:
     alone()
     own = world(run, Path())
+    if own.model.config.model_type == "qwen2":  # Ludwig's padding makes it NaN: not one of these faults
+        own = replace(own, model=tiny("llama", seed=run.seed))
     tokenizer().save_pretrained("base")
     own.model.save_pretrained("base")
     settings = settings_of(own)
     (place / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     for attempt in range(2 if own.crash else 1):
         callbacks: list[Any] = [FullDisk(own.steps // 2)] if own.crash and not attempt else []
-        model = LudwigModel(settings, callbacks=callbacks, logging_level=run.choice("level").choice((20, 30)))
+        model = LudwigModel(settings, callbacks=callbacks, logging_level=20)
         try:
             model.train(
                 training_set=table(own), output_directory=f"results{attempt}", skip_save_processed_input=True,

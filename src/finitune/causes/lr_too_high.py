@@ -45,8 +45,7 @@ from finitune.finding import Cure, Evidence, Finding, Severity, Where
 from finitune.signal import Floats, Series, lowest_level
 
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
-# relative change per step. Recipes of released models use 5e-6 to 5e-5 for all weights; 1e-3 changes each by 5 % a
-# step, 1e-2 by half of itself.
+# relative change per step, 5 % at 1e-3. Recipes of released models use 5e-6 to 5e-5 for all weights.
 FULL_WARNING, FULL_ERROR = 1e-3, 1e-2
 
 # Adapters start from B = 0 and carry a scale, so their recipes use about ten times as much (1e-4 to 5e-4, small models
@@ -122,16 +121,15 @@ def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
 def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:
     losses = loss.values[np.isfinite(loss.values)]
     if len(losses) < 2:
-        yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
+        small = optimizer is None or (optimizer.lr or 0) <= FULL_ERROR
+        yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0 if small else -1.0)
         return
     ratio = _climb(losses)
     if ratio is None:
         yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
-    elif ratio > RISEN:
-        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
+    elif ratio > RISEN or losses.min() > WORSE_THAN_CHANCE:
+        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed, lowest {losses.min():.4g}"
         yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
-    elif losses.min() > WORSE_THAN_CHANCE:
-        yield Evidence(text=f"no loss is below {losses.min():.4g}: it had climbed before the first row", bits=3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]
@@ -139,6 +137,8 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
         yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
     if optimizer is not None and any(foresee(optimizer)):
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)
+    elif optimizer is not None and optimizer.lr and optimizer.lr < FULL_WARNING / 2:
+        yield Evidence(text=f"the learning rate {optimizer.lr:g} is one of usual recipes", bits=-3.0)
 
 
 def _climb(losses: Floats) -> float | None:

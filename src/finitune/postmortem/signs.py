@@ -42,7 +42,7 @@ NUMBERS = frozenset({
     "sentinel-norm", "hidden-loss", "zero-loss-zero-gradient", "zero-loss-finite-gradient", "loss-not-finite",
     "gradient-first", "gradient-nan", "from-the-start", "sudden", "climbed", "diverged", "tiny-rate", "rate-frozen",
     "rate-advancing", "scale-fell", "sound-loss", "evaluation-only", "second-step", "loss-jumped", "nan-passes",
-    "high-rate", "dead", "first-step-lost",
+    "high-rate", "dead", "first-step-lost", "gradient-lost-too",
 })  # fmt: skip
 """Every sign that numbers give."""
 
@@ -188,6 +188,8 @@ def _number_signs(
         where = f"{attempt.file}:{attempt.trace('loss').line_at(int(rows.steps[index]))}"
         text = f"the loss of step {rows.steps[index]} is {loss[index]}"
         yield Sign(name="loss-not-finite", text=text, place=where)
+        if rows.has_norm[index] and not np.isfinite(norm[index]):
+            yield Sign(name="gradient-lost-too", text=f"and its gradient norm is {norm[index]}", place=where)
         sound = nonfinite & rows.has_norm & np.isfinite(norm)
         if sound.any():
             text = f"the loss is {loss[index]} beside a finite gradient norm in {_counted(int(sound.sum()))}"

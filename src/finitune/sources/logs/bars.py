@@ -19,6 +19,7 @@ _BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) (?:\[|\d{1,3}:\d\d:\d\d \xe2\x80\xa2)")
 _STEP = re.compile(rb"(?<!\w)(?:global[_ ])?(?:steps?|iter(?:ation)?)(?: ?[=:#]? ?)(\d{1,12})(?![\w.])", re.IGNORECASE)
 _EPOCH = re.compile(rb"[eE]poch[ :=]{0,20}(\d{1,6})")
 _ELSEWHERE = re.compile(rb"eval|valid|test(?:ing)?\b|sanity", re.IGNORECASE)
+RICH_DOT = b" \xe2\x80\xa2"
 BEFORE = 20
 """So far before its last word does the name of a number begin."""
 
@@ -39,6 +40,8 @@ def read(text: bytes, line: int, notes: Notes) -> bool:
         if value is not None:
             values[name] = value
     at = text.find(b" [")
+    if at < 0 and (dot := text.find(RICH_DOT)) > 0:
+        at = dot - len(b" 00:00:00")
     bar = _BAR.search(text, max(0, at - BEFORE)) if at > 0 else None
     step = None
     if bar:
