@@ -73,7 +73,7 @@ tells = {
     "hidden-loss": (2.0, "weights that nobody checked"), "rate-advancing": (1.5, "bad updates were applied"),
     "scale-fell": (-6.0, "no matter of the loss scale"), "smaller-model-sound": (1.0, "less is in flight"),
     "zero-3": (-2.0, "partitions otherwise"), "zero-0": (-4.0, "no such buffer"), "late": (0.5, "now and then"),
-    "no-word-of-deepspeed nan-passes first-step-lost": (-3.0, "no word of DeepSpeed, or weights that are sound"),
+    "no-word-of-deepspeed nan-passes first-step-lost": (-4.0, "no word of DeepSpeed, or weights that are sound"),
 }  # fmt: skip
 
 
