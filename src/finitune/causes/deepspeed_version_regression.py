@@ -117,8 +117,8 @@ def weigh(
     parallel: Parallel, precision: Precision, versions: Mapping[str, str], repeats: bool | None = None
 ) -> Iterator[Evidence]:
     version = versions.get("deepspeed")
-    decided = parallel.kind not in (None, "deepspeed") or None not in (parallel.zero_stage, precision.compute, version)
-    if not decided:
+    of_deepspeed = parallel.kind in (None, "deepspeed")
+    if of_deepspeed and None in (parallel.kind, parallel.zero_stage, precision.compute, version):
         return
     known = [d for d in _defects(precision, parallel) if d.affected.contains(version or "", prereleases=True)]
     if not known:

@@ -94,8 +94,8 @@ def foresee(
             return
         record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
     peak = {"weight_peak": max((tensor.peak for tensor in weights.tensors), default=0.0)} if weights else {}
-    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     stored = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
+    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     yield Finding(
         cause="fp16-activation-overflow",
         severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
@@ -106,8 +106,7 @@ def foresee(
 
 
 def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
-    early = origin.phase in ("parameter", "input")
-    if early or origin.dtype != "float16":
+    if (early := origin.phase in ("parameter", "input")) or origin.dtype != "float16":
         wide = f"the first bad value arises in {origin.dtype}, which reaches 3e38"
         yield Evidence(text=f"the {origin.phase} is bad before anything is computed" if early else wide, bits=-8.0)
         return

@@ -97,6 +97,8 @@ def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evid
     if scale is None or optimizer.lr is None:
         return
     if optimizer.lr * scale < LARGE:
+        if adapter.rank_stabilised is None and optimizer.lr * scale * math.sqrt(adapter.rank or 1) >= LARGE:
+            return  # it would not be small with a scale of alpha / sqrt(rank)
         yield Evidence(text=f"learning rate times the adapter's scale ({scale}) is usual", bits=-5.0)
         return
     yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=3.0)

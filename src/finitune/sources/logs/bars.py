@@ -6,7 +6,7 @@ import re
 
 from finitune.sources.logs.reading import Notes, number_in
 
-_NUMBER = rb"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity))(?:(?<=[nf])\.0)?(?![\w.])"
+_NUMBER = rb"([-+]?(?:\d{1,20}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?|nan|NaN|inf|Infinity))(?:(?<=[nf])\.0)?(?![\w.])"
 """Lightning's bar pads what is not finite too: `nan.0`."""
 _LOSS = re.compile(
     rb"(?<![\w'\"-])(?:[tT]rain(?:ing)?[_ /]?)?[lL]oss(?:_step)?(?: ?[=:] ?|\s{1,20}is\s{1,20}|\s{1,20})['\"]?"

@@ -15,7 +15,8 @@ from finitune.sources.logs.reading import Notes, number_in
 RECORD = re.compile(rb"\{([^{}]{1,4000})\}")
 _OPENS = re.compile(rb"\{\s?['\"][\w/ ]{1,60}['\"]:")
 _PAIR = re.compile(
-    rb"['\"]([\w/]{1,60})['\"]\s?:\s?['\"]?([-+]?[\d.]+(?:[eE][-+]?\d+)?|[-+]?nan|[-+]?inf|NaN|-?Infinity)"
+    rb"['\"]([\w/]{1,60})['\"]\s?:\s?['\"]?"
+    rb"([-+]?\d[\d.]{0,40}(?:[eE][-+]?\d{1,4})?|[-+]?nan|[-+]?inf|NaN|-?Infinity)(?=['\"]?\s{0,9}(?:,|\Z))"
 )
 _VALUE = rb"'?(nan|inf|-?\d+(?:\.\d+)?(?:e[-+]\d+)?)'?"
 _USUAL = re.compile(
@@ -26,6 +27,8 @@ _TELLS = re.compile(rb"(['\"])([\w/. ()-]{1,60})\1: (['\"]?)[^,'\"{}\[\]\n]{1,40
 AT_ONCE = 64 * 2**10
 """Bytes of successive records that are read at once, or not."""
 _BAR = re.compile(rb"(\d{1,9})/\d{1,9} \[")
+_STEP = re.compile(rb"['\"](?:global_step|step|current_steps)['\"]: ?(\d{1,12})(?![\d.])")
+"""The last is that of `trainer_log.jsonl`, which LLaMA-Factory writes."""
 NAMES = {
     b"loss": "loss", b"grad_norm": "grad_norm", b"learning_rate": "lr", b"lr": "lr", b"loss_scale": "loss_scale",
     b"eval_loss": "eval_loss", b"train/loss": "loss", b"train/grad_norm": "grad_norm",
@@ -45,7 +48,7 @@ def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
             done = after = usual.end()
         elif _OPENS.match(data, at) and (found := RECORD.match(data, at)):
             after = found.end()
-            body = found[1].replace(b"\n", b"").replace(b"\r", b"") if b"\n" in found[1] else found[1]
+            body = found[1].replace(b"\n", b"").replace(b"\r", b"")
             if _record(body, data[max(0, at - LOOK_BACK) : at], line, notes):
                 done = after
         else:
@@ -112,7 +115,7 @@ def _record(body: bytes, before: bytes, line: int, notes: Notes) -> bool:
             notes.attempt.rewards = True
     if "loss" not in values and "eval_loss" not in values:
         return False
-    if b"step" in body and (own := re.search(rb"['\"](?:global_)?step['\"]: ?(\d{1,12})", body)):
+    if b"step" in body and (own := _STEP.search(body)):
         notes.row(values, line, step=int(own[1]), epoch=epoch)
         return True
     notes.row(values, line, step=_shown(before, notes), epoch=epoch)

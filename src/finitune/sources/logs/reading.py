@@ -19,6 +19,8 @@ LONGEST_TEXT = 200
 MOST_OF_A_KIND = 100
 _LINK = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)\S+", re.IGNORECASE)
 """What a log offers is never repeated as a place to go to."""
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Characters that steer a terminal or turn the direction of writing."""
 MOST_ROWS = 2_000_000
 MOST_ATTEMPTS = 200
 EXACT_ROWS = 150_000
@@ -127,6 +129,10 @@ class Notes:
         self.attempts = [Attempt(file=file)]
         self.said: list[Said] = []
         self.rows = 0
+        self.cut = ""
+        """Why the rest of the file was not read."""
+        self.rank = ""
+        """The rank that says the line which is being read, where a launcher tells it."""
         self.single = 0
         """Rows that were read one by one."""
         self.passed_over = False
@@ -140,12 +146,19 @@ class Notes:
     def row(
         self, values: Mapping[str, float], line: int, *, step: int | None = None, epoch: float | None = None
     ) -> None:
-        """Numbers of one step. Without a step of its own it is the next one."""
+        """Numbers of one step. Without a step of its own it is the next one.
+
+        What ranks say beside the first is left out, unless it is not finite: then it stands for that step.
+        """
         self.rows += 1
         self.single += 1
         if self.rows > MOST_ROWS:
             return
         now = self.attempts[-1]
+        if self.rank and not self.first("row", self.rank):
+            if all(map(math.isfinite, values.values())):
+                return
+            step = now.last_step
         if epoch is not None and not math.isfinite(epoch):
             epoch = None
         if (epoch is not None and epoch < now.last_epoch - 1e-9) or (step is not None and step < now.last_step - 1):
@@ -219,13 +232,20 @@ class Notes:
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count <= MOST_OF_A_KIND:
             self.said.append(
-                Said(kind=kind, text=_LINK.sub("(link left out)", text)[:LONGEST_TEXT], line=line, file=self.file)
+                Said(
+                    kind=kind,
+                    text=_UNSEEN.sub(" ", _LINK.sub("(link left out)", text))[:LONGEST_TEXT],
+                    line=line,
+                    file=self.file,
+                )
             )
 
     def left_out(self) -> Iterator[str]:
         """What was not read, in words."""
         if self.rows > MOST_ROWS:
             yield f"{self.file}: only the first {MOST_ROWS:,} rows were read"
+        if self.cut:
+            yield f"{self.file}: {self.cut}"
         if self.passed_over:
             yield f"{self.file}: after {EXACT_ROWS:,} rows one in {ONE_IN} was read, and the first that is not finite"
         if len(self.attempts) == MOST_ATTEMPTS:
