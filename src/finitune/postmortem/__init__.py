@@ -94,6 +94,9 @@ class Seen:
         if "sentinel-norm" in told:  # DeepSpeed alone prints it, whatever the configuration says
             told.pop("no-deepspeed", None)
             told.pop("no-word-of-deepspeed", None)
+        if "hidden-loss" in self.signs:  # a printed 0 is no finite loss, so the gradient was not the first
+            for name in {"gradient-first", "gradient-nan"} - self.signs.keys():
+                told.pop(name, None)
         trouble = self.trouble
         text = f"{trouble.text} ({trouble.place})"
         event = {"event": "incident", "step": trouble.step, "symptom": trouble.symptom, "text": text}
