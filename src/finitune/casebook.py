@@ -21,7 +21,7 @@ from finitune.cause import causes
 from finitune.diagnosis import SHOWN, rank
 from finitune.facts import Facts, Optimizer, Precision, Training
 from finitune.finding import Diagnosis, Incident, NotChecked, RankedCause
-from finitune.postmortem import seen_in
+from finitune.postmortem import seen_in, silence
 from finitune.question import UNLISTED, next_check
 from finitune.sources import case as case_facts
 from finitune.sources import circumstances, logs, statements
@@ -86,6 +86,8 @@ def inputs_of_case(case: Mapping[str, Any]) -> dict[str, Any]:
     observed = circumstances.read(facts, case) | statements.read(case)
     if any(name.startswith("computes-") for name in observed):
         observed.pop("speaks-of-float16", None)  # what the settings say counts once
+    if case.get("config") and "deepspeed" not in observed:
+        observed |= silence(reading, facts)
     seen = seen_in(reading)
     if not seen:
         return {**facts.by_name(), "observations": observed}

@@ -366,3 +366,17 @@ def test_chunks_cut_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for size in (97, 256, 1000):
         monkeypatch.setattr("finitune.sources.logs.console.CHUNK", size)
         assert rows(read(tmp_path, text)) == whole
+
+
+def test_lightning_pads_what_is_not_finite_and_rich_bars_tell_their_step(tmp_path):
+    (tmp_path / "tqdm.log").write_text(
+        "Epoch 0:   2%|2| 2/45 [00:00<00:05, 7.60it/s, train_loss=nan.0, grad_norm=inf.0]\n"
+    )
+    (tmp_path / "rich.log").write_text(
+        "Epoch 0/-2 \u2501\u2501\u2501 7/32 0:00:01 \u2022 0:00:00 19.2it/s train_loss: 5.242\n", encoding="utf-8"
+    )
+    (bar,) = logs.read(tmp_path / "tqdm.log").attempts
+    assert math.isnan(bar.trace("loss").values[0])
+    assert bar.trace("grad_norm").values[0] == math.inf
+    (drawn,) = logs.read(tmp_path / "rich.log").attempts
+    assert list(drawn.trace("loss").steps) == [7]

@@ -293,3 +293,34 @@ def test_axolotl_leaves_bf16_auto_to_the_card(tmp_path, more, card, expected):
     path.write_text(f"base_model: x\nbf16: auto\nlearning_rate: 1e-5\n{more}\n")
     precision = gather(path, gpu=card).facts.precision
     assert (precision and precision.compute) == expected
+
+
+LIGHTNING = """
+    seed_everything: 1
+    trainer: {accelerator: auto, devices: 1, precision: 16-mixed, max_steps: 90, gradient_clip_val: 0.5}
+    model: {learning_rate: 1.0e-4, lora_r: 8, lora_alpha: 16}
+    optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 2.0e-4}}
+    data: {batch_size: 4}
+"""
+
+
+def test_lightning_mixed_precision_scales_and_true_precision_holds_the_weights(tmp_path):
+    facts = facts_of(tmp_path, LIGHTNING)
+    assert (facts.precision.compute, facts.precision.parameters, facts.precision.scaler) == (
+        "float16",
+        "float32",
+        "dynamic",
+    )
+    optimizer = facts.optimizer
+    assert (optimizer.name, optimizer.lr, optimizer.clip, optimizer.batch) == ("adamw", 2e-4, 0.5, 4)
+    assert (facts.adapter.kind, facts.adapter.rank, facts.adapter.alpha) == ("lora", 8, 16)
+    assert facts.parallel.kind == "none"
+    held = facts_of(tmp_path, LIGHTNING.replace("16-mixed", "16-true")).precision
+    assert (held.parameters, held.scaler) == ("float16", "none")
+
+
+def test_lightning_strategies(tmp_path):
+    text = LIGHTNING.replace("devices: 1", "devices: 8, strategy: deepspeed_stage_2_offload")
+    parallel = facts_of(tmp_path, text).parallel
+    assert (parallel.kind, parallel.zero_stage) == ("deepspeed", 2)
+    assert facts_of(tmp_path, LIGHTNING.replace("devices: 1", "devices: 8")).parallel is None

@@ -68,7 +68,7 @@ tells = {
     "zero-loss-zero-gradient": (4.0, "a guarded mean over no target is 0"),
     "pads-with-eos": (0.7, "labels of padding are ignored, and eos with them"),
     "template": (0.5, "a response marker that is not found hides all"),
-    "loss-not-finite": (1.5, "a mean over no target is 0/0"),
+    "loss-not-finite": (2.0, "a mean over no target is 0/0"),
     "hidden-loss": (1.0, "a mean over no target, printed as 0"),
     "sentinel-norm": (1.0, "the update was taken with a norm that was not finite"),
     "zero-loss-finite-gradient": (6.0, "a part of the batch has no target"),
@@ -82,6 +82,12 @@ tells = {
     "reinforcement": (-4.0, "there a loss may be 0 in earnest"),
     "no-target-left": (4.5, "nothing is left to learn from"),
     "kernel-level serving": (-2.0, "nothing is trained"),
+    "nan-passes": (3.0, "such a row leaves the weights alone"),
+    "second-step": (-2.0, "rows are as they are"),
+    "loss-jumped": (-4.0, "updates ruined the model"),
+    "gradient-lost-too": (-2.0, "it leaves the gradient at 0"),
+    "from-the-start": (1.0, "rows are as they are"),
+    "no-sample-left": (5.0, "rows without a target were dropped"),
 }
 
 

@@ -41,4 +41,6 @@ tells = {
     "from-the-start": (-0.5, "unless it comes first"),
     "no-target-left": (-1.5, "a matter of labels"),
     "speech": (1.5, "targets of every length, some empty"),
+    "sudden": (1.5, "one record among many"),
+    "nan-passes": (2.0, "one record among many"),
 }

@@ -53,8 +53,8 @@ tells = {
     "memory-uninitialised": (-1.0, "nothing was read"), "loss-not-finite": (1.0, "one weight spoils all"),
     "wrong-base": (3.5, "a delta on another base"), "from-the-start": (1.0, "no update is needed"),
     "base-model-bad": (2.0, "it fails as loaded"), "probability-tensor": (3.0, "logits are NaN"),
-    "sudden climbed": (-5.0, "it shows at once"), "serving": (1.0, "no training is involved"),
-    "download-broken": (4.0, "another file"),
+    "sudden climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"), "serving": (1.0, "nothing trains"),
+    "download-broken": (4.0, "another file"), "first-step-lost": (1.5, "no update was needed"),
 }  # fmt: skip
 
 ODD = 100.0

@@ -64,6 +64,8 @@ tells = {
     "rate-advancing": (1.0, "bad updates were applied"),
     "scale-fell": (-3.0, "no matter of the loss scale"),
     "no-deepspeed": (-10.0, "gradients do not pass through DeepSpeed"),
+    "no-word-of-deepspeed": (-4.0, "no line and no setting speaks of DeepSpeed"),
+    "first-step-lost": (-3.0, "no gradient had been reduced yet"),
 }
 
 

@@ -57,19 +57,32 @@ experiments = [
 remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
 public_incidents = 46
 tells = {
-    "zero-loss-zero-gradient zero-loss-finite-gradient": (-3.5, "the gradient goes too"), "goes-on": (-2.0, "it stays"),
-    "computes-bfloat16 computes-float32": (-5.0, "it has the range"), "no-bfloat16-card": (1.0, "16 bits mean float16"),
-    "bfloat16-sound float32-sound": (1.5, "it has the range"), "tiny-rate from-the-start": (1.0, "no update is needed"),
-    "scale-at-minimum scale-fell": (3.5, "at every scale"), "bfloat16-bad float32-bad": (-3.5, "it has the range"),
-    "climbed diverged": (-2.0, "it needs no climb"), "loss-not-finite": (2.0, "the forward made it"),
-    "gradient-first": (2.0, "only pads overflow"), "device-side-assert": (1.0, "NaN is sampled"),
-    "computes-float16": (3.0, "it ends at 65504"), "speaks-of-float16": (1.0, "it is spoken of"),
-    "rate-frozen": (2.0, "the steps are skipped"), "probability-tensor": (2.5, "logits are NaN"),
-    "nonfinite-parameter": (2.0, "a bad update"), "activations-large": (2.5, "beyond 65504"),
-    "sentinel-norm": (-5.0, "a scaler skips"), "hidden-loss": (2.5, "0 stands for NaN"),
-    "kernel-level": (-1.0, "no model runs"), "family-overflows": (1.3, "on record"), "float16-bad": (1.5, "only there"),
-    "float16-sound": (-4.0, "it is sound"), "sudden": (-1.0, "it shows at once"),
-}  # fmt: skip
+    "zero-loss-zero-gradient zero-loss-finite-gradient": (-3.5, "the gradient goes too"),
+    "goes-on": (-2.0, "it stays"),
+    "computes-bfloat16 computes-float32": (-5.0, "it has the range"),
+    "no-bfloat16-card": (1.0, "16 bits mean float16"),
+    "bfloat16-sound float32-sound": (1.5, "it has the range"),
+    "tiny-rate from-the-start": (1.0, "no update is needed"),
+    "scale-at-minimum scale-fell": (3.5, "at every scale"),
+    "bfloat16-bad float32-bad": (-3.5, "it has the range"),
+    "loss-not-finite": (2.0, "the forward made it"),
+    "gradient-first": (2.0, "only pads overflow"),
+    "device-side-assert": (1.0, "NaN is sampled"),
+    "computes-float16": (3.0, "it ends at 65504"),
+    "speaks-of-float16": (1.0, "it is spoken of"),
+    "rate-frozen": (2.0, "the steps are skipped"),
+    "probability-tensor": (2.5, "logits are NaN"),
+    "nonfinite-parameter": (2.0, "a bad update"),
+    "activations-large": (2.5, "beyond 65504"),
+    "sentinel-norm": (-5.0, "a scaler skips"),
+    "hidden-loss": (2.5, "0 stands for NaN"),
+    "kernel-level": (-1.0, "no model runs"),
+    "family-overflows": (1.3, "on record"),
+    "float16-bad": (1.5, "only there"),
+    "float16-sound": (-4.0, "it is sound"),
+    "climbed diverged loss-jumped": (-2.5, "it needs no climb"),
+    "sudden second-step sound-loss": (-1.0, "it shows at once, in the loss"),
+}
 
 
 def foresee(

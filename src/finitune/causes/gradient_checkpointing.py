@@ -49,6 +49,7 @@ tells = {
     "computes-float16": (-1.0, "float16 explains more"),
     "zero-loss-zero-gradient": (4.0, "the gradient was dropped"),
     "no-inf-checks": (3.0, "no parameter has a gradient"),
+    "dead": (2.0, "no gradient arrives"),
 }
 
 

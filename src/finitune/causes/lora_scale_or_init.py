@@ -63,6 +63,8 @@ tells = {
     "tiny-rate": (-6.0, "at such a rate nothing moves"),
     "scale-fell": (-3.0, "no matter of the loss scale"),
     "evaluation-only": (-6.0, "it is a matter of training"),
+    "loss-jumped": (1.5, "an update ruined the model"),
+    "first-step-lost": (-2.0, "a new adapter changes nothing before the first update"),
 }
 
 

@@ -45,15 +45,12 @@ from finitune.finding import Cure, Evidence, Finding, Severity, Where
 from finitune.signal import Floats, Series, lowest_level
 
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
-# relative change per step. Recipes of released models use 5e-6 to 5e-5 for all weights; 1e-3 changes each by 5 % a
-# step, 1e-2 by half of itself.
-FULL_WARNING = 1e-3
-FULL_ERROR = 1e-2
+# relative change per step, 5 % at 1e-3. Recipes of released models use 5e-6 to 5e-5 for all weights.
+FULL_WARNING, FULL_ERROR = 1e-3, 1e-2
 
 # Adapters start from B = 0 and carry a scale, so their recipes use about ten times as much (1e-4 to 5e-4, small models
 # up to 2e-3). 5e-3 is the confirmed failure of ssbuild/chatglm_finetuning#28.
-LORA_WARNING = 5e-3
-LORA_ERROR = 5e-2
+LORA_WARNING, LORA_ERROR = 5e-3, 5e-2
 
 ADAM = re.compile(
     r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?"
@@ -64,8 +61,8 @@ ADAM = re.compile(
 LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
 """Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 
-RISEN = 1.5
-"""Last finite loss over the lowest before it: from here on training has undone what it learned."""
+RISEN, WORSE_THAN_CHANCE = 1.5, 15.0
+"""Last finite loss over the lowest before it: training has undone what it learned; the log of a vocabulary is less."""
 
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
@@ -74,13 +71,21 @@ experiments = [
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
 tells = {
-    "climbed diverged loss-rises": (4.0, "the loss climbs first"), "lower-rate-bad": (-3.0, "a lower rate does not"),
-    "second-step from-the-start": (-2.0, "one step is too few"), "rates-differ": (3.0, "the largest rate counts"),
-    "zero-loss-zero-gradient": (-4.0, "a gradient is left"), "lower-rate-sound": (3.0, "a lower rate cures"),
-    "first-loss-huge": (-1.0, "before any update"), "kernel-level serving": (-3.0, "no optimizer"),
-    "evaluation-only": (-6.0, "training suffers"), "loss-not-finite": (1.0, "how it ends"),
-    "scale-fell": (-3.0, "another matter"), "tiny-rate": (-6.0, "nothing moves"), "sudden": (-2.0, "it climbs first"),
-}  # fmt: skip
+    "climbed diverged loss-rises": (4.0, "the loss climbs first"),
+    "lower-rate-bad": (-3.0, "a lower rate does not"),
+    "rates-differ": (3.0, "one is big"),
+    "zero-loss-zero-gradient": (-4.0, "a gradient is left"),
+    "lower-rate-sound": (3.0, "a lower rate cures"),
+    "kernel-level serving": (-3.0, "no optimizer"),
+    "evaluation-only": (-6.0, "training suffers"),
+    "loss-not-finite": (1.0, "how it ends"),
+    "tiny-rate": (-6.0, "nothing moves"),
+    "sudden": (-2.0, "it climbs first"),
+    "second-step from-the-start first-step-lost first-loss-huge": (-2.0, "early"),
+    "loss-jumped dead": (2.0, "ruined"),
+    "scale-fell nan-passes": (-3.0, "another matter"),
+    "high-rate": (4.0, "weights move by it"),
+}
 
 
 def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
@@ -124,13 +129,14 @@ def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
 def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:
     losses = loss.values[np.isfinite(loss.values)]
     if len(losses) < 2:
-        yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
+        small = optimizer is None or (optimizer.lr or 0) <= FULL_ERROR
+        yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0 if small else -1.0)
         return
     ratio = _climb(losses)
     if ratio is None:
         yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
-    elif ratio > RISEN:
-        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
+    elif ratio > RISEN or losses.min() > WORSE_THAN_CHANCE:
+        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed, lowest {losses.min():.4g}"
         yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
@@ -139,6 +145,8 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
         yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
     if optimizer is not None and any(foresee(optimizer)):
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)
+    elif optimizer is not None and optimizer.lr and optimizer.lr < FULL_WARNING / 2:
+        yield Evidence(text=f"the learning rate {optimizer.lr:g} is one of usual recipes", bits=-3.0)
 
 
 def _climb(losses: Floats) -> float | None:

@@ -12,17 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from finitune.cause import causes, tells_of
 from finitune.diagnosis import SHOWN, inputs_of, rank
 from finitune.facts import Facts
 from finitune.finding import Diagnosis, Incident, NotChecked, UnreadableInput
 from finitune.postmortem.lookalikes import FATAL
-from finitune.postmortem.signs import MESSAGES, Sign, Trouble, message_signs, sound_loss, trouble_of
+from finitune.postmortem.signs import MESSAGES, Sign, Trouble, message_signs, sound_loss
+from finitune.postmortem.troubles import trouble_of
 from finitune.question import next_check
 from finitune.sources import Config, gather, logs
 from finitune.sources.circumstances import of_facts
 from finitune.sources.logs import Attempt, LogReading
 from finitune.sources.reading import Track, untracked
 
+SPOKEN_BY_DEEPSPEED = ("deepspeed", "overflow", "zero-stage", "overlap", "scale-at-minimum")
 NO_TENSORS = "a log holds no tensors; finitune run -- COMMAND finds the first bad value"
 
 
@@ -52,13 +55,26 @@ def diagnose_logs(
         if known.versions is not None and not requirements and reading.facts.versions:
             known = dataclasses.replace(known, versions={**known.versions, **reading.facts.versions})
         facts, missing = known.over(reading.facts), list(gathered.not_checked)
-    return diagnosis_of(reading, facts, missing)
+    return diagnosis_of(reading, facts, missing, configured=bool(configs))
 
 
-def diagnosis_of(reading: LogReading, facts: Facts, not_checked: Sequence[NotChecked] = ()) -> Diagnosis:
-    """One incident for each attempt that went wrong, and for an error that no number announced."""
+def diagnosis_of(
+    reading: LogReading, facts: Facts, not_checked: Sequence[NotChecked] = (), *, configured: bool = False
+) -> Diagnosis:
+    """One incident for each attempt that went wrong, and for an error that no number announced.
+
+    `configured`: the configuration of the run is among the facts, so that its silence says something.
+    """
+    silent = silence(reading, facts) if configured else {}
     missing = [*not_checked, *(NotChecked(input="log", why=why) for why in reading.not_checked)]
-    return Diagnosis(incidents=[_incident(seen, facts) for seen in seen_in(reading)], not_checked=missing)
+    return Diagnosis(incidents=[_incident(seen, facts, silent) for seen in seen_in(reading)], not_checked=missing)
+
+
+def silence(reading: LogReading, facts: Facts) -> dict[str, str]:
+    """What it says that neither the log nor a configuration that is known speaks of DeepSpeed."""
+    if facts.parallel is not None or any(one.kind in SPOKEN_BY_DEEPSPEED for one in reading.said):
+        return {}
+    return {"no-word-of-deepspeed": "neither the log nor the configuration speaks of DeepSpeed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +94,10 @@ class Seen:
         told = dict(observed)
         if "sentinel-norm" in told:  # DeepSpeed alone prints it, whatever the configuration says
             told.pop("no-deepspeed", None)
+            told.pop("no-word-of-deepspeed", None)
+        if "hidden-loss" in self.signs:  # a printed 0 is no finite loss, so the gradient was not the first
+            for name in {"gradient-first", "gradient-nan"} - self.signs.keys():
+                told.pop(name, None)
         trouble = self.trouble
         text = f"{trouble.text} ({trouble.place})"
         event = {"event": "incident", "step": trouble.step, "symptom": trouble.symptom, "text": text}
@@ -100,15 +120,24 @@ def seen_in(reading: LogReading) -> list[Seen]:
 
 
 def _seen(attempt: Attempt, trouble: Trouble, messages: Mapping[str, Sign]) -> Seen:
-    sound = sound_loss(attempt) if trouble.symptom == "loss-scale-collapse" else None
+    overflow = trouble.symptom in ("loss-scale-collapse", "nonfinite-gradient")
+    sound = sound_loss(attempt) if overflow else None
     signs = {**trouble.signs, **messages, **({"sound-loss": sound} if sound else {})}
     return Seen(attempt=attempt, trouble=trouble, signs=signs)
 
 
-def _incident(seen: Seen, facts: Facts) -> Incident:
+def _explains(cause: str, signs: Mapping[str, Sign]) -> bool:
+    """Does the chapter name one of the error texts?"""
+    fatal = signs.keys() & FATAL.keys()
+    return any(bits > 0 and fatal & set(names) for names, bits, _ in tells_of(causes()[cause]))
+
+
+def _incident(seen: Seen, facts: Facts, silent: Mapping[str, str]) -> Incident:
     attempt, trouble = seen.attempt, seen.trouble
-    observed = seen.observations(facts)
+    observed = {**silent, **seen.observations(facts)}
     ranked = rank(seen.inputs(facts, observed))
+    if trouble.symptom in FATAL.values() and not trouble.signs:  # an error text alone: who does not explain it is out
+        ranked = [one for one in ranked if _explains(one.cause, seen.signs)] or ranked
     return Incident(
         step=trouble.step,
         rank=0,

@@ -20,6 +20,7 @@ FATAL: Mapping[str, str] = {
     "untrained-tokens": "refused",
     "tokenization-mismatch": "rows-ignored",
     "no-supervised-token": "rows-ignored",
+    "no-sample-left": "rows-ignored",
     "std-of-one": "nonfinite-loss",
     "checkpoint-without-gradient": "zero-gradient",
     "no-gradient-path": "refused",

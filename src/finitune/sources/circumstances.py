@@ -54,7 +54,7 @@ KNOWN = {
     "denoises", "eval-loss-nan", "experts", "family-overflows", "gradient-first", "first-loss-huge",
     "gradient-nan", "int8", "kernel-level", "less-tested-device", "climbed", "loss-not-finite",
     "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "nodes", "pretrains", "quantisation", "sees",
-    "sentinel-norm", "tiny-rate",
+    "sentinel-norm", "tiny-rate", "no-word-of-deepspeed",
 }  # fmt: skip
 """Every circumstance that a chapter may name."""
 

@@ -26,6 +26,7 @@ KNOWN: tuple[tuple[str, bytes], ...] = (
         "no-supervised-token",
         rb"[Aa]ll labels .{0,40}-100|response template .{0,80}not find|Could not find response key",
     ),
+    ("no-sample-left", rb"not to be a single sample in your epoch_iterator"),
     ("std-of-one", rb"std\(\): degrees of freedom is <= 0"),
     ("checkpoint-without-gradient", rb"None of the inputs have requires_grad"),
     ("no-gradient-path", rb"does not require grad and does not have a grad_fn"),
@@ -44,6 +45,7 @@ WORDS = (
     b"obability", b"scale", b"inf ", b"ndex", b"arget", b"n_classes", b"assert", b"ECC", b"illegal", b"SDPA", b"CUDNN",
     b"NaN", b"nan", b"ntrained", b"tokeniz", b"labels", b"response", b"std()", b"requires_grad", b"require grad",
     b"DeepSpeed config", b"fp16_backend", b"diverged", b"norm", b"error_if",
+    b"single sample",
 )  # fmt: skip
 """Every known message holds one of them; most lines hold none."""
 _EACH = tuple((kind, re.compile(pattern)) for kind, pattern in KNOWN)

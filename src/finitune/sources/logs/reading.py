@@ -100,6 +100,10 @@ class Attempt:
     """The newest step was told of (it was skipped) and its row may still come."""
     progress: tuple[int, int] = (0, 0)
     """Step and skipped steps of DeepSpeed's last line about them."""
+    epochs: list[float] = field(default_factory=list[float])
+    """Of the first two rows, where they tell it."""
+    begins: bool = False
+    """The first row told a step of its own, and that was the first."""
     rewards: bool = False
     """Reinforcement learning, whose loss may be 0 in earnest."""
 
@@ -162,6 +166,9 @@ class Notes:
         if "eval_loss" in values and "loss" not in values:
             now.add("eval_loss", max(step or 0, now.last_step), values["eval_loss"], line)
             return
+        now.begins = now.begins or (step == 1 and not now.traces)
+        if epoch is not None and len(now.epochs) < 2:
+            now.epochs.append(epoch)
         if step is None or (now.pending and step < now.last_step):
             step = now.last_step if now.pending else now.last_step + 1
         if "skipped" not in values and "skipped" in now.traces and not now.pending:
@@ -200,6 +207,7 @@ class Notes:
             if not (told[0] >= now.last_epoch and (told[1:] >= told[:-1]).all()):
                 return False
             now.last_epoch = epochs[-1]
+            now.epochs.extend(epochs[: 2 - len(now.epochs)])
         self.rows += count
         steps = array("q", range(now.last_step + 1, now.last_step + 1 + count))
         lines = array("q", range(first_line, first_line + count))
