@@ -129,8 +129,9 @@ def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
 def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:
     losses = loss.values[np.isfinite(loss.values)]
     if len(losses) < 2:
-        small = optimizer is None or (optimizer.lr or 0) <= FULL_ERROR
-        yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0 if small else -1.0)
+        yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
+        if optimizer is not None and (optimizer.lr or 0) > FULL_ERROR:
+            yield Evidence(text=f"but one step at {optimizer.lr:g} is enough", bits=4.0)
         return
     ratio = _climb(losses)
     if ratio is None:
