@@ -1,9 +1,13 @@
-"""What programs print about themselves before the first step: versions, dtype, card, engine settings -> facts."""
+"""What programs print about themselves before the first step: versions, dtype, card, engine settings -> facts.
+
+What was tried against a bad number stands there too, or in the code lines of the traceback that ended the run.
+"""
 
 from __future__ import annotations
 
 import re
 
+from finitune.sources import trials
 from finitune.sources.logs.reading import Notes
 
 _PACKAGE = (
@@ -46,12 +50,16 @@ PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("4-bit", rb"load_in_4bit(?:=|'?\"?: ?| )True|bits: 4\b|Loading .{0,20}4.?bit"),
     )
 )
+TRIED = "tried: "
+TRIALS = tuple(
+    (TRIED + name, re.compile(pattern.encode(), re.IGNORECASE)) for name, pattern in trials.SPELLINGS.items()
+)
 MOST = 40
 
 
-def read(data: bytes, first_line: int, notes: Notes) -> None:
-    """Note the facts in this chunk; of each kind the first few, as they do not change."""
-    for kind, pattern in PATTERNS:
+def read(data: bytes, first_line: int, notes: Notes, *, ending: bool = False) -> None:
+    """Note the facts in this chunk; of each kind the first few, as they do not change. `ending`: only what was tried."""
+    for kind, pattern in TRIALS if ending else (*PATTERNS, *TRIALS):
         counted, line = 0, first_line
         for found in pattern.finditer(data):
             if notes.count(kind) >= MOST:

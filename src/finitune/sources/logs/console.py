@@ -17,7 +17,7 @@ from finitune.sources.reading import Track, untracked
 CHUNK = 4 * 2**20
 LONGEST_LINE = 16 * 2**10
 HEAD = 256 * 2**10
-"""Banners, versions and settings are printed at the beginning; so far are they looked for."""
+"""Banners, versions and settings are printed at the beginning, a traceback at the end; so far are they looked for."""
 MARKS = (b"oss", b"nan", b"NaN", b"Error", b"ssert", b"skipped=", b"mismatch", b"arning:")
 """Every line that a format reads holds one of them; few, as each costs a pass over the bytes."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,200}\x07?")
@@ -27,7 +27,7 @@ WRAPPED = 2000
 
 def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Track = untracked) -> None:
     """Read all of `stream`, of `size` bytes where that is known; `track` shows how far the reading is."""
-    rest, line, seen = b"", 1, 0
+    rest, line, seen, ending = b"", 1, 0, b""
     total = None if size is None else -(-size // CHUNK) + 1
     for block in track(_blocks(stream), notes.file, total):
         data = rest + block
@@ -48,6 +48,9 @@ def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Trac
         seen += len(data)
         _scan(data, line, notes)
         line += data.count(b"\n")
+        ending = data[-HEAD:] if len(data) >= HEAD else (ending + data)[-HEAD:]
+    if seen > HEAD:
+        banners.read(ending, line - ending.count(b"\n"), notes, ending=True)
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
