@@ -88,7 +88,7 @@ def useless(trials: Iterable[Trial], observed: Collection[str], cause: str) -> l
 
 def _reason(advice: Advice, cause: str) -> str:
     """What the chapter says of it, without the advice that it names first; else the general reason."""
-    text = " ".join(causes()[cause].sections.get("What does not help", "").split())
-    said = next((s for s in re.split(r"(?<=\.)\s+", text) if re.search(advice.speaks, s, re.IGNORECASE)), "")
+    own = causes()[cause].sentences("What does not help")
+    said = next((sentence for sentence in own if re.search(advice.speaks, sentence, re.IGNORECASE)), "")
     reason = said.partition(": ")[2] or said
     return reason.rstrip(".") or advice.reason

@@ -61,28 +61,6 @@ STOPPED = (
     "Found NaN or inf values in parameter 'model.layers.0.self_attn.q_proj.lora_A.default.weight' of module 'LLM'\n"
     "NaN or inf tensors found in the model. Stopping training.\n"
 )
-FOUNDING = {
-    "yi": (ladder(16, 0) + MINIMUM, "untrained-token-embeddings"),
-    "medicalgpt, deepspeed 0.12.5": (
-        record(1.9, 2.1) + record(1.8, 1.0) + record("0.0", 1.0, 2e-6) + record("0.0", 1.0, 1.9e-6),
-        "comm-overlap-race",
-    ),
-    "medicalgpt, two groups": (record(1.9, 2.1) + record("0.0", 1.414, 2e-6) * 3, "comm-overlap-race"),
-    "ludwig": (STOPPED, "unmasked-padding"),
-    "unsloth": (record(1.7, "nan", 2e-4) + record(1.8, "nan", 2e-4) * 5, "fp16-activation-overflow"),
-    "omnilmm": (
-        "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0\n",
-        "fp16-activation-overflow",
-    ),
-}
-
-
-@pytest.mark.parametrize("incident", FOUNDING)
-def test_founding_incidents_without_any_config(incident: str, tmp_path: Path) -> None:
-    text, cause = FOUNDING[incident]
-    found = diagnose(tmp_path, text)
-    assert cause in first_three(found)
-    assert found.incidents[0].next_check
 
 
 @pytest.mark.parametrize(
@@ -102,47 +80,6 @@ def test_real_broken_runs(log: str, cause: str, line: int) -> None:
     found = diagnose_logs(REAL / log)
     assert cause in first_three(found)
     assert f"({log}:{line})" in found.incidents[0].message
-
-
-EXAMPLES = ROOT / "examples"
-
-
-@pytest.mark.parametrize(
-    ("log", "inputs", "cause"),
-    [
-        (
-            "yi-zero2.log",
-            {"configs": ["yi/run_sft_Yi.sh"], "model": "yi/model", "data": "yi/train.jsonl", "gpu": "V100"},
-            "untrained-token-embeddings",
-        ),
-        (
-            "medicalgpt-bf16-zero2.log",
-            {"configs": ["medicalgpt/run_sft.sh"], "requirements": "medicalgpt/requirements.txt"},
-            "comm-overlap-race",
-        ),
-        (
-            "ludwig-batch-4.log",
-            {"configs": ["ludwig/model.yaml"], "model": "ludwig/model", "data": "ludwig/train.csv", "gpu": "V100"},
-            "unmasked-padding",
-        ),
-        (
-            "unsloth-unpacked.log", {"configs": ["unsloth/sft_config.yaml"], "model": "unsloth/model", "gpu": "T4"},
-            "fp16-activation-overflow",
-        ),
-        (
-            "omnilmm-tuned.log",
-            {"configs": ["omnilmm/finetune_lora.sh"], "model": "omnilmm/model", "gpu": "V100"},
-            "fp16-activation-overflow",
-        ),
-    ],
-)  # fmt: skip
-def test_founding_incidents_with_their_configs(log: str, inputs: dict[str, object], cause: str) -> None:
-    def there(value: object) -> object:
-        return [there(one) for one in value] if isinstance(value, list) else str(EXAMPLES / str(value))
-
-    given_inputs = {key: value if key == "gpu" else there(value) for key, value in inputs.items()}
-    found = diagnose_logs(REAL / log, **given_inputs)  # pyright: ignore[reportArgumentType]
-    assert first_three(found)[0] == cause
 
 
 @pytest.mark.parametrize(

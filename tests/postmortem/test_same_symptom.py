@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.sources import worlds
 
 from finitune import cli
 from finitune.finding import Diagnosis, Incident
 from finitune.postmortem import diagnose_logs
-from tests.sources import worlds
 
 Inputs = dict[str, Any]
 
@@ -192,7 +192,8 @@ ROWS = {
         causes={
             "fp16-activation-overflow": wide_model,
             "fully-masked-attention-rows": World(files=several(
-                args(fp16=True, attn_implementation="eager", padding_side="left", per_device_train_batch_size=4), of())),
+                args(fp16=True, attn_implementation="eager", padding_side="left", per_device_train_batch_size=4),
+                of())),
             "fp16-trainable-weights": World(files=several(
                 args(fp16=True, dtype="float16", use_peft=False), of(dtype="float16"))),
             "quant-kernel-hardware": World(files=several(
@@ -299,7 +300,8 @@ ROWS = {
             "corrupt-checkpoint": World(files=lambda path: {"model": worlds.model(
                 path / "model", worlds.tensors(), vocab_size=worlds.VOCABULARY + 8)}),
             "rl-ratio-or-kl-overflow": World(head=(
-                "{'loss': 0.0214, 'grad_norm': 1.93, 'learning_rate': 1e-06, 'reward': 0.41, 'kl': 0.002, 'epoch': 0.1}\n"
+                "{'loss': 0.0214, 'grad_norm': 1.93, 'learning_rate': 1e-06, 'reward': 0.41, 'kl': 0.002, "
+                "'epoch': 0.1}\n"
                 "{'loss': 31482.7, 'grad_norm': 8.1e+05, 'learning_rate': 1e-06, 'reward': 0.4, 'kl': 2417.9, "
                 "'epoch': 0.2}\n")),
         },
@@ -370,3 +372,71 @@ def test_the_log_alone_keeps_causes_open_and_names_the_check(row: str, tmp_path:
     assert len(incident.causes) > 1
     assert not any(cause.proved for cause in incident.causes)
     assert incident.next_check.startswith(ROWS[row].check), incident.next_check
+
+
+def options(inputs: Inputs) -> list[str]:
+    """The same inputs as a user types them."""
+    words: list[str] = []
+    for key, value in inputs.items():
+        for one in value if key == "configs" else [value]:
+            words += [f"--{'config' if key == 'configs' else key}", str(one)]
+    return words
+
+
+@pytest.mark.parametrize(
+    ("row", "cause"),
+    [
+        ("loss 0.0 and grad_norm nan, bfloat16", "untrained-token-embeddings"),
+        ("loss scale falls to its minimum", "fp16-activation-overflow"),
+    ],
+)
+def test_the_command_line_says_the_same(
+    row: str, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.log").write_text(ROWS[row].log)
+    command = ["diagnose", str(tmp_path / "train.log")]
+    assert cli.main(command) == 1
+    alone = " ".join(capsys.readouterr().out.split())
+    assert f"to decide {ROWS[row].check}" in alone
+    assert cli.main([*command, *options(ROWS[row].causes[cause].files(tmp_path)), "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["incidents"][-1]["causes"][0]["cause"] == cause
+
+
+def pads_with_end(path: Path) -> Inputs:
+    """A tokenizer whose padding token is its end token, data with end tokens, a TRL that masks by id."""
+    directory = model(path)
+    file = directory / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token": "</s>"}))
+    data = worlds.jsonl(path / "rows.jsonl", [{"text": "what is it </s>"}] * 8)
+    return {"model": directory, "data": data, "requirements": requires(path, "trl==0.9.6")}
+
+
+def test_a_wrong_model_leaves_a_healthy_log_that_says_what_it_does_not_show(tmp_path: Path) -> None:
+    found = told(tmp_path, falling(60))
+    assert found.verdict == "healthy"
+    assert any(one.input == "log" and "numbers do not show it" in one.why for one in found.not_checked)
+
+
+@pytest.mark.parametrize(
+    ("files", "cause"),
+    [
+        (several(args(bf16=True), pads_with_end), "pad-eos-label-masking"),
+        (
+            several(args(bf16=True, use_peft=True, lora_r=8, lora_alpha=16, lora_modules_to_save=["lm_head"]),
+                    of(tie_word_embeddings=True)),
+            "weight-tying-broken",
+        ),
+    ],
+)  # fmt: skip
+def test_files_that_foresee_a_wrong_model_name_its_cause(
+    files: Callable[[Path], Inputs], cause: str, tmp_path: Path
+) -> None:
+    (incident,) = told(tmp_path, falling(60), files(tmp_path)).incidents
+    assert names(incident)[0] == cause
+    assert incident.next_check
+
+
+def test_what_may_make_a_wrong_model_is_named_beside_a_healthy_log(tmp_path: Path) -> None:
+    packed = told(tmp_path, falling(60), trainer(tmp_path, bf16=True, packing=True, attn_implementation="sdpa"))
+    assert packed.verdict == "healthy"
+    assert any("packing-mask-leak" in one.why for one in packed.not_checked)

@@ -33,6 +33,11 @@ WORSE_THAN_CHANCE = 15.0
 """The logarithm of the largest vocabulary is 12.5."""
 TINY_RATE = 2e-7
 """A learning rate with which no update moves a weight far enough to break a run; see the taxonomy's signatures."""
+HUGE_NORM = 1e6
+"""Beside it a clipped gradient moves nothing: at 1.0 each element loses six digits. Sound runs stay below 1e3."""
+ROUNDS = 2
+"""So many times an epoch must be printed alike, number for number, before its weights are thought to stand still."""
+LONGEST_ROUND = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +80,13 @@ def rows_of(attempt: Attempt) -> Rows:
 
 def trouble_of(attempt: Attempt, *, ended: bool = False) -> Trouble | None:
     """What went wrong, the first and gravest; None for an attempt that is healthy. `ended`: an error ended it."""
-    return _numbers(attempt) or _scale(attempt) or _climb(attempt, ended=ended) or _evaluation(attempt)
+    return (
+        _numbers(attempt)
+        or _scale(attempt)
+        or _climb(attempt, ended=ended)
+        or _evaluation(attempt)
+        or _standstill(attempt)
+    )
 
 
 def groups_printed(norm: float) -> int | None:
@@ -147,7 +158,8 @@ def _number_signs(
     loss, norm = rows.loss, rows.norm
     step = int(rows.steps[first])
     zeros = int(zero.sum())
-    sentinel = [groups_printed(float(n)) if z else None for z, n in zip(zero[first:], norm[first:], strict=True)]
+    told = (zero & rows.has_norm)[first:]
+    sentinel = [groups_printed(float(n)) if z else None for z, n in zip(told, norm[first:], strict=True)]
     constant = [groups for groups in sentinel if groups]
     at_zero = int(np.argmax(zero)) if zeros else first
     zero_place = f"{attempt.file}:{attempt.trace('loss').line_at(int(rows.steps[at_zero]))}"
@@ -178,14 +190,18 @@ def _number_signs(
         where = f"{attempt.file}:{attempt.trace('loss').line_at(int(rows.steps[index]))}"
         text = f"the loss of step {rows.steps[index]} is {loss[index]}"
         yield Sign(name="loss-not-finite", text=text, place=where)
-    if not np.isfinite(norm[first]) and np.isfinite(loss[first]) and loss[first] != 0:
+    gradient_first = not np.isfinite(norm[first]) and np.isfinite(loss[first]) and loss[first] != 0
+    earlier = bool(constant and first and groups_printed(float(norm[first - 1])) == constant[0])
+    if gradient_first:
         text = f"the gradient norm of step {step} is {norm[first]} while its loss is {loss[first]:.4g}"
         yield Sign(name="gradient-first", text=text, place=place)
-    elif constant and first and groups_printed(float(norm[first - 1])) == constant[0]:
-        earlier = f"the gradient of step {rows.steps[first - 1]} already was not finite"
-        text = f"{earlier} while its loss is {loss[first - 1]:.4g}"
-        yield Sign(name="gradient-first", text=text, place=place)
+    elif earlier:
+        text = f"the gradient of step {rows.steps[first - 1]} already was not finite"
+        yield Sign(name="gradient-first", text=f"{text} while its loss is {loss[first - 1]:.4g}", place=place)
     yield from _when(attempt, rows, first, place)
+    if first == 1 and rows.has_norm[0] and bad[1:].all() and not (gradient_first or earlier):
+        text = f"the gradient norm of step {rows.steps[0]} is {norm[0]:.4g}, and nothing is finite after its update"
+        yield Sign(name="second-step", text=text, place=place)
     yield from _rate(attempt, rows, bad & ~(zero & (norm == 0)), first)
 
 
@@ -293,6 +309,39 @@ def _evaluation(attempt: Attempt) -> Trouble | None:
     text = f"the loss of evaluation is {value} at step {step}, that of training is finite"
     return Trouble(symptom="nonfinite-evaluation", step=step, text=text, place=place,
                    signs={"evaluation-only": Sign(name="evaluation-only", text=text, place=place)})  # fmt: skip
+
+
+def _standstill(attempt: Attempt) -> Trouble | None:
+    """Every number is finite, and nothing is learned: updates are nothing beside a huge norm, or the loss repeats."""
+    loss, norm = attempt.trace("loss"), attempt.trace("grad_norm")
+    if attempt.rewards or len(loss) < SUDDEN:
+        return None
+    huge = float(np.median(norm.values)) if len(norm) else 0.0
+    period = _period(np.asarray(loss.values))
+    if HUGE_NORM < huge < math.inf:
+        name, trace = "huge-norm", norm
+        text = f"the gradient norm is about {huge:.3g} throughout: clipped, every other gradient is lost beside it"
+    elif period:
+        name, trace = "loss-repeats", loss
+        again = f"the same {period} losses again and again" if period > 1 else "the same loss in every row"
+        text = f"the log shows {again}, to the last digit: no weight moves"
+    else:
+        return None
+    step = int(trace.steps[0])
+    place = place_at(attempt, trace, step)
+    sign = Sign(name=name, text=text, place=place)
+    return Trouble(symptom="standstill", step=step, text=text, place=place, signs={name: sign})
+
+
+def _period(values: npt.NDArray[np.float64]) -> int | None:
+    """The number of rows after which the losses begin anew, number for number; None where they do not."""
+    if not len(values) or float(np.min(values)) < CONVERGED:
+        return None
+    begins = np.flatnonzero(values[: LONGEST_ROUND + 1] == values[0])[1:]
+    for period in begins[begins <= len(values) // ROUNDS].tolist():
+        if (values[period:] == values[:-period]).all():
+            return int(period)
+    return None
 
 
 def sound_loss(attempt: Attempt) -> Sign | None:

@@ -19,7 +19,7 @@ _ON = rb"(?:=True|'?\"?: ?True| True\b| \.{3,} True)"
 def _half(flag: bytes, engine: bytes, dtype: bytes, lightning: bytes) -> re.Pattern[bytes]:
     """How a dtype is told: as a flag, in DeepSpeed's dump, by LLaMA-Factory, by Lightning, on a command line."""
     return re.compile(
-        rb"(?<!\w)%b(?:_enabled)?%b|(?<![a-z])%b \.{3,} True|compute dtype: torch\.%b|Using %b|"
+        rb"(?<!\w)%b(?:_enabled)?%b|(?<![a-z])%b \.{3,} True|(?:compute dtype: |Creating )torch\.%b|Using %b|"
         rb"--%b\b(?! ?=?\s?[Ff]alse)" % (flag, _ON, engine, dtype, lightning, flag)
     )
 
@@ -58,7 +58,7 @@ MOST = 40
 
 
 def read(data: bytes, first_line: int, notes: Notes, *, ending: bool = False) -> None:
-    """Note the facts in this chunk; of each kind the first few, as they do not change. `ending`: only what was tried."""
+    """Note the facts in this chunk; of each kind the first few, as they do not change; at the end what was tried."""
     for kind, pattern in TRIALS if ending else (*PATTERNS, *TRIALS):
         counted, line = 0, first_line
         for found in pattern.finditer(data):

@@ -8,6 +8,7 @@ from finitune.sources.logs.reading import Notes
 
 KNOWN: tuple[tuple[str, bytes], ...] = (
     ("probability-tensor", rb"probability tensor contains either"),
+    ("token-zero-output", rb"(?<!!)!{16,}"),
     ("unscale-fp16-gradients", rb"Attempting to unscale FP16 gradients"),
     ("no-inf-checks", rb"No inf checks were recorded for this optimizer"),
     ("token-out-of-range", rb"srcIndex < srcSelectDimSize|index out of bounds|index out of range in self"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +12,11 @@ import numpy.typing as npt
 
 from finitune.facts import Facts
 from finitune.signal import Series, Signals
+from finitune.sources.text import without_links
 
 LONGEST_TEXT = 200
 """So much of a message is kept; what comes from a log is data, and there may be any amount of it."""
 MOST_OF_A_KIND = 100
-_LINK = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)\S+", re.IGNORECASE)
-"""What a log offers is never repeated as a place to go to."""
 MOST_ROWS = 2_000_000
 
 
@@ -154,9 +152,7 @@ class Notes:
         """A message or fact; of each kind the first hundred are kept, and no link in them."""
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count <= MOST_OF_A_KIND:
-            self.said.append(
-                Said(kind=kind, text=_LINK.sub("(link left out)", text)[:LONGEST_TEXT], line=line, file=self.file)
-            )
+            self.said.append(Said(kind=kind, text=without_links(text)[:LONGEST_TEXT], line=line, file=self.file))
 
     def count(self, kind: str) -> int:
         return self._counts.get(kind, 0)
