@@ -25,11 +25,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from finitune.casebook import UNLISTED, counts, inputs_of_case, occurrences
-from finitune.diagnosis import rank
+from finitune.casebook import UNLISTED, inputs_of_case
+from finitune.diagnosis import counts, occurrences, rank
 from finitune.finding import RankedCause
-from finitune.sources import case as case_facts
-from finitune.sources import circumstances, statements
 
 DEV = Path(__file__).parent / "incidents-dev.jsonl"
 FOLDS = 10
@@ -76,10 +74,7 @@ def unseen(row: dict[str, Any]) -> bool:
 
 
 def answer(row: dict[str, Any], seen: dict[str, float]) -> Answered:
-    case = case_of(row)
-    facts = case_facts.read(case)
-    observed = circumstances.read(facts, case) | statements.read(case)
-    return Answered(incident=row, ranked=rank(inputs_of_case(facts, observed), prior=occurrences(seen)))
+    return Answered(incident=row, ranked=rank(inputs_of_case(case_of(row)), prior=occurrences(seen)))
 
 
 def cross_validated(rows: Sequence[dict[str, Any]]) -> Iterator[Answered]:

@@ -36,7 +36,6 @@ def test_a_chapter_that_is_silent_leaves_the_general_reason() -> None:
         ("bfloat16", "hidden-loss", "quant-compute-dtype"),
         ("right padding", "nonfinite-parameter", "unmasked-padding"),
         ("no overlap", "sentinel-norm", "comm-overlap-race"),
-        ("greedy decoding", "hidden-loss", "corrupt-checkpoint"),
     ],
 )
 def test_what_may_help_is_not_called_useless(trial: str, seen: str, cause: str) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from finitune import cli
 from finitune.casebook import KEYS, diagnose_case, with_shares
 from finitune.finding import UnreadableInput, as_json
+from finitune.postmortem import diagnose_logs
 
 LOG = ["{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-08}"]
 
@@ -27,6 +28,47 @@ def test_the_same_log_with_other_settings_has_another_cause():
     assert names(log=["tokenization mismatch: 9 vs. 8. (ignored)"])[0] == "all-labels-ignored"
 
 
+def log(*rows):
+    return [f"{{'loss': {loss}, 'grad_norm': {norm}, 'learning_rate': {rate}}}" for loss, norm, rate in rows]
+
+
+FALLING = [(round(4.0 - step / 20, 3), 1.2, 1e-5) for step in range(40)]
+OVERFLOW = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}"
+LADDER = [OVERFLOW.format(2**k, 2 ** (k - 1)) for k in range(16, 0, -1)]
+MINIMUM = "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."
+TRACEBACK = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 8, in <module>',
+    "ValueError: Attempting to unscale FP16 gradients.",
+]
+
+
+@pytest.mark.parametrize("settings", [{}, {"fp16": True}, {"bf16": True}], ids=["no config", "fp16", "bf16"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        log(*FALLING, *[("0.0", "nan", 1e-5)] * 5),
+        log(*FALLING, (9.0, 40, 1e-5), (20.0, 90, 1e-5), (60.0, 400, 1e-5), ("nan", "nan", 1e-5), ("nan", "nan", 1e-5)),
+        log((2.0, "nan", 1e-5), *[("0.0", "nan", 1e-5)] * 5),
+        log(*[("0.0", "0.0", 1e-5)] * 6),
+        log(*FALLING, ("0.0", 1.414, 2e-6), ("0.0", 1.414, 2e-6)),
+        [*LADDER, MINIMUM],
+        [*log(*FALLING), *TRACEBACK],
+        [*log(*FALLING), "{'eval_loss': nan, 'epoch': 1.0}"],
+        ["RuntimeError: probability tensor contains either `inf`, `nan` or element < 0"],
+    ],
+    ids=["sudden", "climbed", "gradient first", "zero", "sentinel", "scale", "traceback", "evaluation", "sampling"],
+)
+def test_the_same_log_and_config_name_the_same_cause_whichever_way_they_are_given(lines, settings, tmp_path):
+    path, config = tmp_path / "train.log", tmp_path / "training_args.json"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    config.write_text(json.dumps({"per_device_train_batch_size": 4, **settings}), encoding="utf-8")
+    incident = diagnose_logs(path, configs=[config] if settings else []).incidents[-1]
+    (told,) = diagnose_case({"log": lines, "config": settings}).incidents
+    assert told.causes[0].cause == incident.causes[0].cause
+    assert told.symptom == incident.symptom
+
+
 def test_every_term_is_told_and_they_add_up():
     (incident,) = diagnose_case({"config": {"fp16": True}, "model": "Qwen2-7B", "log": LOG}).incidents
     for cause in incident.causes:
@@ -44,9 +86,10 @@ def test_an_empty_case_names_no_cause_and_says_what_is_missing():
 def test_advice_that_was_tried_in_vain_is_named_once_with_its_reason():
     config = {"fp16": True, "learning_rate": 1e-8, "max_grad_norm": 0.1, "generate": "do_sample=False"}
     (incident,) = diagnose_case({"config": config, "model": "Qwen2-7B", "log": LOG * 3}).incidents
-    heads = [line.split(":")[0] for line in incident.does_not_help]
-    assert heads == ["a tiny learning rate, clipping", "do_sample=False"]
-    assert "the forward has already failed" in incident.does_not_help[0]
+    first, second = incident.does_not_help
+    tried = "the learning rate was 1e-08 when it failed (the log:1), gradient norm clipped at 0.1 (the case)"
+    assert first == f"{tried}: the forward has already failed"
+    assert second.startswith("do_sample=False (the case): NaN logits")
     (sound,) = diagnose_case({"config": {"learning_rate": 2e-5, "max_grad_norm": 1.0, "fp16": True}}).incidents
     assert sound.does_not_help == []
 

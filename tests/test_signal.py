@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finitune.signal import Series
+from finitune.signal import Series, lowest_level
 
 steps = st.integers(-(2**40), 2**40)
 points = st.dictionaries(steps, st.floats(), max_size=30).map(lambda d: sorted(d.items()))
@@ -71,3 +71,14 @@ def test_the_newest_value_of_nothing_is_nan() -> None:
 def test_a_series_that_does_not_increase_is_refused(at: list[int], values: list[float]) -> None:
     with pytest.raises(ValueError, match=r"Series|values"):
         Series(at, values)
+
+
+@pytest.mark.parametrize(
+    ("losses", "level"),
+    [
+        ([4.0, 2.0, 3.0], 2.0), ([math.nan, 4.0, math.inf, 0.0], 4.0), ([2.0, 1e-6], 1e-6),
+        ([-5.6e-6, 8.4e-6], None), ([0.7, -0.1], None), ([0.0, 1e-9, 0.2], None), ([0.0, math.nan], None), ([], None),
+    ],
+)  # fmt: skip
+def test_a_loss_that_begins_at_zero_or_passes_it_has_no_level(losses: list[float], level: float | None) -> None:
+    assert lowest_level(np.array(losses, float)) == level

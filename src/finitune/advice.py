@@ -19,7 +19,6 @@ NOT_FINITE = frozenset({
 })  # fmt: skip
 """Observations of numbers that are not finite: rounds of clipping or a smaller rate cannot mend these."""
 OVERFLOW = frozenset({"scale-fell", "scale-at-minimum", "scale-zero", "overflow-skipped"})
-GENERATION = frozenset({"probability-tensor", "token-zero-output", "inference-only"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ ADVICE = {
         speaks=r"nan_to_num|replacing nan", reason="it hides the bad number, and goes on with another one",
     ),
     "greedy decoding": Advice(
-        speaks=r"do_sample", reason="NaN logits then give token 0, which prints as `!`", vain_after=GENERATION,
+        speaks=r"do_sample", reason="NaN logits then give token 0, which prints as `!`",
     ),
     "loss scale": Advice(
         speaks=r"loss.scale|lower floor|initial scale",

@@ -8,36 +8,29 @@ that was fitted on public incidents (`make bench-diagnose` prints how far the sh
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from finitune.advice import useless
 from finitune.cause import causes
 from finitune.diagnosis import SHOWN, rank
-from finitune.facts import Facts
-from finitune.finding import Diagnosis, Evidence, Incident, NotChecked, RankedCause
+from finitune.facts import Facts, Optimizer, Precision, Training
+from finitune.finding import Diagnosis, Incident, NotChecked, RankedCause
+from finitune.postmortem import seen_in, trials
 from finitune.sources import case as case_facts
-from finitune.sources import circumstances, statements
+from finitune.sources import circumstances, logs, statements
+from finitune.sources.logs import LogReading
 from finitune.sources.text import json_object_of
+from finitune.sources.trials import Trial, in_text
 
+LONGEST_WORD = 1000
+"""So much of a setting is searched for what was tried."""
 KEYS = ("framework", "model", "hardware", "title", "log", "config")
-EVEN = 2.0
-"""Incidents that every cause is thought to have had besides those counted: public reports are few and selected."""
 SHARPNESS: float | None = None
 """Exponent of the posterior, fitted on public incidents; None: no share is printed."""
 UNLISTED = 0.03
 """The prior of something that is not in the book."""
-
-TRIED = {
-    # what was tried -> how a case shows it, how a chapter speaks of it, and why it cannot help where none does
-    "a tiny learning rate": (r"", r"learning rate", "the fault was there before any update"),
-    "clipping": (r"clip\w*|max_(grad_)?norm", r"clip", "scaling by a NaN norm makes every gradient NaN"),
-    "nan_to_num": (r"nan.?to.?num", r"nan_to_num", "it hides the bad number, and trains on another one"),
-    "do_sample=False": (r"do_?sample\W{1,5}false", r"do_sample", "NaN logits then give token 0, which prints as `!`"),
-}
 
 
 def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
@@ -46,44 +39,50 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
     Raises UnreadableInput for a file that is no JSON object.
     """
     told = case if isinstance(case, Mapping) else json_object_of(Path(case))
-    facts = case_facts.read(told)
-    observed = circumstances.read(facts, told) | statements.read(told)
-    ranked = with_shares(rank(inputs_of_case(facts, observed), prior=occurrences(counts())))
+    reading = _log(told)
+    inputs = inputs_of_case(told, reading)
+    observed: Mapping[str, str] = inputs["observations"]
+    ranked = with_shares(rank(inputs))
     spoken_for = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)]
     shown = ranked[:SHOWN] if spoken_for else []
     absent = [NotChecked(input=key, why="not in the case") for key in KEYS if not told.get(key)]
-    symptom = symptom_of(observed)
+    event: Mapping[str, Any] = inputs.get("incident", {})
+    symptom = event.get("symptom") or symptom_of(observed)
     incident = Incident(
         step=None, rank=0, symptom=symptom, reproducible=None, origin=None, causes=shown, action="none",
-        message=f"{symptom}, as told; {len(observed)} observations",
+        message=event.get("text") or f"{symptom}, as told; {len(observed)} observations",
         unlisted=_unlisted(ranked) if SHARPNESS is not None else None,
-        next_check=_first_sentence(shown[0].cause, "How to prove") if shown else "",
-        does_not_help=list(useless(told, observed, shown[0].cause)) if shown else (),
+        next_check=" ".join(causes()[shown[0].cause].sentences("How to prove")[:2]) if shown else "",
+        does_not_help=useless(_trials(told, reading, inputs), observed, shown[0].cause) if shown else (),
     )  # fmt: skip
     return Diagnosis(incidents=[incident], not_checked=absent)
 
 
-def inputs_of_case(facts: Facts, observed: Mapping[str, str]) -> dict[str, Any]:
-    """What chapters may read of a case."""
-    return {**facts.by_name(), "observations": observed}
+def inputs_of_case(case: Mapping[str, Any], reading: LogReading | None = None) -> dict[str, Any]:
+    """What chapters may read of a case: what was told, and its log as a log is read."""
+    reading = reading or _log(case)
+    facts = _over(case_facts.read(case), reading.facts)
+    seen = seen_in(reading)
+    unread = case if not seen else {**case, "log": []}  # what a log shows is told once, by its signs
+    observed = circumstances.read(facts, unread) | statements.read(case)
+    if not seen:
+        return {**facts.by_name(), "observations": observed}
+    return seen[-1].inputs(facts, observed | seen[-1].observations(facts))
 
 
-def counts() -> dict[str, int]:
-    """Cause -> how many public incidents the book knows of it."""
-    return {name: int(getattr(chapter.module, "public_incidents", 0)) for name, chapter in causes().items()}
+def _log(case: Mapping[str, Any]) -> LogReading:
+    return logs.read_lines(_lines(case), "the log")
 
 
-def occurrences(seen: Mapping[str, float]) -> dict[str, Evidence]:
-    """The prior of every cause of the book from how often each was seen."""
-    total = sum(seen.values())
-    whole = total + EVEN * len(causes())
-    return {
-        name: Evidence(
-            text=f"occurs in {seen.get(name, 0):g} of {total:g} public incidents that the book knows",
-            bits=math.log2((seen.get(name, 0) + EVEN) / whole),
-        )
-        for name in causes()
-    }
+def _lines(case: Mapping[str, Any]) -> Iterator[str]:
+    log = case.get("log")
+    yield from map(str, cast("list[Any]", log)) if isinstance(log, list) else [str(log or "")]
+
+
+def _over(told: Facts, printed: Facts) -> Facts:
+    """What was told, group by group, and what the log prints where a group was only opened."""
+    silent = {name: None for name, group in told.by_name().items() if group in (Precision(), Optimizer(), Training())}
+    return dataclasses.replace(told, **silent).over(printed).over(told)
 
 
 def with_shares(ranked: Sequence[RankedCause], sharpness: float | None = SHARPNESS) -> list[RankedCause]:
@@ -107,41 +106,19 @@ def symptom_of(observed: Mapping[str, str]) -> str:
     """The chapter of `symptoms/` that fits what was told, or `reported`."""
     if {"scale-at-minimum", "scale-zero"} & observed.keys():
         return "loss-scale-collapse"
-    if {"loss-nan", "loss-zero-gradient-nan", "first-finite-then-nan"} & observed.keys():
+    if {"loss-not-finite", "hidden-loss", "first-finite-then-nan"} & observed.keys():
         return "nonfinite-loss"
     if "gradient-nan" in observed:
         return "nonfinite-gradient"
-    return "divergence" if "loss-climbs" in observed else "reported"
+    return "divergence" if "climbed" in observed else "reported"
 
 
-def useless(case: Mapping[str, Any], observed: Mapping[str, str], cause: str) -> Sequence[str]:
-    """Advice that was tried in vain, each reason once: the chapter's own where it gives one."""
-    words = json.dumps({key: case.get(key) for key in KEYS}, default=str)
-    lost = {
-        "gradient-nan",
-        "loss-nan",
-        "loss-zero-gradient-nan",
-        "evaluation-nan",
-        "probability-error",
-    } & observed.keys()
-    in_vain: dict[str, list[str]] = {}
-    for what, (shows, speaks, reason) in TRIED.items():
-        if what == "a tiny learning rate":
-            tried = "tiny-rate" in observed
-        else:
-            tried = re.search(shows, words, re.IGNORECASE) is not None
-        if what == "clipping":  # it cures finite spikes, so it is in vain only for what is not finite
-            tried = tried and bool(lost) and "not-clipped" not in observed
-        if tried:
-            own = [s for s in _sentences(cause, "What does not help") if re.search(speaks, s, re.IGNORECASE)]
-            in_vain.setdefault(own[0] if own else reason, []).append(what)
-    return [f"{', '.join(tried)}: {reason}" for reason, tried in in_vain.items()]
-
-
-def _sentences(cause: str, section: str) -> list[str]:
-    text = " ".join(causes()[cause].sections.get(section, "").split())
-    return re.split(r"(?<=\.)\s+", text)
-
-
-def _first_sentence(cause: str, section: str) -> str:
-    return " ".join(_sentences(cause, section)[:2])
+def _trials(case: Mapping[str, Any], reading: LogReading, inputs: Mapping[str, Any]) -> Iterator[Trial]:
+    """What was tried: as the log shows it, as the settings say it, and as any other word of the case tells it."""
+    facts = Facts(**{name: inputs[name] for name in Facts().by_name()})
+    seen = seen_in(reading)
+    yield from trials(seen[-1] if seen else None, reading, facts)
+    config = case.get("config")
+    settings = cast("Mapping[str, Any]", config).items() if isinstance(config, Mapping) else ()
+    for key, value in (*settings, ("title", case.get("title"))):
+        yield from in_text(f"{key}: {value}"[:LONGEST_WORD], "the case")

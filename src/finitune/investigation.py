@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -30,7 +29,7 @@ from finitune.replay.capture_files import save_capture
 from finitune.replay.locate import locate
 from finitune.replay.padding import padding_of
 from finitune.replay.rerun import Outcome, Setting, rerun, silences_hooks, trainable, why_not_runnable
-from finitune.signal import Signals
+from finitune.signal import Signals, lowest_level
 
 MAX_EXPERIMENTS = 8
 DIVERGED = 4.0
@@ -178,14 +177,10 @@ class Investigation:
         except Exception:  # an arm that the model or the batch does not support proves nothing
             return None
         loss = sum(outcome.losses) / (setting.run_scale or setting.scale)
-        if outcome.sound and loss > DIVERGED * self._lowest_loss():
+        lowest = lowest_level(self.signals["loss"].values)
+        if outcome.sound and lowest is not None and loss > DIVERGED * lowest:
             return "diverged"
         return "finite" if outcome.sound else "non-finite"
-
-    def _lowest_loss(self) -> float:
-        """Over the run so far; infinite when no loss was finite yet."""
-        losses = self.signals["loss"].values
-        return float(losses[np.isfinite(losses)].min(initial=np.inf))
 
     def _spellings(self, experiment: Experiment) -> Iterator[str]:
         """The experiment's arm with its placeholders filled; nothing where one of them has no value here."""

@@ -12,6 +12,10 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
+NEAR_ZERO = 1e-4
+"""Losses of likelihoods begin far above. Those of policy gradients begin at zero and change sign: TRL's GRPO logs 1e-9
+to 1e-1 of either sign in a sound run, and a rise from zero where the divergence from a reference is added."""
+
 
 class Series:
     """Steps (strictly increasing) and their values (any float, NaN and infinities included)."""
@@ -49,6 +53,11 @@ class Series:
         return self._values[-1] if self._values else math.nan
 
     @property
+    def first(self) -> float:
+        """The oldest value; NaN when empty."""
+        return self._values[0] if self._values else math.nan
+
+    @property
     def last_step(self) -> int:
         """The newest step; -1 when empty."""
         return self._steps[-1] if self._steps else -1
@@ -71,6 +80,17 @@ class Series:
         out = Series()
         out._steps, out._values = self._steps[:count], self._values[:count]
         return out
+
+
+def lowest_level(losses: Floats) -> float | None:
+    """The lowest loss, oldest first, of which a later one may be a multiple; None where multiples say nothing.
+
+    Left out are values that are not finite, and zeros: a printed 0 hides NaN, or no label counted.
+    """
+    known = losses[np.isfinite(losses) & (losses != 0)]
+    if not len(known) or known[0] < NEAR_ZERO or known.min() < 0:
+        return None
+    return float(known.min())
 
 
 Signals = Mapping[str, Series]

@@ -42,3 +42,6 @@ def test_fires_after_a_run_whose_loss_climbed():
     assert sum(e.bits for e in weigh(lora(8, 256), Optimizer(lr=5e-4), series(1, 2, 6))) > 0
     assert sum(e.bits for e in weigh(lora(8, 256), Optimizer(lr=5e-4), series(2, 2, 2))) < 0
     assert sum(e.bits for e in weigh(lora(8, 16), Optimizer(lr=2e-4), series(1, 2, 6))) < 0
+    assert len([*weigh(lora(8, 256), Optimizer(lr=5e-4), series(-0.1, 1e-6, 3e-3))]) == 1, (
+        "a loss about zero climbs not"
+    )

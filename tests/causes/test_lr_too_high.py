@@ -1,7 +1,8 @@
 import pytest
 
-from finitune.causes.lr_too_high import foresee
-from finitune.facts import Optimizer
+from finitune.causes.lr_too_high import foresee, weigh
+from finitune.facts import Adapter, Optimizer
+from finitune.signal import Series
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,11 @@ def test_stays_quiet(optimizer):
     assert not list(foresee(optimizer))
 
 
+@pytest.mark.parametrize(("kind", "found"), [("prompt_tuning", 0), ("ia3", 0), ("lora", 1), ("none", 1), (None, 1)])
+def test_soft_prompts_and_scales_have_rates_of_their_own(kind, found):
+    assert len(list(foresee(Optimizer(lr=3e-2, lora=True), Adapter(kind=kind)))) == found
+
+
 @pytest.mark.parametrize(("lr", "lora"), [(2e-4, False), (1e-3, True)])
 def test_fires_for_a_high_rate_that_is_said_to_have_no_warm_up(lr, lora):
     (finding,) = foresee(Optimizer(lr=lr, lora=lora, warmup_steps=0))
@@ -54,3 +60,19 @@ def test_fires_for_a_high_rate_that_is_said_to_have_no_warm_up(lr, lora):
 )
 def test_stays_quiet_about_the_warm_up(optimizer):
     assert not list(foresee(optimizer))
+
+
+def bits(*losses: float) -> float:
+    return sum(evidence.bits for evidence in weigh(Series(range(len(losses)), losses)))
+
+
+def test_fires_after_a_loss_that_climbed():
+    assert bits(2.0, 1.0, 3.0, 9.0) == 6.0
+    assert bits(2.0, 1.0, 1.8) == 3.0
+    assert bits(4.0, 3.0, 2.0) < 0
+
+
+@pytest.mark.parametrize("losses", [(-0.1, -5.6e-6, 8.4e-6), (0.0, 4e-9, 1.6e-5, 3e-3), (0.4, -0.2, 0.9)])
+def test_stays_quiet_about_the_loss_of_policy_gradients(losses):
+    """As GRPO logs it in a sound run: no multiple of a value about zero is a climb."""
+    assert bits(*losses) == 0

@@ -57,6 +57,13 @@ def test_one_record_in_every_spelling(text: str, loss: float, end: str, tmp_path
         assert rows(reading, "lr") == [(1, 1e-05, 3)]
 
 
+def test_lines_in_memory_read_as_those_of_a_file(tmp_path: Path) -> None:
+    lines = ["version of nothing", "{'loss': 2.5, 'grad_norm': nan}\n{'loss': 0.0, 'grad_norm': nan}", "end \ud800"]
+    reading = logs.read_lines(lines, "case.json: log")
+    assert rows(reading) == [(1, 2.5, 2), (2, 0.0, 3)]
+    assert reading.attempts[0].file == "case.json: log"
+
+
 def test_numbers_that_are_none_are_kept(tmp_path: Path) -> None:
     text = "{'loss': nan, 'grad_norm': inf, 'learning_rate': 0}\n{'loss': '0', 'grad_norm': 'nan'}\n"
     found = [value for _, value, _ in rows(read(tmp_path, text))]
@@ -249,6 +256,33 @@ def test_lines_are_counted_right(
     path = tmp_path_factory.mktemp("log") / "x.log"
     path.write_text("\n".join(lines), newline="")
     assert logs.read(path).attempts[0].trace("loss").lines[0] == at + 1
+
+
+def test_records_read_at_once_are_those_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = "{{'loss': '{0}', 'grad_norm': '{1}', 'x (GiB)': '7', 'learning_rate': '1e-05', 'epoch': '{2}'}}"
+    values = [2.5, math.nan, 0, 1e-3]
+    lines = [record.format(values[n % 4], n, n % 900 / 100) for n in range(2000)]
+    lines[1000:1003] = ["cross words", "step 7777: loss 3.5", OVERFLOW.format(0, 4, 2)]
+    text = "\n".join(lines)
+    at_once = [[*a.trace("loss").lines, *a.trace("skipped").steps] for a in read(tmp_path, text).attempts]
+    monkeypatch.setattr("finitune.sources.logs.dicts.AT_ONCE", 4)
+    one_by_one = [[*a.trace("loss").lines, *a.trace("skipped").steps] for a in read(tmp_path, text).attempts]
+    assert at_once == one_by_one
+
+
+def test_too_many_rows_are_thinned_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("finitune.sources.logs.reading.EXACT_ROWS", 50)
+    for end in ("\n", "\r"):
+        text = end.join(
+            f"Epoch 0: {n}/4000 [00:01<00:01, 9it/s, loss={'nan' if n >= 3333 else 2.5}]" for n in range(1, 4000)
+        )
+        reading = read(tmp_path, text)
+        found = rows(reading)
+        assert [step for step, _, _ in found[:50]] == list(range(1, 51))
+        assert 300 < len(found) < 700
+        assert next(step for step, value, _ in found if math.isnan(value)) == 3333
+        assert all(line == (step if end == "\n" else 1) for step, _, line in found)
+        assert "one in 10" in reading.not_checked[0]
 
 
 def test_chunks_cut_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,14 +47,14 @@ def test_a_setting_that_is_off_says_nothing_else():
 
 def test_the_words_are_quoted_and_short():
     found = statements.read({"log": ["x" * 300 + " Attempting to unscale FP16 gradients."]})
-    assert len(found["unscale-refused"]) <= statements.QUOTED
+    assert len(found["unscale-fp16-gradients"]) <= statements.QUOTED
 
 
 def test_no_link_is_repeated():
     found = statements.read(
         {"log": ["fix for Attempting to unscale FP16 gradients: HTTPS://evil.example/x www.evil.example"]}
     )
-    assert "evil" not in found["unscale-refused"]
+    assert "evil" not in found["unscale-fp16-gradients"]
 
 
 @pytest.mark.parametrize("case", [{}, {"log": None, "config": []}, {"log": "one line", "config": {"a": {"b": [1]}}}])

@@ -135,6 +135,14 @@ def test_stays_quiet_on_a_loss_that_is_no_logarithm():
     assert fired(-falling(300)) == []
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_stays_quiet_on_the_loss_of_policy_gradients(seed):
+    """Signs change by chance, or the loss rises from zero as the policy leaves its reference."""
+    rng = np.random.default_rng(seed)
+    assert fired(1e-5 * rng.standard_normal(300) * np.exp(2 * rng.standard_normal(300))) == []
+    assert fired(np.concatenate([[0.0], 1e-9 * np.exp(np.arange(250) / 15)])) == []
+
+
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=200))
 def test_takes_whatever_numbers_come_and_says_a_finite_level(values):
     series = Series(range(1, len(values) + 1), values)

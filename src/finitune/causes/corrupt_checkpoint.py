@@ -4,15 +4,13 @@
 
 A download that ended early, a disk or a copy that flipped bits, a run that saved after it had gone NaN, or a delta
 applied to the wrong base. The header of the file may still be sound, so the model loads without a word; one NaN in
-one tensor is enough for every output to be NaN, and the first step spreads it through all weights and optimizer
-state.
+one tensor is enough for every output to be NaN, and the first step spreads it through all weights.
 
 ## How to tell
 
 Read every weight once: single non-finite elements (whole tensors of NaN are nan-saved-in-checkpoint), one element far
-beyond all others, norm or linear weights that are zero throughout, shapes that do not fit the configuration, files
-shorter than their header promises, shards that the index names and that are not there. The loss of the very first step
-is NaN, or far above that of the published model, whatever the precision and the data.
+beyond all others, matrices of zeros, shapes that do not fit the configuration, files cut short, shards that are not
+there. The very first loss is NaN, or far above that of the published model, whatever the precision and the data.
 
 ## How to prove
 
@@ -51,10 +49,11 @@ experiments = [
 remedies = ["restore-weights"]
 public_incidents = 7
 tells = {
-    "tensors-named-nan": (4.0, "weights on disk are not finite"),
-    "download-broken": (4.0, "the file is not what was published"), "wrong-base": (3.5, "a delta on another base"),
-    "serving": (1.0, "no training is involved"), "base-model-bad": (2.0, "fails as it was loaded"),
-    "memory-uninitialised": (-1.0, "nothing was read from disk"),
+    "gradient-first sound-loss": (-3.5, "it shows in the loss"), "tensors-named-nan download-broken": (4.0, "damaged"),
+    "memory-uninitialised": (-1.0, "nothing was read"), "loss-not-finite": (1.0, "one weight spoils all"),
+    "wrong-base": (3.5, "a delta on another base"), "from-the-start": (1.0, "no update is needed"),
+    "base-model-bad": (2.0, "it fails as loaded"), "probability-tensor": (3.0, "logits are NaN"),
+    "sudden climbed": (-5.0, "it shows at once"), "serving": (1.0, "no training is involved"),
 }  # fmt: skip
 
 ODD = 100.0
@@ -98,23 +97,24 @@ def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding]:
             yield _zeros(tensor, "sound only where layers were added on purpose as a no-op (block expansion)")
 
 
-def weigh(weights: Weights, origin: Origin | None = None, loss: Series | None = None) -> Iterator[Evidence]:
+def weigh(
+    weights: Weights, model: Model | None = None, origin: Origin | None = None, loss: Series | None = None
+) -> Iterator[Evidence]:
     broken = [tensor for tensor in weights.tensors if tensor.nonfinite]
-    odd = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and t.peak > ODD * t.rms]
-    huge = [t for t in odd if t.peak > HUGE]
+    huge = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and t.peak > max(HUGE, ODD * t.rms)]
     if broken:
         yield Evidence(text=f"{broken[0].name} holds {broken[0].nonfinite} non-finite weights", bits=6.0)
     elif huge:
         yield Evidence(text=f"{huge[0].name} has one weight of {huge[0].peak:.3g}, far beyond its others", bits=6.0)
-    else:
+    elif not weights.problems and not any(_misfits(weights, model)):
         yield Evidence(text="no weight is non-finite or beyond all others", bits=-6.0)
         return
     if origin is not None and origin.phase == "parameter":
         yield Evidence(text="the weight itself is the first bad value", bits=3.0)
     if loss is not None:
-        first = len(loss) <= 1
-        text = "it fails on the first step that was seen" if first else f"{len(loss) - 1} steps before it were sound"
-        yield Evidence(text=text, bits=2.0 if first else -2.0)
+        sound = len(loss) - 1
+        text = f"{sound} steps before it were sound" if sound > 0 else "it fails on the first step that was seen"
+        yield Evidence(text=text, bits=-2.0 if sound > 0 else 2.0)
 
 
 def _zero(tensor: TensorScan) -> bool:

@@ -40,15 +40,11 @@ import numpy as np
 from finitune.cause import Experiment
 from finitune.facts import MAX_FLOAT16, Activations, Attention, Model, Precision, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
-from finitune.signal import Series
+from finitune.signal import Series, lowest_level
 
-REPORTED_FAMILIES = (
-    "t5", "mt5", "umt5", "longt5", "gemma", "qwen2", "qwen3", "baichuan", "chatglm", "glm", "phi", "falcon", "bloom",
-    "minicpm",
-)  # fmt: skip
+FAMILIES = "t5 mt5 umt5 longt5 gemma qwen2 qwen3 baichuan chatglm glm phi falcon bloom minicpm"
 """`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""
-EAGER_ONLY = ("qwen2", "minicpm")
-"""Reported for the query-key product, so sound with fused attention (huggingface/transformers#33317)."""
+EAGER_ONLY = ("qwen2", "minicpm")  # their query-key product overflows, which fused attention never stores
 NEAR = 0.5  # share of the range from which a raw query-key product is told: other tokens and tuning add to it
 AMPLE = 1 / 16
 """Share of the range. First tokens carry the largest activations of a decoder; where they stay below, others do."""
@@ -61,14 +57,18 @@ experiments = [
 remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
 public_incidents = 46
 tells = {
-    "computes-float16": (3.0, "the range of float16 ends at 65504"), "bfloat16-sound": (1.5, "bfloat16 has the range"),
-    "scale-at-minimum": (3.0, "no loss scale cures a forward"), "no-bfloat16-card": (1.0, "its 16 bits mean float16"),
-    "computes-bfloat16": (-5.0, "bfloat16 reaches 3e38"), "computes-float32": (-5.0, "float32 reaches 3e38"),
-    "speaks-of-float16": (1.0, "float16 is spoken of"), "float32-sound": (1.0, "float32 has the range"),
-    "family-overflows": (1.3, "a family on record"), "bfloat16-bad": (-3.0, "bfloat16 fails too"),
-    "float16-sound": (-4.0, "float16 is sound"), "float16-bad": (1.5, "only float16 fails"),
-    "activations-large": (2.5, "beyond 65504"), "float32-bad": (-4.0, "float32 fails too"),
-    "tiny-rate": (0.7, "no update is needed"),
+    "zero-loss-zero-gradient zero-loss-finite-gradient": (-3.5, "the gradient is spoilt too"),
+    "computes-bfloat16 computes-float32": (-5.0, "it has the range"), "no-bfloat16-card": (1.0, "16 bits mean float16"),
+    "scale-at-minimum scale-fell": (3.5, "overflow at every scale"), "gradient-first": (-0.5, "pads alone may"),
+    "bfloat16-sound float32-sound": (1.5, "it has the range"), "tiny-rate from-the-start": (1.0, "no update is needed"),
+    "nonfinite-parameter": (2.0, "a bad gradient was used"), "bfloat16-bad float32-bad": (-3.5, "it has the range"),
+    "device-side-assert": (1.0, "sampling from NaN"), "climbed diverged": (-2.0, "it needs no climb"),
+    "loss-not-finite": (2.0, "the forward made it"), "hidden-loss": (2.5, "the forward overflowed"),
+    "sentinel-norm": (-5.0, "a loss scaler skips"), "computes-float16": (3.0, "it ends at 65504"),
+    "speaks-of-float16": (1.0, "it is spoken of"), "rate-frozen": (2.0, "the steps are skipped"),
+    "probability-tensor": (2.5, "logits are NaN"), "activations-large": (2.5, "beyond 65504"),
+    "evaluation-only": (-1.0, "other rows"), "family-overflows": (1.3, "on record"), "weights-even": (-2.5, "all even"),
+    "float16-sound": (-4.0, "it is sound"), "float16-bad": (1.5, "float16 fails"), "sudden": (-1.5, "it shows at once"),
 }  # fmt: skip
 
 
@@ -82,16 +82,15 @@ def foresee(
     beyond = [tensor for tensor in weights.tensors if tensor.overflow] if weights else []
     seen = [*(_reached(activations, eager=eager) if activations else ()), *map(_weights_beyond, beyond)]
     yield from seen
-    reported = (family := model.family or "unknown").startswith(REPORTED_FAMILIES)
+    reported = (family := model.family or "unknown").startswith(tuple(FAMILIES.split()))
     fused = attention is not None and not eager and family.startswith(EAGER_ONLY)
     if seen or fused or (model.dtype != "bfloat16" and not (model.dtype is None and reported)):
         return
     record = f"float16 overflow of the {family} family is on record"
     if not reported:
         first = [peak.value for peak in activations.first] if activations else []
-        if first and max(first) < AMPLE * MAX_FLOAT16:
-            return
-        if weights and not any(tensor.outlying for tensor in weights.tensors):
+        ample = first and max(first) < AMPLE * MAX_FLOAT16
+        if ample or (weights and not any(tensor.outlying for tensor in weights.tensors)):
             return
         record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
     peak = {"weight_peak": max((tensor.peak for tensor in weights.tensors), default=0.0)} if weights else {}
@@ -113,7 +112,8 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
         yield Evidence(text=f"the {origin.phase} is bad before anything is computed" if early else wide, bits=-8.0)
         return
     losses = loss.values[np.isfinite(loss.values)] if loss is not None else np.zeros(0)
-    if len(losses) > 1 and losses[-1] > CLIMBED * losses.min():
+    lowest = lowest_level(losses)
+    if lowest is not None and losses[-1] > CLIMBED * lowest:
         yield Evidence(text=f"the loss had climbed to {losses[-1]:.4g} before: other causes do that", bits=-5.0)
     if origin.phase == "forward":
         peak = f", largest value going in {origin.peak:.4g}" if origin.peak is not None else ""

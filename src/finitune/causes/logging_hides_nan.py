@@ -41,8 +41,10 @@ public_incidents = 5
 
 tells = {
     "log-filter": (6.0, "what is printed is not what was computed"),
-    "loss-zero-gradient-nan": (0.5, "0 stands for NaN"),
+    "hidden-loss": (0.5, "0 stands for NaN"),
     "zero-loss": (1.0, "0 stands for NaN"),
+    "sentinel-norm": (2.0, "the update was taken with a norm that was not finite"),
+    "zero-loss-finite-gradient": (4.0, "0 stands for NaN"),
 }
 
 

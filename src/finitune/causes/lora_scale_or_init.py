@@ -40,7 +40,7 @@ import numpy as np
 from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Evidence, Finding, Where
-from finitune.signal import Series
+from finitune.signal import Series, lowest_level
 
 LARGE = 1e-2
 """Learning rate times scale: 5e-3, a confirmed failure (ssbuild/chatglm_finetuning#28), at the usual scale 2."""
@@ -55,9 +55,14 @@ public_incidents = 6
 tells = {
     "adapter-scale": (3.5, "alpha over rank multiplies every update"),
     "adapter": (0.5, "an adapter"),
-    "loss-climbs": (1.5, "too large an update diverges"),
-    "does-not-learn": (0.5, "a factor that is zero learns nothing"),
+    "climbed diverged": (1.5, "too large an update diverges"),
+    "does-not-learn loss-repeats": (0.5, "a factor that is zero learns nothing"),
     "loss-rises": (1.0, "too large an update diverges"),
+    "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"),
+    "from-the-start": (-3.0, "nothing was updated yet"),
+    "tiny-rate": (-6.0, "at such a rate nothing moves"),
+    "scale-fell": (-3.0, "no matter of the loss scale"),
+    "evaluation-only": (-6.0, "it is a matter of training"),
 }
 
 
@@ -87,12 +92,20 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
 
 def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evidence]:
     scale = scale_of(adapter)
-    if scale is None or optimizer.lr is None or optimizer.lr * scale < LARGE:
+    if scale is None or optimizer.lr is None:
+        return
+    if scale == 0:
+        yield Evidence(text="alpha is 0, so the adapter adds nothing", bits=6.0)
+        return
+    if optimizer.lr * scale < LARGE:
         yield Evidence(text=f"learning rate times the adapter's scale ({scale}) is usual", bits=-5.0)
         return
     yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=3.0)
     losses = loss.values[np.isfinite(loss.values)]
-    climbed = len(losses) > 1 and losses[-1] > RISEN * losses.min()
+    lowest = lowest_level(losses)
+    if len(losses) and lowest is None:
+        return
+    climbed = lowest is not None and losses[-1] > RISEN * lowest
     text = "the loss climbed first" if climbed else "the loss had not climbed"
     yield Evidence(text=text, bits=3.0 if climbed else -5.0)
 

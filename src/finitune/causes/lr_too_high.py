@@ -42,26 +42,26 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.cause import Experiment
-from finitune.facts import Optimizer
+from finitune.facts import Adapter, Optimizer
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
-from finitune.signal import Series
+from finitune.signal import Floats, Series, lowest_level
 
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
 # relative change per step. Recipes of released models use 5e-6 to 5e-5 for all weights; 1e-3 changes each by 5 % a
 # step, 1e-2 by half of itself.
-FULL_WARNING = 1e-3
-FULL_ERROR = 1e-2
+FULL_WARNING, FULL_ERROR = 1e-3, 1e-2
 
 # Adapters start from B = 0 and carry a scale, so their recipes use about ten times as much (1e-4 to 5e-4, small models
 # up to 2e-3). 5e-3 is the confirmed failure of ssbuild/chatglm_finetuning#28.
-LORA_WARNING = 5e-3
-LORA_ERROR = 5e-2
+LORA_WARNING, LORA_ERROR = 5e-3, 5e-2
 
 ADAM = re.compile(
-    r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?"
-    r"(_(torch|hf|apex|bnb|8bit|4bit|fused|npu|xla|anyprecision)\w*)?$"
+    r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?(_(torch|hf|apex|bnb|8bit|4bit|fused|npu|xla|any)\w*)?$"
 )
 """Optimizers of which this holds. Others (SGD, Adafactor, Lion, Prodigy, GaLore...) have scales of their own."""
+
+LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
+"""Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 
 RISEN = 1.5
 """Last finite loss over the lowest before it: from here on training has undone what it learned."""
@@ -74,21 +74,19 @@ remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
 
 tells = {
-    "loss-climbs": (4.0, "the loss climbs before it is lost"),
-    "rates-differ": (3.0, "the largest rate of all groups counts"),
-    "tiny-rate": (-6.0, "at such a rate nothing moves"),
-    "lower-rate-sound": (3.0, "a lower rate cures"),
-    "late": (0.5, "it takes steps to diverge"),
-    "lower-rate-bad": (-3.0, "a lower rate does not cure"),
-    "second-step": (-2.0, "one step is too few"),
-    "first-loss-huge": (-1.0, "before any update"),
-    "loss-rises": (3.0, "the loss climbs before it is lost"),
-    "first-step": (-2.0, "one step is too few"),
-}
+    "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"), "loss-not-finite": (1.0, "how a divergence ends"),
+    "climbed diverged": (4.0, "the loss climbs before it is lost"), "tiny-rate": (-6.0, "at such a rate nothing moves"),
+    "rates-differ": (3.0, "the largest rate of all groups counts"), "scale-fell": (-3.0, "no matter of the loss scale"),
+    "second-step from-the-start": (-2.0, "one step is too few"), "lower-rate-bad": (-3.0, "a lower rate does not cure"),
+    "loss-rises": (3.0, "the loss climbs before it is lost"), "evaluation-only": (-6.0, "it is a matter of training"),
+    "lower-rate-sound": (3.0, "a lower rate cures"), "first-loss-huge": (-1.0, "before any update"),
+    "late": (0.5, "it takes steps"), "sudden": (-2.0, "it climbs first"), "reinforcement": (-6.0, "it has no level"),
+}  # fmt: skip
 
 
-def foresee(optimizer: Optimizer) -> Iterator[Finding]:
-    if optimizer.lr is None or not ADAM.match((optimizer.name or "adamw").lower()):
+def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
+    other = adapter is not None and adapter.kind not in LIKE_LORA
+    if optimizer.lr is None or other or not ADAM.match((optimizer.name or "adamw").lower()):
         return
     full = optimizer.lora is False
     warn, fail = (FULL_WARNING, FULL_ERROR) if full else (LORA_WARNING, LORA_ERROR)
@@ -99,33 +97,27 @@ def foresee(optimizer: Optimizer) -> Iterator[Finding]:
     severity: Severity = "error" if optimizer.lr > fail else "warning"
     kind = "LoRA" if optimizer.lora else "full fine-tuning" if full else "any fine-tuning, LoRA included"
     yield Finding(
-        cause="lr-too-high",
-        severity=severity,
+        cause="lr-too-high", severity=severity,
         message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {kind} is at risk from {warn:g}",
         where=Where(file=optimizer.source, key="learning_rate"),
         evidence={
-            "lr": optimizer.lr,
-            "warning_from": warn,
-            "error_above": fail,
+            "lr": optimizer.lr, "warning_from": warn, "error_above": fail,
             **({} if optimizer.lora is None else {"lora": optimizer.lora}),
             **({} if optimizer.warmup_steps is None else {"warmup_steps": optimizer.warmup_steps}),
         },
-    )
+    )  # fmt: skip
 
 
 def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
     """A rate at which Adam's first steps, of full size before its moments mean anything, want a warm-up."""
-    said_none = optimizer.warmup_steps == 0 and not optimizer.warmup_ratio
-    if said_none and optimizer.lr is not None and optimizer.lr >= wants:
+    if optimizer.warmup_steps == 0 and not optimizer.warmup_ratio and (optimizer.lr or 0.0) >= wants:
         yield Finding(
-            cause="lr-too-high",
-            severity="warning",
-            message=f"learning rate {optimizer.lr:g} from the first step on, without warm-up; from {wants:g} on Adam "
-            "wants one",
+            cause="lr-too-high", severity="warning",
+            message=f"learning rate {optimizer.lr:g} without warm-up; from {wants:g} on Adam wants one",
             where=Where(file=optimizer.source, key="warmup_steps"),
             evidence={"lr": optimizer.lr, "warmup_steps": 0, "wants_warmup_from": wants},
             remedy=Cure(name="change-settings", safety="safe", patch={"warmup_ratio": 0.03}),
-        )
+        )  # fmt: skip
 
 
 def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:
@@ -133,14 +125,12 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if len(losses) < 2:
         yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
         return
-    lowest = int(losses.argmin())
-    ratio = float(losses[lowest:].max() / max(losses[lowest], 1e-30))
-    ratio = max(ratio, float(losses.max() / max(losses[0], 1e-30)))
-    if ratio > RISEN:
-        yield Evidence(
-            text=f"the loss climbed to {ratio:.3g} times what it had been before it failed",
-            bits=6.0 if ratio > 4 else 3.0,
-        )
+    ratio = _climb(losses)
+    if ratio is None:
+        yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
+    elif ratio > RISEN:
+        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
+        yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]
@@ -148,3 +138,13 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
         yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
     if optimizer is not None and any(foresee(optimizer)):
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)
+    elif optimizer is not None and optimizer.lr is not None:
+        yield Evidence(text=f"the learning rate {optimizer.lr:g} is one of usual recipes", bits=-2.0)
+
+
+def _climb(losses: Floats) -> float | None:
+    """How many times the lowest loss before it, or the first, a later one is."""
+    if (lowest := lowest_level(losses)) is None:
+        return None
+    since = losses[int((losses == lowest).argmax()) :].max() / lowest
+    return float(max(since, losses.max() / losses[losses != 0][0]))

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from finitune.sources.logs.reading import Attempt, LogReading, Trace
+from finitune.sources.logs.messages import KNOWN
+from finitune.sources.logs.reading import Attempt, Trace
 from finitune.symptom import sightings
 
 RECOVERED = 3
@@ -33,6 +34,15 @@ WORSE_THAN_CHANCE = 15.0
 """The logarithm of the largest vocabulary is 12.5."""
 TINY_RATE = 2e-7
 """A learning rate with which no update moves a weight far enough to break a run; see the taxonomy's signatures."""
+MESSAGES = frozenset({*(kind for kind, _ in KNOWN), "scale-at-minimum", "grouped-gemm", "spread-over-cards"})
+"""Kinds of what is said that are a sign; the others are facts."""
+NUMBERS = frozenset({
+    "sentinel-norm", "hidden-loss", "zero-loss-zero-gradient", "zero-loss-finite-gradient", "loss-not-finite",
+    "gradient-first", "gradient-nan", "from-the-start", "sudden", "climbed", "diverged", "tiny-rate", "rate-frozen",
+    "rate-advancing", "scale-fell", "sound-loss", "evaluation-only", "second-step", "huge-norm", "loss-repeats",
+    "same-step", "lower-rate-bad", "reinforcement", "policy-ratio",
+})  # fmt: skip
+"""Every sign that numbers give."""
 HUGE_NORM = 1e6
 """Beside it a clipped gradient moves nothing: at 1.0 each element loses six digits. Sound runs stay below 1e3."""
 ROUNDS = 2
@@ -352,11 +362,3 @@ def sound_loss(attempt: Attempt) -> Sign | None:
         return None
     text = f"the loss is finite in all {len(values)} rows"
     return Sign(name="sound-loss", text=text, place=f"{attempt.file}:{trace.lines[0]}-{trace.lines[-1]}")
-
-
-def message_signs(reading: LogReading) -> dict[str, Sign]:
-    """Known messages, the first of each kind, by `message:<kind>`."""
-    out: dict[str, Sign] = {}
-    for one in reading.said:
-        out.setdefault(f"message:{one.kind}", Sign(name=f"message:{one.kind}", text=f'"{one.text}"', place=one.place))
-    return out

@@ -6,6 +6,7 @@ found by its file name. It may also have
 - `follows(data)`: other configurations that it names, or that stand in it; with `LENIENT` they may be absent;
 - `runs(data)`: the line and the settings of each run, where it starts several;
 - `overrides(data)`: settings of its own, laid over those of a file that it names if that file's format has `FLAGS`;
+  with it `format_of_flags(flags)`, their format where they stand alone;
 - `settled(facts, data, file, card)`: the facts, with what was left to the accelerator decided;
 - `PRECEDENCE`: whose word counts where two disagree; 0 unless given;
 - `parse(text, file)`: settings from text that is neither JSON nor YAML, None for text that is not its own;
@@ -234,7 +235,7 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
             flags = {}
         else:
             inner.append(Named(module=module, data=data, file=file))
-    if flags and (module := format_of(flags)):
+    if flags and (module := one.module.format_of_flags(flags)):
         inner.insert(0, dataclasses.replace(one, module=module, data=flags))
     for found in inner:
         yield from _with_named(found, seen, depth=depth + 1)

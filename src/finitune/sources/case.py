@@ -91,6 +91,8 @@ MAX_LOG_LINES = 2000
 """Versions are printed at the start."""
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
+_OPEN = re.compile(r"\s*(?:[<>~!]|before|after|since)")
+"""A range of releases, not the one that ran."""
 _STAGE = re.compile(r"(?:zero|ds_?z|stage|\bz)[-_ ]?([0-3])\b", re.IGNORECASE)
 _WORD = re.compile(r"[\w.+-]+")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
@@ -293,7 +295,7 @@ def _versions(config: Mapping[str, Any], told: str) -> Iterator[tuple[str, str]]
     for key, value in config.items():
         named = key.removesuffix("_bad").removesuffix("_version").replace("_", "-").lower()
         package = PACKAGES.get(named, named)
-        if package in RELEVANT and (found := _VERSION.search(str(value))):
+        if package in RELEVANT and not _OPEN.match(str(value)) and (found := _VERSION.search(str(value))):
             yield package, found[0]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from finitune.facts import Facts
+from finitune.sources.circumstances import TINY_RATE
 
 SPELLINGS = {
     "clipping": (
@@ -47,6 +48,8 @@ def in_text(text: str, place: str) -> Iterator[Trial]:
 def in_facts(facts: Facts) -> Iterator[Trial]:
     """The trials that settings show, whichever file they stand in."""
     optimizer, precision, parallel, batching = facts.optimizer, facts.precision, facts.parallel, facts.batching
+    if optimizer is not None and optimizer.lr is not None and optimizer.lr < TINY_RATE:
+        yield _trial("tiny rate", f"learning rate {optimizer.lr:g}", optimizer.source)
     if optimizer is not None and optimizer.clip:
         yield _trial("clipping", f"gradient norm clipped at {optimizer.clip:g}", optimizer.source)
     if precision is not None and precision.compute == "bfloat16":

@@ -11,7 +11,7 @@ Early (fewer than 48 steps): three steps in a row, all above twice the median so
 Later: a CUSUM of the logarithm of the loss. Baseline median and MAD (floor 0.02) of the 128 steps before the last
 32; increments clipped to +-3 deviations, drift 0.75, alarm at 14 (research on 8.9 k healthy steps: no alarm), and
 the recent median at least a fifth above the baseline.
-Non-finite values never enter a baseline.
+Non-finite values never enter a baseline. A loss that begins at zero or passes it (policy gradients) is not judged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from finitune.signal import Series
+from finitune.signal import Series, lowest_level
 from finitune.symptom import Sighting
 
 EARLY = 48
@@ -41,6 +41,8 @@ def see(loss: Series) -> Sighting | None:
     if not math.isfinite(last) or last <= 0:
         return None
     values = loss.window(BASELINE + RECENT)
+    if lowest_level(np.append(loss.first, values)) is None:
+        return None
     values = values[np.isfinite(values) & (values > 0)]
     before = _level_before(values, whole=len(loss) <= BASELINE + RECENT)
     if before is None:

@@ -11,14 +11,18 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from finitune.sources.logs import banners, bars, deepspeed, dicts, messages
-from finitune.sources.logs.reading import Notes
+from finitune.sources.logs.reading import ONE_IN, Notes
 from finitune.sources.reading import Track, untracked
 
 CHUNK = 4 * 2**20
 LONGEST_LINE = 16 * 2**10
+UNSOUND = re.compile(rb"nan|inf|NaN")
 HEAD = 256 * 2**10
 """Banners, versions and settings are printed at the beginning, a traceback at the end; so far are they looked for."""
-MARKS = (b"oss", b"nan", b"NaN", b"Error", b"ssert", b"skipped=", b"mismatch", b"arning:", b"!!!!!!!!")
+MARKS = (
+    b"oss", b"nan", b"NaN", b"Error", b"ssert", b"skipped=", b"OVERFLOW", b"Grad overflow", b"mismatch",
+    b"requires_grad", b"degrees of freedom", b"response ", b"!!!!!!!!",
+)  # fmt: skip
 """Every line that a format reads holds one of them; few, as each costs a pass over the bytes."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,200}\x07?")
 WRAPPED = 2000
@@ -67,42 +71,85 @@ def _open_record(data: bytes) -> int:
 
 
 def _scan(data: bytes, first_line: int, notes: Notes) -> None:
-    counted, line, done = 0, first_line, 0
-    for begin, end in _marked(data):
-        if begin < done:  # the record of an earlier line was wrapped
-            continue
+    counted, line, tried = 0, first_line, 0
+    marks = _Marks(data)
+    begin, end = marks.next(0)
+    while end:
         line += data.count(b"\n", counted, begin)
         counted = begin
+        if begin >= tried and data.startswith(b"{", begin):
+            done = dicts.many(data, begin, line, notes)
+            if done:
+                begin, end = marks.next(done)
+                continue
+            tried = begin + dicts.AT_ONCE
+        before = notes.single
         done = dicts.read(data, begin, end, line, notes)
-        if done >= end:
-            continue
-        for part in _pieces(data[done or begin : end]):
-            if not (deepspeed.read(part, line, notes) or bars.read(part, line, notes)):
-                messages.read(part, line, notes)
-            else:
-                messages.read_beside(part, line, notes)
+        if done < end:
+            _line(data[done or begin : end], line, notes)
+        done = max(done, end)
+        if notes.full and notes.single > before:
+            done = marks.pass_over(begin, done, notes)
+        begin, end = marks.next(done)
 
 
-def _pieces(text: bytes) -> Iterator[bytes]:
+def _line(text: bytes, line: int, notes: Notes) -> None:
+    drawn = b"\r" in text
+    for part in _pieces(text, notes) if drawn or len(text) > LONGEST_LINE else (text,):
+        if not (deepspeed.read(part, line, notes) or bars.read(part, line, notes)):
+            messages.read(part, line, notes)
+        elif b"nan" in part or b"NaN" in part:
+            messages.read_beside(part, line, notes)
+
+
+def _pieces(text: bytes, notes: Notes) -> Iterator[bytes]:
     """What the line showed: each drawing of a bar by itself, and no piece beyond bounds."""
-    for part in text.split(b"\r") if b"\r" in text else (text,):
-        if len(part) <= LONGEST_LINE:
-            if part:
-                yield part
-        else:
-            for at in range(0, len(part), LONGEST_LINE):
-                yield part[at : at + LONGEST_LINE]
+    parts, at = text.split(b"\r"), 0
+    while at < len(parts):
+        part = parts[at]
+        for begin in range(0, len(part), LONGEST_LINE):
+            yield part[begin : begin + LONGEST_LINE]
+        at += 1
+        if notes.full and at < len(parts):
+            further = range(at, min(at + ONE_IN - 1, len(parts) - 1))
+            at = next((n for n in further if UNSOUND.search(parts[n]) and not UNSOUND.search(part)), further.stop)
+            notes.passed_over = True
 
 
-def _marked(data: bytes) -> list[tuple[int, int]]:
-    """Begin and end of every line that holds a mark, in order."""
-    spans: dict[int, int] = {}
-    for mark in MARKS:
-        at = data.find(mark)
-        while at >= 0:
-            begin = data.rfind(b"\n", 0, at) + 1
-            end = data.find(b"\n", at)
-            end = len(data) if end < 0 else end
-            spans[begin] = end
-            at = data.find(mark, end)
-    return sorted(spans.items())
+class _Marks:
+    """Lines that hold a mark, in order; each mark is sought once over the data."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = [_find(data, mark, 0) for mark in MARKS]
+
+    def next(self, start: int) -> tuple[int, int]:
+        """Begin and end of the next such line from `start` on; (0, 0) where there is none."""
+        data, at = self.data, self.at
+        while (first := min(at)) < start:
+            index = at.index(first)
+            at[index] = _find(data, MARKS[index], start)
+        if first == len(data):
+            return 0, 0
+        end = data.find(b"\n", first)
+        return max(start, data.rfind(b"\n", start, first) + 1), len(data) if end < 0 else end
+
+    def pass_over(self, begin: int, end: int, notes: Notes) -> int:
+        """Where to go on after the row of a line: some lines below, unless one of them holds anything but a row."""
+        data = self.data
+        stop = data.rfind(b"\n", end, end + (ONE_IN - 1) * (end - begin))
+        if stop < 0:
+            return end
+        unsound = UNSOUND.search(data, begin, end)
+        rows = (b"oss", b"nan", b"NaN") if unsound else (b"oss",)
+        if any(data.find(mark, end, stop) >= 0 for mark in MARKS if mark not in rows):
+            return end
+        if not unsound and UNSOUND.search(data, end, stop):
+            return end
+        notes.passed_over = True
+        return stop + 1
+
+
+def _find(data: bytes, mark: bytes, start: int) -> int:
+    at = data.find(mark, start)
+    return len(data) if at < 0 else at

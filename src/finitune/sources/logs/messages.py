@@ -8,7 +8,7 @@ from finitune.sources.logs.reading import Notes
 
 KNOWN: tuple[tuple[str, bytes], ...] = (
     ("probability-tensor", rb"probability tensor contains either"),
-    ("token-zero-output", rb"(?<!!)!{16,}"),
+    ("token-zero-output", rb"[:>'\"\]]\s?!{16,}['\"]?\s*$"),
     ("unscale-fp16-gradients", rb"Attempting to unscale FP16 gradients"),
     ("no-inf-checks", rb"No inf checks were recorded for this optimizer"),
     ("token-out-of-range", rb"srcIndex < srcSelectDimSize|index out of bounds|index out of range in self"),
@@ -38,14 +38,19 @@ KNOWN: tuple[tuple[str, bytes], ...] = (
 """Kind -> pattern. What a kind speaks for is said where causes are weighed."""
 BESIDE = ("stopped-by-nan", "eval-loss-nan", "nonfinite-parameter")
 """These may share a line with a progress bar."""
-_ANY = re.compile(b"|".join(b"(?:%s)" % pattern for _, pattern in KNOWN))
+WORDS = (
+    b"obability", b"scale", b"inf ", b"ndex", b"arget", b"n_classes", b"assert", b"ECC", b"illegal", b"SDPA", b"CUDNN",
+    b"NaN", b"nan", b"ntrained", b"tokeniz", b"labels", b"response", b"std()", b"requires_grad", b"require grad",
+    b"DeepSpeed config", b"fp16_backend", b"diverged", b"norm", b"error_if", b"!!!!!!!!",
+)  # fmt: skip
+"""Every known message holds one of them; most lines hold none."""
 _EACH = tuple((kind, re.compile(pattern)) for kind, pattern in KNOWN)
 _MARGIN = 160
 
 
 def read(text: bytes, line: int, notes: Notes) -> None:
     """Note every known message in `text`, cut to its surroundings."""
-    if not _ANY.search(text):
+    if not any(word in text for word in WORDS):
         return
     for kind, pattern in _EACH:
         found = pattern.search(text)
@@ -55,10 +60,9 @@ def read(text: bytes, line: int, notes: Notes) -> None:
 
 def read_beside(text: bytes, line: int, notes: Notes) -> None:
     """The few messages that a progress bar runs into."""
-    if b"nan" in text or b"NaN" in text:
-        for kind, pattern in _EACH:
-            if kind in BESIDE and (found := pattern.search(text)):
-                notes.say(kind, _excerpt(text, found.start(), found.end()), line)
+    for kind, pattern in _EACH:
+        if kind in BESIDE and (found := pattern.search(text)):
+            notes.say(kind, _excerpt(text, found.start(), found.end()), line)
 
 
 def _excerpt(text: bytes, begin: int, end: int) -> str:
