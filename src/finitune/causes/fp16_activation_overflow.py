@@ -66,7 +66,7 @@ tells = {
     "loss-not-finite": (2.0, "the forward made it"), "hidden-loss": (2.5, "the forward overflowed"),
     "sentinel-norm": (-5.0, "a loss scaler skips"), "computes-float16": (3.0, "it ends at 65504"),
     "speaks-of-float16": (1.0, "it is spoken of"), "rate-frozen": (2.0, "the steps are skipped"),
-    "probability-tensor": (2.5, "logits are NaN"), "activations-large": (2.5, "beyond 65504"),
+    "probability-tensor token-zero-output": (2.5, "logits are NaN"), "activations-large": (2.5, "beyond 65504"),
     "evaluation-only": (-1.0, "other rows"), "family-overflows": (1.3, "on record"), "weights-even": (-2.5, "all even"),
     "float16-sound": (-4.0, "it is sound"), "float16-bad": (1.5, "float16 fails"), "sudden": (-1.5, "it shows at once"),
 }  # fmt: skip

@@ -53,7 +53,7 @@ tells = {
     "tensors-named-nan": (2.0, "weights are NaN"),
     "base-model-sound": (1.5, "the base is sound"),
     "loss-not-finite": (0.5, "training had gone NaN"),
-    "token-zero-output": (1.0, "logits are NaN"),
+    "token-zero-output": (3.0, "logits are NaN, and nothing was drawn from them"),
     "peer-copies": (-2.0, "the cards decide"),
     "saved-nan": (3.0, "the file holds NaN"),
     "rate-frozen": (1.0, "the steps are skipped"),
