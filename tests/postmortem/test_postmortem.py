@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from finitune import cli
 from finitune.facts import Facts, Parallel, Precision
 from finitune.finding import Diagnosis, UnreadableInput, as_json
 from finitune.postmortem import diagnose_logs, diagnosis_of, seen_in
