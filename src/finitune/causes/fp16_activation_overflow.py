@@ -44,7 +44,8 @@ from finitune.signal import Series, lowest_level
 
 FAMILIES = "t5 mt5 umt5 longt5 gemma qwen2 qwen3 baichuan chatglm glm phi falcon bloom minicpm"
 """`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""
-EAGER_ONLY = ("qwen2", "minicpm")  # their query-key product overflows, which fused attention never stores
+EAGER_ONLY = ("qwen2", "minicpm")
+"""Reported for the query-key product, so sound with fused attention (huggingface/transformers#33317)."""
 NEAR = 0.5  # share of the range from which a raw query-key product is told: other tokens and tuning add to it
 AMPLE = 1 / 16
 """Share of the range. First tokens carry the largest activations of a decoder; where they stay below, others do."""
@@ -94,8 +95,8 @@ def foresee(
             return
         record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
     peak = {"weight_peak": max((tensor.peak for tensor in weights.tensors), default=0.0)} if weights else {}
-    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     stored = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
+    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     yield Finding(
         cause="fp16-activation-overflow",
         severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
@@ -106,8 +107,7 @@ def foresee(
 
 
 def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
-    early = origin.phase in ("parameter", "input")
-    if early or origin.dtype != "float16":
+    if (early := origin.phase in ("parameter", "input")) or origin.dtype != "float16":
         wide = f"the first bad value arises in {origin.dtype}, which reaches 3e38"
         yield Evidence(text=f"the {origin.phase} is bad before anything is computed" if early else wide, bits=-8.0)
         return

@@ -43,7 +43,7 @@ import numpy as np
 
 from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.finding import Cure, Evidence, Finding, Where
 from finitune.signal import Floats, Series, lowest_level
 
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
@@ -56,7 +56,8 @@ FULL_WARNING, FULL_ERROR = 1e-3, 1e-2
 LORA_WARNING, LORA_ERROR = 5e-3, 5e-2
 
 ADAM = re.compile(
-    r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?(_(torch|hf|apex|bnb|8bit|4bit|fused|npu|xla|any)\w*)?$"
+    r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?"
+    r"(_(torch|hf|apex|bnb|8bit|4bit|fused|npu|xla|anyprecision)\w*)?$"
 )
 """Optimizers of which this holds. Others (SGD, Adafactor, Lion, Prodigy, GaLore...) have scales of their own."""
 
@@ -72,7 +73,6 @@ experiments = [
 ]
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
-
 tells = {
     "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"), "loss-not-finite": (1.0, "how a divergence ends"),
     "climbed diverged": (4.0, "the loss climbs before it is lost"), "tiny-rate": (-6.0, "at such a rate nothing moves"),
@@ -94,10 +94,9 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
     if optimizer.lr < warn or (full and optimizer.lr == warn):
         yield from _unwarmed(optimizer, wants=warn / 10 if full else warn / 5)
         return
-    severity: Severity = "error" if optimizer.lr > fail else "warning"
     kind = "LoRA" if optimizer.lora else "full fine-tuning" if full else "any fine-tuning, LoRA included"
     yield Finding(
-        cause="lr-too-high", severity=severity,
+        cause="lr-too-high", severity="error" if optimizer.lr > fail else "warning",
         message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {kind} is at risk from {warn:g}",
         where=Where(file=optimizer.source, key="learning_rate"),
         evidence={
@@ -129,8 +128,8 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if ratio is None:
         yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
     elif ratio > RISEN:
-        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
-        yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
+        climbed = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
+        yield Evidence(text=climbed, bits=6.0 if ratio > 4 else 3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]
@@ -144,7 +143,8 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
 
 def _climb(losses: Floats) -> float | None:
     """How many times the lowest loss before it, or the first, a later one is."""
-    if (lowest := lowest_level(losses)) is None:
+    lowest = lowest_level(losses)
+    if lowest is None:
         return None
     since = losses[int((losses == lowest).argmax()) :].max() / lowest
     return float(max(since, losses.max() / losses[losses != 0][0]))
