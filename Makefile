@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-diagnose bench-scan bench-overhead conformance build clean
+.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-overhead conformance build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -44,14 +44,20 @@ types: $(VENV)/.dev ## pyright, strict for the part that works without torch
 layers: $(VENV)/.dev ## import-linter: imports run downward only, torch only where it may be
 	$(BIN)/lint-imports --no-cache
 
-bench-check: $(VENV)/.demo ## public incidents and healthy configurations before a run
-	$(BIN)/python benchmarks/incidents_check.py
+bench-check: $(VENV)/.demo ## public incidents and healthy configurations before a run: FILE=benchmarks/incidents-dev.jsonl
+	$(BIN)/python benchmarks/incidents_check.py $(FILE)
 
 bench-scan: $(VENV)/.demo ## how fast weights, embedding rows and tokens are read, in how much memory
 	$(BIN)/python benchmarks/scan.py
 
 bench-diagnose: $(VENV)/.demo ## the cause of public incidents, from what was told: FILE=benchmarks/incidents-dev.jsonl
 	$(BIN)/python benchmarks/incidents_diagnose.py $(FILE)
+
+bench-logs: $(VENV)/.deepspeed $(VENV)/.conformance ## the cause of broken runs from their logs, and the verdict on healthy ones (minutes, once)
+	$(BIN)/python benchmarks/logs_diagnose.py
+
+bench-log-speed: $(VENV)/.demo ## how fast logs are read
+	$(BIN)/python benchmarks/log_speed.py
 
 conformance: $(VENV)/.deepspeed $(VENV)/.conformance ## every integration against the eight faults: integration x property
 	$(BIN)/python benchmarks/conformance.py

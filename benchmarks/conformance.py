@@ -1,25 +1,13 @@
 """Integration x property: every stack that finitune watches, put through the same eight faults.
 
-    python benchmarks/conformance.py [--json FILE] [--jobs 2] [--keep DIR] [STACK[:VARIANT] ...]
+    python benchmarks/conformance.py [--fault FAULT] [--jobs 2] [--keep DIR] [STACK[:VARIANT] ...]
 
 A stack is a file in `benchmarks/stacks/`, found by its name: a training program as its users write it, without a word
-of finitune. It declares `VARIANTS`, `LINE` (variants tried through the one-line door too), `NEEDS` (modules; without
-them the row says so) or `PYTHON` (an environment of its own), and `REASONS` (property, fault or "origin" -> why it
-cannot hold there). Every run is a process of its own, guarded by `finitune run -- python ...`; the runs of a row are
-forked from a process that has done no more than import the stack. Exit code 1 when a cell is "no" without a declared
-reason.
-
-found       the fault of step 3 is an incident of step 3, no other step is, with its first bad operator where the
-            gradient or the loss of the model is at fault; in brackets: runs with an origin / runs
-unchanged   weights and optimizer state after step 3 are those after step 2, bit for bit
-goes on     step 4 is finite and moves the weights
-escapes     non-finite numbers in weights, optimizer state or checkpoint at the end, and a finite figure in the log for
-            a loss that was not, uncorrected
-identical   the healthy run: weights, optimizer state, random numbers and log as without the guard, and no incident
-resume      a run resumed from its own checkpoint goes on with the recording: steps 1 to 8
-our fault   with every measurement of the guard raising, the run is the unguarded one, and this is said
-tracker     the framework's own tracker holds the true loss and the alert
-one line    the same fault through `finitune.watch` or the framework's callback
+of finitune. It declares `VARIANTS`, each a row of the table; `NEEDS` (modules) or `PYTHON` (an environment of its own),
+without which its rows are not run and the table says so; `TRACKER` (variants that report to the framework's tracker);
+and `REASONS` (fault or "origin" -> why it cannot be there). Every run is a process of its own, guarded by `finitune run
+-- python ...`; the runs of a stack are forked from a process that has done no more than import it. What the columns
+mean is said in `properties.py`. Exit code 1 when a cell is "no".
 """
 
 from __future__ import annotations
@@ -28,103 +16,84 @@ import argparse
 import ast
 import importlib.util
 import json
-import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
+
+import properties
+from properties import INTO, PROPERTIES, Run
+from stacks._faults import FAULTS, STEPS
 
 from finitune.demo.tell import LAPTOP
 from finitune.recording import Recording
 
 ROOT = Path(__file__).parents[1]
 STACKS = ROOT / "benchmarks" / "stacks"
-SOURCES = ROOT / "src"
-STEPS, BAD, SPIKE = 8, 3, 5
-FAULTS = (
-    "grad-nan", "grad+inf", "grad-inf", "grad-nan-late", "loss-nan", "labels-ignored", "aux-nan", "aux-nan+spike",
-)  # fmt: skip
-LOCATED = ("grad-nan", "grad+inf", "grad-inf", "loss-nan", "labels-ignored")
-"""The faults whose operator belongs to the model or to a loss that can be run again."""
-NAN_LOSS = ("loss-nan", "labels-ignored", "aux-nan", "aux-nan+spike")
-PROPERTIES = (
-    "found", "unchanged", "goes on", "escapes", "identical", "resume", "our fault", "tracker", "one line",
-)  # fmt: skip
+DECLARED = ("VARIANTS", "PROCESSES", "NEEDS", "PYTHON", "TRACKER", "REASONS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """One row of the table."""
+    """A file of `benchmarks/stacks`; `missing` says why it cannot be run here."""
 
     name: str
-    variant: str
+    variants: Sequence[str]
     processes: int
     reasons: Mapping[str, str]
-    tracker: bool
-    line: bool
+    tracked: Sequence[str]
     python: str
     missing: str
 
-    @property
-    def row(self) -> str:
-        return f"{self.name}:{self.variant}"
-
 
 @dataclass(slots=True, kw_only=True)
-class Run:
-    """What one process left behind."""
+class Row:
+    """One variant of a stack: what is wrong by property (nothing: the cell is "yes"), and what got through where."""
 
-    directory: Path
-    code: int
-    said: str
-    results: list[dict[str, Any]]
-    recording: Recording | None
+    wrong: Mapping[str, Sequence[str]]
+    notes: Sequence[str] = ()
+    faulty: int = 0
+    saved_tensors: int = 0
+    escapes: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def rows(self) -> list[list[dict[str, Any]]]:
-        return [result["rows"] for result in self.results]
-
-    def incidents(self) -> list[Mapping[str, Any]]:
-        return self.recording.events("incident") if self.recording else []
-
-    def origins(self) -> list[Mapping[str, Any]]:
-        return [e for e in (self.recording.events("origin") if self.recording else []) if e.get("origin")]
+    def cell(self, name: str) -> str:
+        return "--" if name not in self.wrong else "no" if self.wrong[name] else "yes"
 
 
-@dataclass(slots=True, kw_only=True)
-class Cell:
-    """`verdict` is yes, no, or -- where the property does not apply; `why` says what was seen or declared."""
-
-    verdict: str
-    why: list[str] = field(default_factory=list)
-
-
-def stacks(chosen: list[str]) -> Iterator[Stack]:
+def stacks(chosen: Sequence[str] = ()) -> Iterator[Stack]:
     """Every stack there is, or the chosen ones, without importing any."""
     for path in sorted(STACKS.glob("[a-z]*.py")):
         said = _constants(path)
-        for variant in said["VARIANTS"]:
-            if chosen and not {path.stem, f"{path.stem}:{variant}"} & set(chosen):
-                continue
+        variants = [v for v in said["VARIANTS"] if not chosen or {path.stem, f"{path.stem}:{v}"} & set(chosen)]
+        if variants:
             python, missing = _python(said)
             yield Stack(
                 name=path.stem,
-                variant=variant,
+                variants=variants,
                 processes=said.get("PROCESSES", 1),
                 reasons=said.get("REASONS", {}),
-                tracker=variant in said.get("TRACKER", ()),
-                line=variant in said.get("LINE", ()),
+                tracked=said.get("TRACKER", ()),
                 python=python,
                 missing=missing,
             )
+
+
+def _constants(path: Path) -> dict[str, Any]:
+    """What the module declares, read without running it."""
+    found: dict[str, Any] = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in DECLARED:
+                found[name] = ast.literal_eval(value)
+    return found
 
 
 def _python(said: Mapping[str, Any]) -> tuple[str, str]:
@@ -132,30 +101,15 @@ def _python(said: Mapping[str, Any]) -> tuple[str, str]:
     if "PYTHON" in said:
         place, variable, made_by = said["PYTHON"]
         python = os.environ.get(variable) or str(ROOT / place)
-        return python, "" if Path(python).exists() else f"{place} is not there: {made_by}"
+        return python, "" if Path(python).exists() else f"{place} is not there; `{made_by}` makes it"
     absent = [name for name in said.get("NEEDS", ()) if importlib.util.find_spec(name) is None]
-    return sys.executable, "not installed: " + ", ".join(absent) if absent else ""
+    return sys.executable, f"not installed: {', '.join(absent)}" if absent else ""
 
 
-def _constants(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        for target in targets:
-            if isinstance(target, ast.Name) and target.id.isupper() and node.value is not None:
-                try:
-                    found[target.id] = ast.literal_eval(node.value)
-                except ValueError:
-                    continue
-    return found
-
-
-def planned(fault: str, directory: Path, **other: Any) -> dict[str, Any]:
+def planned(variant: str, fault: str, directory: Path, **other: Any) -> dict[str, Any]:
     """One run as `stacks/_scenario.py` reads it."""
     usual = {"door": "command", "until": STEPS, "resume": False, "broken": False}
-    return {"fault": fault, "directory": str(directory), **usual, **other}
+    return {"variant": variant, "fault": fault, "directory": str(directory), **usual, **other}
 
 
 def start(stack: Stack, place: Path, name: str, plan: list[dict[str, Any]], *, guarded: bool) -> None:
@@ -163,15 +117,12 @@ def start(stack: Stack, place: Path, name: str, plan: list[dict[str, Any]], *, g
     place.mkdir(parents=True, exist_ok=True)
     file = place / f"{name}.json"
     file.write_text(json.dumps(plan))
-    python = [stack.python]
-    program = [str(STACKS / f"{stack.name}.py"), stack.variant, str(file)]
-    command = [*python, *program]
+    command = [stack.python, str(STACKS / f"{stack.name}.py"), str(file)]
     if stack.processes > 1:
-        command = [*python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={stack.processes}"]
-        command += program
+        command[1:1] = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={stack.processes}"]
     if guarded:
         command = [sys.executable, "-m", "finitune", "run", "--run-dir", str(place / "none"), "--", *command]
-    paths = [*([LAPTOP] if stack.python != sys.executable else []), SOURCES, os.environ.get("PYTHONPATH", "")]
+    paths = [*([LAPTOP] if stack.python != sys.executable else []), ROOT / "src", os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
         "PYTHONWARNINGS": "ignore", "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths))),
@@ -183,231 +134,120 @@ def start(stack: Stack, place: Path, name: str, plan: list[dict[str, Any]], *, g
 def read(directory: Path, launched: Path) -> Run:
     """What the run in `directory` left; `launched`: what the process said from which it was forked."""
     codes = [int(path.read_text()) for path in sorted(directory.glob("code*"))]
-    said = "".join(path.read_text(errors="replace") for path in sorted(directory.glob("said*.txt")))
-    results = [json.loads(path.read_text()) for path in sorted(directory.glob("result*.json"))]
+    said = [path.read_text(errors="replace") for path in sorted(directory.glob("said*.txt"))]
     try:
         recording = Recording.load(directory / "run")
     except FileNotFoundError:
         recording = None
-    code = next(filter(None, codes), 0) if codes else 1
-    said = said if codes else launched.read_text(errors="replace")
-    return Run(directory=directory, code=code, said=said, results=results, recording=recording)
-
-
-def judge(stack: Stack, place: Path, faults: Sequence[str] = FAULTS) -> tuple[dict[str, Cell], float]:
-    """All runs of one row, one after the other, and its cells."""
-    began = time.perf_counter()
-    if stack.missing:
-        return {name: Cell(verdict="--", why=[stack.missing]) for name in PROPERTIES}, 0.0
-    half, tried = STEPS // 2, [fault for fault in faults if fault not in stack.reasons]
-    alone = [planned("healthy", place / "plain")]
-    alone += [planned("loss-nan", place / "line", door="line")] if stack.line else []
-    start(stack, place, "alone", alone, guarded=False)
-    plain = read(place / "plain", place / "alone.txt")
-    if plain.code or len(plain.results) != stack.processes or any(len(rows) != STEPS for rows in plain.rows):
-        return {name: Cell(verdict="no", why=[f"the unguarded run fails: {_last(plain)}"]) for name in PROPERTIES}, 0.0
-    plan = [
-        planned("healthy", place / "healthy"),
-        *(planned(fault, place / fault) for fault in tried),
-        planned("healthy", place / "broken", broken=True),
-        planned("healthy", place / "resume", until=half),
-        planned("healthy", place / "resume", resume=True),
-    ]
-    start(stack, place, "guarded", plan, guarded=True)
-    healthy, broken, resumed = (read(place / name, place / "guarded.txt") for name in ("healthy", "broken", "resume"))
-    faulty = {fault: read(place / fault, place / "guarded.txt") for fault in tried}
-    declared = [f"{fault}: {stack.reasons[fault]}" for fault in FAULTS if fault in stack.reasons]
-    cells = {
-        "found": _all(faulty, partial(_found, located="origin" not in stack.reasons), declared),
-        "unchanged": _all(faulty, _unchanged, declared),
-        "goes on": _all(faulty, _goes_on, declared),
-        "escapes": _all(faulty, _escapes, declared),
-        "identical": _cell(_differences(plain, healthy) + _not_quiet(healthy)),
-        "our fault": _cell(_our_fault(plain, broken)),
-        "resume": _cell(_resume(resumed)),
-        "tracker": _tracker(faulty["loss-nan"]) if stack.tracker and "loss-nan" in faulty else Cell(verdict="--"),
-        "one line": Cell(verdict="--"),
-    }
-    if stack.line:
-        line = read(place / "line", place / "alone.txt")
-        cells["one line"] = _cell(
-            [*_found("loss-nan", line), *_unchanged("loss-nan", line), *_escapes("loss-nan", line)]
-        )
-    located = sum(bool(run.origins()) for run in faulty.values())
-    cells["found"].why.insert(0, f"origin in {located} of {len(faulty)}")
-    if "origin" in stack.reasons:
-        cells["found"].why.append(f"no origin: {stack.reasons['origin']}")
-    for name, reason in stack.reasons.items():
-        if name in cells and cells[name].verdict != "yes":
-            cells[name] = Cell(verdict="--", why=[reason])
-    return cells, time.perf_counter() - began
-
-
-def _cell(problems: list[str]) -> Cell:
-    return Cell(verdict="no" if problems else "yes", why=problems)
-
-
-def _all(runs: Mapping[str, Run], judged: Any, declared: list[str]) -> Cell:
-    problems = [f"{fault}: {problem}" for fault, run in runs.items() for problem in judged(fault, run)]
-    return Cell(verdict="no" if problems else "yes", why=problems + declared)
-
-
-def _last(run: Run) -> str:
-    lines = [line for line in run.said.splitlines() if line.strip()]
-    return f"exit code {run.code}: {lines[-1][:200] if lines else 'nothing said'}"
-
-
-def _found(fault: str, run: Run, *, located: bool = True) -> list[str]:
-    if run.code or run.recording is None:
-        return [_last(run)]
-    steps = sorted({event["step"] for event in run.incidents()})
-    problems = [] if steps == [BAD] else [f"incidents at steps {steps}"]
-    problems += [f"finitune failed: {event.get('text')}" for event in run.recording.events("broken")]
-    if located and fault in LOCATED and not run.origins():
-        whys = [event.get("why_not") for event in run.recording.events("origin")]
-        problems.append(f"no origin ({whys})")
-    return problems
-
-
-def _unchanged(_fault: str, run: Run) -> list[str]:
-    problems = []
-    for rank, rows in enumerate(run.rows):
-        for what in ("weights", "state"):
-            if len(rows) < BAD or rows[BAD - 1][what] != rows[BAD - 2][what]:
-                problems.append(f"rank {rank}: {what} changed")
-    return problems or ([] if run.rows else ["no result"])
-
-
-def _goes_on(fault: str, run: Run) -> list[str]:
-    """A GradScaler may skip the spike by itself: times 100 and 65536 it overflows float16."""
-    problems = []
-    for rank, rows in enumerate(run.rows):
-        if len(rows) <= BAD or rows[BAD]["weights"] == rows[BAD - 1]["weights"]:
-            problems.append(f"rank {rank}: step {BAD + 1} did not train")
-        elif not rows[BAD]["finite_weights"]:
-            problems.append(f"rank {rank}: step {BAD + 1} is not finite")
-    own = {SPIKE} if fault == "aux-nan+spike" and _pairs(run, "loss_scale") else set()
-    skipped = [step for step, flag in _pairs(run, "skipped") if flag and step not in {BAD} | own]
-    return problems + ([f"steps {skipped} were discarded too"] if skipped else [])
-
-
-def _pairs(run: Run, name: str) -> list[tuple[int, float]]:
-    if run.recording is None:
-        return []
-    series = run.recording.signals[name]
-    return list(zip(series.steps.tolist(), series.values.tolist(), strict=True))
-
-
-def _escapes(fault: str, run: Run) -> list[str]:
-    out = []
-    for rank, result in enumerate(run.results):
-        last = result["rows"][-1]
-        out += [f"rank {rank}: {what} not finite" for what in ("weights", "state") if not last[f"finite_{what}"]]
-        out += [f"rank {rank}: checkpoint not finite: {name}" for name in result["poisoned_files"]]
-    shown = run.results[-1]["shown"].get(str(BAD), {}) if run.results else {}  # the fault is on the last rank
-    hidden = fault in NAN_LOSS and math.isfinite(shown.get("loss", math.nan))
-    if hidden and f"step {BAD}: the trainer shows loss" not in run.said:
-        out.append(f"the log shows loss {shown['loss']:g} and nobody says otherwise")
-    return out
-
-
-def _differences(plain: Run, other: Run) -> list[str]:
-    if other.code:
-        return [_last(other)]
-    out = []
-    for rank, (one, two) in enumerate(zip(plain.results, other.results, strict=False)):
-        for before, after in zip(one["rows"], two["rows"], strict=False):
-            out += [f"rank {rank}, step {before['step']}: {k} differs" for k in before if before[k] != after[k]]
-        if one["shown"] != two["shown"]:
-            out.append(f"rank {rank}: the log differs")
-    return out[:3] if len(plain.results) == len(other.results) else ["a rank is missing"]
-
-
-def _not_quiet(run: Run) -> list[str]:
-    if run.recording is None:
-        return ["no recording"]
-    steps = [step for step, _ in _pairs(run, "loss")]
-    return [
-        *(f"{event['event']} at step {event['step']}" for event in run.recording.events("incident", "broken")),
-        *([] if steps == list(range(1, STEPS + 1)) else [f"recorded steps {steps}"]),
-    ]
-
-
-def _our_fault(plain: Run, run: Run) -> list[str]:
-    said = "finitune itself failed and left the run alone (RuntimeError: broken on purpose)" in run.said
-    return _differences(plain, run) + ([] if said else ["nothing was said"])
-
-
-def _resume(run: Run) -> list[str]:
-    """The result is that of the second half."""
-    steps = [step for step, _ in _pairs(run, "loss")]
-    rows = [row["step"] for result in run.results for row in result["rows"]]
-    if run.code:
-        return [_last(run)]
-    ended = (
-        [] if rows and set(rows) == set(range(STEPS // 2 + 1, STEPS + 1)) else [f"trained steps {sorted(set(rows))}"]
+    return Run(
+        code=next(filter(None, codes), 0) if codes else 1,
+        said="".join(said) if codes else launched.read_text(errors="replace"),
+        results=[json.loads(path.read_text()) for path in sorted(directory.glob("result*.json"))],
+        recording=recording,
     )
-    return ended + ([] if steps == list(range(1, STEPS + 1)) else [f"recorded steps {steps}"])
 
 
-def _tracker(run: Run | None) -> Cell:
-    trackers = run.results[0].get("tracker") if run is not None and run.results else None
-    if not trackers:
-        return Cell(verdict="--", why=["no tracker is installed"])
-    out = []
-    for name, seen in trackers.items():
-        if not math.isnan(float(seen["loss"].get(str(BAD), 0.0))):
-            out.append(f"{name}: the true loss of step {BAD} is not there")
-        if not seen["alerts"]:
-            out.append(f"{name}: no alert")
-    return _cell(out)
+def judge(stack: Stack, place: Path, faults: Sequence[str] = FAULTS) -> dict[str, Row]:
+    """All runs of one stack, one after the other, and its rows."""
+    tried = [fault for fault in faults if fault not in stack.reasons]
+    alone, guarded = [], []
+    for variant in stack.variants:
+        at = place / variant
+        alone += [planned(variant, "healthy", at / "plain"), planned(variant, "loss-nan", at / "line", door="line")]
+        guarded += [
+            planned(variant, "healthy", at / "healthy"),
+            *(planned(variant, fault, at / fault) for fault in tried),
+            planned(variant, "healthy", at / "broken", broken=True),
+            planned(variant, "healthy", at / "resume", until=STEPS // 2),
+            planned(variant, "healthy", at / "resume", resume=True),
+        ]
+    start(stack, place, "alone", alone, guarded=False)
+    start(stack, place, "guarded", guarded, guarded=True)
+    return {
+        f"{stack.name}:{v}": _row(stack, place, place / v, tried, tracked=v in stack.tracked) for v in stack.variants
+    }
 
 
-def show(table: Mapping[str, dict[str, Cell]]) -> None:
-    width = max(map(len, table), default=0)
-    print(f"{'':{width}}  " + "  ".join(f"{name:9}" for name in PROPERTIES))
-    for row, cells in table.items():
-        print(f"{row:{width}}  " + "  ".join(f"{cells[name].verdict:9}" for name in PROPERTIES))
+def _row(stack: Stack, place: Path, at: Path, tried: Sequence[str], *, tracked: bool) -> Row:
+    plain, line = (read(at / name, place / "alone.txt") for name in ("plain", "line"))
+    healthy, broken, resumed = (read(at / name, place / "guarded.txt") for name in ("healthy", "broken", "resume"))
+    faulty = {fault: read(at / fault, place / "guarded.txt") for fault in tried}
+    if plain.code or len(plain.rows) != stack.processes or any(len(rows) != STEPS for rows in plain.rows):
+        return Row(wrong={name: [f"the unguarded run fails: {properties.ended(plain)}"] for name in PROPERTIES})
+    located = "origin" not in stack.reasons
+    wrong: dict[str, list[str]] = {name: [] for name in ("found", "unchanged", "goes on", "escapes")}
+    for fault, run in faulty.items():
+        for name, problems in properties.of_faulty(fault, run, located=located).items():
+            wrong[name] += [f"{fault}: {problem}" for problem in problems]
+    wrong["identical"] = properties.differences(plain, healthy) + properties.not_quiet(healthy)
+    wrong["resume"] = properties.resume(resumed)
+    wrong["our fault"] = properties.our_fault(plain, broken)
+    through_line = properties.of_faulty("loss-nan", line, located=located)
+    wrong["one line"] = [problem for problems in through_line.values() for problem in problems]
+    if tracked and "loss-nan" in faulty:
+        wrong["tracker"] = properties.tracker(faulty["loss-nan"])
+    origins = sum(any(event.get("origin") for event in run.events("origin")) for run in faulty.values())
+    judged = [*faulty.items(), ("loss-nan", line)]
+    return Row(
+        wrong=wrong,
+        notes=[f"origin in {origins} of {len(faulty)}", *(f"{name}: {why}" for name, why in stack.reasons.items())],
+        faulty=len(judged),
+        saved_tensors=sum(result["saved_tensors"] for _, run in judged for result in run.results),
+        escapes=Counter(into for fault, run in judged for into, _ in properties.escapes(fault, run)),
+    )
+
+
+def show(table: Mapping[str, Row], missing: Mapping[str, str]) -> None:
+    """The table, what is wrong or declared, and how much got through."""
+    width = max(map(len, [*table, *missing]), default=0)
+    print(f"\n{'':{width}}  " + "  ".join(f"{name:9}" for name in PROPERTIES))
+    for name, row in table.items():
+        print(f"{name:{width}}  " + "  ".join(f"{row.cell(p):9}" for p in PROPERTIES))
+    for name, why in missing.items():
+        print(f"{name:{width}}  not run: {why}")
     print()
-    for row, cells in table.items():
-        for name in PROPERTIES:
-            if cells[name].why and cells[name].why != ["origin in 8 of 8"]:
-                print(f"{row}, {name}: {'; '.join(cells[name].why)}")
+    for name, row in table.items():
+        print("\n".join(f"{name}, {note}" for note in [*row.notes, *_problems(row)]))
+    through = sum((row.escapes for row in table.values()), Counter())
+    each = ", ".join(f"{into} {through[into]}" for into in INTO)
+    faulty, tensors = (sum(getattr(row, what) for row in table.values()) for what in ("faulty", "saved_tensors"))
+    print(f"\nescapes: {through.total()} ({each}) in {faulty} faulty runs; {tensors} tensors of checkpoints were read")
+
+
+def _problems(row: Row) -> list[str]:
+    return [f"{name}: {'; '.join(problems)}" for name, problems in row.wrong.items() if problems]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stacks", nargs="*")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--fault", action="append", help="only these faults (may be given several times)")
-    parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
-    parser.add_argument("--keep", type=Path, help="leave what the runs wrote in this directory")
+    parser.add_argument("--fault", action="append", choices=FAULTS, help="only these (may be given several times)")
+    parser.add_argument("--jobs", type=int, default=2, help="stacks side by side")
+    parser.add_argument("--keep", type=Path, help="leave what the runs wrote in this directory, which is made")
     given = parser.parse_args()
-    place = (given.keep or Path(tempfile.mkdtemp(prefix="conformance-"))).resolve()
+    if given.keep and given.keep.exists():
+        parser.error(f"--keep: {given.keep} is there already")
     chosen = list(stacks(given.stacks))
+    if not chosen:
+        parser.error(f"no such stack; there are {', '.join(stack.name for stack in stacks())}")
+    place = (given.keep or Path(tempfile.mkdtemp(prefix="conformance-"))).resolve()
     began = time.perf_counter()
+    here = [stack for stack in chosen if not stack.missing]
+    table: dict[str, Row] = {}
     with ThreadPoolExecutor(given.jobs) as pool:
-        futures = {s.row: pool.submit(judge, s, place / s.row.replace(":", "-"), given.fault or FAULTS) for s in chosen}
-        for future in as_completed(futures.values()):
-            row = next(row for row, other in futures.items() if other is future)
-            cells, seconds = future.result()
-            verdicts = ", ".join(f"{name} {cell.verdict}" for name, cell in cells.items())
-            print(f"{row} ({seconds:.0f} s): {verdicts}", file=sys.stderr, flush=True)
-            for name, cell in cells.items():
-                if cell.verdict == "no":
-                    print(f"  {name}: {'; '.join(cell.why)}", file=sys.stderr, flush=True)
-    table = {row: future.result()[0] for row, future in futures.items()}
-    show(table)
-    print(f"\n{len(table)} rows in {time.perf_counter() - began:.0f} s")
-    if given.json:
-        data = {
-            row: {name: {"verdict": c.verdict, "why": c.why} for name, c in cells.items()}
-            for row, cells in table.items()
-        }
-        given.json.write_text(json.dumps(data, indent=1) + "\n")
+        for rows in pool.map(lambda stack: judge(stack, place / stack.name, given.fault or FAULTS), here):
+            table |= rows
+            for name, row in rows.items():
+                said = "; ".join(_problems(row)) or "sound"
+                print(f"{time.perf_counter() - began:5.0f} s  {name}: {said}", file=sys.stderr, flush=True)
+    missing = {
+        f"{stack.name}:{variant}": stack.missing for stack in chosen if stack.missing for variant in stack.variants
+    }
+    show(table, missing)
+    print(f"{len(table)} rows in {time.perf_counter() - began:.0f} s, {len(missing)} not run")
     if not given.keep:
         shutil.rmtree(place, ignore_errors=True)
-    return int(any(cell.verdict == "no" for cells in table.values() for cell in cells.values()))
+    return int(any(row.cell(name) == "no" for row in table.values() for name in PROPERTIES))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from finitune.casebook import UNLISTED, inputs_of_case
+from finitune.casebook import FITTED, Scale, inputs_of_case, with_shares
 from finitune.diagnosis import counts, occurrences, rank
 from finitune.finding import RankedCause
 
@@ -34,7 +34,9 @@ FOLDS = 10
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 OPEN = 4.0
 """A second cause within so many bits of the first is still open."""
-SHARPNESS = tuple(step / 20 for step in range(4, 31))
+SHARPNESS = tuple(step / 10 for step in range(3, 31))
+LOWEST = tuple(step / 20 for step in range(8))
+HIGHEST = tuple(step / 20 for step in range(12, 20))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Answered:
 
     @property
     def accepted(self) -> set[str]:
-        return {self.incident["cause"], *self.incident["accept"]}
+        return {self.incident["cause"], *self.incident.get("accept", ())}
 
     def right(self, first: int) -> bool:
         return bool(self.accepted & {one.cause for one in self.ranked[:first]})
@@ -85,24 +87,29 @@ def cross_validated(rows: Sequence[dict[str, Any]]) -> Iterator[Answered]:
         yield answer(row, dict(Counter(r["cause"] for r in others)))
 
 
-def share_of(answered: Answered, sharpness: float) -> float:
-    """The posterior share of the first cause."""
-    weights = [2.0 ** (sharpness * one.bits) for one in answered.ranked]
-    return max(weights) / (sum(weights) + UNLISTED**sharpness)
+def confidence_of(answered: Answered, scale: Scale) -> float:
+    """What would be printed of the first cause."""
+    ranked, _ = with_shares(answered.ranked, scale)
+    return ranked[0].confidence or 0.0
 
 
-def loss(answers: Iterable[Answered], sharpness: float) -> float:
-    """Mean surprise, in bits, at whether the first cause was right."""
-    terms = [
-        -math.log2(min(max(share if one.right(1) else 1 - share, 1e-9), 1.0))
-        for one in answers
-        for share in [share_of(one, sharpness)]
-    ]
-    return sum(terms) / max(1, len(terms))
+def fitted(answers: Sequence[Answered]) -> Scale:
+    """The scale under which it surprises least, in bits, whether the first cause was right."""
+    right = [one.right(1) for one in answers]
 
+    def surprise(shares: Sequence[float], low: float, high: float) -> float:
+        said = [low + (high - low) * share for share in shares]
+        return -sum(math.log2(max(s if true else 1 - s, 1e-9)) for s, true in zip(said, right, strict=True))
 
-def fitted(answers: Sequence[Answered]) -> float:
-    return min(SHARPNESS, key=lambda sharpness: loss(answers, sharpness))
+    shares = {
+        sharpness: [confidence_of(one, Scale(sharpness=sharpness, lowest=0.0, highest=1.0)) for one in answers]
+        for sharpness in SHARPNESS
+    }
+    sharpness, low, high = min(
+        ((sharpness, low, high) for sharpness in SHARPNESS for low in LOWEST for high in HIGHEST),
+        key=lambda one: surprise(shares[one[0]], one[1], one[2]),
+    )
+    return Scale(sharpness=sharpness, lowest=low, highest=high)
 
 
 def table(answers: Sequence[Answered]) -> None:
@@ -138,7 +145,7 @@ def table(answers: Sequence[Answered]) -> None:
 
 
 def reliability(title: str, shares: Sequence[tuple[float, bool]]) -> None:
-    print(f"{title}: share of the first cause against how often it was right")
+    print(f"{title}: confidence in the first cause against how often it was right")
     error = 0.0
     for low, high in pairwise(BINS):
         inside = [(share, right) for share, right in shares if low <= share < high or share == high == 1.0]
@@ -158,8 +165,7 @@ def main() -> int:
         answers = [answer(row, seen) for row in rows]
         print(f"{path.name}: prior of the book, {len(rows)} incidents")
         table(answers)
-        sharpness = fitted(list(cross_validated(incidents(DEV))))
-        reliability(f"sharpness {sharpness:.2f}, fitted on {DEV.name}", _shares(answers, sharpness))
+        reliability(f"as printed, {_written(FITTED)}", _said(answers, FITTED))
         return 0
     answers = list(cross_validated(rows))
     known = [one for one in answers if not unseen(one.incident)]
@@ -174,13 +180,17 @@ def main() -> int:
     for fold in range(FOLDS):
         inside = [one for one in new if digest(one.incident) // 3 % FOLDS == fold]
         rest = [one for one in new if digest(one.incident) // 3 % FOLDS != fold]
-        folded += _shares(inside, fitted(rest))
-    reliability(f"unseen third, sharpness fitted without the fold (on all of it {fitted(new):.2f})", folded)
+        folded += _said(inside, fitted(rest))
+    reliability(f"unseen third, the scale fitted without the fold (on all of it {_written(fitted(new))})", folded)
     return 0
 
 
-def _shares(answers: Iterable[Answered], sharpness: float) -> list[tuple[float, bool]]:
-    return [(share_of(one, sharpness), one.right(1)) for one in answers]
+def _written(scale: Scale) -> str:
+    return f"sharpness {scale.sharpness:g}, between {scale.lowest:g} and {scale.highest:g}"
+
+
+def _said(answers: Iterable[Answered], scale: Scale) -> list[tuple[float, bool]]:
+    return [(confidence_of(one, scale), one.right(1)) for one in answers]
 
 
 if __name__ == "__main__":

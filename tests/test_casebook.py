@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -5,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from finitune import cli
-from finitune.casebook import KEYS, diagnose_case, with_shares
+from finitune.casebook import FITTED, KEYS, diagnose_case, inputs_of_case, with_shares
+from finitune.diagnosis import rank
 from finitune.finding import UnreadableInput, as_json
 from finitune.postmortem import diagnose_logs
 
@@ -96,9 +98,26 @@ def test_advice_that_was_tried_in_vain_is_named_once_with_its_reason():
 
 def test_shares_add_up_with_what_is_not_in_the_book():
     (incident,) = diagnose_case({"config": {"fp16": True}}).incidents
-    shares = [one.confidence for one in with_shares(incident.causes, 1.0)]
-    assert 0 < sum(shares) < 1
+    shares = [one.confidence for one in incident.causes]
     assert shares == sorted(shares, reverse=True)
+    assert 0 < sum(shares) + incident.unlisted < 1, "three of the causes are shown"
+    ranked, unlisted = with_shares(rank(inputs_of_case({"config": {"fp16": True}})), FITTED)
+    assert sum(one.confidence for one in ranked) + unlisted == pytest.approx(1)
+
+
+@pytest.mark.parametrize("bits", [0.0, -40.0, 40.0, 300.0])
+def test_confidence_stays_within_what_was_measured(bits):
+    book = rank(inputs_of_case({}))
+    ranked, _ = with_shares([dataclasses.replace(book[0], bits=bits), *book[1:]], FITTED)
+    assert FITTED.lowest <= ranked[0].confidence <= FITTED.highest
+
+
+def test_confidence_is_not_printed_where_it_was_not_measured(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(LOG * 6) + "\n", encoding="utf-8")
+    (incident,) = diagnose_logs(path).incidents
+    assert {one.confidence for one in incident.causes} == {None}
+    assert diagnose_case({}).incidents[0].unlisted is None
 
 
 ANY_JSON = st.recursive(

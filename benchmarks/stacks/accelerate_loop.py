@@ -8,8 +8,6 @@ from accelerate import Accelerator
 
 VARIANTS = ("fp32",)
 NEEDS = ("accelerate",)
-LINE = ("fp32",)
-REASONS: dict[str, str] = {}
 
 
 def run(scenario: Scenario) -> None:

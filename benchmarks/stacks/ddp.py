@@ -8,8 +8,6 @@ from _scenario import Scenario, TinyLM, main
 
 VARIANTS = ("2 ranks",)
 PROCESSES = 2
-LINE = ("2 ranks",)
-REASONS: dict[str, str] = {}
 
 
 def run(scenario: Scenario) -> None:

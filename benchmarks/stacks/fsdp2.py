@@ -10,8 +10,6 @@ from torch.distributed.fsdp import fully_shard
 
 VARIANTS = ("2 ranks",)
 PROCESSES = 2
-LINE = ("2 ranks",)
-REASONS: dict[str, str] = {}
 
 
 def run(scenario: Scenario) -> None:

@@ -1,4 +1,4 @@
-"""HF Trainer."""
+"""HF Trainer; also with a log that shows the mean of four steps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import transformers
 from _scenario import Scenario, main
 from _transformers import InOrder, all_rows, arguments, model, stacked, train
 
-VARIANTS = ("fp32", "bf16")
+VARIANTS = ("fp32", "bf16", "logging-4")
 NEEDS = ("transformers", "accelerate")
-LINE = ("fp32",)
 TRACKER = ("fp32",)
-REASONS: dict[str, str] = {}
 
 
 class Trainer(InOrder, transformers.Trainer):
@@ -21,6 +19,7 @@ def run(scenario: Scenario) -> None:
     options = transformers.TrainingArguments(
         **arguments(scenario, tracked=scenario.variant in TRACKER), bf16=scenario.variant == "bf16"
     )
+    options.logging_steps = 4 if scenario.variant == "logging-4" else 1
     rows = all_rows(scenario)
     train(scenario, Trainer(model=model(scenario), args=options, train_dataset=rows, data_collator=stacked))
 

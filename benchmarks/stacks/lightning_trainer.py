@@ -13,9 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 VARIANTS = ("32-true", "16-mixed")
 NEEDS = ("lightning",)
-LINE = ("32-true",)
 TRACKER = ("32-true",)
-REASONS: dict[str, str] = {}
 
 
 class Module(pl.LightningModule):

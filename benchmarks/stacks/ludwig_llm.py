@@ -19,8 +19,6 @@ from ludwig.callbacks import Callback
 VARIANTS = ("fp32",)
 PYTHON = (".venv-ludwig/bin/python", "FINITUNE_LUDWIG_PYTHON", "make .venv-ludwig/.made")
 """Where its Python is, the environment variable that names another, and what makes it."""
-LINE = ("fp32",)
-REASONS: dict[str, str] = {}
 LONGEST = 16
 
 

@@ -6,9 +6,6 @@ import torch
 from _scenario import Scenario, TinyLM, main
 
 VARIANTS = ("fp32", "clip", "fp16-autocast")
-LINE = ("fp32",)
-"""Variants that are tried through the one-line door as well."""
-REASONS: dict[str, str] = {}
 
 
 def run(scenario: Scenario) -> None:

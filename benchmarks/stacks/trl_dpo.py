@@ -11,7 +11,7 @@ from trl import DPOConfig, DPOTrainer
 
 VARIANTS = ("bf16",)
 NEEDS = ("trl",)
-REASONS: dict[str, str] = {
+REASONS = {
     "labels-ignored": "a preference has no labels that could be ignored",
     "origin": "the loss is made of terms that its graph does not keep (log-probabilities of the reference)",
 }

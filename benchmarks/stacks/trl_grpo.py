@@ -11,7 +11,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 VARIANTS = ("bf16",)
 NEEDS = ("trl",)
-REASONS: dict[str, str] = {
+REASONS = {
     "labels-ignored": "there are no labels: the trainer samples its completions",
     "origin": "the loss is made of terms that its graph does not keep (log-probabilities of the old policy)",
 }

@@ -11,8 +11,7 @@ from trl import SFTConfig, SFTTrainer
 
 VARIANTS = ("bf16",)
 NEEDS = ("trl",)
-LINE = ("bf16",)
-REASONS: dict[str, str] = {
+REASONS = {
     "labels-ignored": "TRL divides by max(labels, 1): the loss is a true 0 and there is nothing to find",
 }
 

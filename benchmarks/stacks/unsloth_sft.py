@@ -32,9 +32,8 @@ patch_gradient_accumulation_fix(transformers.Trainer)
 
 VARIANTS = ("fp32",)
 PYTHON = (".venv-unsloth/bin/python", "FINITUNE_UNSLOTH_PYTHON", "make .venv-unsloth/.made")
-LINE = ("fp32",)
 TRACKER = ("fp32",)
-REASONS: dict[str, str] = {
+REASONS = {
     "labels-ignored": "the loss is divided by max(labels, 1): it is a true 0 and there is nothing to find",
 }
 

@@ -1,14 +1,17 @@
 """A case that somebody tells (settings, hardware, log lines, words) -> a diagnosis; nothing was measured.
 
 What is said becomes observations (`sources.statements`, `sources.circumstances`); every chapter says in its table
-`tells` what they weigh, and `check` what it would have foreseen. The sum of bits is turned into a share by a scale
-that was fitted on public incidents (`make bench-diagnose` prints how far the shares can be trusted).
+`tells` what they weigh, and `check` what it would have foreseen. The sum of bits is turned into a confidence by a scale
+that was fitted on public incidents (`make bench-diagnose` prints how far it can be trusted).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +20,7 @@ from finitune.cause import causes
 from finitune.diagnosis import SHOWN, rank
 from finitune.facts import Facts, Optimizer, Precision, Training
 from finitune.finding import Diagnosis, Incident, NotChecked, RankedCause
-from finitune.postmortem import seen_in, trials
+from finitune.postmortem import seen_in, silence, trials
 from finitune.sources import case as case_facts
 from finitune.sources import circumstances, logs, statements
 from finitune.sources.logs import LogReading
@@ -27,10 +30,24 @@ from finitune.sources.trials import Trial, in_text
 LONGEST_WORD = 1000
 """So much of a setting is searched for what was tried."""
 KEYS = ("framework", "model", "hardware", "title", "log", "config")
-SHARPNESS: float | None = None
-"""Exponent of the posterior, fitted on public incidents; None: no share is printed."""
 UNLISTED = 0.03
 """The prior of something that is not in the book."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """From bits to confidence: the posterior with an exponent, and the range into which the first share is drawn.
+
+    Evidence that is told is neither independent nor complete, so small shares are too small and large ones too large.
+    """
+
+    sharpness: float
+    lowest: float
+    highest: float
+
+
+FITTED = Scale(sharpness=1.2, lowest=0.2, highest=0.95)
+"""Fitted on the 55 public incidents that were kept unread; `make bench-diagnose` cross-validates it."""
 
 
 def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
@@ -42,7 +59,7 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
     reading = _log(told)
     inputs = inputs_of_case(told, reading)
     observed: Mapping[str, str] = inputs["observations"]
-    ranked = with_shares(rank(inputs))
+    ranked, unlisted = with_shares(rank(inputs), FITTED)
     spoken_for = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)]
     shown = ranked[:SHOWN] if spoken_for else []
     absent = [NotChecked(input=key, why="not in the case") for key in KEYS if not told.get(key)]
@@ -51,7 +68,7 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
     incident = Incident(
         step=None, rank=0, symptom=symptom, reproducible=None, origin=None, causes=shown, action="none",
         message=event.get("text") or f"{symptom}, as told; {len(observed)} observations",
-        unlisted=_unlisted(ranked) if SHARPNESS is not None else None,
+        unlisted=unlisted if shown else None,
         next_check=" ".join(causes()[shown[0].cause].sentences("How to prove")[:2]) if shown else "",
         does_not_help=useless(_trials(told, reading, inputs), observed, shown[0].cause) if shown else (),
     )  # fmt: skip
@@ -65,6 +82,10 @@ def inputs_of_case(case: Mapping[str, Any], reading: LogReading | None = None) -
     seen = seen_in(reading)
     unread = case if not seen else {**case, "log": []}  # what a log shows is told once, by its signs
     observed = circumstances.read(facts, unread) | statements.read(case)
+    if any(name.startswith("computes-") for name in observed):
+        observed.pop("speaks-of-float16", None)  # what the settings say counts once
+    if case.get("config") and "deepspeed" not in observed:
+        observed |= silence(reading, facts)
     if not seen:
         return {**facts.by_name(), "observations": observed}
     return seen[-1].inputs(facts, observed | seen[-1].observations(facts))
@@ -85,21 +106,15 @@ def _over(told: Facts, printed: Facts) -> Facts:
     return dataclasses.replace(told, **silent).over(printed).over(told)
 
 
-def with_shares(ranked: Sequence[RankedCause], sharpness: float | None = SHARPNESS) -> list[RankedCause]:
-    """The same with `confidence`, the share of the posterior, where the scale has been fitted."""
-    if sharpness is None:
-        return list(ranked)
-    whole = _whole(ranked, sharpness)
-    return [dataclasses.replace(one, confidence=2.0 ** (sharpness * one.bits) / whole) for one in ranked]
-
-
-def _whole(ranked: Sequence[RankedCause], sharpness: float) -> float:
-    return UNLISTED**sharpness + sum(2.0 ** (sharpness * one.bits) for one in ranked)
-
-
-def _unlisted(ranked: Sequence[RankedCause]) -> float:
-    sharpness = SHARPNESS or 1.0
-    return UNLISTED**sharpness / _whole(ranked, sharpness)
+def with_shares(ranked: Sequence[RankedCause], scale: Scale) -> tuple[list[RankedCause], float]:
+    """The same with `confidence`, and the share of what is not in the book: together they are 1."""
+    bits = [*(one.bits for one in ranked), math.log2(UNLISTED)]
+    weights = [2.0 ** (scale.sharpness * (one - max(bits))) for one in bits]
+    share, others = weights[0] / sum(weights), sum(weights[1:])
+    first = scale.lowest + (scale.highest - scale.lowest) * share
+    # of what the first leaves, each has its part of the posterior
+    shares = [first, *((1 - first) * weight / max(others, sys.float_info.min) for weight in weights[1:])]
+    return [dataclasses.replace(one, confidence=said) for one, said in zip(ranked, shares, strict=False)], shares[-1]
 
 
 def symptom_of(observed: Mapping[str, str]) -> str:

@@ -137,7 +137,8 @@ def _weighed(
     weigh = chapter.function("weigh")
     answer = ask(weigh, inputs) if weigh else None
     warned = foreseen(chapter, inputs) if told is not None else None
-    said = [*told_evidence(chapter, told or {}), *([expected(warned)] if warned else [])]
+    counted = sum(term.bits for term in answer.results if term.bits > 0) if answer else 0.0
+    said = [*told_evidence(chapter, told or {}), *([expected(warned, counted)] if warned else [])]
     terms = [prior, *said, *(answer.results if answer else []), *map(_experiment_evidence, experiments)]
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)
@@ -174,9 +175,10 @@ def foreseen(chapter: Chapter, inputs: Mapping[str, Any]) -> Finding | None:
     return max(found, key=lambda one: (FORESEEN_BITS[one.severity], one.remedy is not None), default=None)
 
 
-def expected(finding: Finding) -> Evidence:
-    """The finding as a piece of evidence."""
-    return Evidence(text=f"could be foreseen: {finding.message}", bits=FORESEEN_BITS[finding.severity])
+def expected(finding: Finding, counted: float = 0.0) -> Evidence:
+    """The finding as a piece of evidence, for what `weigh` has not `counted` of the same facts."""
+    bits = max(0.0, FORESEEN_BITS[finding.severity] - counted)
+    return Evidence(text=f"could be foreseen: {finding.message}", bits=bits)
 
 
 def counts() -> dict[str, int]:

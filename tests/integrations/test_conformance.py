@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
 from pathlib import Path
 
 import pytest
@@ -15,48 +14,55 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def conformance():
-    spec = importlib.util.spec_from_file_location("conformance", BENCHMARKS / "conformance.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["conformance"] = module
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield importlib.import_module("conformance")
 
 
 def test_every_stack_is_found_and_its_reasons_name_something(conformance):
-    found = {stack.row: stack for stack in conformance.stacks([])}
+    found = {f"{stack.name}:{variant}": stack for stack in conformance.stacks() for variant in stack.variants}
     assert {"plain:fp32", "hf_trainer:bf16", "lightning_trainer:32-true", "fsdp2:2 ranks"} <= set(found)
-    known = {*conformance.PROPERTIES, *conformance.FAULTS, "origin"}
-    assert all(set(stack.reasons) <= known for stack in found.values())
-    assert sum(stack.line for stack in found.values()) >= 6, "the one-line door, once per framework"
+    assert all(set(stack.reasons) <= {*conformance.FAULTS, "origin"} for stack in found.values())
+    assert all(set(stack.tracked) <= set(stack.variants) for stack in found.values())
 
 
 @pytest.fixture(scope="module")
 def plain(conformance):
-    return next(iter(conformance.stacks(["plain:fp32"])))
+    return next(conformance.stacks(["plain:fp32"]))
 
 
 def run_of(conformance, stack, place, *, guarded):
-    plan = [conformance.planned("grad-nan", place / "grad-nan")]
+    plan = [conformance.planned("fp32", "grad-nan", place / "grad-nan")]
     conformance.start(stack, place, "plan", plan, guarded=guarded)
     return conformance.read(place / "grad-nan", place / "plan.txt")
 
 
+def problems_of(conformance, run):
+    return conformance.properties.of_faulty("grad-nan", run, located=True)
+
+
 def test_under_guard_a_fault_is_found_discarded_and_does_not_escape(conformance, plain, tmp_path):
     run = run_of(conformance, plain, tmp_path, guarded=True)
-    judged = (conformance._found, conformance._unchanged, conformance._goes_on, conformance._escapes)
-    assert [judge("grad-nan", run) for judge in judged] == [[], [], [], []]
-    assert run.origins()[0]["origin"]["module"] == "blocks.0.down_proj"
+    assert problems_of(conformance, run) == {"found": [], "unchanged": [], "goes on": [], "escapes": []}
+    (origin,) = run.events("origin")
+    assert origin["origin"]["module"] == "blocks.0.down_proj"
 
 
 def test_without_guard_the_same_run_fails_every_judgement(conformance, plain, tmp_path):
     run = run_of(conformance, plain, tmp_path, guarded=False)
-    judged = (conformance._found, conformance._unchanged, conformance._goes_on, conformance._escapes)
-    assert all(judge("grad-nan", run) for judge in judged)
-    assert conformance._escapes("grad-nan", run) == [
-        "rank 0: weights not finite", "rank 0: state not finite", "rank 0: checkpoint not finite: training.pt"
-    ]  # fmt: skip
+    problems = problems_of(conformance, run)
+    assert all(problems.values())
+    assert problems["escapes"] == ["weights: rank 0", "optimizer state: rank 0", "checkpoint: training.pt"]
+
+
+def test_what_is_not_run_is_said_and_what_escapes_is_counted(conformance, capsys):
+    row = conformance.Row(wrong={"found": [], "escapes": ["grad-nan: log: shown"]}, faulty=9, saved_tensors=40)
+    row.escapes["log"] = 1
+    conformance.show({"plain:fp32": row}, {"unsloth_sft:fp32": "nowhere; `make it` makes it"})
+    said = capsys.readouterr().out
+    assert "unsloth_sft:fp32  not run: nowhere; `make it` makes it\n" in said
+    assert "plain:fp32, escapes: grad-nan: log: shown\n" in said
+    assert "escapes: 1 (weights 0, optimizer state 0, checkpoint 0, log 1) in 9 faulty runs; 40 tensors" in said
 
 
 @pytest.mark.slow
@@ -65,5 +71,6 @@ def test_without_guard_the_same_run_fails_every_judgement(conformance, plain, tm
 )
 def test_a_row_of_the_table(conformance, row, tmp_path):
     """One fault of the gradient and one of the loss; `make conformance` takes all eight and every row."""
-    cells, _ = conformance.judge(next(iter(conformance.stacks([row]))), tmp_path, ("grad+inf", "loss-nan"))
-    assert {name: cell.why for name, cell in cells.items() if cell.verdict == "no"} == {}
+    (stack,) = conformance.stacks([row])
+    judged = conformance.judge(stack, tmp_path, ("grad+inf", "loss-nan"))[row]
+    assert {name: problems for name, problems in judged.wrong.items() if problems} == {}

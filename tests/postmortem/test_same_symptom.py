@@ -136,7 +136,7 @@ def releases(*lines: str) -> Callable[[Path], Inputs]:
     return lambda path: {"requirements": requires(path, *lines)}
 
 
-HIDDEN = "".join(record("0.0", "nan", f"{2e-5 * (1 - n / 20):.6g}", 0.01 * n) for n in range(1, 9))
+HIDDEN = "".join(record("0.0", "nan", f"{2e-5 * (1 - n / 20):.6g}", 0.2 + 0.01 * n) for n in range(1, 9))
 IN_FLOAT16 = arguments(bf16=False, fp16=True, gradient_accumulation_steps=4, max_grad_norm=1.0)
 IN_BFLOAT16 = arguments(bf16=True, fp16=False, gradient_accumulation_steps=4, max_grad_norm=1.0)
 

@@ -204,6 +204,23 @@ def test_flags_that_other_formats_use_for_files_are_flags_like_any(tmp_path):
         assert (facts.optimizer.lr, facts.unknown_keys) == (1e-5, [])
 
 
+def test_a_flag_may_hold_a_section_as_json(tmp_path):
+    text = "python t.py --gradient_checkpointing --gradient_checkpointing_kwargs '{\"use_reentrant\": true}' --fp16\n"
+    assert gather(script(tmp_path, text)).facts.training.reentrant is True
+    assert gather(script(tmp_path, text.replace("true}", "tr"))).facts.training.reentrant is None
+
+
+@pytest.mark.parametrize(("mixed", "loaded"), [("fp16", "float16"), ("bf16", "float32"), ("bf16", "bfloat16")])
+def test_the_dtype_of_loading_is_no_word_on_what_to_compute_in(tmp_path, mixed, loaded):
+    flags = f"--learning_rate 1e-5 --torch_dtype {loaded}"
+    facts = gather(script(tmp_path, f"accelerate launch --mixed_precision {mixed} t.py {flags}\n")).facts
+    assert (facts.precision.compute, facts.precision.parameters) == (
+        {"fp16": "float16", "bf16": "bfloat16"}[mixed], loaded
+    )  # fmt: skip
+    assert facts.precision.scaler == ("dynamic" if mixed == "fp16" else "none")
+    assert facts.disagreements == []
+
+
 def test_what_accelerate_launch_is_told_is_not_taken_for_deepspeed_s(tmp_path):
     text = "accelerate launch --use_deepspeed --num_machines 1 --mixed_precision bf16 --zero_stage 2 t.py --lr 1e-5"
     assert gather(script(tmp_path, text + " --learning_rate 1e-5")).facts.unknown_keys == []

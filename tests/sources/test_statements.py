@@ -2,6 +2,7 @@ import time
 
 import pytest
 
+from finitune.cause import causes, tells_of
 from finitune.sources import statements
 
 
@@ -70,3 +71,9 @@ def test_long_text_is_read_in_time(text):
     start = time.perf_counter()
     statements.read({"title": text, "log": [text], "config": {"note": text}})
     assert time.perf_counter() - start < 5
+
+
+def test_every_observation_is_weighed_by_a_chapter():
+    """What nobody weighs is read in vain."""
+    weighed = {slug for chapter in causes().values() for row, _, _ in tells_of(chapter) for slug in row}
+    assert {*statements.PRINTED, *statements.TOLD, *statements.OFF} <= weighed

@@ -58,7 +58,7 @@ public_incidents = 11
 tells = {
     "adam-eps-named": (2.5, "1e-8 is 0 in float16"),
     "weights-in-float16": (3.0, "Adam keeps its state in the dtype of the weights"),
-    "holds-float16": (2.0, "Adam keeps its state in the dtype of the weights"),
+    "holds-float16": (3.5, "Adam keeps its state in the dtype of the weights"),
     "second-step first-finite-then-nan": (4.0, "the first update spoils the weights"),
     "sgd-sound": (2.5, "SGD and Adafactor divide otherwise"),
     "plain-optimizer-sound": (0.7, "another optimizer is sound"),
@@ -76,6 +76,9 @@ tells = {
     "tiny-rate": (-1.0, "at such a rate nothing moves"),
     "probability-tensor": (1.0, "training had gone NaN unseen"),
     "computes-float32": (-8.0, "float32 has the range"),
+    "loss-jumped": (1.0, "a quotient with a vanished denominator"),
+    "nan-passes": (-5.0, "weights that are NaN stay NaN"),
+    "first-step-lost": (-5.0, "nothing had been updated yet"),
 }
 
 

@@ -80,6 +80,10 @@ tells = {
     "sound-loss": (-2.0, "it would show in the loss"),
     "empty-target": (3.5, "a row without a target"),
     "reinforcement": (-4.0, "there a loss may be 0 in earnest"),
+    "no-target-left": (4.5, "nothing is left to learn from"),
+    "nan-passes": (3.0, "such a row leaves the weights alone"),
+    "second-step": (-2.0, "rows are as they are"),
+    "loss-jumped": (-4.0, "updates ruined the model"),
 }
 
 

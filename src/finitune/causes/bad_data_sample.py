@@ -36,8 +36,10 @@ tells = {
     "empty-target": (6.0, "a row without a target"),
     "data-spoiled": (4.0, "the failure is in the data"),
     "same-step": (4.0, "it moves with the data"),
-    "sudden": (1.5, "one record among thousands"),
     "computes-float16": (-1.0, "float16 explains more"),
     "data-dependent": (3.0, "it moves with the data"),
     "from-the-start": (-0.5, "unless it comes first"),
+    "no-target-left": (-1.5, "a matter of labels"),
+    "sudden": (1.5, "one record among many"),
+    "nan-passes": (2.0, "one record among many"),
 }

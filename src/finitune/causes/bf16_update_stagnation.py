@@ -119,11 +119,11 @@ def weigh(precision: Precision, optimizer: Optimizer, symptoms: set[str]) -> Ite
     if precision.parameters != "bfloat16" or optimizer.lora:
         yield Evidence(text=f"weights are not trained in bfloat16 ({precision.parameters})", bits=-8.0)
         return
-    if optimizer.lr:
+    if symptoms - {"standstill"}:
+        yield Evidence(text="rounding gives neither a non-finite value nor a spike", bits=-8.0)
+    elif optimizer.lr:
         moved = moved_fraction(optimizer.lr, USUAL_RMS)
         yield Evidence(text=f"about {moved:.1%} of bfloat16 weights move in a step", bits=3.0 if moved < HALF else -3.0)
-    if symptoms - {"standstill"}:
-        yield Evidence(text="but rounding gives neither a non-finite value nor a spike", bits=-8.0)
 
 
 def moved_fraction(lr: float, rms: float) -> float:

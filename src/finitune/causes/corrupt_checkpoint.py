@@ -51,9 +51,9 @@ public_incidents = 7
 tells = {
     "gradient-first sound-loss": (-3.5, "it shows in the loss"), "tensors-named-nan download-broken": (4.0, "damaged"),
     "memory-uninitialised": (-1.0, "nothing was read"), "loss-not-finite": (1.0, "one weight spoils all"),
-    "wrong-base": (3.5, "a delta on another base"), "from-the-start": (1.0, "no update is needed"),
+    "wrong-base": (3.5, "a delta on another base"), "from-the-start first-step-lost": (1.0, "no update is needed"),
     "base-model-bad": (2.0, "it fails as loaded"), "probability-tensor token-zero-output": (3.0, "logits are NaN"),
-    "sudden climbed": (-5.0, "it shows at once"), "serving": (1.0, "no training is involved"),
+    "sudden climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"), "serving": (1.0, "nothing trains"),
 }  # fmt: skip
 
 ODD = 100.0
@@ -100,14 +100,14 @@ def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding]:
 def weigh(
     weights: Weights, model: Model | None = None, origin: Origin | None = None, loss: Series | None = None
 ) -> Iterator[Evidence]:
-    broken = [tensor for tensor in weights.tensors if tensor.nonfinite]
+    broken = [tensor for tensor in weights.tensors if 0 < tensor.nonfinite < math.prod(tensor.shape)]
     huge = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and t.peak > max(HUGE, ODD * t.rms)]
     if broken:
         yield Evidence(text=f"{broken[0].name} holds {broken[0].nonfinite} non-finite weights", bits=6.0)
     elif huge:
         yield Evidence(text=f"{huge[0].name} has one weight of {huge[0].peak:.3g}, far beyond its others", bits=6.0)
     elif not weights.problems and not any(_misfits(weights, model)):
-        yield Evidence(text="no weight is non-finite or beyond all others", bits=-6.0)
+        yield Evidence(text="no tensor is damaged in part, and no weight is beyond all others", bits=-6.0)
         return
     if origin is not None and origin.phase == "parameter":
         yield Evidence(text="the weight itself is the first bad value", bits=3.0)

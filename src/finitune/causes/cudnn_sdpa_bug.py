@@ -63,6 +63,7 @@ tells = {
     "cudnn-error": (2.0, "cuDNN fails"),
     "computes-bfloat16": (1.0, "where fused attention runs"),
     "computes-float32": (-3.0, "it computes in 16 bits"),
+    "first-step-lost": (-3.0, "it is a matter of the backward"),
 }
 
 

@@ -63,8 +63,9 @@ tells = {
     "rate-frozen": (-2.0, "the bad steps are taken"),
     "rate-advancing": (1.0, "bad updates were applied"),
     "scale-fell": (-3.0, "no matter of the loss scale"),
-    "deepspeed-not-named": (-3.0, "needs DeepSpeed"),
     "no-deepspeed": (-10.0, "gradients do not pass through DeepSpeed"),
+    "no-word-of-deepspeed": (-3.0, "no line and no setting speaks of DeepSpeed"),
+    "first-step-lost": (-3.0, "no gradient had been reduced yet"),
 }
 
 
@@ -116,8 +117,8 @@ def weigh(
     parallel: Parallel, precision: Precision, versions: Mapping[str, str], repeats: bool | None = None
 ) -> Iterator[Evidence]:
     version = versions.get("deepspeed")
-    decided = parallel.kind not in (None, "deepspeed") or None not in (parallel.zero_stage, precision.compute, version)
-    if not decided:
+    of_deepspeed = parallel.kind in (None, "deepspeed")
+    if of_deepspeed and None in (parallel.kind, parallel.zero_stage, precision.compute, version):
         return
     known = [d for d in _defects(precision, parallel) if d.affected.contains(version or "", prereleases=True)]
     if not known:

@@ -63,6 +63,7 @@ tells = {
     "gradient-first": (2.0, "the forward was sound, the backward was not"),
     "computes-bfloat16": (0.5, "where fused attention runs"),
     "computes-float32": (-4.0, "it computes in 16 bits"),
+    "first-step-lost": (-1.5, "most of them are a matter of the backward"),
 }
 
 

@@ -2,10 +2,9 @@
 
 ## What happens
 
-Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: the output of a
-feed-forward projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next
-softmax or norm turns it into NaN, and the loss is lost on the first steps or on the first batch with the wrong token.
-Where only padding overflows, late in the network, ignored labels keep the loss finite and the gradients alone are NaN.
+Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: a feed-forward
+projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next softmax or norm
+turns it into NaN, and the loss is lost. Where only padding overflows, ignored labels keep the loss finite.
 
 ## How to tell
 
@@ -60,16 +59,17 @@ public_incidents = 46
 tells = {
     "zero-loss-zero-gradient zero-loss-finite-gradient": (-3.5, "the gradient is spoilt too"),
     "computes-bfloat16 computes-float32": (-5.0, "it has the range"), "no-bfloat16-card": (1.0, "16 bits mean float16"),
-    "scale-at-minimum scale-fell": (3.5, "overflow at every scale"), "gradient-first": (-0.5, "pads alone may"),
     "bfloat16-sound float32-sound": (1.5, "it has the range"), "tiny-rate from-the-start": (1.0, "no update is needed"),
-    "nonfinite-parameter": (2.0, "a bad gradient was used"), "bfloat16-bad float32-bad": (-3.5, "it has the range"),
-    "device-side-assert": (1.0, "sampling from NaN"), "climbed diverged": (-2.0, "it needs no climb"),
+    "nonfinite-parameter": (2.0, "a bad gradient was used"), "scale-at-minimum scale-fell": (3.5, "at every scale"),
+    "bfloat16-bad float32-bad": (-3.5, "it has the range"),
+    "device-side-assert": (1.0, "sampling from NaN"), "climbed diverged loss-jumped": (-2.5, "it needs no climb"),
     "loss-not-finite": (2.0, "the forward made it"), "hidden-loss": (2.5, "the forward overflowed"),
     "sentinel-norm": (-5.0, "a loss scaler skips"), "computes-float16": (3.0, "it ends at 65504"),
     "speaks-of-float16": (1.0, "it is spoken of"), "rate-frozen": (2.0, "the steps are skipped"),
     "probability-tensor token-zero-output": (2.5, "logits are NaN"), "activations-large": (2.5, "beyond 65504"),
-    "evaluation-only": (-1.0, "other rows"), "family-overflows": (1.3, "on record"), "weights-even": (-2.5, "all even"),
-    "float16-sound": (-4.0, "it is sound"), "float16-bad": (1.5, "float16 fails"), "sudden": (-1.5, "it shows at once"),
+    "goes-on weights-even": (-2.5, "it stays, and has outliers"), "family-overflows": (1.3, "on record"),
+    "float16-bad": (1.5, "float16 fails"), "float16-sound": (-4.0, "it is sound"),
+    "sudden second-step sound-loss evaluation-only": (-1.5, "it shows at once, in the loss"),
 }  # fmt: skip
 
 

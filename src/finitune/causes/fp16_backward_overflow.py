@@ -50,10 +50,10 @@ remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 4
 
 tells = {
-    "computes-float16": (2.5, "gradients leave the range of float16 too"),
+    "computes-float16": (3.0, "gradients leave its range too"),
     "computes-bfloat16": (-5.0, "bfloat16 has the range"),
     "computes-float32": (-5.0, "float32 has the range"),
-    "gradient-first": (3.5, "the forward is finite"),
+    "gradient-first sound-loss": (3.5, "the forward is finite"),
     "float32-bad": (-4.0, "float32 has the range"),
     "late": (0.7, "gradients come near the limit now and then"),
     "float32-sound": (1.0, "float32 has the range"),
@@ -70,8 +70,9 @@ tells = {
     "rate-frozen": (2.0, "the steps are skipped"),
     "rate-advancing": (-0.5, "a loss scaler skips the step and its schedule"),
     "scale-fell scale-at-minimum": (5.0, "overflow at every scale"),
-    "sound-loss": (2.0, "the overflow is in the backward"),
     "evaluation-only": (-6.0, "it is a matter of training"),
+    "first-step-lost": (-2.0, "the loss would be sound"),
+    "loss-jumped": (-2.0, "updates ruined the model"),
 }
 
 

@@ -69,6 +69,10 @@ tells = {
     "evaluation-only": (1.0, "evaluation computes otherwise, or of other rows"),
     "nonfinite-parameter": (2.0, "adapters were spoilt by a bad gradient"),
     "nonfinite-gradient-check": (1.0, "a gradient of a masked row"),
+    "second-step": (-2.0, "such rows are there from the first batch"),
+    "zero-loss-finite-gradient": (-3.0, "a NaN of the softmax spoils the gradient too"),
+    "zero-loss-zero-gradient": (-3.0, "a NaN of the softmax spoils the gradient too"),
+    "loss-jumped": (-3.0, "updates ruined the model"),
 }
 
 

@@ -50,6 +50,7 @@ tells = {
     "zero-loss-zero-gradient": (4.0, "the gradient was dropped"),
     "loss-repeats": (1.5, "what gets no gradient does not move"),
     "no-inf-checks": (3.0, "no parameter has a gradient"),
+    "dead": (2.0, "no gradient arrives"),
 }
 
 

@@ -58,6 +58,7 @@ tells = {
     "sudden": (4.0, "it strikes at any time"),
     "illegal-access": (2.0, "a card that fails"),
     "cudnn-error": (1.0, "a card that fails"),
+    "first-step-lost": (-2.0, "a fault strikes at any time"),
 }
 
 

@@ -53,6 +53,7 @@ tells = {
     "evaluation-only eval-loss-nan": (1.5, "the smoothed sum has no autocast there"),
     "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
     "computes-float32": (-8.0, "float32 has the range"),
+    "computes-float16": (1.0, "sums leave it"),
 }
 
 

@@ -68,4 +68,4 @@ def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
     if training.nan_filter is False:
         yield Evidence(text="the filter is off, so the log says what was", bits=-8.0)
     elif symptoms:
-        yield Evidence(text="a filter hides a bad number, it makes none", bits=-5.0)
+        yield Evidence(text="a filter hides a bad number, it makes none", bits=-3.0)

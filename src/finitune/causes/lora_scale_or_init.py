@@ -63,6 +63,8 @@ tells = {
     "tiny-rate": (-6.0, "at such a rate nothing moves"),
     "scale-fell": (-3.0, "no matter of the loss scale"),
     "evaluation-only": (-6.0, "it is a matter of training"),
+    "loss-jumped": (1.5, "an update ruined the model"),
+    "first-step-lost": (-2.0, "a new adapter changes nothing before the first update"),
 }
 
 
@@ -98,16 +100,18 @@ def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evid
         yield Evidence(text="alpha is 0, so the adapter adds nothing", bits=6.0)
         return
     if optimizer.lr * scale < LARGE:
+        if adapter.rank_stabilised is None and optimizer.lr * scale * math.sqrt(adapter.rank or 1) >= LARGE:
+            return  # it would not be small with a scale of alpha / sqrt(rank)
         yield Evidence(text=f"learning rate times the adapter's scale ({scale}) is usual", bits=-5.0)
         return
-    yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=3.0)
+    yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=5.0)
     losses = loss.values[np.isfinite(loss.values)]
     lowest = lowest_level(losses)
     if len(losses) and lowest is None:
         return
     climbed = lowest is not None and losses[-1] > RISEN * lowest
     text = "the loss climbed first" if climbed else "the loss had not climbed"
-    yield Evidence(text=text, bits=3.0 if climbed else -5.0)
+    yield Evidence(text=text, bits=4.0 if climbed else -5.0)
 
 
 def scale_of(adapter: Adapter) -> float | None:

@@ -102,8 +102,8 @@ def weigh(precision: Precision, loss_scale: Series, origin: Origin | None = None
 
 def _open(precision: Precision) -> bool:
     """What would tell how much room there is was not given."""
-    wants = (precision.scaler, precision.initial_scale, precision.min_scale)
-    return precision.compute in (None, "float16") and None in wants
+    wants = (precision.scaler, precision.initial_scale, precision.min_scale, precision.scale_window)
+    return precision.compute is None or (precision.compute == "float16" and None in wants)
 
 
 def _finding(

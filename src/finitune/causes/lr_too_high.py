@@ -2,9 +2,8 @@
 
 ## What happens
 
-Each step overshoots what the curvature allows. The loss rises over several logged steps, gradients grow with it, and
-in the end a value leaves the range of its dtype. The rate that counts is the largest over all parameter groups and
-over the schedule, after warm-up; for adapters alpha over rank multiplies it.
+Each step overshoots what the curvature allows: the loss rises over several logged steps, gradients grow with it. The
+rate that counts is the largest of all parameter groups and of the schedule; alpha over rank multiplies it.
 
 ## How to tell
 
@@ -14,8 +13,7 @@ parameter group (text encoder, embeddings) has a rate a hundred times that of th
 
 ## How to prove
 
-Go back to the weights before the climb and run the same steps with a tenth of the rate: the loss falls. The same
-steps with the same rate climb again. A lower rate that only delays the NaN is evidence against this cause.
+From the weights before the climb the same steps with a tenth of the rate fall, and with the same rate climb again.
 
 ## What to do
 
@@ -43,7 +41,7 @@ import numpy as np
 
 from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
-from finitune.finding import Cure, Evidence, Finding, Where
+from finitune.finding import Cure, Evidence, Finding, Severity, Where
 from finitune.signal import Floats, Series, lowest_level
 
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
@@ -64,8 +62,8 @@ ADAM = re.compile(
 LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
 """Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 
-RISEN = 1.5
-"""Last finite loss over the lowest before it: from here on training has undone what it learned."""
+RISEN, WORSE_THAN_CHANCE = 1.5, 15.0
+"""Last finite loss over the lowest before it: training has undone what it learned; the log of a vocabulary is less."""
 
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
@@ -74,13 +72,12 @@ experiments = [
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
 tells = {
-    "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"), "loss-not-finite": (1.0, "how a divergence ends"),
-    "climbed diverged": (4.0, "the loss climbs before it is lost"), "tiny-rate": (-6.0, "at such a rate nothing moves"),
-    "rates-differ": (3.0, "the largest rate of all groups counts"), "scale-fell": (-3.0, "no matter of the loss scale"),
-    "second-step from-the-start": (-2.0, "one step is too few"), "lower-rate-bad": (-3.0, "a lower rate does not cure"),
-    "loss-rises": (3.0, "the loss climbs before it is lost"), "evaluation-only": (-6.0, "it is a matter of training"),
-    "lower-rate-sound": (3.0, "a lower rate cures"), "first-loss-huge": (-1.0, "before any update"),
-    "late": (0.5, "it takes steps"), "sudden": (-2.0, "it climbs first"), "reinforcement": (-6.0, "it has no level"),
+    "climbed diverged loss-rises": (4.0, "the loss climbs first"), "lower-rate-bad": (-3.0, "a lower rate does not"),
+    "second-step from-the-start first-step-lost first-loss-huge": (-2.0, "early"), "rates-differ": (3.0, "one is big"),
+    "zero-loss-zero-gradient": (-4.0, "a gradient is left"), "lower-rate-sound": (3.0, "a lower rate cures"),
+    "loss-jumped dead": (2.0, "ruined"), "evaluation-only reinforcement": (-6.0, "no level to climb from"),
+    "loss-not-finite": (1.0, "how it ends"), "scale-fell nan-passes": (-3.0, "another matter"),
+    "tiny-rate": (-6.0, "nothing moves"), "sudden": (-2.0, "it climbs first"), "high-rate": (4.0, "weights move by it"),
 }  # fmt: skip
 
 
@@ -94,9 +91,11 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
     if optimizer.lr < warn or (full and optimizer.lr == warn):
         yield from _unwarmed(optimizer, wants=warn / 10 if full else warn / 5)
         return
+    severity: Severity = "error" if optimizer.lr > fail else "warning"
     kind = "LoRA" if optimizer.lora else "full fine-tuning" if full else "any fine-tuning, LoRA included"
     yield Finding(
-        cause="lr-too-high", severity="error" if optimizer.lr > fail else "warning",
+        cause="lr-too-high",
+        severity=severity,
         message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {kind} is at risk from {warn:g}",
         where=Where(file=optimizer.source, key="learning_rate"),
         evidence={
@@ -128,8 +127,10 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if ratio is None:
         yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
     elif ratio > RISEN:
-        climbed = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
-        yield Evidence(text=climbed, bits=6.0 if ratio > 4 else 3.0)
+        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
+        yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
+    elif losses.min() > WORSE_THAN_CHANCE:
+        yield Evidence(text=f"no loss is below {losses.min():.4g}: it had climbed before the first row", bits=3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]
@@ -138,13 +139,12 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if optimizer is not None and any(foresee(optimizer)):
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)
     elif optimizer is not None and optimizer.lr is not None:
-        yield Evidence(text=f"the learning rate {optimizer.lr:g} is one of usual recipes", bits=-2.0)
+        yield Evidence(text=f"the learning rate {optimizer.lr:g} is one of usual recipes", bits=-3.0)
 
 
 def _climb(losses: Floats) -> float | None:
     """How many times the lowest loss before it, or the first, a later one is."""
-    lowest = lowest_level(losses)
-    if lowest is None:
+    if (lowest := lowest_level(losses)) is None:
         return None
     since = losses[int((losses == lowest).argmax()) :].max() / lowest
     return float(max(since, losses.max() / losses[losses != 0][0]))

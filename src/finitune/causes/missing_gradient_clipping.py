@@ -58,6 +58,8 @@ tells = {
     "diverged": (4.0, "the loss climbs and stays"),
     "scale-fell": (-3.0, "no matter of the loss scale"),
     "evaluation-only": (-6.0, "it is a matter of training"),
+    "loss-jumped": (1.5, "an update ruined the model"),
+    "first-step-lost": (-4.0, "nothing had been updated yet"),
 }
 
 

@@ -85,7 +85,7 @@ def foresee(weights: Weights) -> Iterator[Finding]:
 def weigh(weights: Weights) -> Iterator[Evidence]:
     lost = [tensor for tensor in weights.tensors if wholly_nonfinite(tensor)]
     if lost:
-        yield Evidence(text=f"{len(lost)} tensors are non-finite throughout, as a run leaves them", bits=6.0)
+        yield Evidence(text=f"{len(lost)} tensors are non-finite throughout, as a run leaves them", bits=9.0)
     else:
         yield Evidence(text="no tensor is non-finite throughout", bits=-8.0)
 

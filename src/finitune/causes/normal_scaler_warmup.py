@@ -63,6 +63,7 @@ tells = {
     "diverged": (-2.0, "it ends in a number that is not finite"),
     "scale-fell": (-5.0, "it found no level"),
     "computes-float32": (-8.0, "float32 has the range"),
+    "goes-on": (3.0, "the run goes on"),
 }
 
 

@@ -85,7 +85,7 @@ def foresee(
 
 def weigh(versions: Mapping[str, str], parallel: Parallel) -> Iterator[Evidence]:
     version = versions.get("transformers")
-    if parallel.zero_stage is None or (version is None and parallel.zero_stage == 3):
+    if None in (parallel.kind, parallel.zero_stage) or (version is None and parallel.zero_stage == 3):
         return
     if _affected(version, parallel):
         yield Evidence(text="a resize under ZeRO-3 with this release gives every rank rows of its own", bits=3.0)

@@ -55,6 +55,7 @@ tells = {
     "tokens-added": (1.0, "ids without rows"),
     "probability-tensor": (-3.0, "that is not an index"),
     "vocabulary-sizes": (3.0, "ids and rows are compared"),
+    "not-resized": (4.0, "added ids have no rows"),
 }
 
 

@@ -57,7 +57,7 @@ public_incidents = 3
 tells = {
     "only-images-bad": (5.0, "only the tower overflows"),
     "sees images": (1.5, "there is an encoder of images"),
-    "computes-float16": (1.0, "in float16"),
+    "computes-float16": (2.5, "it ends at 65504"),
     "computes-bfloat16": (-5.0, "bfloat16 has the range"),
     "denoises": (0.7, "the VAE overflows in float16"),
     "sentinel-norm": (-5.0, "float16 would have skipped the step"),

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from finitune.advice import useless
+from finitune.cause import causes, tells_of
 from finitune.diagnosis import SHOWN, inputs_of, rank
 from finitune.facts import Facts
 from finitune.finding import Diagnosis, Incident, NotChecked, UnreadableInput
 from finitune.postmortem.around import across, message_signs, policy
 from finitune.postmortem.lookalikes import FATAL, next_check
-from finitune.postmortem.signs import MESSAGES, Sign, Trouble, sound_loss, trouble_of
+from finitune.postmortem.signs import MESSAGES, Sign, Trouble, sound_loss
+from finitune.postmortem.troubles import trouble_of
 from finitune.postmortem.unseen import unseen
 from finitune.sources import Config, gather, logs
 from finitune.sources.circumstances import of_facts
@@ -26,6 +28,7 @@ from finitune.sources.logs import TRIED, Attempt, LogReading
 from finitune.sources.reading import Track, untracked
 from finitune.sources.trials import Trial, in_facts
 
+SPOKEN_BY_DEEPSPEED = ("deepspeed", "overflow", "zero-stage", "overlap", "scale-at-minimum")
 NO_TENSORS = "a log holds no tensors; finitune run -- COMMAND finds the first bad value"
 
 
@@ -55,17 +58,30 @@ def diagnose_logs(
         if known.versions is not None and not requirements and reading.facts.versions:
             known = dataclasses.replace(known, versions={**known.versions, **reading.facts.versions})
         facts, missing = known.over(reading.facts), list(gathered.not_checked)
-    return diagnosis_of(reading, facts, missing)
+    return diagnosis_of(reading, facts, missing, configured=bool(configs))
 
 
-def diagnosis_of(reading: LogReading, facts: Facts, not_checked: Sequence[NotChecked] = ()) -> Diagnosis:
-    """One incident for each attempt that went wrong, and for an error that no number announced."""
+def diagnosis_of(
+    reading: LogReading, facts: Facts, not_checked: Sequence[NotChecked] = (), *, configured: bool = False
+) -> Diagnosis:
+    """One incident for each attempt that went wrong, and for an error that no number announced.
+
+    `configured`: the configuration of the run is among the facts, so that its silence says something.
+    """
+    silent = silence(reading, facts) if configured else {}
     missing = [*not_checked, *(NotChecked(input="log", why=why) for why in reading.not_checked)]
-    incidents = [_incident(seen, reading, facts) for seen in seen_in(reading)]
+    incidents = [_incident(seen, reading, facts, silent) for seen in seen_in(reading)]
     if not incidents:
         incidents, not_seen = unseen(facts)
         missing += not_seen
     return Diagnosis(incidents=incidents, not_checked=missing)
+
+
+def silence(reading: LogReading, facts: Facts) -> dict[str, str]:
+    """What it says that neither the log nor a configuration that is known speaks of DeepSpeed."""
+    if facts.parallel is not None or any(one.kind in SPOKEN_BY_DEEPSPEED for one in reading.said):
+        return {}
+    return {"no-word-of-deepspeed": "neither the log nor the configuration speaks of DeepSpeed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +107,8 @@ class Seen:
         """What `rank` reads: facts, numbers up to the bad step, and what was observed."""
         told = dict(observed)
         if "sentinel-norm" in told:  # DeepSpeed alone prints it, whatever the configuration says
-            told = {name: text for name, text in told.items() if name not in ("no-deepspeed", "deepspeed-not-named")}
+            told.pop("no-deepspeed", None)
+            told.pop("no-word-of-deepspeed", None)
         trouble = self.trouble
         text = f"{trouble.text} ({trouble.place})"
         event = {"event": "incident", "step": trouble.step, "symptom": trouble.symptom, "text": text}
@@ -126,24 +143,33 @@ def trials(seen: Seen | None, reading: LogReading, facts: Facts) -> Iterator[Tri
 
 
 def _seen(attempt: Attempt, trouble: Trouble, messages: Mapping[str, Sign]) -> Seen:
-    sound = sound_loss(attempt) if trouble.symptom == "loss-scale-collapse" else None
+    overflow = trouble.symptom in ("loss-scale-collapse", "nonfinite-gradient")
+    sound = sound_loss(attempt) if overflow else None
     signs = {**trouble.signs, **messages, **({"sound-loss": sound} if sound else {})}
     signs |= {sign.name: sign for sign in policy(attempt)}
     return Seen(attempt=attempt, trouble=trouble, signs=signs)
 
 
-def _incident(seen: Seen, reading: LogReading, facts: Facts) -> Incident:
+def _explains(cause: str, signs: Mapping[str, Sign]) -> bool:
+    """Does the chapter name one of the error texts?"""
+    fatal = signs.keys() & FATAL.keys()
+    return any(bits > 0 and fatal & set(names) for names, bits, _ in tells_of(causes()[cause]))
+
+
+def _incident(seen: Seen, reading: LogReading, facts: Facts, silent: Mapping[str, str]) -> Incident:
     attempt, trouble = seen.attempt, seen.trouble
-    observed = seen.observations(facts)
+    observed = {**silent, **seen.observations(facts)}
     ranked = rank(seen.inputs(facts, observed))
-    causes = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)][:SHOWN]
+    if trouble.symptom in FATAL.values() and not trouble.signs:  # an error text alone: who does not explain it is out
+        ranked = [one for one in ranked if _explains(one.cause, seen.signs)] or ranked
+    shown = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)][:SHOWN]
     return Incident(
         step=trouble.step,
         rank=0,
         symptom=trouble.symptom,
         reproducible=None,
         origin=None,
-        causes=causes,
+        causes=shown,
         action="none",
         not_located=NO_TENSORS,
         last_good=trouble.last_good,
@@ -151,5 +177,5 @@ def _incident(seen: Seen, reading: LogReading, facts: Facts) -> Incident:
         message=f"{trouble.text} ({trouble.place})",
         seen=[f"{sign.text} ({sign.place})" for sign in seen.signs.values() if sign.text != trouble.text],
         next_check=next_check(observed) or "",
-        does_not_help=useless(trials(seen, reading, facts), observed, causes[0].cause) if causes else (),
+        does_not_help=useless(trials(seen, reading, facts), observed, shown[0].cause) if shown else (),
     )

@@ -21,8 +21,8 @@ RECOVERED = 3
 """So many sound rows at the end of an attempt say that it goes on."""
 LONGEST_SKIP = 8
 """More skipped steps in a row than this are no settling of the loss scale; the window of its symptom."""
-SETTLES_BELOW = 2.0**16
-"""Overflows above this scale only say that it began too high."""
+SETTLING = 24
+"""Steps that a loss scale may take at the beginning to come down from DeepSpeed's old start of 2^32 to 2^8."""
 CONVERGED = 0.01
 """Printed with four digits, a loss below this may reach 0.0 in earnest."""
 SENTINEL_DIGITS = 2e-4
@@ -32,6 +32,8 @@ SUDDEN = 20
 EARLY = 2
 WORSE_THAN_CHANCE = 15.0
 """The logarithm of the largest vocabulary is 12.5."""
+HIGH_RATE = 0.05
+"""Adam moves every weight by about the rate, and the weights of language models are about 0.02."""
 TINY_RATE = 2e-7
 """A learning rate with which no update moves a weight far enough to break a run; see the taxonomy's signatures."""
 MESSAGES = frozenset({*(kind for kind, _ in KNOWN), "scale-at-minimum", "grouped-gemm", "spread-over-cards"})
@@ -40,14 +42,10 @@ NUMBERS = frozenset({
     "sentinel-norm", "hidden-loss", "zero-loss-zero-gradient", "zero-loss-finite-gradient", "loss-not-finite",
     "gradient-first", "gradient-nan", "from-the-start", "sudden", "climbed", "diverged", "tiny-rate", "rate-frozen",
     "rate-advancing", "scale-fell", "sound-loss", "evaluation-only", "second-step", "huge-norm", "loss-repeats",
-    "same-step", "lower-rate-bad", "reinforcement", "policy-ratio",
+    "same-step", "lower-rate-bad", "reinforcement", "policy-ratio", "loss-jumped", "nan-passes", "high-rate", "dead",
+    "first-step-lost",
 })  # fmt: skip
 """Every sign that numbers give."""
-HUGE_NORM = 1e6
-"""Beside it a clipped gradient moves nothing: at 1.0 each element loses six digits. Sound runs stay below 1e3."""
-ROUNDS = 2
-"""So many times an epoch must be printed alike, number for number, before its weights are thought to stand still."""
-LONGEST_ROUND = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,17 +86,6 @@ def rows_of(attempt: Attempt) -> Rows:
     return Rows(steps=steps, loss=loss.at(steps, 1.0), norm=norm.at(steps, 1.0), has_norm=known)
 
 
-def trouble_of(attempt: Attempt, *, ended: bool = False) -> Trouble | None:
-    """What went wrong, the first and gravest; None for an attempt that is healthy. `ended`: an error ended it."""
-    return (
-        _numbers(attempt)
-        or _scale(attempt)
-        or _climb(attempt, ended=ended)
-        or _evaluation(attempt)
-        or _standstill(attempt)
-    )
-
-
 def groups_printed(norm: float) -> int | None:
     """How many groups of norm -1 DeepSpeed would print as this norm, in the digits that trainers print."""
     if not math.isfinite(norm) or norm < 1:
@@ -108,7 +95,7 @@ def groups_printed(norm: float) -> int | None:
     return groups if groups <= MOST_GROUPS and near else None
 
 
-def _numbers(attempt: Attempt) -> Trouble | None:
+def numbers_lost(attempt: Attempt) -> Trouble | None:
     rows = rows_of(attempt)
     if not len(rows.steps):
         return None
@@ -150,9 +137,12 @@ def _recovered(bad: npt.NDArray[np.bool_], rows: Rows) -> bool:
     """The run left the bad rows behind: few in a row, sound ones between and after them, and the loss no higher."""
     at = np.flatnonzero(bad)
     runs = np.split(at, np.flatnonzero(np.diff(at) > 1) + 1)
-    longest = max(len(run) for run in runs)
+    if at[0] == 0 and rows.steps[runs[0][-1]] <= rows.steps[0] + SETTLING:
+        runs = runs[1:]
+    longest = max((len(run) for run in runs), default=0)
+    spread = sum(len(run) for run in runs)
     sound = rows.loss[at[0] :][~bad[at[0] :]]
-    if bad[-1] or len(sound) < RECOVERED or longest > LONGEST_SKIP or len(at) > max(LONGEST_SKIP, 0.05 * len(bad)):
+    if bad[-1] or len(sound) < RECOVERED or longest > LONGEST_SKIP or spread > max(LONGEST_SKIP, 0.05 * len(bad)):
         return False
     return bool(np.median(sound[-RECOVERED:]) <= 2 * np.median(rows.loss[: at[-1] + 1]))
 
@@ -200,19 +190,41 @@ def _number_signs(
         where = f"{attempt.file}:{attempt.trace('loss').line_at(int(rows.steps[index]))}"
         text = f"the loss of step {rows.steps[index]} is {loss[index]}"
         yield Sign(name="loss-not-finite", text=text, place=where)
-    gradient_first = not np.isfinite(norm[first]) and np.isfinite(loss[first]) and loss[first] != 0
-    earlier = bool(constant and first and groups_printed(float(norm[first - 1])) == constant[0])
-    if gradient_first:
+        sound = nonfinite & rows.has_norm & np.isfinite(norm)
+        if sound.any():
+            text = f"the loss is {loss[index]} beside a finite gradient norm in {_counted(int(sound.sum()))}"
+            yield Sign(name="zero-loss-finite-gradient", text=text, place=where)
+    ruined = jumped(attempt, rows, first)
+    if ruined:
+        yield ruined
+    elif not np.isfinite(norm[first]) and np.isfinite(loss[first]) and loss[first] != 0:
         text = f"the gradient norm of step {step} is {norm[first]} while its loss is {loss[first]:.4g}"
         yield Sign(name="gradient-first", text=text, place=place)
-    elif earlier:
+    elif constant and first and groups_printed(float(norm[first - 1])) == constant[0]:
         text = f"the gradient of step {rows.steps[first - 1]} already was not finite"
         yield Sign(name="gradient-first", text=f"{text} while its loss is {loss[first - 1]:.4g}", place=place)
     yield from _when(attempt, rows, first, place)
-    if first == 1 and rows.has_norm[0] and bad[1:].all() and not (gradient_first or earlier):
-        text = f"the gradient norm of step {rows.steps[0]} is {norm[0]:.4g}, and nothing is finite after its update"
-        yield Sign(name="second-step", text=text, place=place)
+    lost = nonfinite | zero
+    after = int(np.count_nonzero(~lost[int(np.argmax(lost)) :])) if lost.any() else 0
+    if after >= RECOVERED and not bad[-RECOVERED:].all():
+        text = (
+            f"the loss is lost in {_counted(int(lost.sum()))} and sound in {after:,} after them: the weights are sound"
+        )
+        yield Sign(name="nan-passes", text=text, place=place)
     yield from _rate(attempt, rows, bad & ~(zero & (norm == 0)), first)
+
+
+def jumped(attempt: Attempt, rows: Rows, first: int) -> Sign | None:
+    """A loss beyond any guess before the first bad number, or beside it: the updates had ruined the model."""
+    told = rows.loss[: first + 1]
+    values = np.where(np.isfinite(told), told, 0.0)
+    index, begin = int(np.argmax(values)), float(told[0])
+    highest = float(values[index])
+    if not math.isfinite(begin) or begin <= 0 or highest <= max(WORSE_THAN_CHANCE, 2 * begin):
+        return None
+    at = int(rows.steps[index])
+    text = f"loss {highest:.4g} at step {at}, {highest / begin:.2g} times the first and worse than guessing"
+    return Sign(name="loss-jumped", text=text, place=place_at(attempt, attempt.trace("loss"), at))
 
 
 def _counted(count: int, noun: str = "row") -> str:
@@ -227,6 +239,13 @@ def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign
             text=f"{_counted(first, 'sound row')} before it" if first else "no row before it is sound",
             place=place,
         )
+        if not first and (rows.loss[0] == 0 or not np.isfinite(rows.loss[0])) and _at_the_beginning(attempt):
+            text = "the loss is lost from the first step of the run on"
+            yield Sign(name="first-step-lost", text=text, place=place)
+        still = first == EARLY and attempt.trace("lr").at(rows.steps[:1], math.nan)[0] == 0  # the first update was 0
+        if first == 1 or still:
+            text = "sound before the first update and lost after it"
+            yield Sign(name="second-step", text=text, place=place)
         return
     at = int(rows.steps[first - 1])
     trace = attempt.trace("loss")
@@ -248,6 +267,8 @@ def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) 
     place = place_at(attempt, rate, int(steps[0]))
     if float(np.max(rate.at(rows.steps[: first + 1], 0.0))) <= TINY_RATE:
         yield Sign(name="tiny-rate", text=f"the learning rate was {values[0]:.3g} when it failed", place=place)
+    if (high := high_rate(attempt)) is not None:
+        yield high
     frozen = bool(np.all(values == values[0]))
     sound = rate.at(rows.steps[:first], math.nan)
     varied = len(np.unique(sound[np.isfinite(sound)])) > 1
@@ -259,99 +280,27 @@ def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) 
         yield Sign(name="rate-frozen" if frozen else "rate-advancing", text=text, place=place)
 
 
+def _at_the_beginning(attempt: Attempt) -> bool:
+    """The first row tells of the first step: it says so, or its epoch is as far from 0 as the next from it.
+
+    The loss that a trainer prints as 0 is a mean over the rows up to here; a sound step among them would show.
+    """
+    epochs = attempt.epochs
+    spread = len(epochs) == 2 and epochs[0] > 0 and math.isclose(epochs[1], 2 * epochs[0], rel_tol=0.01)
+    return attempt.begins or spread
+
+
+def high_rate(attempt: Attempt) -> Sign | None:
+    rate = attempt.trace("lr")
+    highest = max(rate.values, default=0.0)
+    if highest < HIGH_RATE:
+        return None
+    step = rate.steps[int(np.argmax(np.asarray(rate.values)))]
+    return Sign(name="high-rate", text=f"a learning rate of {highest:.3g}", place=place_at(attempt, rate, step))
+
+
 def place_at(attempt: Attempt, trace: Trace, step: int) -> str:
     return f"{attempt.file}:{trace.line_at(step)}"
-
-
-def _scale(attempt: Attempt) -> Trouble | None:
-    """The loss scale fell and did not come back; overflows above the usual start only show a high start."""
-    scale, skipped = attempt.trace("loss_scale"), attempt.trace("skipped")
-    low = [(s, v) for s, v in zip(scale.steps, scale.values, strict=True) if v < SETTLES_BELOW]
-    if not low or not len(skipped):
-        return None
-    start = low[0][0]
-    kept = Trace()
-    for step, value, line in zip(skipped.steps, skipped.values, skipped.lines, strict=True):
-        if step >= start:
-            kept.add(step, value, line)
-    seen = [s for s in sightings({"loss_scale": scale.series(), "skipped": kept.series()})
-            if s.symptom == "loss-scale-collapse"]  # fmt: skip
-    if not seen:
-        return None
-    last = skipped.steps[-1]
-    place = f"{attempt.file}:{skipped.line_at(start)}-{skipped.line_at(last)}"
-    lost = int(sum(kept.values))
-    fell = f"the loss scale fell from {2 * low[0][1]:g} to {scale.values[-1]:g}"
-    text = f"{fell} in {lost} skipped steps and does not recover"
-    signs = {"scale-fell": Sign(name="scale-fell", text=text, place=place)}
-    sound = sum(1 for value in skipped.values if not value)
-    if not sound:
-        signs["from-the-start"] = Sign(name="from-the-start", text="no step before it was sound", place=place)
-    return Trouble(symptom="loss-scale-collapse", step=start, text=text, place=place, signs=signs, last_good=None)
-
-
-def _climb(attempt: Attempt, *, ended: bool) -> Trouble | None:
-    """The loss went up and stayed there; in reinforcement learning it has no level."""
-    loss = attempt.trace("loss")
-    if attempt.rewards or not len(loss) or (ended and len(loss) < RECOVERED):
-        return None
-    seen = [s.text for s in sightings({"loss": loss.series()}) if s.symptom == "divergence"]
-    values = np.asarray(loss.values)
-    quarter = max(RECOVERED, len(values) // 4)
-    low, late = float(np.min(values[:quarter])), float(np.median(values[-quarter:]))
-    if not seen and len(values) > 2 * RECOVERED and late > WORSE_THAN_CHANCE and 0 < 2 * low < late:
-        seen = [f"loss {late:.4g} at the end, {late / low:.2g} times its level before and worse than guessing"]
-    if not seen:
-        return None
-    step = int(loss.steps[-1])
-    place = place_at(attempt, loss, step)
-    sign = Sign(name="diverged", text=seen[0], place=place)
-    return Trouble(symptom="divergence", step=step, text=seen[0], place=place, signs={"diverged": sign})
-
-
-def _evaluation(attempt: Attempt) -> Trouble | None:
-    trace = attempt.trace("eval_loss")
-    bad = [(s, v) for s, v in zip(trace.steps, trace.values, strict=True) if not math.isfinite(v)]
-    if not bad:
-        return None
-    step, value = bad[0]
-    place = place_at(attempt, trace, step)
-    text = f"the loss of evaluation is {value} at step {step}, that of training is finite"
-    return Trouble(symptom="nonfinite-evaluation", step=step, text=text, place=place,
-                   signs={"evaluation-only": Sign(name="evaluation-only", text=text, place=place)})  # fmt: skip
-
-
-def _standstill(attempt: Attempt) -> Trouble | None:
-    """Every number is finite, and nothing is learned: updates are nothing beside a huge norm, or the loss repeats."""
-    loss, norm = attempt.trace("loss"), attempt.trace("grad_norm")
-    if attempt.rewards or len(loss) < SUDDEN:
-        return None
-    huge = float(np.median(norm.values)) if len(norm) else 0.0
-    period = _period(np.asarray(loss.values))
-    if HUGE_NORM < huge < math.inf:
-        name, trace = "huge-norm", norm
-        text = f"the gradient norm is about {huge:.3g} throughout: clipped, every other gradient is lost beside it"
-    elif period:
-        name, trace = "loss-repeats", loss
-        again = f"the same {period} losses again and again" if period > 1 else "the same loss in every row"
-        text = f"the log shows {again}, to the last digit: no weight moves"
-    else:
-        return None
-    step = int(trace.steps[0])
-    place = place_at(attempt, trace, step)
-    sign = Sign(name=name, text=text, place=place)
-    return Trouble(symptom="standstill", step=step, text=text, place=place, signs={name: sign})
-
-
-def _period(values: npt.NDArray[np.float64]) -> int | None:
-    """The number of rows after which the losses begin anew, number for number; None where they do not."""
-    if not len(values) or float(np.min(values)) < CONVERGED:
-        return None
-    begins = np.flatnonzero(values[: LONGEST_ROUND + 1] == values[0])[1:]
-    for period in begins[begins <= len(values) // ROUNDS].tolist():
-        if (values[period:] == values[:-period]).all():
-            return int(period)
-    return None
 
 
 def sound_loss(attempt: Attempt) -> Sign | None:

@@ -30,9 +30,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, TokenUse, Vocabulary
+from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, Model, TokenUse, Vocabulary
 from finitune.finding import NotChecked, UnreadableInput
-from finitune.sources import alone, checkpoint, dataset, environment, hardware, tokenizer
+from finitune.sources import alone, checkpoint, dataset, environment, families, hardware, tokenizer
 from finitune.sources.fields import fields_of, unknown
 from finitune.sources.reading import Reading, Supervision, Track, untracked
 from finitune.sources.text import settings_of, text_of
@@ -127,6 +127,7 @@ def gather_each(
         stored = weights(facts.precision.compute if facts.precision else None)
         vocabulary = _vocabulary(words, stored.facts.model.vocabulary if stored.facts.model else None)
         facts = Facts(vocabulary=vocabulary).over(stored.facts.over(facts))
+        facts = facts.over(Facts(model=_named_model(facts)))
         used = rows(configured.supervision)
         facts = _with_data(facts, used.facts, words)
         if _float16_in_doubt(facts):
@@ -149,6 +150,13 @@ def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, st
         return tokenizer.load(model), ""
     except tokenizer.NoTokenizer as error:
         return None, str(error)
+
+
+def _named_model(facts: Facts) -> Model | None:
+    """What the name in a configuration says of a model whose files are not given; it has no path."""
+    name = facts.training.model_name if facts.training else None
+    family = families.family_of(name) if name else None
+    return Model(family=family) if family else None
 
 
 def _vocabulary(words: tokenizer.Tokenizer | None, rows: int | None) -> Vocabulary | None:

@@ -24,7 +24,7 @@ SEES = re.compile(
 DENOISES = re.compile(
     r"\bsd\d?\b|sd ?[123]|sdxl|stable.?diffusion|diffusers|flux|dreambooth|controlnet|kohya|unet", re.IGNORECASE
 )
-NO_BFLOAT16 = re.compile(r"v100|\bt4\b|2080|1080|turing|p100|titan|quadro rtx|gtx", re.IGNORECASE)
+NO_BFLOAT16 = re.compile(r"v100|\bt4\b|2080|1080|turing|p100|\btitan\b|quadro rtx|gtx", re.IGNORECASE)
 NEW_CARD = re.compile(r"\bh[12]00|h20\b|hopper|\bg?b[23]00|blackwell|sm_?(90|100|120)|rtx 50\d0", re.IGNORECASE)
 LESS_TESTED = re.compile(
     r"\bmps\b|apple|\bm[1-5] (pro|max|ultra)|\brocm|\bamd\b|gfx|radeon|strix|mi\d{2,3}|\bxpu|arc a\d|\bnpu|ascend|"
@@ -53,8 +53,8 @@ KNOWN = {
     "zero-0", "zero-1", "zero-2", "zero-3", "overlap-true", "overlap-false", "accumulates", "adapter", "deepspeed",
     "denoises", "eval-loss-nan", "experts", "family-overflows", "gradient-first", "first-loss-huge",
     "gradient-nan", "int8", "kernel-level", "less-tested-device", "climbed", "loss-not-finite",
-    "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "nodes", "pretrains", "quantisation", "sees",
-    "sentinel-norm", "tiny-rate", "deepspeed-not-named", "weights-even",
+    "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "no-word-of-deepspeed", "nodes", "pretrains",
+    "quantisation", "sees", "sentinel-norm", "tiny-rate", "weights-even",
 }  # fmt: skip
 """Every circumstance that a chapter may name."""
 
@@ -86,8 +86,6 @@ def _of_facts(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "deepspeed", "DeepSpeed"
     elif parallel and parallel.kind is not None:
         yield "no-deepspeed", "gradients do not pass through DeepSpeed"
-    if compute and facts.training and facts.training.source and (parallel is None or parallel.kind is None):
-        yield "deepspeed-not-named", f"{facts.training.source} names no DeepSpeed"
     if parallel and parallel.zero_stage is not None:
         yield f"zero-{parallel.zero_stage}", f"ZeRO stage {parallel.zero_stage}"
     if parallel and parallel.overlap_comm is not None:

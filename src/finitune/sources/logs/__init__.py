@@ -71,6 +71,7 @@ def _read(path: Path, name: str, track: Track) -> Notes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         if not notes.rows and not notes.said:
             raise UnreadableInput(f"{path}: damaged gzip ({error})") from None
+        notes.cut = "damaged gzip; the lines before the damage were read"
     except OSError as error:
         raise UnreadableInput(f"{path}: {reason(error)} (expected a log)") from None
     return notes

@@ -35,6 +35,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("version", rb"(DeepSpeed) info: version=(\d+\.\d+[\w.]{0,20})"),
         ("version", rb"(Unsloth):? (\d{4}\.\d+[\w.]{0,10})"),
         ("float16", _half(b"fp16", b"float16_enabled", b"float16", b"16bit (?:Automatic|native)")),
+        ("float16", rb"(?<!\w)Bfloat16 = FALSE"),  # Unsloth, of the card; it then trains in float16
         ("bfloat16", _half(b"bf16", b"bfloat16_enabled", b"bfloat16", b"bfloat16 Automatic")),
         (
             "card",

@@ -6,14 +6,16 @@ import re
 
 from finitune.sources.logs.reading import Notes, number_in
 
-_NUMBER = rb"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity))(?![\w.])"
+_NUMBER = rb"([-+]?(?:\d{1,20}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?|nan|NaN|inf|Infinity))(?:(?<=[nf])\.0)?(?![\w.])"
+"""Lightning's bar pads what is not finite too: `nan.0`."""
 _LOSS = re.compile(
     rb"(?<![\w'\"-])(?:[tT]rain(?:ing)?[_ /]?)?[lL]oss(?:_step)?(?: ?[=:] ?|\s{1,20}is\s{1,20}|\s{1,20})['\"]?"
     + _NUMBER
 )
 _NORM = re.compile(rb"(?<!\w)(?:grad(?:ient)?[_ ]?norm|gnorm)(?: ?[=:] ?|\s{1,20})" + _NUMBER, re.IGNORECASE)
 _RATE = re.compile(rb"(?<!\w)(?:lr|learning[_ ]rate)(?: ?[=:] ?|\s{1,20})" + _NUMBER, re.IGNORECASE)
-_BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) \[")
+_BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) (?:\[|\d{1,3}:\d\d:\d\d \xe2\x80\xa2)")
+"""That of tqdm, and that of rich as Lightning draws it: `12/40 0:00:01 \u2022`."""
 _STEP = re.compile(rb"(?<!\w)(?:global[_ ])?(?:steps?|iter(?:ation)?)(?: ?[=:#]? ?)(\d{1,12})(?![\w.])", re.IGNORECASE)
 _EPOCH = re.compile(rb"[eE]poch[ :=]{0,20}(\d{1,6})")
 _ELSEWHERE = re.compile(rb"eval|valid|test(?:ing)?\b|sanity", re.IGNORECASE)

@@ -6,16 +6,21 @@ is bounded by the chunk, and a line longer than `LONGEST_LINE` is read in pieces
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from finitune.sources.logs import banners, bars, deepspeed, dicts, messages
+from finitune.sources.logs import banners, bars, deepspeed, dicts, messages, pasted
 from finitune.sources.logs.reading import ONE_IN, Notes
 from finitune.sources.reading import Track, untracked
 
 CHUNK = 4 * 2**20
 LONGEST_LINE = 16 * 2**10
+_RANK = re.compile(rb"\[(?:(?:rank|default)(\d{1,6})\]:|\d{1,4},(\d{1,6})\]<std)")
+"""As torchrun and mpirun write it."""
+_CARRIES_ON = re.compile(rb"\d{1,9}\s*$|\.? ?Attempted loss scale", re.MULTILINE)
+WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 UNSOUND = re.compile(rb"nan|inf|NaN")
 HEAD = 256 * 2**10
 """Banners, versions and settings are printed at the beginning, a traceback at the end; so far are they looked for."""
@@ -25,6 +30,7 @@ MARKS = (
 )  # fmt: skip
 """Every line that a format reads holds one of them; few, as each costs a pass over the bytes."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,200}\x07?")
+LONGEST_WRAPPED = 200
 WRAPPED = 2000
 """A record that was wrapped by a terminal is looked for in so many bytes."""
 
@@ -58,9 +64,12 @@ def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Trac
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Chunks, and an empty one at the end."""
-    while block := stream.read(CHUNK):
-        yield block
+    """Chunks in UTF-8, and an empty one at the end; PowerShell redirects into UTF-16 with a byte-order mark."""
+    block = stream.read(CHUNK)
+    wide = codecs.getincrementaldecoder("utf-16")("replace") if block.startswith(WIDE) else None
+    while block:
+        yield wide.decode(block).encode(errors="replace") if wide else block
+        block = stream.read(CHUNK)
     yield b""
 
 
@@ -84,13 +93,34 @@ def _scan(data: bytes, first_line: int, notes: Notes) -> None:
                 continue
             tried = begin + dicts.AT_ONCE
         before = notes.single
-        done = dicts.read(data, begin, end, line, notes)
+        notes.rank = _rank(data, begin)
+        if pasted.TITLE in data[begin : min(end, begin + LONGEST_LINE)]:
+            done = pasted.read(data, begin, end, line, notes)
+        else:
+            done = dicts.read(data, begin, end, line, notes)
         if done < end:
-            _line(data[done or begin : end], line, notes)
+            if deepspeed.OVERFLOW in data[begin:end]:
+                end = _unwrapped(data, begin, end)
+            _line(data[done or begin : end].replace(b"\n", b""), line, notes)
         done = max(done, end)
         if notes.full and notes.single > before:
             done = marks.pass_over(begin, done, notes)
         begin, end = marks.next(done)
+
+
+def _rank(data: bytes, begin: int) -> str:
+    """The rank that a launcher put before the line; empty where there is none."""
+    found = _RANK.match(data, begin) if data.startswith(b"[", begin) else None
+    return (found[1] or found[2]).decode() if found else ""
+
+
+def _unwrapped(data: bytes, begin: int, end: int) -> int:
+    """The end of the next line, where a terminal wrapped this one within the message of a scaler."""
+    further = data.find(b"\n", end + 1, end + LONGEST_WRAPPED)
+    wrapped = further >= 0 and (
+        not deepspeed.FINISHED.search(data, max(begin, end - LONGEST_WRAPPED), end) or _CARRIES_ON.match(data, end + 1)
+    )
+    return further if wrapped and data[end + 1 : end + 2] not in b"[{" else end
 
 
 def _line(text: bytes, line: int, notes: Notes) -> None:

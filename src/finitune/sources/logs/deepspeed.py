@@ -16,6 +16,8 @@ _NUMBER = rb"(\d[\d.e+]{0,40})"
 _ATTEMPTED = re.compile(
     rb"(?:[Rr]ank (\d{1,6})\b[^\n]{0,60}?)?[Aa]ttempted loss scale: ?%b(?:, reducing to %b)?" % (_NUMBER, _NUMBER)
 )
+FINISHED = re.compile(rb"(?:reducing to [\d.e+]{1,40}|hysteresis to -?\d+|not updated\.|Skipping step\.?)\s{0,9}\Z")
+"""The end of a whole message about an overflow."""
 _SKIPPING = re.compile(rb"OVERFLOW! (?:Rank (\d{1,6}) )?Skipping step")
 _ITERATION = re.compile(rb"Grad overflow on iteration:? (\d{1,12})")
 _CHANGED = re.compile(rb"(?:Reducing|Increasing) dynamic loss scale from [\d.e+]{1,40} to %b" % _NUMBER)

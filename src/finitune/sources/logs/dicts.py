@@ -26,6 +26,8 @@ _TELLS = re.compile(rb"(['\"])([\w/. ()-]{1,60})\1: (['\"]?)[^,'\"{}\[\]\n]{1,40
 AT_ONCE = 64 * 2**10
 """Bytes of successive records that are read at once, or not."""
 _BAR = re.compile(rb"(\d{1,9})/\d{1,9} \[")
+_STEP = re.compile(rb"['\"](?:global_step|step|current_steps)['\"]: ?(\d{1,12})(?![\d.])")
+"""The last is that of `trainer_log.jsonl`, which LLaMA-Factory writes."""
 NAMES = {
     b"loss": "loss", b"grad_norm": "grad_norm", b"learning_rate": "lr", b"lr": "lr", b"loss_scale": "loss_scale",
     b"kl": "kl", b"objective/kl": "kl", b"mean_kl": "kl",
@@ -113,7 +115,7 @@ def _record(body: bytes, before: bytes, line: int, notes: Notes) -> bool:
             notes.attempt.rewards = True
     if "loss" not in values and "eval_loss" not in values:
         return False
-    if b"step" in body and (own := re.search(rb"['\"](?:global_)?step['\"]: ?(\d{1,12})", body)):
+    if b"step" in body and (own := _STEP.search(body)):
         notes.row(values, line, step=int(own[1]), epoch=epoch)
         return True
     notes.row(values, line, step=_shown(before, notes), epoch=epoch)

@@ -19,7 +19,7 @@ KNOWN: tuple[tuple[str, bytes], ...] = (
     ("cudnn-attention", rb"cuDNN SDPA backward got grad_output"),
     ("cudnn-error", rb"CUDNN_STATUS_\w+"),
     ("nonfinite-parameter", rb"Found NaN or inf values in parameter|NaN or inf tensors found in the model"),
-    ("stopped-by-nan", rb"[Ll]oss is (?:nan|inf),? *(?:stopping|Stopping)|NaN loss encountered|Training diverged"),
+    ("stopped-by-nan", rb"[Ll]oss is (?:nan|inf),? {0,9}(?:stopping|Stopping)|NaN loss encountered|Training diverged"),
     ("nonfinite-gradient-check", rb"found NaN in local grad norm|non-finite (?:gradient )?norm|error_if_nonfinite"),
     ("untrained-tokens", rb"Untrained tokens .{0,80}found"),
     ("tokenization-mismatch", rb"tokenization mismatch"),
@@ -33,7 +33,10 @@ KNOWN: tuple[tuple[str, bytes], ...] = (
     ("engine-config-mismatch", rb"correct the following DeepSpeed config values|fp16_backend\(amp\)="),
     ("anomaly", rb"Function '\w{1,80}' returned nan values in its \d+th output"),
     ("empty-target", rb"Target sequences include empty"),
-    ("eval-loss-nan", rb"(?:eval(?:uation)?|valid(?:ation)?|val|test)[_ /]?loss['\"]?\s*[:=]?\s*['\"]?(?:nan|NaN)\b"),
+    (
+        "eval-loss-nan",
+        rb"(?:eval(?:uation)?|valid(?:ation)?|val|test)[_ /]?loss['\"]?\s{0,9}[:=]?\s{0,9}['\"]?(?:nan|NaN)\b",
+    ),
 )
 """Kind -> pattern. What a kind speaks for is said where causes are weighed."""
 BESIDE = ("stopped-by-nan", "eval-loss-nan", "nonfinite-parameter")

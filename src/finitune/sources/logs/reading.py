@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from finitune.sources.text import without_links
 LONGEST_TEXT = 200
 """So much of a message is kept; what comes from a log is data, and there may be any amount of it."""
 MOST_OF_A_KIND = 100
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Characters that steer a terminal or turn the direction of writing."""
 MOST_ROWS = 2_000_000
 MOST_ATTEMPTS = 200
 EXACT_ROWS = 150_000
@@ -96,6 +99,10 @@ class Attempt:
     """The newest step was told of (it was skipped) and its row may still come."""
     progress: tuple[int, int] = (0, 0)
     """Step and skipped steps of DeepSpeed's last line about them."""
+    epochs: list[float] = field(default_factory=list[float])
+    """Of the first two rows, where they tell it."""
+    begins: bool = False
+    """The first row told a step of its own, and that was the first."""
     rewards: bool = False
     """Reinforcement learning, whose loss may be 0 in earnest."""
 
@@ -121,6 +128,10 @@ class Notes:
         self.attempts = [Attempt(file=file)]
         self.said: list[Said] = []
         self.rows = 0
+        self.cut = ""
+        """Why the rest of the file was not read."""
+        self.rank = ""
+        """The rank that says the line which is being read, where a launcher tells it."""
         self.single = 0
         """Rows that were read one by one."""
         self.passed_over = False
@@ -134,12 +145,19 @@ class Notes:
     def row(
         self, values: Mapping[str, float], line: int, *, step: int | None = None, epoch: float | None = None
     ) -> None:
-        """Numbers of one step. Without a step of its own it is the next one."""
+        """Numbers of one step. Without a step of its own it is the next one.
+
+        What ranks say beside the first is left out, unless it is not finite: then it stands for that step.
+        """
         self.rows += 1
         self.single += 1
         if self.rows > MOST_ROWS:
             return
         now = self.attempts[-1]
+        if self.rank and not self.first("row", self.rank):
+            if all(map(math.isfinite, values.values())):
+                return
+            step = now.last_step
         if epoch is not None and not math.isfinite(epoch):
             epoch = None
         if (epoch is not None and epoch < now.last_epoch - 1e-9) or (step is not None and step < now.last_step - 1):
@@ -147,6 +165,9 @@ class Notes:
         if "eval_loss" in values and "loss" not in values:
             now.add("eval_loss", max(step or 0, now.last_step), values["eval_loss"], line)
             return
+        now.begins = now.begins or (step == 1 and not now.traces)
+        if epoch is not None and len(now.epochs) < 2:
+            now.epochs.append(epoch)
         if step is None or (now.pending and step < now.last_step):
             step = now.last_step if now.pending else now.last_step + 1
         if "skipped" not in values and "skipped" in now.traces and not now.pending:
@@ -185,6 +206,7 @@ class Notes:
             if not (told[0] >= now.last_epoch and (told[1:] >= told[:-1]).all()):
                 return False
             now.last_epoch = epochs[-1]
+            now.epochs.extend(epochs[: 2 - len(now.epochs)])
         self.rows += count
         steps = array("q", range(now.last_step + 1, now.last_step + 1 + count))
         lines = array("q", range(first_line, first_line + count))
@@ -208,12 +230,15 @@ class Notes:
         """A message or fact; of each kind the first hundred are kept, and no link in them."""
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count <= MOST_OF_A_KIND:
-            self.said.append(Said(kind=kind, text=without_links(text)[:LONGEST_TEXT], line=line, file=self.file))
+            seen = _UNSEEN.sub(" ", without_links(text))[:LONGEST_TEXT]
+            self.said.append(Said(kind=kind, text=seen, line=line, file=self.file))
 
     def left_out(self) -> Iterator[str]:
         """What was not read, in words."""
         if self.rows > MOST_ROWS:
             yield f"{self.file}: only the first {MOST_ROWS:,} rows were read"
+        if self.cut:
+            yield f"{self.file}: {self.cut}"
         if self.passed_over:
             yield f"{self.file}: after {EXACT_ROWS:,} rows one in {ONE_IN} was read, and the first that is not finite"
         if len(self.attempts) == MOST_ATTEMPTS:

@@ -1,6 +1,6 @@
 """How fast logs are read: 100 MB of each kind, written for the occasion.
 
-    python benchmarks/logs.py [MEGABYTES]
+    python benchmarks/log_speed.py [MEGABYTES]
 
 mixed     a record per ten drawings of a progress bar and one line of another kind, as a terminal shows it
 records   nothing but records of HF Trainer, the most rows that a log can hold
