@@ -223,8 +223,8 @@ ROWS = {
         log=record(1.7342, "nan", "4e-06", 0.01) + HIDDEN,
         check="which gradient is the first that is not finite",
         causes={
-            "fp16-backward-overflow": World(files=lambda path: {"configs": [worlds.settings(
-                path / "ds.json", zero_optimization={"stage": 0}, fp16={"enabled": True, "loss_scale": 65536})]}),
+            "fp16-backward-overflow": World(files=several(of(), lambda path: {"configs": [worlds.settings(
+                path / "ds.json", zero_optimization={"stage": 0}, fp16={"enabled": True, "loss_scale": 65536})]})),
             "flash-attention-bug": capped, "cudnn-sdpa-bug": cudnn, "untrained-token-embeddings": chat_markers,
             "moe-kernel-uninit": experts,
         },

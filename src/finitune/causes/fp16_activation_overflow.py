@@ -61,7 +61,7 @@ tells = {
     "computes-bfloat16 computes-float32": (-5.0, "it has the range"), "no-bfloat16-card": (1.0, "16 bits mean float16"),
     "bfloat16-sound float32-sound": (1.5, "it has the range"), "tiny-rate from-the-start": (1.0, "no update is needed"),
     "nonfinite-parameter": (2.0, "a bad gradient was used"), "scale-at-minimum scale-fell": (3.5, "at every scale"),
-    "bfloat16-bad float32-bad": (-3.5, "it has the range"),
+    "bfloat16-bad float32-bad": (-3.5, "it has the range"), "gradient-first": (2.0, "only padding overflowed"),
     "device-side-assert": (1.0, "sampling from NaN"), "climbed diverged loss-jumped": (-2.5, "it needs no climb"),
     "loss-not-finite": (2.0, "the forward made it"), "hidden-loss": (2.5, "the forward overflowed"),
     "sentinel-norm": (-5.0, "a loss scaler skips"), "computes-float16": (3.0, "it ends at 65504"),
@@ -69,7 +69,7 @@ tells = {
     "probability-tensor token-zero-output": (2.5, "logits are NaN"), "activations-large": (2.5, "beyond 65504"),
     "goes-on weights-even": (-2.5, "it stays, and has outliers"), "family-overflows": (1.3, "on record"),
     "float16-bad": (1.5, "float16 fails"), "float16-sound": (-4.0, "it is sound"),
-    "sudden second-step sound-loss evaluation-only": (-1.5, "it shows at once, in the loss"),
+    "sudden second-step sound-loss evaluation-only": (-1.0, "it shows at once, in the loss"),
 }  # fmt: skip
 
 
