@@ -52,7 +52,7 @@ tells = {
     "gradient-first sound-loss": (-3.5, "it shows in the loss"), "tensors-named-nan download-broken": (4.0, "damaged"),
     "memory-uninitialised": (-1.0, "nothing was read"), "loss-not-finite": (1.0, "one weight spoils all"),
     "wrong-base": (3.5, "a delta on another base"), "from-the-start": (1.0, "no update is needed"),
-    "base-model-bad first-step-lost": (2.0, "as loaded"), "probability-tensor token-zero-output": (3.0, "logits are NaN"),
+    "base-model-bad first-step-lost": (1.5, "as loaded"), "probability-tensor token-zero-output": (3.0, "NaN logits"),
     "sudden climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"), "serving": (1.0, "nothing trains"),
 }  # fmt: skip
 
