@@ -8,25 +8,27 @@ that was fitted on public incidents (`make bench-diagnose` prints how far it can
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from finitune.cause import causes
+from finitune.advice import useless
 from finitune.diagnosis import SHOWN, rank
 from finitune.facts import Facts, Optimizer, Precision, Training
 from finitune.finding import Diagnosis, Incident, NotChecked, RankedCause
-from finitune.postmortem import seen_in, silence
+from finitune.postmortem import seen_in, silence, trials
 from finitune.question import UNLISTED, next_check
 from finitune.sources import case as case_facts
 from finitune.sources import circumstances, logs, statements
+from finitune.sources.logs import LogReading
 from finitune.sources.text import json_object_of
+from finitune.sources.trials import Trial, in_text
 
+LONGEST_WORD = 1000
+"""So much of a setting is searched for what was tried."""
 KEYS = ("framework", "model", "hardware", "title", "log", "config")
 
 
@@ -45,14 +47,6 @@ class Scale:
 FITTED = Scale(sharpness=1.1, lowest=0.2, highest=0.95)
 """Fitted on the 55 public incidents that were kept unread; `make bench-diagnose` cross-validates it."""
 
-TRIED = {
-    # what was tried -> how a case shows it, how a chapter speaks of it, and why it cannot help where none does
-    "a tiny learning rate": (r"", r"learning rate", "the fault was there before any update"),
-    "clipping": (r"clip\w*|max_(grad_)?norm", r"clip", "scaling by a NaN norm makes every gradient NaN"),
-    "nan_to_num": (r"nan.?to.?num", r"nan_to_num", "it hides the bad number, and trains on another one"),
-    "do_sample=False": (r"do_?sample\W{1,5}false", r"do_sample", "NaN logits then give token 0, which prints as `!`"),
-}
-
 
 def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
     """The ranked causes of one case: a file (JSON) or a mapping, with the keys of `KEYS`, all optional.
@@ -60,7 +54,8 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
     Raises UnreadableInput for a file that is no JSON object.
     """
     told = case if isinstance(case, Mapping) else json_object_of(Path(case))
-    inputs = inputs_of_case(told)
+    reading = _log(told)
+    inputs = inputs_of_case(told, reading)
     observed: Mapping[str, str] = inputs["observations"]
     ranked, unlisted = with_shares(rank(inputs), FITTED)
     spoken_for = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)]
@@ -74,24 +69,29 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
         unlisted=unlisted if shown else None,
         next_check=next_check(ranked, observed, inputs),
         source="case",
-        does_not_help=list(useless(told, observed, shown[0].cause)) if shown else (),
+        does_not_help=useless(_trials(told, reading, inputs), observed, shown[0].cause) if shown else (),
     )  # fmt: skip
     return Diagnosis(incidents=[incident], not_checked=absent)
 
 
-def inputs_of_case(case: Mapping[str, Any]) -> dict[str, Any]:
+def inputs_of_case(case: Mapping[str, Any], reading: LogReading | None = None) -> dict[str, Any]:
     """What chapters may read of a case: what was told, and its log as a log is read."""
-    reading = logs.read_lines(_lines(case), "the log")
+    reading = reading or _log(case)
     facts = _over(case_facts.read(case), reading.facts)
-    observed = circumstances.read(facts, case) | statements.read(case)
+    seen = seen_in(reading)
+    unread = case if not seen else {**case, "log": []}  # what a log shows is told once, by its signs
+    observed = circumstances.read(facts, unread) | statements.read(case)
     if any(name.startswith("computes-") for name in observed):
         observed.pop("speaks-of-float16", None)  # what the settings say counts once
     if case.get("config") and "deepspeed" not in observed:
         observed |= silence(reading, facts)
-    seen = seen_in(reading)
     if not seen:
         return {**facts.by_name(), "observations": observed}
     return seen[-1].inputs(facts, observed | seen[-1].observations(facts))
+
+
+def _log(case: Mapping[str, Any]) -> LogReading:
+    return logs.read_lines(_lines(case), "the log")
 
 
 def _lines(case: Mapping[str, Any]) -> Iterator[str]:
@@ -127,30 +127,12 @@ def symptom_of(observed: Mapping[str, str]) -> str:
     return "divergence" if "climbed" in observed else "reported"
 
 
-def useless(case: Mapping[str, Any], observed: Mapping[str, str], cause: str) -> Sequence[str]:
-    """Advice that was tried in vain, each reason once: the chapter's own where it gives one."""
-    words = json.dumps({key: case.get(key) for key in KEYS}, default=str)
-    lost = {
-        "gradient-nan",
-        "loss-not-finite",
-        "hidden-loss",
-        "eval-loss-nan",
-        "probability-tensor",
-    } & observed.keys()
-    in_vain: dict[str, list[str]] = {}
-    for what, (shows, speaks, reason) in TRIED.items():
-        if what == "a tiny learning rate":
-            tried = "tiny-rate" in observed
-        else:
-            tried = re.search(shows, words, re.IGNORECASE) is not None
-        if what == "clipping":  # it cures finite spikes, so it is in vain only for what is not finite
-            tried = tried and bool(lost) and "not-clipped" not in observed
-        if tried:
-            own = [s for s in _sentences(cause, "What does not help") if re.search(speaks, s, re.IGNORECASE)]
-            in_vain.setdefault(own[0] if own else reason, []).append(what)
-    return [f"{', '.join(tried)}: {reason}" for reason, tried in in_vain.items()]
-
-
-def _sentences(cause: str, section: str) -> list[str]:
-    text = " ".join(causes()[cause].sections.get(section, "").split())
-    return re.split(r"(?<=\.)\s+", text)
+def _trials(case: Mapping[str, Any], reading: LogReading, inputs: Mapping[str, Any]) -> Iterator[Trial]:
+    """What was tried: as the log shows it, as the settings say it, and as any other word of the case tells it."""
+    facts = Facts(**{name: inputs[name] for name in Facts().by_name()})
+    seen = seen_in(reading)
+    yield from trials(seen[-1] if seen else None, reading, facts)
+    config = case.get("config")
+    settings = cast("Mapping[str, Any]", config).items() if isinstance(config, Mapping) else ()
+    for key, value in (*settings, ("title", case.get("title"))):
+        yield from in_text(f"{key}: {value}"[:LONGEST_WORD], "the case")

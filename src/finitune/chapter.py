@@ -40,6 +40,11 @@ class Chapter:
         parts = _SECTION.split(inspect.cleandoc(self.module.__doc__ or ""))
         return {head: text.strip() for head, text in zip(parts[1::2], parts[2::2], strict=True)}
 
+    def sentences(self, heading: str) -> list[str]:
+        """The sentences of one section; none where the chapter has no such section."""
+        text = " ".join(self.sections.get(heading, "").split())
+        return [sentence for sentence in re.split(r"(?<=\.)\s+", text) if sentence]
+
     def function(self, name: str) -> Callable[..., Any] | None:
         return getattr(self.module, name, None)
 

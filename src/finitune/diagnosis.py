@@ -183,14 +183,14 @@ def _weighed(
     told = inputs.get("observations")
     weigh = chapter.function("weigh")
     answer = ask(weigh, inputs) if weigh else None
-    foreseen = _foreseen(chapter, inputs) if told is not None else None
-    counted = any(term.bits > 0 for term in answer.results) if answer else False  # by `weigh`, of the same facts
-    said = [*told_evidence(chapter, told or {}), *([_expected(foreseen)] if foreseen and not counted else [])]
+    warned = foreseen(chapter, inputs) if told is not None else None
+    counted = sum(term.bits for term in answer.results if term.bits > 0) if answer else 0.0
+    said = [*told_evidence(chapter, told or {}), *([expected(warned, counted)] if warned else [])]
     terms = [prior, *said, *(answer.results if answer else []), *map(_experiment_evidence, experiments)]
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)
-    if foreseen and foreseen.remedy:
-        cures = [foreseen.remedy]
+    if warned and warned.remedy:
+        cures = [warned.remedy]
     else:
         cures = _cures(chapter, inputs) if asked or said or not facts else []
     return RankedCause(
@@ -215,15 +215,17 @@ def told_evidence(chapter: Chapter, told: Mapping[str, str]) -> list[Evidence]:
     ]
 
 
-def _foreseen(chapter: Chapter, inputs: Mapping[str, Any]) -> Finding | None:
+def foreseen(chapter: Chapter, inputs: Mapping[str, Any]) -> Finding | None:
     """The gravest finding of the chapter about these facts."""
     foresee = chapter.function("foresee")
     found: list[Finding] = ask(foresee, inputs).results if foresee else []
     return max(found, key=lambda one: (FORESEEN_BITS[one.severity], one.remedy is not None), default=None)
 
 
-def _expected(finding: Finding) -> Evidence:
-    return Evidence(text=f"could be foreseen: {finding.message}", bits=FORESEEN_BITS[finding.severity])
+def expected(finding: Finding, counted: float = 0.0) -> Evidence:
+    """The finding as a piece of evidence, for what `weigh` has not `counted` of the same facts."""
+    bits = max(0.0, FORESEEN_BITS[finding.severity] - counted)
+    return Evidence(text=f"could be foreseen: {finding.message}", bits=bits)
 
 
 def counts() -> dict[str, int]:

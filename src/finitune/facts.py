@@ -64,6 +64,10 @@ class Model:
     tied: bool | None = None
     dtype: str | None = None
     """The dtype in which the weights lie on disk or in memory."""
+    experts: int | None = None
+    experts_per_token: int | None = None
+    renormalised: bool | None = None
+    """The weights of the experts that a token takes are made to add up to 1."""
     trainable: int | None = None
     total: int | None = None
 

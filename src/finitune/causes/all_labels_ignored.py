@@ -120,6 +120,10 @@ def foresee(labels: Labels, optimizer: Optimizer | None = None) -> Iterator[Find
 
 def weigh(labels: Labels, origin: Origin | None = None) -> Iterator[Evidence]:
     supervised = int(labels.supervised.sum())
+    if labels.row_lines is not None:  # rows of a file; of those that are empty `foresee` speaks
+        if (labels.supervised > 0).all():
+            yield Evidence(text=f"all {len(labels.supervised)} rows of the data have supervised tokens", bits=-2.0)
+        return
     if supervised:
         yield Evidence(text=f"{supervised} tokens of the batch are supervised", bits=-8.0)
         return

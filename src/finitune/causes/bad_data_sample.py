@@ -35,7 +35,7 @@ public_incidents = 6
 tells = {
     "empty-target": (6.0, "a row without a target"),
     "data-spoiled": (4.0, "the failure is in the data"),
-    "same-step": (2.0, "it moves with the data"),
+    "same-step": (4.5, "it moves with the data"),
     "computes-float16": (-1.0, "float16 explains more"),
     "data-dependent": (3.0, "it moves with the data"),
     "from-the-start": (-0.5, "unless it comes first"),

@@ -64,7 +64,7 @@ tells = {
     "weights-in-bfloat16": (4.0, "updates below half an ulp round away"),
     "gradient-nan loss-not-finite": (-3.0, "every number stays finite"),
     "holds-bfloat16": (1.0, "updates below half an ulp round away"),
-    "does-not-learn": (2.0, "weights stay where they are"), "computes-float16": (-3.0, "float16 has more digits"),
+    "does-not-learn loss-repeats": (2.0, "weights stay as they are"), "computes-float16": (-3.0, "it has more digits"),
     "float32-sound": (1.5, "float32 keeps the updates"), "from-the-start": (-3.0, "nothing was updated yet"),
 }  # fmt: skip
 
@@ -119,7 +119,7 @@ def weigh(precision: Precision, optimizer: Optimizer, symptoms: set[str]) -> Ite
     if precision.parameters != "bfloat16" or optimizer.lora:
         yield Evidence(text=f"weights are not trained in bfloat16 ({precision.parameters})", bits=-8.0)
         return
-    if symptoms:
+    if symptoms - {"standstill"}:
         yield Evidence(text="rounding gives neither a non-finite value nor a spike", bits=-8.0)
     elif optimizer.lr:
         moved = moved_fraction(optimizer.lr, USUAL_RMS)

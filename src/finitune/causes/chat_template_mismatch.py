@@ -56,6 +56,7 @@ OTHER_FORMAT = re.compile(r"wizard|vicuna|orca|tulu|deepseek", re.IGNORECASE)
 
 remedies = ["change-settings"]
 public_incidents = 1
+unseen = "whether the chat template is the model's own"
 
 tells = {
     "template": (3.0, "other markers than the model was trained with"),

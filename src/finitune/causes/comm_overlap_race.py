@@ -88,12 +88,12 @@ tells = {
     "rate-advancing": (1.5, "bad updates were applied"),
     "scale-fell": (-6.0, "no matter of the loss scale"),
     "smaller-model-sound": (1.0, "less is in flight"),
-    "climbed": (-2.0, "it comes without a climb"),
     "sudden": (3.0, "it strikes at any time"),
     "zero-3": (-2.0, "partitions otherwise"),
     "zero-0": (-4.0, "no such buffer"),
     "late": (0.5, "now and then"),
-    "no-word-of-deepspeed nan-passes first-step-lost": (-4.0, "no word of DeepSpeed, or weights that are sound"),
+    "climbed loss-jumped": (-2.0, "it is at once"),
+    "no-word-of-deepspeed nan-passes first-step-lost same-step": (-3.0, "it needs DeepSpeed, and strikes at any step"),
 }
 
 

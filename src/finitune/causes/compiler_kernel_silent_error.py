@@ -29,6 +29,7 @@ linkedin/Liger-Kernel#1296 (offsets in 32 bits), fla-org/flash-linear-attention#
 
 remedies = ["change-settings", "upgrade-package"]
 public_incidents = 5
+unseen = "whether a kernel computes what it should"
 
 tells = {
     "own-kernel": (4.0, "a fused kernel may be wrong without NaN"),

@@ -49,12 +49,11 @@ experiments = [
 remedies = ["restore-weights"]
 public_incidents = 7
 tells = {
-    "gradient-first sound-loss": (-3.5, "it shows in the loss"), "tensors-named-nan": (4.0, "weights are not finite"),
+    "gradient-first sound-loss": (-3.5, "it shows in the loss"), "tensors-named-nan download-broken": (4.0, "damaged"),
     "memory-uninitialised": (-1.0, "nothing was read"), "loss-not-finite": (1.0, "one weight spoils all"),
     "wrong-base": (3.5, "a delta on another base"), "from-the-start": (1.0, "no update is needed"),
-    "base-model-bad": (2.0, "it fails as loaded"), "probability-tensor": (3.0, "logits are NaN"),
+    "base-model-bad first-step-lost": (1.5, "as loaded"), "probability-tensor token-zero-output": (3.0, "NaN logits"),
     "sudden climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"), "serving": (1.0, "nothing trains"),
-    "download-broken": (4.0, "another file"), "first-step-lost": (1.5, "no update was needed"),
 }  # fmt: skip
 
 ODD = 100.0
@@ -98,23 +97,24 @@ def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding]:
             yield _zeros(tensor, "sound only where layers were added on purpose as a no-op (block expansion)")
 
 
-def weigh(weights: Weights, origin: Origin | None = None, loss: Series | None = None) -> Iterator[Evidence]:
-    broken = [tensor for tensor in weights.tensors if tensor.nonfinite]
-    odd = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and t.peak > ODD * t.rms]
-    huge = [t for t in odd if t.peak > HUGE]
+def weigh(
+    weights: Weights, model: Model | None = None, origin: Origin | None = None, loss: Series | None = None
+) -> Iterator[Evidence]:
+    broken = [tensor for tensor in weights.tensors if 0 < tensor.nonfinite < math.prod(tensor.shape)]
+    huge = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and t.peak > max(HUGE, ODD * t.rms)]
     if broken:
         yield Evidence(text=f"{broken[0].name} holds {broken[0].nonfinite} non-finite weights", bits=6.0)
     elif huge:
         yield Evidence(text=f"{huge[0].name} has one weight of {huge[0].peak:.3g}, far beyond its others", bits=6.0)
-    else:
-        yield Evidence(text="no weight is non-finite or beyond all others", bits=-6.0)
+    elif not weights.problems and not any(_misfits(weights, model)):
+        yield Evidence(text="no tensor is damaged in part, and no weight is beyond all others", bits=-6.0)
         return
     if origin is not None and origin.phase == "parameter":
         yield Evidence(text="the weight itself is the first bad value", bits=3.0)
     if loss is not None:
-        first = len(loss) <= 1
-        text = "it fails on the first step that was seen" if first else f"{len(loss) - 1} steps before it were sound"
-        yield Evidence(text=text, bits=2.0 if first else -2.0)
+        sound = len(loss) - 1
+        text = f"{sound} steps before it were sound" if sound > 0 else "it fails on the first step that was seen"
+        yield Evidence(text=text, bits=-2.0 if sound > 0 else 2.0)
 
 
 def _zero(tensor: TensorScan) -> bool:

@@ -58,7 +58,6 @@ remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
 public_incidents = 46
 tells = {
     "zero-loss-zero-gradient zero-loss-finite-gradient": (-3.5, "the gradient goes too"),
-    "goes-on": (-2.0, "it stays"),
     "computes-bfloat16 computes-float32": (-5.0, "it has the range"),
     "no-bfloat16-card": (1.0, "16 bits mean float16"),
     "bfloat16-sound float32-sound": (1.5, "it has the range"),
@@ -71,7 +70,6 @@ tells = {
     "computes-float16": (3.0, "it ends at 65504"),
     "speaks-of-float16": (1.0, "it is spoken of"),
     "rate-frozen": (2.0, "the steps are skipped"),
-    "probability-tensor": (2.5, "logits are NaN"),
     "nonfinite-parameter": (2.0, "a bad update"),
     "activations-large": (2.5, "beyond 65504"),
     "sentinel-norm": (-5.0, "a scaler skips"),
@@ -81,7 +79,9 @@ tells = {
     "float16-bad": (1.5, "only there"),
     "float16-sound": (-4.0, "it is sound"),
     "climbed diverged loss-jumped": (-2.5, "it needs no climb"),
-    "sudden second-step sound-loss": (-1.0, "it shows at once, in the loss"),
+    "probability-tensor token-zero-output": (2.5, "logits are NaN"),
+    "goes-on weights-even": (-2.5, "it stays, and has outliers"),
+    "sudden second-step sound-loss evaluation-only": (-1.0, "it shows at once, in the loss"),
 }
 
 

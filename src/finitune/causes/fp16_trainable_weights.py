@@ -92,7 +92,7 @@ def weigh(precision: Precision, symptoms: set[str]) -> Iterator[Evidence]:
         return
     yield Evidence(text="weights are held in float16", bits=1.0)
     if symptoms:
-        yield Evidence(text="but the usual end is an exception, and the run went on to a bad number", bits=-3.0)
+        yield Evidence(text="but the usual end is an exception, and the run went on to a bad number", bits=-1.0)
 
 
 def _clash(precision: Precision) -> bool:

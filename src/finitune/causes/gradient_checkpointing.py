@@ -48,6 +48,7 @@ tells = {
     "gradients-missing": (2.5, "dropped without a word"),
     "computes-float16": (-1.0, "float16 explains more"),
     "zero-loss-zero-gradient": (4.0, "the gradient was dropped"),
+    "loss-repeats": (1.5, "what gets no gradient does not move"),
     "no-inf-checks": (3.0, "no parameter has a gradient"),
     "dead": (2.0, "no gradient arrives"),
 }
@@ -85,10 +86,12 @@ def foresee(
     )
 
 
-def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
+def weigh(training: Training, symptoms: set[str], adapter: Adapter | None = None) -> Iterator[Evidence]:
     if training.gradient_checkpointing is None:
         return
     if not training.gradient_checkpointing:
         yield Evidence(text="activations are not checkpointed", bits=-8.0)
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
         yield Evidence(text="a gradient that is missing is not a bad number", bits=-4.0)
+    elif training.reentrant and adapter is not None and adapter.kind not in (None, "none"):
+        yield Evidence(text="re-entrant checkpoints over a frozen base pass no gradient on by themselves", bits=4.0)

@@ -34,6 +34,7 @@ tells = {
     "peer-copies": (4.5, "copies between cards pass through the root complex"),
     "one-card-sound": (4.0, "one card needs no copy"),
     "several-cards-bad": (3.0, "only several cards fail"),
+    "spread-over-cards": (3.0, "copies between cards pass through the root complex"),
     "serving": (1.0, "no training is involved"),
     "token-zero-output": (1.0, "logits that are NaN or zero"),
     "probability-tensor": (0.7, "logits that are NaN"),

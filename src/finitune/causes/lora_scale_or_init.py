@@ -56,7 +56,7 @@ tells = {
     "adapter-scale": (3.5, "alpha over rank multiplies every update"),
     "adapter": (0.5, "an adapter"),
     "climbed diverged": (1.5, "too large an update diverges"),
-    "does-not-learn": (0.5, "a factor that is zero learns nothing"),
+    "does-not-learn loss-repeats": (0.5, "a factor that is zero learns nothing"),
     "loss-rises": (1.0, "too large an update diverges"),
     "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"),
     "from-the-start": (-3.0, "nothing was updated yet"),
@@ -96,19 +96,22 @@ def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evid
     scale = scale_of(adapter)
     if scale is None or optimizer.lr is None:
         return
+    if scale == 0:
+        yield Evidence(text="alpha is 0, so the adapter adds nothing", bits=6.0)
+        return
     if optimizer.lr * scale < LARGE:
         if adapter.rank_stabilised is None and optimizer.lr * scale * math.sqrt(adapter.rank or 1) >= LARGE:
             return  # it would not be small with a scale of alpha / sqrt(rank)
         yield Evidence(text=f"learning rate times the adapter's scale ({scale}) is usual", bits=-5.0)
         return
-    yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=3.0)
+    yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=5.0)
     losses = loss.values[np.isfinite(loss.values)]
     lowest = lowest_level(losses)
     if len(losses) and lowest is None:
         return
     climbed = lowest is not None and losses[-1] > RISEN * lowest
     text = "the loss climbed first" if climbed else "the loss had not climbed"
-    yield Evidence(text=text, bits=3.0 if climbed else -5.0)
+    yield Evidence(text=text, bits=4.0 if climbed else -6.0)
 
 
 def scale_of(adapter: Adapter) -> float | None:

@@ -77,7 +77,6 @@ tells = {
     "zero-loss-zero-gradient": (-4.0, "a gradient is left"),
     "lower-rate-sound": (3.0, "a lower rate cures"),
     "kernel-level serving": (-3.0, "no optimizer"),
-    "evaluation-only": (-6.0, "training suffers"),
     "loss-not-finite": (1.0, "how it ends"),
     "tiny-rate": (-6.0, "nothing moves"),
     "sudden": (-2.0, "it climbs first"),
@@ -85,6 +84,7 @@ tells = {
     "loss-jumped dead": (2.0, "ruined"),
     "scale-fell nan-passes": (-3.0, "another matter"),
     "high-rate": (4.0, "weights move by it"),
+    "evaluation-only reinforcement": (-6.0, "no level to climb from"),
 }
 
 
@@ -117,13 +117,12 @@ def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
     """A rate at which Adam's first steps, of full size before its moments mean anything, want a warm-up."""
     if optimizer.warmup_steps == 0 and not optimizer.warmup_ratio and (optimizer.lr or 0.0) >= wants:
         yield Finding(
-            cause="lr-too-high",
-            severity="warning",
+            cause="lr-too-high", severity="warning",
             message=f"learning rate {optimizer.lr:g} without warm-up; from {wants:g} on Adam wants one",
             where=Where(file=optimizer.source, key="warmup_steps"),
             evidence={"lr": optimizer.lr, "warmup_steps": 0, "wants_warmup_from": wants},
             remedy=Cure(name="change-settings", safety="safe", patch={"warmup_ratio": 0.03}),
-        )
+        )  # fmt: skip
 
 
 def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:
@@ -152,8 +151,7 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
 
 def _climb(losses: Floats) -> float | None:
     """How many times the lowest loss before it, or the first, a later one is."""
-    lowest = lowest_level(losses)
-    if lowest is None:
+    if (lowest := lowest_level(losses)) is None:
         return None
     since = losses[int((losses == lowest).argmax()) :].max() / lowest
     return float(max(since, losses.max() / losses[losses != 0][0]))

@@ -28,6 +28,7 @@ huggingface/autotrain-advanced#796 (the dtype of the merge is fixed).
 
 remedies = ["keep-sixteen-bits", "change-settings"]
 public_incidents = 3
+unseen = "what a merge rounds away"
 
 tells = {
     "fp16-merge": (4.0, "the sum is rounded to what the base is held in"),

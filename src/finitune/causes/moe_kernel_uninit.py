@@ -36,5 +36,7 @@ tells = {
     "memory-uninitialised": (2.0, "rows that nobody wrote"),
     "second-step": (1.0, "stale memory is clean at first"),
     "router": (-1.0, "routing is another matter"),
+    "gradient-first": (1.5, "the products of the backward leave rows out too"),
+    "hidden-loss loss-not-finite": (1.0, "stale memory may be NaN"),
     "gradient-nan": (1.0, "unwritten rows reach the gradient"),
 }

@@ -53,7 +53,7 @@ tells = {
     "tensors-named-nan": (2.0, "weights are NaN"),
     "base-model-sound": (1.5, "the base is sound"),
     "loss-not-finite": (0.5, "training had gone NaN"),
-    "token-zero-output": (1.0, "logits are NaN"),
+    "token-zero-output": (3.0, "logits are NaN, and nothing was drawn from them"),
     "peer-copies": (-2.0, "the cards decide"),
     "saved-nan": (3.0, "the file holds NaN"),
     "rate-frozen": (1.0, "the steps are skipped"),
@@ -85,7 +85,7 @@ def foresee(weights: Weights) -> Iterator[Finding]:
 def weigh(weights: Weights) -> Iterator[Evidence]:
     lost = [tensor for tensor in weights.tensors if wholly_nonfinite(tensor)]
     if lost:
-        yield Evidence(text=f"{len(lost)} tensors are non-finite throughout, as a run leaves them", bits=6.0)
+        yield Evidence(text=f"{len(lost)} tensors are non-finite throughout, as a run leaves them", bits=9.0)
     else:
         yield Evidence(text="no tensor is non-finite throughout", bits=-8.0)
 

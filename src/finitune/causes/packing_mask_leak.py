@@ -40,6 +40,7 @@ NO_LENGTHS = ("eager", "sdpa")
 
 remedies = ["separate-documents"]
 public_incidents = 4
+unseen = "whether documents of a packed row see one another"
 
 tells = {
     "packed": (3.0, "documents of a row may see each other"),

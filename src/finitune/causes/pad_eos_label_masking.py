@@ -46,6 +46,7 @@ CONCERNED = ("transformers", "trl")
 
 remedies = ["own-pad-token"]
 public_incidents = 6
+unseen = "whether the end token is a target"
 
 tells = {
     "never-stops": (5.0, "eos was never a target"),

@@ -47,6 +47,7 @@ remedies = ["upgrade-package", "match-vocabulary"]
 public_incidents = 4
 
 tells = {
+    "huge-norm": (3.0, "new rows that nobody initialised"),
     "resized": (6.0, "new rows must be initialised alike everywhere"),
     "tokens-added": (1.5, "new ids need rows"),
     "zero-3": (0.7, "rows are spread over ranks"),

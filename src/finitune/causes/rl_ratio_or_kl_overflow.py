@@ -35,5 +35,6 @@ tells = {
     "reinforcement": (3.5, "needs a policy and its older self"),
     "policy-ratio": (3.0, "exp of a difference of log-probabilities"),
     "scale-at-minimum computes-float16": (-1.0, "float16 explains more"),
+    "probability-tensor": (1.0, "a policy that went NaN"),
     "experts": (-0.5, "with experts the router may differ"),
 }

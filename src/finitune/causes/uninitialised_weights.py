@@ -54,6 +54,7 @@ tells = {
     "newly-initialised": (3.0, "weights that no file has"),
     "remote-code": (2.0, "code outside the library may not initialise"),
     "first-loss-huge": (1.5, "worse than guessing from the start"),
+    "huge-norm": (3.0, "what was in memory"),
     "float32-bad": (1.5, "no matter of range"),
     "sudden": (-5.0, "it would have shown at once"),
 }

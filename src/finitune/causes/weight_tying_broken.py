@@ -47,6 +47,7 @@ _EITHER = re.compile(r"(embed_tokens|word_embeddings|wte|lm_head|embed_out)$")
 
 remedies = ["tie-weights"]
 public_incidents = 6
+unseen = "whether embedding and head are still one"
 
 tells = {
     "tying-named": (6.0, "embedding and head must be one"),

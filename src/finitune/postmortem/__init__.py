@@ -7,23 +7,27 @@ model and the data. Every piece of evidence names its line; `question` has the c
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from finitune.advice import useless
 from finitune.cause import causes, tells_of
 from finitune.diagnosis import SHOWN, inputs_of, rank
 from finitune.facts import Facts
 from finitune.finding import Diagnosis, Incident, NotChecked, UnreadableInput
+from finitune.postmortem.around import across, message_signs, policy
 from finitune.postmortem.lookalikes import FATAL
-from finitune.postmortem.signs import MESSAGES, Sign, Trouble, message_signs, sound_loss
+from finitune.postmortem.signs import MESSAGES, Sign, Trouble, sound_loss
 from finitune.postmortem.troubles import trouble_of
+from finitune.postmortem.unseen import unseen
 from finitune.question import next_check
 from finitune.sources import Config, gather, logs
 from finitune.sources.circumstances import of_facts
-from finitune.sources.logs import Attempt, LogReading
+from finitune.sources.logs import TRIED, Attempt, LogReading
 from finitune.sources.reading import Track, untracked
+from finitune.sources.trials import Trial, in_facts
 
 SPOKEN_BY_DEEPSPEED = ("deepspeed", "overflow", "zero-stage", "overlap", "scale-at-minimum")
 NO_TENSORS = "a log holds no tensors; finitune run -- COMMAND finds the first bad value"
@@ -67,7 +71,11 @@ def diagnosis_of(
     """
     silent = silence(reading, facts) if configured else {}
     missing = [*not_checked, *(NotChecked(input="log", why=why) for why in reading.not_checked)]
-    return Diagnosis(incidents=[_incident(seen, facts, silent) for seen in seen_in(reading)], not_checked=missing)
+    incidents = [_incident(seen, reading, facts, silent) for seen in seen_in(reading)]
+    if not incidents:
+        incidents, not_seen = unseen(facts)
+        missing += not_seen
+    return Diagnosis(incidents=incidents, not_checked=missing)
 
 
 def silence(reading: LogReading, facts: Facts) -> dict[str, str]:
@@ -85,9 +93,16 @@ class Seen:
     trouble: Trouble
     signs: Mapping[str, Sign]
 
+    def facts(self, facts: Facts) -> Facts:
+        """`facts` as they were where it failed: evaluation may compute in another dtype than training."""
+        precision = facts.precision
+        if self.trouble.symptom != "nonfinite-evaluation" or precision is None or not precision.full_eval:
+            return facts
+        return dataclasses.replace(facts, precision=dataclasses.replace(precision, compute=precision.full_eval))
+
     def observations(self, facts: Facts) -> dict[str, str]:
         """What chapters weigh of it and of the circumstances, each with its line."""
-        return of_facts(facts) | {name: f"{sign.place}: {sign.text}" for name, sign in self.signs.items()}
+        return of_facts(self.facts(facts)) | {name: f"{sign.place}: {sign.text}" for name, sign in self.signs.items()}
 
     def inputs(self, facts: Facts, observed: Mapping[str, str]) -> dict[str, Any]:
         """What `rank` reads: facts, numbers up to the bad step, and what was observed."""
@@ -101,7 +116,7 @@ class Seen:
         trouble = self.trouble
         text = f"{trouble.text} ({trouble.place})"
         event = {"event": "incident", "step": trouble.step, "symptom": trouble.symptom, "text": text}
-        return inputs_of(facts, event, None, self.attempt.signals) | {"observations": told}
+        return inputs_of(self.facts(facts), event, None, self.attempt.signals) | {"observations": told}
 
 
 def seen_in(reading: LogReading) -> list[Seen]:
@@ -113,16 +128,29 @@ def seen_in(reading: LogReading) -> list[Seen]:
         attempt = reading.attempts[-1] if reading.attempts else Attempt(file="")
         symptom = FATAL[fatal.name]
         found = [(attempt, Trouble(symptom=symptom, step=attempt.last_step, text=fatal.text, place=fatal.place))]
+    messages |= {sign.name: sign for sign in across(found)}
     last = len(found) - 1
     return [
         _seen(attempt, trouble, messages if index == last else {}) for index, (attempt, trouble) in enumerate(found)
     ]
 
 
+def trials(seen: Seen | None, reading: LogReading, facts: Facts) -> Iterator[Trial]:
+    """What was tried, as the numbers of the log, its words and the settings show it."""
+    for sign, name in (("tiny-rate", "tiny rate"), ("lower-rate-bad", "lower rate")):
+        if seen and sign in seen.signs:
+            yield Trial(name=name, text=seen.signs[sign].text, place=seen.signs[sign].place)
+    for one in reading.said:
+        if one.kind.startswith(TRIED):
+            yield Trial(name=one.kind.removeprefix(TRIED), text=one.text, place=one.place)
+    yield from in_facts(facts)
+
+
 def _seen(attempt: Attempt, trouble: Trouble, messages: Mapping[str, Sign]) -> Seen:
     overflow = trouble.symptom in ("loss-scale-collapse", "nonfinite-gradient")
     sound = sound_loss(attempt) if overflow else None
     signs = {**trouble.signs, **messages, **({"sound-loss": sound} if sound else {})}
+    signs |= {sign.name: sign for sign in policy(attempt)}
     return Seen(attempt=attempt, trouble=trouble, signs=signs)
 
 
@@ -132,19 +160,20 @@ def _explains(cause: str, signs: Mapping[str, Sign]) -> bool:
     return any(bits > 0 and fatal & set(names) for names, bits, _ in tells_of(causes()[cause]))
 
 
-def _incident(seen: Seen, facts: Facts, silent: Mapping[str, str]) -> Incident:
+def _incident(seen: Seen, reading: LogReading, facts: Facts, silent: Mapping[str, str]) -> Incident:
     attempt, trouble = seen.attempt, seen.trouble
     observed = {**silent, **seen.observations(facts)}
     ranked = rank(seen.inputs(facts, observed))
     if trouble.symptom in FATAL.values() and not trouble.signs:  # an error text alone: who does not explain it is out
         ranked = [one for one in ranked if _explains(one.cause, seen.signs)] or ranked
+    shown = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)][:SHOWN]
     return Incident(
         step=trouble.step,
         rank=0,
         symptom=trouble.symptom,
         reproducible=None,
         origin=None,
-        causes=[cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)][:SHOWN],
+        causes=shown,
         action="none",
         not_located=NO_TENSORS,
         last_good=trouble.last_good,
@@ -153,4 +182,5 @@ def _incident(seen: Seen, facts: Facts, silent: Mapping[str, str]) -> Incident:
         seen=[f"{sign.text} ({sign.place})" for sign in seen.signs.values() if sign.text != trouble.text],
         next_check=next_check(ranked, observed, facts.by_name()),
         source="log",
+        does_not_help=useless(trials(seen, reading, facts), observed, shown[0].cause) if shown else (),
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 FATAL: Mapping[str, str] = {
     "scale-at-minimum": "loss-scale-collapse",
     "probability-tensor": "nonfinite-logits",
+    "token-zero-output": "nonfinite-logits",
     "unscale-fp16-gradients": "refused",
     "token-out-of-range": "index-out-of-range",
     "target-out-of-range": "index-out-of-range",

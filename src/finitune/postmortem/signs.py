@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from finitune.sources.logs.messages import KNOWN
-from finitune.sources.logs.reading import Attempt, LogReading, Trace
+from finitune.sources.logs.reading import Attempt, Trace
 from finitune.symptom import sightings
 
 RECOVERED = 3
@@ -36,13 +36,14 @@ HIGH_RATE = 0.05
 """Adam moves every weight by about the rate, and the weights of language models are about 0.02."""
 TINY_RATE = 2e-7
 """A learning rate with which no update moves a weight far enough to break a run; see the taxonomy's signatures."""
-MESSAGES = frozenset({*(kind for kind, _ in KNOWN), "scale-at-minimum"})
+MESSAGES = frozenset({*(kind for kind, _ in KNOWN), "scale-at-minimum", "grouped-gemm", "spread-over-cards"})
 """Kinds of what is said that are a sign; the others are facts."""
 NUMBERS = frozenset({
     "sentinel-norm", "hidden-loss", "zero-loss-zero-gradient", "zero-loss-finite-gradient", "loss-not-finite",
     "gradient-first", "gradient-nan", "from-the-start", "sudden", "climbed", "diverged", "tiny-rate", "rate-frozen",
-    "rate-advancing", "scale-fell", "sound-loss", "evaluation-only", "second-step", "loss-jumped", "nan-passes",
-    "high-rate", "dead", "first-step-lost", "gradient-lost-too",
+    "rate-advancing", "scale-fell", "sound-loss", "evaluation-only", "second-step", "huge-norm", "loss-repeats",
+    "same-step", "lower-rate-bad", "reinforcement", "policy-ratio", "loss-jumped", "nan-passes", "high-rate", "dead",
+    "first-step-lost", "gradient-lost-too",
 })  # fmt: skip
 """Every sign that numbers give."""
 
@@ -157,7 +158,8 @@ def _number_signs(
     loss, norm = rows.loss, rows.norm
     step = int(rows.steps[first])
     zeros = int(zero.sum())
-    sentinel = [groups_printed(float(n)) if z else None for z, n in zip(zero[first:], norm[first:], strict=True)]
+    told = (zero & rows.has_norm)[first:]
+    sentinel = [groups_printed(float(n)) if z else None for z, n in zip(told, norm[first:], strict=True)]
     constant = [groups for groups in sentinel if groups]
     at_zero = int(np.argmax(zero)) if zeros else first
     zero_place = f"{attempt.file}:{attempt.trace('loss').line_at(int(rows.steps[at_zero]))}"
@@ -201,9 +203,8 @@ def _number_signs(
         text = f"the gradient norm of step {step} is {norm[first]} while its loss is {loss[first]:.4g}"
         yield Sign(name="gradient-first", text=text, place=place)
     elif constant and first and groups_printed(float(norm[first - 1])) == constant[0]:
-        earlier = f"the gradient of step {rows.steps[first - 1]} already was not finite"
-        text = f"{earlier} while its loss is {loss[first - 1]:.4g}"
-        yield Sign(name="gradient-first", text=text, place=place)
+        text = f"the gradient of step {rows.steps[first - 1]} already was not finite"
+        yield Sign(name="gradient-first", text=f"{text} while its loss is {loss[first - 1]:.4g}", place=place)
     yield from _when(attempt, rows, first, place)
     lost = nonfinite | zero
     after = int(np.count_nonzero(~lost[int(np.argmax(lost)) :])) if lost.any() else 0
@@ -314,12 +315,3 @@ def sound_loss(attempt: Attempt) -> Sign | None:
         return None
     text = f"the loss is finite in all {len(values)} rows"
     return Sign(name="sound-loss", text=text, place=f"{attempt.file}:{trace.lines[0]}-{trace.lines[-1]}")
-
-
-def message_signs(reading: LogReading) -> dict[str, Sign]:
-    """Known messages, the first of each kind, by kind."""
-    out: dict[str, Sign] = {}
-    for one in reading.said:
-        if one.kind in MESSAGES:
-            out.setdefault(one.kind, Sign(name=one.kind, text=f'"{one.text}"', place=one.place))
-    return out

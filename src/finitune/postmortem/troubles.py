@@ -18,6 +18,7 @@ from finitune.postmortem.signs import (
     place_at,
     rows_of,
 )
+from finitune.postmortem.standstill import standstill
 from finitune.sources.logs.reading import Attempt, Trace
 from finitune.symptom import sightings
 
@@ -37,6 +38,7 @@ def trouble_of(attempt: Attempt, *, ended: bool = False) -> Trouble | None:
         or gradient_gone(attempt)
         or loss_climbed(attempt, ended=ended)
         or evaluation_lost(attempt)
+        or standstill(attempt)
     )
 
 

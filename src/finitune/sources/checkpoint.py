@@ -199,6 +199,9 @@ def _model(path: Path, config: Mapping[str, Any], tensors: Sequence[Tensor]) -> 
         max_positions=_first(whole, merged, file, "max_position_embeddings", "n_positions"),
         tied=_first(flag, merged, file, "tie_word_embeddings"),
         dtype=sizes.most_common(1)[0][0] if sizes else declared,
+        experts=_first(whole, merged, file, "num_local_experts", "num_experts", "n_routed_experts"),
+        experts_per_token=_first(whole, merged, file, "num_experts_per_tok", "num_experts_per_token", "moe_top_k"),
+        renormalised=_first(flag, merged, file, "norm_topk_prob"),
         total=sum(tensor.elements for tensor in tensors) or None,
     )
 

@@ -53,8 +53,8 @@ KNOWN = {
     "zero-0", "zero-1", "zero-2", "zero-3", "overlap-true", "overlap-false", "accumulates", "adapter", "deepspeed",
     "denoises", "eval-loss-nan", "experts", "family-overflows", "gradient-first", "first-loss-huge",
     "gradient-nan", "int8", "kernel-level", "less-tested-device", "climbed", "loss-not-finite",
-    "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "nodes", "pretrains", "quantisation", "sees",
-    "sentinel-norm", "tiny-rate", "no-word-of-deepspeed",
+    "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "no-word-of-deepspeed", "nodes", "pretrains",
+    "quantisation", "sees", "sentinel-norm", "tiny-rate", "weights-even",
 }  # fmt: skip
 """Every circumstance that a chapter may name."""
 
@@ -102,6 +102,12 @@ def _of_facts(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "less-tested-device", facts.hardware.name
     if facts.hardware and not facts.hardware.bfloat16:
         yield "no-bfloat16-card", facts.hardware.name
+    if facts.weights and facts.weights.tensors and not any(t.outlying or t.overflow for t in facts.weights.tensors):
+        yield "weights-even", "no weight stands out of its tensor"
+    if precision and precision.full_eval == "float16":
+        yield "half-eval", "evaluation casts the whole model to float16"
+    if facts.model and ((facts.model.experts or 0) > 1 or EXPERTS.search((facts.model.family or "").replace("_", "-"))):
+        yield "experts", f"{facts.model.experts or 'several'} experts"
     if facts.model and facts.model.family and OVERFLOWING.search(facts.model.family):
         yield "family-overflows", facts.model.family
     if facts.quantization and facts.quantization.bits == 8:
@@ -140,7 +146,7 @@ def _of_log(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield "gradient-nan", "the gradient norm is not finite"
         if any(value == 0 for value in finite):
             yield "hidden-loss", "loss 0 with a gradient norm that is not finite"
-        if any(value > 0 for value in finite):
+        if any(_finite_beside_nan(line) for line in lines):
             yield "gradient-first", "a finite loss with a gradient norm that is not finite"
     elif norms and any(value == 0 for value in finite) and 0.0 in norms:
         yield "zero-loss-zero-gradient", "loss 0 with gradient norm 0"
@@ -162,6 +168,13 @@ def _of_log(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     rates = [float(rate) for line in lines for rate in _RATE.findall(line)]
     if rates and max(rates) < TINY_RATE:
         yield "tiny-rate", f"learning rate {max(rates):g}"
+
+
+def _finite_beside_nan(line: str) -> bool:
+    """One row tells a loss that is finite, and a gradient norm that is not."""
+    losses, norms = ([number_of(text) for text in one.findall(line)] for one in (_LOSS, _NORM))
+    sound = any(value is not None and math.isfinite(value) and value > 0 for value in losses)
+    return sound and any(value is not None and not math.isfinite(value) for value in norms)
 
 
 def number_of(text: str) -> float | None:

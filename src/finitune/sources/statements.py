@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from finitune.sources.text import without_links
+
 LONGEST = 10_000
 """Characters that are read of each part; a description is shorter."""
 MOST_LINES = 5_000
@@ -42,7 +44,6 @@ def _phrases(text: str) -> dict[str, dict[str, re.Pattern[str]]]:
 _TABLES = _phrases((Path(__file__).parent / "statements.txt").read_text(encoding="utf-8"))
 PRINTED, TOLD, OFF, SUBJECTS = (_TABLES[name] for name in ("printed", "told", "off", "subjects"))
 
-_LINK = re.compile(r"\b(?:[a-z]{2,10}://|www\.)\S+", re.IGNORECASE)
 _SOUND = re.compile(
     r"\b(ok|okay|fine|works?|worked|working|sound|normal\w*|converge[sd]?|cure[sd]?|fix(es|ed)?|clean|correct\w*|"
     r"good|stable|success\w*|match\w*|identical|no nan|without nan|healthy|finite|true works|solve[sd]?)\b",
@@ -120,5 +121,5 @@ def _plain(value: Any) -> str:
 
 def _quote(part: str) -> str:
     """Short, on one line, without links: who pastes a thread pastes its traps."""
-    text = " ".join(_LINK.sub("(link)", part).split())
+    text = " ".join(without_links(part, "(link)").split())
     return text if len(text) <= QUOTED else text[: QUOTED - 3] + "..."

@@ -20,6 +20,12 @@ MAX_YAML_BYTES = 2**20
 MAX_YAML_DEPTH = 50
 MAX_NUMBER_DIGITS = 400
 _NUMERAL = re.compile(r"[-+0-9._:]+")
+_LINK = re.compile(
+    r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.|\b(?:mailto|javascript|data|vbscript):(?=\S))\S*|"
+    r"(?<![\w./\\-])(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,18}(?::\d{1,5})?/\S*",
+    re.IGNORECASE,
+)
+"""An address with its scheme, or a host with a path; a file of Python (`lib/python3.10/...`) is none."""
 MAX_YAML_VALUES = 100_000
 """Aliases counted as often as they stand for something: a few lines of YAML can stand for more than any memory."""
 
@@ -220,6 +226,11 @@ def kind_of(value: Any) -> str:
 def reason(error: OSError) -> str:
     """Why a file could not be opened, in lower case and without the path."""
     return (error.strerror or type(error).__name__).lower()
+
+
+def without_links(text: str, instead: str = "(link left out)") -> str:
+    """`text` with nothing in it that leads anywhere: who pastes a log or a thread pastes its traps."""
+    return _LINK.sub(instead, text)
 
 
 def short(text: object) -> str:

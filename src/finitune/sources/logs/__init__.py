@@ -17,6 +17,7 @@ from finitune.facts import Facts, Hardware, Parallel, Precision, Quantization, T
 from finitune.finding import UnreadableInput
 from finitune.sources import hardware
 from finitune.sources.logs import console, tables, tensorboard, trainer_state
+from finitune.sources.logs.banners import TRIED
 from finitune.sources.logs.reading import Attempt, LogReading, Notes, Said
 from finitune.sources.reading import Track, untracked
 from finitune.sources.text import reason
@@ -123,4 +124,4 @@ def _card(name: str | None) -> Hardware | None:
         return None
 
 
-__all__ = ["Attempt", "LogReading", "Said", "facts_of", "read", "read_lines"]
+__all__ = ["TRIED", "Attempt", "LogReading", "Said", "facts_of", "read", "read_lines"]

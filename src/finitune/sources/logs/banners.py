@@ -1,9 +1,13 @@
-"""What programs print about themselves before the first step: versions, dtype, card, engine settings -> facts."""
+"""What programs print about themselves before the first step: versions, dtype, card, engine settings -> facts.
+
+What was tried against a bad number stands there too, or in the code lines of the traceback that ended the run.
+"""
 
 from __future__ import annotations
 
 import re
 
+from finitune.sources import trials
 from finitune.sources.logs.reading import Notes
 
 _PACKAGE = (
@@ -15,7 +19,7 @@ _ON = rb"(?:=True|'?\"?: ?True| True\b| \.{3,} True)"
 def _half(flag: bytes, engine: bytes, dtype: bytes, lightning: bytes) -> re.Pattern[bytes]:
     """How a dtype is told: as a flag, in DeepSpeed's dump, by LLaMA-Factory, by Lightning, on a command line."""
     return re.compile(
-        rb"(?<!\w)%b(?:_enabled)?%b|(?<![a-z])%b \.{3,} True|compute dtype: torch\.%b|Using %b|"
+        rb"(?<!\w)%b(?:_enabled)?%b|(?<![a-z])%b \.{3,} True|(?:compute dtype: |Creating )torch\.%b|Using %b|"
         rb"--%b\b(?! ?=?\s?[Ff]alse)" % (flag, _ON, engine, dtype, lightning, flag)
     )
 
@@ -31,6 +35,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("version", rb"(DeepSpeed) info: version=(\d+\.\d+[\w.]{0,20})"),
         ("version", rb"(Unsloth):? (\d{4}\.\d+[\w.]{0,10})"),
         ("float16", _half(b"fp16", b"float16_enabled", b"float16", b"16bit (?:Automatic|native)")),
+        ("float16", rb"(?<!\w)Bfloat16 = FALSE"),  # Unsloth, of the card; it then trains in float16
         ("bfloat16", _half(b"bf16", b"bfloat16_enabled", b"bfloat16", b"bfloat16 Automatic")),
         (
             "card",
@@ -42,16 +47,22 @@ PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ),
         ("overlap", rb"['\"]?overlap_comm['\"]?(?:=|: ?)([Tt]rue|[Ff]alse)"),
         ("deepspeed", rb"\[deepspeed\]|DeepSpeed info:|\[(?:stage_1_and_2|stage3|logging|loss_scaler|engine)\.py:\d+:"),
+        ("grouped-gemm", rb"grouped_mm|[Gg]rouped_?[Gg][Ee][Mm][Mm]|megablocks"),
+        ("spread-over-cards", rb"device_map['\"]?\s?[=:]\s?\{[^}\n]{0,2000}: ?['\"]?(?:cuda:)?1\b"),
         ("8-bit", rb"load_in_8bit(?:=|'?\"?: ?| )True"),
         ("4-bit", rb"load_in_4bit(?:=|'?\"?: ?| )True|bits: 4\b|Loading .{0,20}4.?bit"),
     )
 )
+TRIED = "tried: "
+TRIALS = tuple(
+    (TRIED + name, re.compile(pattern.encode(), re.IGNORECASE)) for name, pattern in trials.SPELLINGS.items()
+)
 MOST = 40
 
 
-def read(data: bytes, first_line: int, notes: Notes) -> None:
-    """Note the facts in this chunk; of each kind the first few, as they do not change."""
-    for kind, pattern in PATTERNS:
+def read(data: bytes, first_line: int, notes: Notes, *, ending: bool = False) -> None:
+    """Note the facts in this chunk; of each kind the first few, as they do not change; at the end what was tried."""
+    for kind, pattern in TRIALS if ending else (*PATTERNS, *TRIALS):
         counted, line = 0, first_line
         for found in pattern.finditer(data):
             if notes.count(kind) >= MOST:

@@ -23,10 +23,10 @@ _CARRIES_ON = re.compile(rb"\d{1,9}\s*$|\.? ?Attempted loss scale", re.MULTILINE
 WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 UNSOUND = re.compile(rb"nan|inf|NaN")
 HEAD = 256 * 2**10
-"""Banners, versions and settings are printed at the beginning; so far are they looked for."""
+"""Banners, versions and settings are printed at the beginning, a traceback at the end; so far are they looked for."""
 MARKS = (
     b"oss", b"nan", b"NaN", b"Error", b"ssert", b"skipped=", b"OVERFLOW", b"Grad overflow", b"mismatch",
-    b"single sample", b"requires_grad", b"degrees of freedom", b"response ",
+    b"single sample", b"requires_grad", b"degrees of freedom", b"response ", b"!!!!!!!!",
 )  # fmt: skip
 """Every line that a format reads holds one of them; few, as each costs a pass over the bytes."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,200}\x07?")
@@ -37,7 +37,7 @@ WRAPPED = 2000
 
 def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Track = untracked) -> None:
     """Read all of `stream`, of `size` bytes where that is known; `track` shows how far the reading is."""
-    rest, line, seen = b"", 1, 0
+    rest, line, seen, ending = b"", 1, 0, b""
     total = None if size is None else -(-size // CHUNK) + 1
     for block in track(_blocks(stream), notes.file, total):
         data = rest + block
@@ -58,6 +58,9 @@ def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Trac
         seen += len(data)
         _scan(data, line, notes)
         line += data.count(b"\n")
+        ending = data[-HEAD:] if len(data) >= HEAD else (ending + data)[-HEAD:]
+    if seen > HEAD:
+        banners.read(ending, line - ending.count(b"\n"), notes, ending=True)
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:

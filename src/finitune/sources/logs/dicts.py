@@ -31,6 +31,7 @@ _STEP = re.compile(rb"['\"](?:global_step|step|current_steps)['\"]: ?(\d{1,12})(
 """The last is that of `trainer_log.jsonl`, which LLaMA-Factory writes."""
 NAMES = {
     b"loss": "loss", b"grad_norm": "grad_norm", b"learning_rate": "lr", b"lr": "lr", b"loss_scale": "loss_scale",
+    b"kl": "kl", b"objective/kl": "kl", b"mean_kl": "kl",
     b"eval_loss": "eval_loss", b"train/loss": "loss", b"train/grad_norm": "grad_norm",
 }  # fmt: skip
 LOOK_BACK = 200

@@ -8,6 +8,7 @@ from finitune.sources.logs.reading import Notes
 
 KNOWN: tuple[tuple[str, bytes], ...] = (
     ("probability-tensor", rb"probability tensor contains either"),
+    ("token-zero-output", rb"[:>'\"\]]\s?!{16,}['\"]?\s*$"),
     ("unscale-fp16-gradients", rb"Attempting to unscale FP16 gradients"),
     ("no-inf-checks", rb"No inf checks were recorded for this optimizer"),
     ("token-out-of-range", rb"srcIndex < srcSelectDimSize|index out of bounds|index out of range in self"),
@@ -44,7 +45,7 @@ BESIDE = ("stopped-by-nan", "eval-loss-nan", "nonfinite-parameter")
 WORDS = (
     b"obability", b"scale", b"inf ", b"ndex", b"arget", b"n_classes", b"assert", b"ECC", b"illegal", b"SDPA", b"CUDNN",
     b"NaN", b"nan", b"ntrained", b"tokeniz", b"labels", b"response", b"std()", b"requires_grad", b"require grad",
-    b"DeepSpeed config", b"fp16_backend", b"diverged", b"norm", b"error_if",
+    b"DeepSpeed config", b"fp16_backend", b"diverged", b"norm", b"error_if", b"!!!!!!!!",
     b"single sample",
 )  # fmt: skip
 """Every known message holds one of them; most lines hold none."""

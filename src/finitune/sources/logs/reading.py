@@ -13,12 +13,11 @@ import numpy.typing as npt
 
 from finitune.facts import Facts
 from finitune.signal import Series, Signals
+from finitune.sources.text import without_links
 
 LONGEST_TEXT = 200
 """So much of a message is kept; what comes from a log is data, and there may be any amount of it."""
 MOST_OF_A_KIND = 100
-_LINK = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)\S+", re.IGNORECASE)
-"""What a log offers is never repeated as a place to go to."""
 _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 """Characters that steer a terminal or turn the direction of writing."""
 MOST_ROWS = 2_000_000
@@ -118,7 +117,7 @@ class Attempt:
 
     @property
     def signals(self) -> Signals:
-        return {name: trace.series() for name, trace in self.traces.items() if name != "eval_loss"}
+        return {name: trace.series() for name, trace in self.traces.items() if name not in ("eval_loss", "kl")}
 
 
 class Notes:
@@ -231,14 +230,8 @@ class Notes:
         """A message or fact; of each kind the first hundred are kept, and no link in them."""
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count <= MOST_OF_A_KIND:
-            self.said.append(
-                Said(
-                    kind=kind,
-                    text=_UNSEEN.sub(" ", _LINK.sub("(link left out)", text))[:LONGEST_TEXT],
-                    line=line,
-                    file=self.file,
-                )
-            )
+            seen = _UNSEEN.sub(" ", without_links(text))[:LONGEST_TEXT]
+            self.said.append(Said(kind=kind, text=seen, line=line, file=self.file))
 
     def left_out(self) -> Iterator[str]:
         """What was not read, in words."""
