@@ -192,7 +192,7 @@ def signs(tmp_path: Path, text: str) -> set[str]:
 
 
 HUGE = [record(round(2.4 - n / 400, 4), f"{3e17 * (1 + n % 2):.3g}", 1e-5, n / 40) for n in range(40)]
-ROUND = [record(round(2.0 + (n * 5 % 7) / 10, 3), 1.2, 1e-5, n / 7) for n in range(28)]
+ROUND = [record(round(2.0437 + (n * 5 % 7) / 10, 4), 1.2, 1e-5, n / 7) for n in range(28)]
 REWARDED = "{{'loss': {}, 'grad_norm': 1.1, 'reward': 0.4, 'kl': {}, 'epoch': 0.1}}\n"
 
 
@@ -201,7 +201,7 @@ REWARDED = "{{'loss': {}, 'grad_norm': 1.1, 'reward': 0.4, 'kl': {}, 'epoch': 0.
     [
         ("".join(HUGE), "huge-norm"),
         ("".join(ROUND), "loss-repeats"),
-        (record(2.0, 1.0) * 24, "loss-repeats"),
+        (record(2.0437, 1.0) * 24, "loss-repeats"),
         (record(2.0, 3.1) + record("0.0", "nan") * 4, "second-step"),
         (("".join(falling(30)) + record("nan", "nan", 9e-6, 1.0) * 4) * 2, "same-step"),
         (record("nan", "nan", 2e-5, 0.1) * 4 + record("nan", "nan", 2e-6, 0.0) * 4, "lower-rate-bad"),
@@ -221,6 +221,7 @@ def test_a_sign_is_seen(text: str, sign: str, tmp_path: Path) -> None:
         "".join([*ROUND, record(2.1, 1.2, 1e-5, 4.1)]),  # it began to move
         "".join([*falling(30), *HUGE[:10]]),  # a while, and not throughout
         record(0.002, 0.01) * 40,  # converged
+        record(2.5, 1.1) * 40,  # a plateau, printed with one digit
         "".join(falling(30)) + "!" * 40 + " WARNING " + "!" * 40 + "\n" + "!" * 60 + "\n",
         "".join(REWARDED.format(0.1, 0.3) for _ in range(30)),
     ],
