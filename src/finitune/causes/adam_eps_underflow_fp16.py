@@ -58,7 +58,7 @@ public_incidents = 11
 tells = {
     "adam-eps-named": (2.5, "1e-8 is 0 in float16"),
     "weights-in-float16": (3.0, "Adam keeps its state in the dtype of the weights"),
-    "holds-float16": (5.0, "Adam keeps its state in the dtype of the weights"),
+    "holds-float16": (4.0, "Adam keeps its state in the dtype of the weights"),
     "second-step first-finite-then-nan": (4.0, "the first update spoils the weights"),
     "sgd-sound": (2.5, "SGD and Adafactor divide otherwise"),
     "plain-optimizer-sound": (0.7, "another optimizer is sound"),
