@@ -44,8 +44,8 @@ types: $(VENV)/.dev ## pyright, strict for the part that works without torch
 layers: $(VENV)/.dev ## import-linter: imports run downward only, torch only where it may be
 	$(BIN)/lint-imports --no-cache
 
-bench-check: $(VENV)/.demo ## public incidents and healthy configurations before a run
-	$(BIN)/python benchmarks/incidents_check.py
+bench-check: $(VENV)/.demo ## public incidents and healthy configurations before a run: FILE=benchmarks/incidents-dev.jsonl
+	$(BIN)/python benchmarks/incidents_check.py $(FILE)
 
 bench-scan: $(VENV)/.demo ## how fast weights, embedding rows and tokens are read, in how much memory
 	$(BIN)/python benchmarks/scan.py

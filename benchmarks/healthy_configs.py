@@ -1,7 +1,7 @@
-"""Seventy configurations that train well, own and realistic, in every format that `finitune check` reads.
+"""Configurations that train well, own and realistic, in every format that `finitune check` reads.
 
 Each is (name, files, hardware): a file is a name and its content, a mapping (written as JSON) or text (as it stands).
-The last ten are odd but sound: settings that look wrong and have a reason.
+Ten are odd but sound: settings that look wrong and have a reason.
 """
 
 from __future__ import annotations
@@ -366,4 +366,87 @@ HEALTHY: list[tuple[str, list[File], str]] = [
     ("bfloat16 on the CPU", [_arguments(
         bf16=True, use_cpu=True, learning_rate=1e-5, max_steps=20, warmup_steps=2
     )], "A100"),
+    # forms of public projects at which check once cried wolf
+    ("a program with flags of its own", [("r.sh", """#!/bin/bash
+deepspeed chat.py --actor_gradient_checkpointing --per_device_training_batch_size 4 --max_seq_len 1024 \\
+    --lm_model_name_or_path own/base --dataset_names a b --zero_stage 2 --learning_rate 1e-5 --dtype bf16
+""")], "A100"),
+    ("quantised by a switch of its own", [("r.sh", """
+accelerate launch --mixed_precision bf16 --use_deepspeed --zero_stage 3 --num_machines 1 --main_process_port 29501 \\
+    tune.py --use_qlora --use_flash_attn --dataset_train_splits train --learning_rate 1e-4 --lora_r 64 --lora_alpha 16
+""")], "A100"),
+    ("images, not text", [("r.sh", """
+accelerate launch --mixed_precision=fp16 train_picture.py --pretrained_model_name_or_path own/diffusion \\
+    --train_batch_size 4 --max_train_steps 5000 --learning_rate 1e-4 --lr_scheduler cosine --max_grad_norm 1
+""")], "V100"),
+    ("comments between the flags", [("r.sh", """
+python grpo.py --bf16 True --learning_rate 1e-6 \\
+    `# memory` \\
+    --lora_r 16 --lora_alpha 32 --lora_dropout 0.1 \\
+    \\
+    `# answers` \\
+    --num_generations 8 --max_completion_length 512 "$@"
+""")], "A100"),
+    ("base_model as a flag", [("r.sh", """
+WORLD_SIZE=2 torchrun --nproc_per_node 2 finetune.py --base_model own/llama-7b --data_path d.json --batch_size 128 \\
+    --micro_batch_size 4 --learning_rate 3e-4 --cutoff_len 512 --lora_r 8 --lora_alpha 16 --dataset_dir data
+""")], "3090"),
+    ("distilled from a teacher", [("r.sh", """
+swift rlhf --rlhf_type grpo --model own/small --teacher_model own/large --num_generations 1 --torch_dtype bfloat16 \\
+    --learning_rate 1e-5 --vllm_max_model_len 4096 --deepspeed zero2
+""")], "H100"),
+    ("ludwig table", [("l.yaml", """
+input_features: [{name: age, type: number}, {name: job, type: category}]
+output_features: [{name: income, type: binary}]
+trainer: {learning_rate: 0.02, batch_size: 1024, optimizer: {type: adam}, learning_rate_scheduler: {decay: exponential}}
+""")], "T4"),
+    ("ludwig soft prompt", [("l.yaml", """
+model_type: llm
+base_model: own/opt-350m
+adapter: {type: prompt_tuning, num_virtual_tokens: 16}
+input_features: [{name: review, type: text}]
+output_features: [{name: label, type: text}]
+trainer: {type: finetune, learning_rate: 0.03, batch_size: 1, epochs: 3}
+""")], "A10G"),
+    ("llama-factory, second generation", [("f.yaml", _yaml_of(
+        model="own/qwen", model_class="llm", train_dataset="d.yaml", micro_batch_size=2, cutoff_len=2048, bf16=True,
+        learning_rate=1e-4, peft_config={"name": "lora", "r": 16, "lora_alpha": 32}, dist_config={"name": "fsdp2"},
+    ))], "A100"),
+    ("llama-factory on megatron", [("f.yaml", _yaml_of(**{
+        **_FACTORY, "finetuning_type": "full", "learning_rate": 2e-5, "bf16": True, "tensor_model_parallel_size": 4,
+        "pipeline_model_parallel_size": 2, "use_distributed_optimizer": True, "apply_rope_fusion": True,
+    }))], "H100"),
+    ("comments in JSON", [("ds.json", {
+        "_comment": "tried on two nodes", "//": "see the wiki", "bf16": {"enabled": True}, "gradient_clipping": 1.0,
+        "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2, "_note": "small buckets"},
+    })], "A100"),
+    ("a scale that may fall below one", [("ds.json", {
+        **_ZERO_HALF, "fp16": {"enabled": True, "loss_scale": 0, "initial_scale_power": 16, "min_loss_scale": 1e-10}
+    })], "V100"),
+    ("axolotl, 8 bit and bfloat16", [("a.yaml", _yaml_of(**{
+        **_AXOLOTL, "load_in_8bit": True, "adapter": "lora", "lora_r": 32, "lora_alpha": 16, "bf16": True,
+        "learning_rate": 2e-4, "lora_target_linear": True, "unsloth_lora_mlp": True,
+    }))], "A100"),
+    ("float32 weights under a launcher's bf16", [
+        ("r.sh", "accelerate launch --config_file a.yaml t.py --torch_dtype float32 --learning_rate 1e-5\n"),
+        ("a.yaml", _ACCELERATE),
+    ], "A100"),
+    ("accelerate in the cloud", [("a.yaml", """
+compute_environment: AMAZON_SAGEMAKER
+distributed_type: DATA_PARALLEL
+mixed_precision: bf16
+ec2_instance_type: ml.p4d.24xlarge
+iam_role_name: own
+num_machines: 2
+py_version: py310
+region: us-east-1
+""")], "A100"),
+    ("anchors", [("c.yaml", """
+rate: &rate 1.0e-5
+learning_rate: *rate
+bf16: true
+per_device_train_batch_size: 4
+output_dir: out
+""")], "A100"),
+    ("a script of Windows", [("r.sh", _SHELL.replace("\n", "\r\n"))], "A100"),
 ]  # fmt: skip

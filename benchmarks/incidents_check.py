@@ -1,9 +1,10 @@
 """What `finitune check` foresees: public incidents that were visible before training, and healthy configurations.
 
-    python benchmarks/incidents_check.py
+    python benchmarks/incidents_check.py [FILE]
 
-Of the incidents in `incidents-dev.jsonl` whose `detectable_before_training` is true, those count whose free-form
-config, model and hardware carry every fact that decides their cause. A hit is a finding with an accepted cause.
+Of the incidents in FILE, one JSON object a line (`incidents-dev.jsonl` unless given), whose
+`detectable_before_training` is true, those count whose free-form config, model and hardware carry every fact that
+decides their cause. A hit is a finding with an accepted cause.
 """
 
 from __future__ import annotations
@@ -67,10 +68,16 @@ DECISIVE = {
 """Cause -> the facts without which nothing before a run can show it. Causes in weights and data need those files."""
 
 
-def incidents() -> Iterator[dict[str, Any]]:
-    for line in INCIDENTS.read_text(encoding="utf-8").splitlines():
-        incident = json.loads(line)
-        if str(incident.get("detectable_before_training", "")).startswith("true"):
+def incidents(file: Path) -> Iterator[dict[str, Any]]:
+    """Those that were visible before training. Raises ValueError that names the line of one that cannot be read."""
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            incident = json.loads(line) if line.strip() else {}
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{file}: line {number}: not JSON ({error.msg})") from None
+        if not isinstance(incident, dict) or (incident and not isinstance(incident.get("cause"), str)):
+            raise ValueError(f"{file}: line {number}: expected an object with a cause")
+        if str(incident.get("detectable_before_training", "")).lower().startswith("true"):
             yield incident
 
 
@@ -88,12 +95,12 @@ def _known(facts: Facts, path: str) -> bool:
     return value is not None and (not field or getattr(value, field) is not None)
 
 
-def foreseen() -> tuple[Counter[str], list[str]]:
+def foreseen(file: Path) -> tuple[Counter[str], list[str]]:
     """Counts of incidents: all, with a chapter, carrying the facts, with the right finding; and what was missed."""
     count: Counter[str] = Counter()
     missed: list[str] = []
-    for incident in incidents():
-        accepted = {incident["cause"], *incident["accept"]}
+    for incident in incidents(file):
+        accepted = {incident["cause"], *incident.get("accept", ())}
         accepted |= {SAME[name] for name in accepted if name in SAME}
         facts = read(incident)
         found = any(finding.cause in accepted for finding in foresee(facts).findings)
@@ -104,7 +111,8 @@ def foreseen() -> tuple[Counter[str], list[str]]:
         count["found"] += found
         count["carried and found"] += known and found
         if known and not found:
-            missed.append(f"{incident['cause']:28} {incident['source']:40} {json.dumps(incident['config'])[:100]}")
+            told = json.dumps(incident.get("config"))[:100]
+            missed.append(f"{incident['cause']:28} {incident.get('source', ''):40} {told}")
     return count, missed
 
 
@@ -120,7 +128,11 @@ def healthy() -> list[tuple[str, Finding]]:
 
 
 def main() -> int:
-    count, missed = foreseen()
+    try:
+        count, missed = foreseen(Path(sys.argv[1]) if len(sys.argv) > 1 else INCIDENTS)
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
     share = count["carried and found"] / max(1, count["carried"])
     print(
         f"incidents visible before training {count['detectable']}, with a chapter that foresees {count['chapter']}, "

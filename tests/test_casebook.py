@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -5,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from finitune import cli
-from finitune.casebook import KEYS, diagnose_case, with_shares
+from finitune.casebook import FITTED, KEYS, diagnose_case, inputs_of_case, with_shares
+from finitune.diagnosis import rank
 from finitune.finding import UnreadableInput, as_json
+from finitune.postmortem import diagnose_logs
 
 LOG = ["{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-08}"]
 
@@ -25,6 +28,47 @@ def test_the_same_log_with_other_settings_has_another_cause():
     refused = "ValueError: Attempting to unscale FP16 gradients."
     assert names(log=[refused])[0] == "fp16-trainable-weights"
     assert names(log=["tokenization mismatch: 9 vs. 8. (ignored)"])[0] == "all-labels-ignored"
+
+
+def log(*rows):
+    return [f"{{'loss': {loss}, 'grad_norm': {norm}, 'learning_rate': {rate}}}" for loss, norm, rate in rows]
+
+
+FALLING = [(round(4.0 - step / 20, 3), 1.2, 1e-5) for step in range(40)]
+OVERFLOW = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}"
+LADDER = [OVERFLOW.format(2**k, 2 ** (k - 1)) for k in range(16, 0, -1)]
+MINIMUM = "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."
+TRACEBACK = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 8, in <module>',
+    "ValueError: Attempting to unscale FP16 gradients.",
+]
+
+
+@pytest.mark.parametrize("settings", [{}, {"fp16": True}, {"bf16": True}], ids=["no config", "fp16", "bf16"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        log(*FALLING, *[("0.0", "nan", 1e-5)] * 5),
+        log(*FALLING, (9.0, 40, 1e-5), (20.0, 90, 1e-5), (60.0, 400, 1e-5), ("nan", "nan", 1e-5), ("nan", "nan", 1e-5)),
+        log((2.0, "nan", 1e-5), *[("0.0", "nan", 1e-5)] * 5),
+        log(*[("0.0", "0.0", 1e-5)] * 6),
+        log(*FALLING, ("0.0", 1.414, 2e-6), ("0.0", 1.414, 2e-6)),
+        [*LADDER, MINIMUM],
+        [*log(*FALLING), *TRACEBACK],
+        [*log(*FALLING), "{'eval_loss': nan, 'epoch': 1.0}"],
+        ["RuntimeError: probability tensor contains either `inf`, `nan` or element < 0"],
+    ],
+    ids=["sudden", "climbed", "gradient first", "zero", "sentinel", "scale", "traceback", "evaluation", "sampling"],
+)
+def test_the_same_log_and_config_name_the_same_cause_whichever_way_they_are_given(lines, settings, tmp_path):
+    path, config = tmp_path / "train.log", tmp_path / "training_args.json"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    config.write_text(json.dumps({"per_device_train_batch_size": 4, **settings}), encoding="utf-8")
+    incident = diagnose_logs(path, configs=[config] if settings else []).incidents[-1]
+    (told,) = diagnose_case({"log": lines, "config": settings}).incidents
+    assert told.causes[0].cause == incident.causes[0].cause
+    assert told.symptom == incident.symptom
 
 
 def test_every_term_is_told_and_they_add_up():
@@ -53,9 +97,26 @@ def test_advice_that_was_tried_in_vain_is_named_once_with_its_reason():
 
 def test_shares_add_up_with_what_is_not_in_the_book():
     (incident,) = diagnose_case({"config": {"fp16": True}}).incidents
-    shares = [one.confidence for one in with_shares(incident.causes, 1.0)]
-    assert 0 < sum(shares) < 1
+    shares = [one.confidence for one in incident.causes]
     assert shares == sorted(shares, reverse=True)
+    assert 0 < sum(shares) + incident.unlisted < 1, "three of the causes are shown"
+    ranked, unlisted = with_shares(rank(inputs_of_case({"config": {"fp16": True}})), FITTED)
+    assert sum(one.confidence for one in ranked) + unlisted == pytest.approx(1)
+
+
+@pytest.mark.parametrize("bits", [0.0, -40.0, 40.0, 300.0])
+def test_confidence_stays_within_what_was_measured(bits):
+    book = rank(inputs_of_case({}))
+    ranked, _ = with_shares([dataclasses.replace(book[0], bits=bits), *book[1:]], FITTED)
+    assert FITTED.lowest <= ranked[0].confidence <= FITTED.highest
+
+
+def test_confidence_is_not_printed_where_it_was_not_measured(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text("\n".join(LOG * 6) + "\n", encoding="utf-8")
+    (incident,) = diagnose_logs(path).incidents
+    assert {one.confidence for one in incident.causes} == {None}
+    assert diagnose_case({}).incidents[0].unlisted is None
 
 
 ANY_JSON = st.recursive(

@@ -29,6 +29,7 @@ SURFACE = {
         "--format",
         "--gpu",
         "--model",
+        "--prove",
         "--requirements",
         "--verbose",
         "-v",
@@ -308,7 +309,9 @@ def test_a_closed_pipe_and_control_c_are_quiet(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", main, *words], stdout=writer, stderr=subprocess.PIPE, check=False)
         os.close(writer)
         assert done.stderr == b"", words
-    slow = "import sys, time, finitune.diagnosis as d; d.diagnose = lambda _: (print('on', flush=True), time.sleep(60))"
+    slow = "import signal, sys, time, finitune.diagnosis as d;"
+    slow += "signal.signal(signal.SIGINT, signal.default_int_handler);"  # which a job in the background does not have
+    slow += "d.diagnose = lambda _: (print('on', flush=True), time.sleep(60))"
     command = [sys.executable, "-c", f"{slow}\n{main}", "diagnose", str(run_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None

@@ -17,9 +17,11 @@ import pytest
 
 import finitune
 from finitune import cause, remedy
+from finitune.cause import tells_of
 from finitune.chapter import Chapter, chapters
 from finitune.diagnosis import inputs_of
 from finitune.facts import Facts
+from finitune.postmortem import signs
 from finitune.recording import SIGNALS
 from finitune.sources import circumstances, statements
 
@@ -45,7 +47,7 @@ KNOWN_INPUTS = {
     "see": set(SIGNALS),
 }
 NEEDS_TORCH = {
-    "demo", "gym", "incidents", "integrations", "investigation", "lastgood", "monitor", "precision", "probes",
+    "demo", "gym", "incidents", "integrations", "investigation", "lastgood", "monitor", "precision", "probes", "proof",
     "reduction", "replay", "train", "yardstick",
 }  # fmt: skip
 VAGUE = {word + s for word in ("manager", "factory", "handler", "helper", "util") for s in ("", "s")}
@@ -102,17 +104,22 @@ def test_a_chapter_does_something(folder: str, stem: str) -> None:
         assert one.function("propose")
 
 
-@pytest.mark.parametrize(("folder", "stem"), [c for c in CHAPTERS if c.values[0] == "causes"])
-def test_what_tells_is_an_observation_that_exists(folder: str, stem: str) -> None:
-    """A misspelt observation would weigh nothing for ever."""
+def known_observations() -> set[str]:
     known = set(statements.PRINTED) | set(statements.TOLD) | set(statements.OFF)
     known |= {
         f"{turned}{s}-{verdict}" for s in statements.SUBJECTS for turned in ("", "no-") for verdict in ("sound", "bad")
     }
-    known |= circumstances.KNOWN
-    told = chapter(folder, stem).module.__dict__.get("tells", {})
-    assert set(told) <= known
-    assert all(math.isfinite(bits) and bits and reason for bits, reason in told.values())
+    return known | circumstances.KNOWN | signs.NUMBERS | signs.MESSAGES
+
+
+@pytest.mark.parametrize(("folder", "stem"), [c for c in CHAPTERS if c.values[0] == "causes"])
+def test_what_tells_is_an_observation_that_exists(folder: str, stem: str) -> None:
+    """A misspelt observation would weigh nothing for ever."""
+    rows = tells_of(chapter(folder, stem))
+    told = [slug for slugs, _, _ in rows for slug in slugs]
+    assert set(told) <= known_observations()
+    assert len(told) == len(set(told)), "one thing is weighed once"
+    assert all(math.isfinite(bits) and bits and reason for _, bits, reason in rows)
 
 
 @pytest.mark.parametrize(("folder", "stem"), [c for c in CHAPTERS if c.values[0] == "causes"])

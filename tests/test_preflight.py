@@ -262,3 +262,28 @@ def test_one_entry_per_input_joins_the_reasons():
 
 def test_findings_are_values():
     assert dataclasses.is_dataclass(check())
+
+
+T5 = "google/flan-t5-xl"
+NAMED = {
+    "a.json": f'{{"fp16": true, "learning_rate": 1e-5, "model_name_or_path": "{T5}"}}',
+    "a.sh": f"torchrun t.py --fp16 --model_name_or_path {T5} --learning_rate 1e-5\n",
+    "b.sh": f"accelerate launch --mixed_precision fp16 t.py --model_name_or_path {T5} --learning_rate 1e-5\n",
+    "a.yml": f"base_model: {T5}\nfp16: true\nlearning_rate: 1.0e-5\n",
+    "l.yaml": f"stage: sft\ntemplate: x\nfinetuning_type: full\nmodel_name_or_path: {T5}\nfp16: true\n",
+    "u.yaml": f"model_type: llm\nbase_model: {T5}\nquantization: {{bits: 4}}\n",
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_family_that_a_configuration_names_is_a_hint_in_every_format(tmp_path, name):
+    (tmp_path / name).write_text(NAMED[name])
+    result = check(tmp_path / name)
+    (finding,) = [one for one in result.findings if one.cause == "fp16-activation-overflow"]
+    assert (finding.severity, finding.evidence["family"]) == ("info", "t5")
+    assert [one.why for one in result.not_checked if one.input == "model"] == ["no --model given"]
+
+
+def test_a_name_alone_clears_no_cause_that_lies_in_the_model(tmp_path):
+    (tmp_path / "a.json").write_text('{"bf16": true, "model_name_or_path": "meta-llama/Llama-2-7b-hf"}')
+    assert not {"fp16-activation-overflow", "norm-eps-underflow-fp16"} & set(check(tmp_path / "a.json").passed)

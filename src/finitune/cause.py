@@ -2,15 +2,17 @@
 
     foresee(facts by name...) -> Iterator[Finding]      before the run, from facts alone
     weigh(inputs by name...)  -> Iterator[Evidence]     after it, for and against, from what a run measured
-    tells = {"observation": (bits, "reason"), ...}      the same, from what somebody tells
+    tells = {"observation": (bits, "reason"), ...}      the same, from what a log shows and somebody tells
     experiments = [Experiment(...), ...]                what decides it
     remedies = ["slug", ...]                            chapters of `remedies/`, best first
     public_incidents = 10                               how often it occurs in the public incidents: the prior
 
 `weigh` may name any group of `Facts`, any signal (`loss`, `grad_norm`, `lr`, `loss_scale`, `skipped`: a Series up to
 the bad step), and: `signals` (all of these), `symptoms` (set of slugs seen), `origin` (Origin), `repeats` (bool),
-`incident` (the recorded event). Observations are the slugs of `sources/statements.txt` and `sources/circumstances.py`;
-`bits` is the log2 of how much likelier one is under this cause. Experiments are weighed by the diagnosis itself.
+`incident` (the recorded event). Observations are the signs of a log (`postmortem/signs.py`, `sources/logs/messages.py`)
+and the slugs of `sources/statements.txt` and `sources/circumstances.py`; those that mean the same have one name. `bits`
+is the log2 of how much likelier one is under this cause. Observations that share a row ("climbed diverged") say one
+thing in two ways, and are weighed once. Experiments are weighed by the diagnosis itself.
 """
 
 from __future__ import annotations
@@ -43,6 +45,12 @@ class Experiment:
     placebo: bool = False
     optional: bool = False
     """A prediction that the cause allows but does not demand: its failure says nothing."""
+
+
+def tells_of(chapter: Chapter) -> list[tuple[tuple[str, ...], float, str]]:
+    """The rows of the chapter's table: observations that say one thing, bits for or against, and the reason."""
+    table: Mapping[str, tuple[float, str]] = getattr(chapter.module, "tells", {})
+    return [(tuple(row.split()), bits, why) for row, (bits, why) in table.items()]
 
 
 def causes() -> Mapping[str, Chapter]:

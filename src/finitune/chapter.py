@@ -100,6 +100,11 @@ def ask(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Answer:
     return Answer(results=[one for one in results if one is not None])
 
 
+def required(function: Callable[..., Any]) -> frozenset[str]:
+    """The inputs without which it is not asked."""
+    return frozenset(p.name for p in _parameters(function) if p.default is p.empty)
+
+
 @cache
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     """Symptoms are asked at every step, so the signature is read once."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from finitune.cause import Experiment, causes
+from finitune.cause import Experiment, causes, tells_of
 from finitune.chapter import Chapter, ask
 from finitune.facts import Facts
 from finitune.facts_json import facts_from_json
@@ -20,6 +21,7 @@ from finitune.finding import (
     Cure,
     Diagnosis,
     Evidence,
+    Finding,
     Incident,
     NotChecked,
     Origin,
@@ -28,9 +30,11 @@ from finitune.finding import (
     Severity,
     number,
 )
+from finitune.question import Question, next_check
 from finitune.recording import Recording
 from finitune.remedy import remedies
 from finitune.signal import Signals
+from finitune.sources.circumstances import of_facts
 
 CURE_SEEN_BITS = 5.0
 """An arm that removes the cause made the step sound, as predicted."""
@@ -38,8 +42,18 @@ PLACEBO_SEEN_BITS = 1.0
 PREDICTION_FAILED_BITS = -7.0
 """Experiments outweigh circumstances: one failed prediction undoes several hints."""
 SHOWN = 3
+SHOWS = {
+    "nonfinite-loss": ("loss-not-finite",), "nonfinite-gradient": ("gradient-first", "gradient-nan"),
+    "loss-scale-collapse": ("scale-fell",), "divergence": ("diverged",), "nonfinite-update": ("second-step",),
+}  # fmt: skip
+"""What the symptoms of a recording are called where they are told."""
+REPEATABLE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
+"""Symptoms that one forward and backward show again, in another process too."""
+EVEN = 2.0
+"""Incidents that every cause is thought to have had besides those counted: public reports are few and selected."""
 FORESEEN_BITS: Mapping[Severity, float] = {"error": 4.0, "warning": 3.0, "info": 1.0}
-"""What `check` would have said of a run of which only its settings are told."""
+"""What `check` would have said, of a log or a case. Of the scales tried on the incidents that were read while the rules
+were written, 4/3/1 and 5/3.5/1.5 rank best; halved ones lose a few first places."""
 
 
 def diagnose(run_dir: str | Path) -> Diagnosis:
@@ -62,19 +76,13 @@ def rank(
 ) -> list[RankedCause]:
     """Every cause of the book, most likely first.
 
-    `inputs` holds what chapters may name in `weigh`, `experiments` the recorded `arm` events of the incident. Where
-    nothing was measured, `observations` holds what was told instead: slug -> the words it was read from.
+    `inputs` holds what chapters may name in `weigh`, `experiments` the recorded `arm` events of the incident. Of a run
+    that nobody watched `observations` holds what its log shows and what was told: slug -> the words it was read from.
     """
-    book = causes()
-    total = sum(_public_incidents(chapter) for chapter in book.values())
+    prior = prior or occurrences(counts())
     ranked = [
-        _weighed(
-            chapter,
-            inputs,
-            [e for e in experiments if e.get("cause") == name],
-            prior[name] if prior else _occurrence(chapter, total),
-        )
-        for name, chapter in book.items()
+        _weighed(chapter, inputs, [e for e in experiments if e.get("cause") == name], prior[name])
+        for name, chapter in causes().items()
     ]
     return sorted(ranked, key=lambda cause: (not cause.proved, -cause.bits, cause.cause))
 
@@ -97,23 +105,34 @@ def inputs_of(
 
 
 def _incident(recording: Recording, event: Mapping[str, Any]) -> Incident:
-    same = [
+    signals = next(rank.signals for rank in recording.ranks if rank.rank == event["rank"])
+    return incident_of(event, of_same_incident(recording, event), recording.facts, signals, recording.directory)
+
+
+def of_same_incident(recording: Recording, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What was recorded of the incident that `event` opened, after it."""
+    return [
         e for e in recording.events("origin", "arm", "action", "stop")
         if e.get("incident") == event.get("id") and e["rank"] == event["rank"]
     ]  # fmt: skip
-    signals = next(rank.signals for rank in recording.ranks if rank.rank == event["rank"])
-    return incident_of(event, same, recording.facts, signals)
 
 
 def incident_of(
-    event: Mapping[str, Any], following: Sequence[Mapping[str, Any]], run_facts: Facts, signals: Signals
+    event: Mapping[str, Any],
+    following: Sequence[Mapping[str, Any]],
+    run_facts: Facts,
+    signals: Signals,
+    run_dir: Path,
 ) -> Incident:
     """The incident that `event` opened, from the events that belong to it; live and from a recording alike."""
-    origin = next((e for e in following if e["event"] == "origin"), None)
+    origins = [e for e in following if e["event"] == "origin"]  # a later one was found when the step was run again
+    origin = next((e for e in reversed(origins) if e.get("origin")), origins[0] if origins else None)
     own = event.get("facts")
     facts = (facts_from_json(own) if isinstance(own, Mapping) else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
     inputs = inputs_of(facts, event, origin, signals)
-    ranked = rank(inputs, [e for e in following if e["event"] == "arm"])
+    arms = [e for e in following if e["event"] == "arm"]
+    ranked = rank(inputs, arms)
+    shown = [cause for cause in ranked if cause.proved or cause.bits > 0][:SHOWN]
     stopped = any(e["event"] == "stop" for e in following)
     actions = [e for e in following if e["event"] == "action"]
     return Incident(
@@ -123,25 +142,57 @@ def incident_of(
         reproducible=inputs["repeats"],
         bit_for_bit=origin.get("bit_for_bit") if origin else None,
         origin=inputs["origin"],
-        causes=[cause for cause in ranked if cause.proved or cause.bits > 0][:SHOWN],
+        causes=shown,
         action="stopped" if stopped else event.get("action", "none"),
         not_located=origin.get("why_not") if origin else None,
         last_good=event.get("last_good"),
         last_step=actions[-1]["step"] if actions else event["step"],
         message=str(event.get("text", "")),
+        next_check=next_check(
+            ranked,
+            {*of_facts(facts), *SHOWS.get(str(event.get("symptom")), ())},
+            facts.by_name(),
+            _experiments_left(shown, event, origin, arms, run_dir),
+        ),
     )
+
+
+def _experiments_left(
+    shown: Sequence[RankedCause],
+    event: Mapping[str, Any],
+    origin: Mapping[str, Any] | None,
+    ran: Sequence[Mapping[str, Any]],
+    run_dir: Path,
+) -> list[Question]:
+    """Experiments of the leading causes that were not put to the test, where there is a step to run again."""
+    repeats = event.get("symptom") in REPEATABLE and (origin or {}).get("repeats") is not False
+    if not (repeats and event.get("runs_elsewhere")):
+        return []
+    tried = {e.get("cause") for e in ran}  # of these the others do not apply to the step
+    arms = [e.arm.partition("=")[0] for c in shown if c.cause not in tried for e in experiments_of(c.cause)]
+    how = f"finitune diagnose {shlex.quote(str(run_dir))} --prove"
+    return [
+        Question(name=arm, ask=f"run the captured step again under {arm}", how=how, answers=((f"arm:{arm}",),))
+        for arm in dict.fromkeys(arms)
+    ]
 
 
 def _weighed(
     chapter: Chapter, inputs: Mapping[str, Any], experiments: Sequence[Mapping[str, Any]], prior: Evidence
 ) -> RankedCause:
     told = inputs.get("observations")
-    weigh = chapter.function("weigh") if told is None else None  # it reads what a run measured
+    weigh = chapter.function("weigh")
     answer = ask(weigh, inputs) if weigh else None
-    said = [] if told is None else [*told_evidence(chapter, told), *_foreseen(chapter, inputs)]
+    foreseen = _foreseen(chapter, inputs) if told is not None else None
+    counted = any(term.bits > 0 for term in answer.results) if answer else False  # by `weigh`, of the same facts
+    said = [*told_evidence(chapter, told or {}), *([_expected(foreseen)] if foreseen and not counted else [])]
     terms = [prior, *said, *(answer.results if answer else []), *map(_experiment_evidence, experiments)]
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)
+    if foreseen and foreseen.remedy:
+        cures = [foreseen.remedy]
+    else:
+        cures = _cures(chapter, inputs) if asked or said or not facts else []
     return RankedCause(
         cause=chapter.name,
         confidence=None,
@@ -149,7 +200,7 @@ def _weighed(
         # A cause whose inputs are absent was not asked: it keeps its prior alone and is not shown as likely.
         bits=sum(term.bits for term in terms),
         evidence=terms,
-        remedies=_cures(chapter, inputs) if asked or said or not facts else [],
+        remedies=cures,
         not_asked=(answer.missing or ((answer.broken,) if answer.broken else ())) if answer else (),
         proof=proof_of(experiments) if asked else (),
     )
@@ -157,22 +208,40 @@ def _weighed(
 
 def told_evidence(chapter: Chapter, told: Mapping[str, str]) -> list[Evidence]:
     """What the chapter's table `tells` makes of the observations."""
-    table: Mapping[str, tuple[float, str]] = getattr(chapter.module, "tells", {})
-    return [Evidence(text=f"{told[slug]}: {why}", bits=bits) for slug, (bits, why) in table.items() if slug in told]
+    return [
+        Evidence(text=f"{told[seen[0]]}: {why}", bits=bits)
+        for row, bits, why in tells_of(chapter)
+        if (seen := [slug for slug in row if slug in told])
+    ]
 
 
-def _foreseen(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Evidence]:
-    """The gravest finding of the chapter about the settings that were told."""
+def _foreseen(chapter: Chapter, inputs: Mapping[str, Any]) -> Finding | None:
+    """The gravest finding of the chapter about these facts."""
     foresee = chapter.function("foresee")
-    found = ask(foresee, inputs).results if foresee else []
-    weights = [(FORESEEN_BITS[one.severity], one.message) for one in found]
-    return [Evidence(text=text, bits=bits) for bits, text in [max(weights)]] if weights else []
+    found: list[Finding] = ask(foresee, inputs).results if foresee else []
+    return max(found, key=lambda one: (FORESEEN_BITS[one.severity], one.remedy is not None), default=None)
 
 
-def _occurrence(chapter: Chapter, total: int) -> Evidence:
-    count = _public_incidents(chapter)
-    text = f"occurs in {count} of {total} public incidents that the book knows"
-    return Evidence(text=text, bits=math.log2(max(count, 0.5) / total))
+def _expected(finding: Finding) -> Evidence:
+    return Evidence(text=f"could be foreseen: {finding.message}", bits=FORESEEN_BITS[finding.severity])
+
+
+def counts() -> dict[str, int]:
+    """Cause -> how many public incidents the book knows of it."""
+    return {name: int(getattr(chapter.module, "public_incidents", 0)) for name, chapter in causes().items()}
+
+
+def occurrences(seen: Mapping[str, float]) -> dict[str, Evidence]:
+    """The prior of every cause of the book from how often each was seen."""
+    total = sum(seen.values())
+    whole = total + EVEN * len(causes())
+    return {
+        name: Evidence(
+            text=f"occurs in {seen.get(name, 0):g} of {total:g} public incidents that the book knows",
+            bits=math.log2((seen.get(name, 0) + EVEN) / whole),
+        )
+        for name in causes()
+    }
 
 
 def proof_of(experiments: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -219,10 +288,6 @@ def _cures(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Cure]:
         safety: Safety = getattr(remedy.module, "safety", "advice")
         out.append(proposed[0] if proposed else Cure(name=name, safety=safety))
     return out
-
-
-def _public_incidents(chapter: Chapter) -> int:
-    return int(getattr(chapter.module, "public_incidents", 0))
 
 
 def _origin(data: Any) -> Origin | None:

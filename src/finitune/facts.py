@@ -313,6 +313,8 @@ class Training:
     label_smoothing: float | None = None
     generations: int | None = None
     """Answers per prompt in reinforcement learning; their rewards are compared with one another."""
+    teacher: str | None = None
+    """A model whose probabilities are what is learned from, in distillation."""
     source: str | None = None
 
 

@@ -155,6 +155,8 @@ class Incident:
     action: Action
     bit_for_bit: bool | None = None
     """Whether the step came out the same to the last bit when it was run again."""
+    source: Literal["recording", "log", "case"] = "recording"
+    """What tells of it; only a recorded run was looked at while it trained."""
     not_located: str | None = None
     """Why there is no origin."""
     last_good: int | None = None
@@ -166,7 +168,7 @@ class Incident:
     unlisted: float | None = None
     """The share of the posterior that no chapter of the book has; None unless it was calibrated."""
     next_check: str = ""
-    """What would decide, where nothing has been proved."""
+    """What is expected to decide most, where nothing has been proved."""
     does_not_help: Sequence[str] = ()
     """Advice that was tried and cannot help, with the reason."""
 

@@ -59,6 +59,7 @@ class Investigation:
     bit_for_bit: bool = False
     passes: int = 0
     why_not: str | None = None
+    inside: torch.dtype | None = None
     following: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """The events of this incident after the first, as the recording has them."""
 
@@ -77,6 +78,7 @@ class Investigation:
             return
         self.passes += 1
         self.origin = located.origin
+        self.inside = located.inside
         self.layers = [as_json(layer) for layer in located.layers]
         self.repeats = not located.outcome.sound
         if self.repeats and self.origin is None:
@@ -100,8 +102,11 @@ class Investigation:
     def record(self) -> None:
         """Write the incident with the facts of its batch, then the origin."""
         self.event["facts"] = facts_as_json(self._batch_facts())
-        self.event["capture"] = self._save_capture()
+        self.event |= self._save_capture()
         self.recorder.event("incident", **self.event)
+        self.record_origin()
+
+    def record_origin(self) -> None:
         self._record(
             "origin",
             origin=self.origin,
@@ -112,43 +117,51 @@ class Investigation:
             why_not=self.why_not,
         )
 
-    def _save_capture(self) -> str | None:
-        """Path of the capture, relative to the recording; a disk that is full costs the capture alone."""
+    def _save_capture(self) -> dict[str, Any]:
+        """Path of the capture, relative to the recording, and whether another process can run it again; a disk that
+        is full costs the capture alone.
+        """
         try:
-            path = save_capture(
-                self.capture, self.recorder.captures, step=self.event["step"], rank=self.recorder.rank, scale=self.scale
-            )
+            saved = save_capture(
+                self.capture, self.model, self.recorder.captures,
+                step=self.event["step"], rank=self.recorder.rank, scale=self.scale, inside=self.inside,
+            )  # fmt: skip
         except OSError as error:
-            return f"not written: {error.strerror}"
-        return str(path.relative_to(self.recorder.directory)) if path else None
+            return {"capture": f"not written: {error.strerror}"}
+        except Exception as error:  # a model that cannot be described
+            return {"capture": f"not written: {type(error).__name__}: {str(error)[:200]}"}
+        path, elsewhere = saved or (None, False)
+        return {"capture": path and str(path.relative_to(self.recorder.directory)), "runs_elsewhere": elsewhere}
 
     def incident(self) -> Incident:
         """The incident as `finitune diagnose` will read it from the recording."""
-        return incident_of(self.event, self.following, self.run_facts, self.signals)
+        return incident_of(self.event, self.following, self.run_facts, self.signals, self.recorder.directory)
 
     @property
     def is_spread(self) -> bool:
         """The model is spread over ranks, so that every pass is theirs together."""
         return is_spread(trainable(self.model))
 
-    def prove(self) -> None:
-        """Put the leading causes to the test until one is proved.
+    def prove(self, *, contenders: int = CONTENDERS, most: int = MAX_EXPERIMENTS) -> None:
+        """Put the leading causes to the test until one is proved, with `most` experiments in all.
 
         Not on a model that is spread over ranks: each would have to run the experiments of the one that found the
         origin, and an arm that exchanges weights does not reach the shards.
         """
         if self.capture.runnable is None and not self.is_spread:
-            for contender in self.incident().causes[:CONTENDERS]:
-                if len(self._arms()) >= MAX_EXPERIMENTS:
+            for contender in self.incident().causes[:contenders]:
+                if len(self.arms()) >= most:
                     break
                 for experiment in experiments_of(contender.cause):
                     self._try(contender.cause, experiment)
-                if proof_of([event for event in self._arms() if event["cause"] == contender.cause]):
+                if proof_of([event for event in self.arms() if event["cause"] == contender.cause]):
                     break
 
     def _try(self, cause: str, experiment: Experiment) -> None:
         for spelling in self._spellings(experiment):
-            known = next((e for e in self._arms() if e["arm"] == spelling), None)
+            if any((e["arm"], e["cause"]) == (spelling, cause) for e in self.arms()):
+                continue
+            known = next((e for e in self.arms() if e["arm"] == spelling), None)
             result = known["result"] if known else self.result(spelling)
             if result is not None:
                 self._record(
@@ -156,7 +169,7 @@ class Investigation:
                     placebo=experiment.placebo, optional=experiment.optional,
                 )  # fmt: skip
 
-    def _arms(self) -> list[dict[str, Any]]:
+    def arms(self) -> list[dict[str, Any]]:
         return [event for event in self.following if event["event"] == "arm"]
 
     def _record(self, event: str, **fields: Any) -> None:

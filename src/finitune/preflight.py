@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from finitune.cause import causes
-from finitune.chapter import Chapter, ask
+from finitune.chapter import Chapter, ask, required
 from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked, as_json
 from finitune.remedy import remedies
@@ -103,6 +103,7 @@ def foresee(facts: Facts, not_checked: Sequence[NotChecked] = ()) -> CheckResult
     findings: list[Finding] = []
     passed: list[str] = []
     left_out = list(not_checked)
+    unread = facts.model is not None and facts.model.path is None  # known by its name alone, which clears nothing
     for name, chapter in causes().items():
         function = chapter.function("foresee")
         if function is None:
@@ -112,7 +113,8 @@ def foresee(facts: Facts, not_checked: Sequence[NotChecked] = ()) -> CheckResult
             left_out.append(NotChecked(input=name, why=f"this check is broken ({answer.broken}); please report it"))
         left_out += [_absent(group) for group in answer.missing if not _explained(group, left_out)]
         findings += [_with_remedy(finding, chapter, inputs) for finding in answer.results]
-        if not (answer.broken or answer.missing or answer.results):
+        by_name = unread and "model" in required(function)
+        if not (answer.broken or answer.missing or answer.results or by_name):
             passed.append(name)
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return CheckResult(findings=findings, not_checked=_one_per_input(left_out), passed=passed)

@@ -112,6 +112,15 @@ class Recorder:
         self._silent = True
 
 
+def continued(directory: Path, *, rank: int, world: int) -> Recorder | None:
+    """A recorder that adds to the recording of `rank`; None while the run itself still writes it."""
+    lock = _locked(directory, rank)
+    if lock is None:
+        return None
+    lock.close()
+    return Recorder(directory, rank=rank, world=world)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
     """What one rank wrote."""

@@ -51,5 +51,6 @@ def test_stays_quiet(template, model, vocabulary, method):
     assert not list(foresee(Optimizer(), training(template, model, method=method), vocabulary))
 
 
-def test_weighs_against_a_template_that_nobody_changed():
-    assert sum(e.bits for e in weigh(training(None), set())) < 0
+def test_weighs_against_it_where_a_number_is_not_finite():
+    assert sum(e.bits for e in weigh(training("alpaca"), {"nonfinite-loss"})) < 0
+    assert not list(weigh(training(None), {"nonfinite-loss"})), "no template was told of"

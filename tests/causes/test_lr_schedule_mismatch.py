@@ -20,6 +20,11 @@ def test_fires_for_a_warm_up_longer_than_the_run(warm, severity, said):
     assert finding.remedy.patch == {"warmup_steps": 6}
 
 
+@pytest.mark.parametrize(("share", "found"), [(0.9, 1), (0.5, 0), (0.03, 0), (1.5, 0), (None, 0)])
+def test_fires_for_a_warm_up_over_most_of_the_run(share, found):
+    assert len(list(foresee(run(warmup_ratio=share)))) == found
+
+
 def test_fires_with_steps_counted_from_the_data():
     optimizer = run(warmup_steps=500, batch=4, accumulation=4, epochs=3)
     (finding,) = foresee(optimizer, DATA, Parallel(world=2))

@@ -1,7 +1,7 @@
 import pytest
 
 from finitune.causes.lr_too_high import foresee, weigh
-from finitune.facts import Optimizer
+from finitune.facts import Adapter, Optimizer
 from finitune.signal import Series
 
 
@@ -35,6 +35,11 @@ def test_fires_by_size_and_by_what_is_trained(lr, lora, severity, name):
 )  # fmt: skip
 def test_stays_quiet(optimizer):
     assert not list(foresee(optimizer))
+
+
+@pytest.mark.parametrize(("kind", "found"), [("prompt_tuning", 0), ("ia3", 0), ("lora", 1), ("none", 1), (None, 1)])
+def test_soft_prompts_and_scales_have_rates_of_their_own(kind, found):
+    assert len(list(foresee(Optimizer(lr=3e-2, lora=True), Adapter(kind=kind)))) == found
 
 
 @pytest.mark.parametrize(("lr", "lora"), [(2e-4, False), (1e-3, True)])

@@ -17,7 +17,7 @@ def test_fires_in_the_range(version, name):
     ("name", "version"),
     [
         ("adamw_bnb_8bit", "0.35.0"), ("adamw_bnb_8bit", "0.41.1"), ("adamw_bnb_8bit", "0.48.2"),
-        ("adamw_torch", "0.39.0"), ("paged_adamw_32bit", "0.39.0"), (None, "0.39.0"),
+        ("adamw_torch", "0.39.0"), ("paged_adamw_32bit", "0.39.0"),
     ],
 )  # fmt: skip
 def test_stays_quiet(name, version):
@@ -26,4 +26,6 @@ def test_stays_quiet(name, version):
 
 
 def test_stays_quiet_without_bitsandbytes():
-    assert not list(foresee(Optimizer(name="adamw_bnb_8bit"), {"torch": "2.6.0"}))
+    for name, versions in (("adamw_bnb_8bit", {"torch": "2.6.0"}), (None, {"bitsandbytes": "0.39.0"})):
+        assert not list(foresee(Optimizer(name=name), versions))
+        assert not list(weigh(Optimizer(name=name), versions)), "what is not known weighs nothing"

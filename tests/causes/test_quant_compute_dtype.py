@@ -21,7 +21,7 @@ def test_fires_by_what_the_model_or_the_run_wanted(model, precision, severity):
 
 def test_fires_for_eight_bits_without_any_dtype():
     (finding,) = foresee(RUN, Quantization(bits=8, kind="int8", compute_dtype_is_default=True), precision=BRAIN)
-    assert finding.severity == "warning"
+    assert finding.severity == "info"
 
 
 @pytest.mark.parametrize(

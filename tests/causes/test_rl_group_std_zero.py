@@ -15,6 +15,10 @@ def test_stays_quiet(generations):
     assert not list(foresee(Optimizer(), Training(generations=generations)))
 
 
+def test_stays_quiet_where_a_teacher_says_what_is_good():
+    assert not list(foresee(Optimizer(), Training(generations=1, teacher="a/b")))
+
+
 def test_weighs_for_and_against():
     assert sum(e.bits for e in weigh(Training(generations=1), {"nonfinite-loss"})) > 0
     assert sum(e.bits for e in weigh(Training(generations=8), {"nonfinite-loss"})) < 0

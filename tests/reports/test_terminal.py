@@ -36,6 +36,7 @@ info
 
 passed       corrupt-checkpoint, lr-too-high
 not checked  hardware (no --gpu given); data (no --data given)
+more         finitune causes NAME explains a cause and its cure
 """
 
 BLOCK = """\
@@ -97,7 +98,7 @@ def test_many_passed_causes_are_counted() -> None:
     console = plain()
     passed = [f"cause-{i}" for i in range(29)]
     terminal.print_check(CheckResult(findings=[], not_checked=[], passed=passed), console)
-    assert text_of(console) == "ok: nothing found\n\npassed  29 other causes (named by --format json)\n"
+    assert text_of(console) == "ok: nothing found\n\npassed  29 causes (named by --format json)\n"
 
 
 def test_diagnosis() -> None:

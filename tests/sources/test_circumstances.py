@@ -17,12 +17,12 @@ def test_settings_become_circumstances():
 @pytest.mark.parametrize(
     ("lines", "slug"),
     [
-        (["{'loss': 0.0, 'grad_norm': nan}"], "loss-zero-gradient-nan"),
-        (["{'loss': 2.1, 'grad_norm': nan}"], "finite-loss-gradient-nan"),
-        (["{'loss': 0.0, 'grad_norm': 0.0}"], "loss-zero-gradient-zero"),
+        (["{'loss': 0.0, 'grad_norm': nan}"], "hidden-loss"),
+        (["{'loss': 2.1, 'grad_norm': nan}"], "gradient-first"),
+        (["{'loss': 0.0, 'grad_norm': 0.0}"], "zero-loss-zero-gradient"),
         (["{'loss': 0.0, 'grad_norm': 1.4142135}"], "sentinel-norm"),
-        (["{'eval_loss': nan}"], "evaluation-nan"),
-        ([f"loss: {x}" for x in (2.0, 1.0, 3.0, 9.0)], "loss-climbs"),
+        (["{'eval_loss': nan}"], "eval-loss-nan"),
+        ([f"loss: {x}" for x in (2.0, 1.0, 3.0, 9.0)], "climbed"),
         (["loss: 60.5"], "first-loss-huge"),
     ],
 )

@@ -132,6 +132,11 @@ def test_a_named_file_that_is_not_there_is_unreadable(tmp_path):
         facts_of(settings(tmp_path / "a.json", fp16=True, deepspeed="ds.json"))
 
 
+def test_settings_that_a_program_has_by_name_are_said_to_be_left_out():
+    reading = gather({"fp16": True, "deepspeed": "zero2"}, gpu="A100")
+    assert reading.not_checked[0].why == "the settings given: deepspeed: zero2 is a name that only the program knows"
+
+
 def test_settings_may_be_given_as_a_mapping():
     assert facts_of({"fp16": True}).precision.compute == "float16"
 

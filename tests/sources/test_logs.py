@@ -57,6 +57,13 @@ def test_one_record_in_every_spelling(text: str, loss: float, end: str, tmp_path
         assert rows(reading, "lr") == [(1, 1e-05, 3)]
 
 
+def test_lines_in_memory_read_as_those_of_a_file(tmp_path: Path) -> None:
+    lines = ["version of nothing", "{'loss': 2.5, 'grad_norm': nan}\n{'loss': 0.0, 'grad_norm': nan}", "end \ud800"]
+    reading = logs.read_lines(lines, "case.json: log")
+    assert rows(reading) == [(1, 2.5, 2), (2, 0.0, 3)]
+    assert reading.attempts[0].file == "case.json: log"
+
+
 def test_numbers_that_are_none_are_kept(tmp_path: Path) -> None:
     text = "{'loss': nan, 'grad_norm': inf, 'learning_rate': 0}\n{'loss': '0', 'grad_norm': 'nan'}\n"
     found = [value for _, value, _ in rows(read(tmp_path, text))]
@@ -102,6 +109,79 @@ def test_a_row_after_an_overflow_is_of_the_same_step(tmp_path: Path) -> None:
     reading = read(tmp_path, text)
     assert [(step, value) for step, value, _ in rows(reading, "skipped")] == [(1, 1.0), (2, 0.0)]
     assert [step for step, _, _ in rows(reading)] == [1, 2]
+
+
+def test_a_wrapped_overflow_is_read_once_with_its_scale(tmp_path: Path) -> None:
+    text = "[2026-01-01 00:00:00,000] [INFO] [loss_scaler.py:190:update_scale] " + OVERFLOW.format(0, 65536, 32768)
+    for width in range(text.index("Rank"), len(text) + 1):
+        reading = read(tmp_path, f"{text[:width]}\n{text[width:]}\n{{'loss': 2.5}}\n")
+        assert [(step, value) for step, value, _ in rows(reading, "loss_scale")] == [(1, 2.0**15)], width
+        assert [step for step, _, _ in rows(reading)] == [1]
+
+
+def test_three_spellings_of_a_skipped_step(tmp_path: Path) -> None:
+    zero0 = (
+        "[INFO] [unfused_optimizer.py:286:_update_scale] Grad overflow on iteration: 0\n"
+        "[INFO] [unfused_optimizer.py:287:_update_scale] Reducing dynamic loss scale from 65536 to 32768.0\n"
+        "step 1/9 loss 3.1\n"
+    )
+    reading = read(tmp_path, zero0)
+    assert rows(reading, "skipped") == [(1, 1.0, 1)]
+    assert rows(reading, "loss_scale") == [(1, 32768.0, 2)]
+    assert rows(reading) == [(1, 3.1, 3)]
+    unscaled = "OVERFLOW! Skipping step. Gradients are non-finite, weights were not updated.\n"
+    assert rows(read(tmp_path, unscaled), "skipped") == [(1, 1.0, 1)]
+    counted = "[Rank 0] step=10, skipped=10, lr=[0.0005], mom=[(0.9, 0.999)]\n[Rank 0] step=20, skipped=12, lr=[0.1]\n"
+    assert rows(read(tmp_path, counted), "skipped") == [(10, 1.0, 1), (20, 0.0, 2)]
+
+
+def test_of_several_ranks_the_first_counts_and_what_is_not_finite(tmp_path: Path) -> None:
+    lines = [
+        f"[rank{r}]: step {s + r % 2}: loss {'nan' if (s, r) == (6, 1) else 2.5 + r}"
+        for s in range(9)
+        for r in range(3)
+    ]
+    reading = read(tmp_path, "\n".join(lines))
+    assert len(reading.attempts) == 1
+    assert [step for step, value, _ in rows(reading) if math.isnan(value)] == [6]
+    assert {value for _, value, _ in rows(reading) if not math.isnan(value)} == {2.5}
+
+
+TABLES = [
+    "Step\tTraining Loss\tValidation Loss\n10\t2.5\tNo log\n20\t0.000000\tnan\n\nthe end 3\n",
+    "| Step | Training Loss | Validation Loss |\n|:----|-----|-----|\n| 10 | 2.5 | No log |\n| 20 | 0.000000 | nan |\n",
+    "Step Training Loss Validation Loss\n10 2.5 No log\n20 0.000000 nan\nbye\n",
+    ("<table><thead>\n<tr style='x'>\n<th>Step</th>\n<th>Training Loss</th>\n<th>Validation Loss</th></tr>\n<tbody>\n"
+    "<tr>\n<td>10</td>\n<td>2.5</td>\n<td>No log</td></tr><tr><td>20</td>\n<td>0.000000</td><td>nan</td></tr></table>"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_table_of_a_notebook(table: str, tmp_path: Path) -> None:
+    reading = read(tmp_path, f"before\n{table}\n{{'loss': 1.5}}\n")
+    assert [(step, value) for step, value, _ in rows(reading)] == [(10, 2.5), (20, 0.0), (21, 1.5)]
+    lines = f"before\n{table}\n".split("\n")
+    assert "2.5" in lines[rows(reading)[0][2] - 1] or "No log" in lines[rows(reading)[0][2] - 1]
+    assert [step for step, _, _ in rows(reading, "eval_loss")] == [20]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-16-be"])
+def test_what_powershell_writes(encoding: str, tmp_path: Path) -> None:
+    text = "first \u2588\r\n{'loss': 2.5, 'grad_norm': nan}\r\n"
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    assert rows(read(tmp_path, mark + text.encode(encoding))) == [(1, 2.5, 2)]
+
+
+def test_the_file_that_llama_factory_writes(tmp_path: Path) -> None:
+    text = "".join(
+        f'{{"current_steps": {n}, "total_steps": 40, "loss": 2.5, "lr": 1e-05, "epoch": {n / 40}, "percentage": 2.5, '
+        '"elapsed_time": "0:00:01", "remaining_time": "0:01:00"}\n' for n in (5, 10, 15)
+    )  # fmt: skip
+    assert [(step, line) for step, _, line in rows(read(tmp_path, text, "trainer_log.jsonl"))] == [
+        (5, 1),
+        (10, 2),
+        (15, 3),
+    ]
 
 
 def test_facts_that_are_printed(tmp_path: Path) -> None:
@@ -249,6 +329,33 @@ def test_lines_are_counted_right(
     path = tmp_path_factory.mktemp("log") / "x.log"
     path.write_text("\n".join(lines), newline="")
     assert logs.read(path).attempts[0].trace("loss").lines[0] == at + 1
+
+
+def test_records_read_at_once_are_those_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = "{{'loss': '{0}', 'grad_norm': '{1}', 'x (GiB)': '7', 'learning_rate': '1e-05', 'epoch': '{2}'}}"
+    values = [2.5, math.nan, 0, 1e-3]
+    lines = [record.format(values[n % 4], n, n % 900 / 100) for n in range(2000)]
+    lines[1000:1003] = ["cross words", "step 7777: loss 3.5", OVERFLOW.format(0, 4, 2)]
+    text = "\n".join(lines)
+    at_once = [[*a.trace("loss").lines, *a.trace("skipped").steps] for a in read(tmp_path, text).attempts]
+    monkeypatch.setattr("finitune.sources.logs.dicts.AT_ONCE", 4)
+    one_by_one = [[*a.trace("loss").lines, *a.trace("skipped").steps] for a in read(tmp_path, text).attempts]
+    assert at_once == one_by_one
+
+
+def test_too_many_rows_are_thinned_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("finitune.sources.logs.reading.EXACT_ROWS", 50)
+    for end in ("\n", "\r"):
+        text = end.join(
+            f"Epoch 0: {n}/4000 [00:01<00:01, 9it/s, loss={'nan' if n >= 3333 else 2.5}]" for n in range(1, 4000)
+        )
+        reading = read(tmp_path, text)
+        found = rows(reading)
+        assert [step for step, _, _ in found[:50]] == list(range(1, 51))
+        assert 300 < len(found) < 700
+        assert next(step for step, value, _ in found if math.isnan(value)) == 3333
+        assert all(line == (step if end == "\n" else 1) for step, _, line in found)
+        assert "one in 10" in reading.not_checked[0]
 
 
 def test_chunks_cut_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,11 +239,14 @@ def test_each_format_is_patched_as_its_users_would(
 @pytest.mark.parametrize(
     ("name", "text", "patch"),
     [
-        ("a.yaml", "base: &b true\nfp16: *b\noutput_dir: o\n", HALF),
+        ("a.yaml", "fp16: &b true\nuse_cpu: *b\noutput_dir: o\n", HALF),
         ("a.yaml", "fp16: &b true\nbf16: *b\noutput_dir: o\n", HALF),
+        ("a.yaml", "x: &z {stage: 2}\nfp16: {enabled: true}\nzero_optimization: *z\n", {"zero_optimization.stage": 1}),
+        ("a.yaml", "x: &z\n  stage: 2\nzero_optimization:\n  <<: *z\ny: *z\nfp16: {}\n", {"zero_optimization": 0}),
         ("a.yaml", "fp16: !!bool true\noutput_dir: o\n", HALF),
         ("a.yaml", "learning_rate: |\n  1\noutput_dir: o\n", {"learning_rate": 2e-5}),
-        ("a.sh", "python t.py --fp16 True\r\n", HALF),
+        ("a.sh", "set -e\npython t.py --fp16 True\r\n", HALF),
+        ("a.sh", "python t.py \r --fp16 True\r\n", HALF),
         ("a.sh", "for LR in 1 2; do python t.py --seed 1 --learning_rate $(cat lr); done\n", {"seed": 2}),
         ("a.sh", "python t.py --output_dir $FP16 --fp16 $FP16 $ALL\n", {"padding_side": "right"}),
     ],
@@ -252,6 +255,34 @@ def test_what_cannot_be_changed_alone_is_refused(tmp_path: Path, name: str, text
     with pytest.raises((UnreadableInput, NoPlace)) as caught:
         new_text(tmp_path, text, patch, name)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "patch", "after"),
+    [
+        ("base: &b true\nfp16: *b  # why\noutput_dir: o\n", HALF, "base: &b true\nfp16: false  # why\nbf16: true\n"),
+        ("fp16: &b true\nlearning_rate: 1.0e-5\n", HALF, "fp16: &b false\nbf16: true\nlearning_rate: 1.0e-5\n"),
+        ("r: &r 1.0e-5\nlearning_rate: *r\n", {"learning_rate": 2e-5}, "r: &r 1.0e-5\nlearning_rate: 2.0e-05\n"),
+        (
+            "x: &x\n  enabled: true\nfp16:\n  <<: *x\ntrain_batch_size: 1\n", {"fp16": {"enabled": False}},
+            "x: &x\n  enabled: true\nfp16:\n  <<: *x\n  enabled: false\ntrain_batch_size: 1\n",
+        ),
+        (
+            "fp16: &x\n  enabled: true\n  loss_scale: 8\ntrain_batch_size: 1\n", {"fp16": {"enabled": False}},
+            "fp16: &x\n  enabled: false\n  loss_scale: 8\ntrain_batch_size: 1\n",
+        ),
+    ],
+)  # fmt: skip
+def test_an_alias_gives_way_and_an_anchor_stays(tmp_path: Path, before: str, patch: dict[str, Any], after: str) -> None:
+    assert new_text(tmp_path, before, patch, "a.yaml").startswith(after)
+
+
+def test_a_script_of_windows_keeps_its_line_ends(tmp_path: Path) -> None:
+    text = "#!/bin/bash\nLR=1e-5\npython t.py \\\n  --fp16 True \\\n  --learning_rate $LR\n"
+    plain = new_text(tmp_path, text, {**HALF, "learning_rate": 2e-5}, "a.sh")
+    assert new_text(tmp_path, text.replace("\n", "\r\n"), {**HALF, "learning_rate": 2e-5}, "b.sh") == plain.replace(
+        "\n", "\r\n"
+    )
 
 
 def test_a_text_that_reads_back_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

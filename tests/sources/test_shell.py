@@ -50,6 +50,7 @@ def words(text):
         ("cat <<EOF > f\n--lr 1\nEOF\na", [["cat"], ["a"]]),
         ("if [ $X ]; then\n a\nfi", [["if", "[", UNKNOWN, "]"], ["then"], ["a"], ["fi"]]),
         ("f() { a; }\n", [["f"], ["a"]]),
+        ("a `# why` \\\n b `# and` c", [["a", "b", "c"]]),
         ("a {b,c} '{\"k\": 1}'", None),
         ("A=$B\nB=$A\na $A $B", [["a", UNKNOWN, UNKNOWN]]),
         ("a\r\nb\r\n", [["a"], ["b"]]),
@@ -186,6 +187,43 @@ def test_what_only_running_would_tell_is_left_out_and_said(tmp_path):
     assert reading.not_checked[0].why == (
         f"{path}: line 1: only running the script would tell learning_rate, weight_decay"
     )
+
+
+@pytest.mark.parametrize("rest", ['"$@"', "$@", "$EXTRA", "${MORE[@]}", "$(cat more)"])
+def test_words_that_are_not_known_end_a_flag_and_do_not_add_to_its_value(tmp_path, rest):
+    facts = gather(script(tmp_path, f"torchrun t.py --bf16 True --learning_rate 1e-5 {rest}\n")).facts
+    assert (facts.optimizer.lr, facts.precision.compute) == (1e-5, "bfloat16")
+
+
+def test_flags_that_other_formats_use_for_files_are_flags_like_any(tmp_path):
+    text = "python finetune.py --base_model a/b --learning_rate 3e-4 --cutoff_len 512 --lora_r 8 --lora_alpha 16\n"
+    reading = gather(script(tmp_path, text)).facts
+    assert (reading.optimizer.lr, reading.adapter.rank, reading.unknown_keys) == (3e-4, 8, [])
+    for flags in ("--mixed_precision fp16 --max_train_steps 9", "--train_batch_size 4 --lr_scheduler cosine"):
+        facts = gather(script(tmp_path, f"accelerate launch train_image.py {flags} --learning_rate 1e-5\n")).facts
+        assert (facts.optimizer.lr, facts.unknown_keys) == (1e-5, [])
+
+
+def test_a_flag_may_hold_a_section_as_json(tmp_path):
+    text = "python t.py --gradient_checkpointing --gradient_checkpointing_kwargs '{\"use_reentrant\": true}' --fp16\n"
+    assert gather(script(tmp_path, text)).facts.training.reentrant is True
+    assert gather(script(tmp_path, text.replace("true}", "tr"))).facts.training.reentrant is None
+
+
+@pytest.mark.parametrize(("mixed", "loaded"), [("fp16", "float16"), ("bf16", "float32"), ("bf16", "bfloat16")])
+def test_the_dtype_of_loading_is_no_word_on_what_to_compute_in(tmp_path, mixed, loaded):
+    flags = f"--learning_rate 1e-5 --torch_dtype {loaded}"
+    facts = gather(script(tmp_path, f"accelerate launch --mixed_precision {mixed} t.py {flags}\n")).facts
+    assert (facts.precision.compute, facts.precision.parameters) == (
+        {"fp16": "float16", "bf16": "bfloat16"}[mixed], loaded
+    )  # fmt: skip
+    assert facts.precision.scaler == ("dynamic" if mixed == "fp16" else "none")
+    assert facts.disagreements == []
+
+
+def test_what_accelerate_launch_is_told_is_not_taken_for_deepspeed_s(tmp_path):
+    text = "accelerate launch --use_deepspeed --num_machines 1 --mixed_precision bf16 --zero_stage 2 t.py --lr 1e-5"
+    assert gather(script(tmp_path, text + " --learning_rate 1e-5")).facts.unknown_keys == []
 
 
 def test_every_launch_of_a_script_is_a_picture_of_its_own(tmp_path):

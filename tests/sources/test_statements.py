@@ -2,6 +2,7 @@ import time
 
 import pytest
 
+from finitune.cause import causes, tells_of
 from finitune.sources import statements
 
 
@@ -47,14 +48,14 @@ def test_a_setting_that_is_off_says_nothing_else():
 
 def test_the_words_are_quoted_and_short():
     found = statements.read({"log": ["x" * 300 + " Attempting to unscale FP16 gradients."]})
-    assert len(found["unscale-refused"]) <= statements.QUOTED
+    assert len(found["unscale-fp16-gradients"]) <= statements.QUOTED
 
 
 def test_no_link_is_repeated():
     found = statements.read(
         {"log": ["fix for Attempting to unscale FP16 gradients: HTTPS://evil.example/x www.evil.example"]}
     )
-    assert "evil" not in found["unscale-refused"]
+    assert "evil" not in found["unscale-fp16-gradients"]
 
 
 @pytest.mark.parametrize("case", [{}, {"log": None, "config": []}, {"log": "one line", "config": {"a": {"b": [1]}}}])
@@ -70,3 +71,9 @@ def test_long_text_is_read_in_time(text):
     start = time.perf_counter()
     statements.read({"title": text, "log": [text], "config": {"note": text}})
     assert time.perf_counter() - start < 5
+
+
+def test_every_observation_is_weighed_by_a_chapter():
+    """What nobody weighs is read in vain."""
+    weighed = {slug for chapter in causes().values() for row, _, _ in tells_of(chapter) for slug in row}
+    assert {*statements.PRINTED, *statements.TOLD, *statements.OFF} <= weighed

@@ -1,12 +1,10 @@
-import json
-
 import pytest
 from tests.sources import worlds
 from tests.sources.worlds import one_line
 
 from finitune.finding import UnreadableInput
 from finitune.sources import tokenizer as module
-from finitune.sources.tokenizer import NoTokenizer, encode, load, names, renderer
+from finitune.sources.tokenizer import NoTokenizer, encode, load, names
 
 
 def test_ids_special_tokens_and_words(tmp_path):
@@ -26,47 +24,10 @@ def test_a_bos_comes_only_where_the_tokenizer_adds_one(tmp_path, bos):
     assert list(without.spans) == [(0, 4), (5, 7)]
 
 
-def test_a_template_renders_messages(tmp_path):
-    render = renderer(load(worlds.add_tokenizer(tmp_path)))
-    assert render([{"role": "user", "content": "what"}]).startswith("<|im_start|>user what <|im_end|>")
-
-
-def test_a_template_file_wins_over_the_config_and_may_mark_generations(tmp_path):
-    worlds.add_tokenizer(tmp_path)
-    text = "{{ bos_token }}{% for m in messages %}{% generation %}{{ m.content | tojson }}{% endgeneration %}"
-    text += "{% break %}{% endfor %}"
-    (tmp_path / "chat_template.jinja").write_text(text)
-    render = renderer(load(tmp_path))
-    assert render([{"role": "user", "content": "<é>"}, {"role": "user", "content": "b"}]) == '<s>"<é>"'
-
-
-def test_of_several_templates_the_default_is_taken(tmp_path):
-    worlds.add_tokenizer(tmp_path)
-    config = {"chat_template": [{"name": "tool", "template": "t"}, {"name": "default", "template": "d"}]}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    assert renderer(load(tmp_path))([]) == "d"
-
-
-@pytest.mark.parametrize(
-    "template", ["{{ messages.__class__.__mro__ }}", "{{ cycler.__init__.__globals__.os }}", "{{ messages.append(1) }}"]
-)
-def test_a_template_cannot_leave_its_sandbox(tmp_path, template):
-    render = renderer(load(worlds.add_tokenizer(tmp_path, chat_template=template)))
-    with pytest.raises(Exception, match=r"unsafe|not safely"):
-        render([])
-
-
-def test_a_template_that_does_not_compile_is_unreadable(tmp_path):
-    with pytest.raises(UnreadableInput, match="chat template") as caught:
-        renderer(load(worlds.add_tokenizer(tmp_path, chat_template="{% for %}")))
-    one_line(caught.value)
-
-
 def test_nothing_to_tokenise_with_is_missing_not_wrong(tmp_path, monkeypatch):
     with pytest.raises(NoTokenizer, match=r"no tokenizer\.json"):
         load(tmp_path)
-    with pytest.raises(NoTokenizer, match="no chat template"):
-        renderer(load(worlds.add_tokenizer(tmp_path, chat_template=None)))
+    worlds.add_tokenizer(tmp_path)
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(NoTokenizer, match="not installed"):
         load(tmp_path)

@@ -64,14 +64,13 @@ def test_ludwig_with_a_compute_dtype_and_automatic_sizes(tmp_path):
 
 def test_ludwig_mixed_precision_and_clipping(tmp_path):
     text = """
-        input_features: []
-        output_features: []
+        model_type: llm
+        base_model: a/b
         trainer: {use_mixed_precision: true, gradient_clipping: {clipglobalnorm: 1.0}, batch_sise: 4}
     """
     facts = facts_of(tmp_path, text)
     assert (facts.precision.compute, facts.precision.scaler) == ("float16", "dynamic")
     assert facts.optimizer.clip == 1.0
-    assert facts.batching is None
     assert [(k.key, k.near[0]) for k in facts.unknown_keys] == [("trainer.batch_sise", "trainer.batch_size")]
     assert ludwig.supervision({}, "c.yaml") == Supervision(completion_only=True)
 

@@ -59,13 +59,24 @@ tells = {
     "adam-eps-named": (2.5, "1e-8 is 0 in float16"),
     "weights-in-float16": (3.0, "Adam keeps its state in the dtype of the weights"),
     "holds-float16": (2.0, "Adam keeps its state in the dtype of the weights"),
-    "second-step": (4.0, "the first update spoils the weights"),
-    "first-finite-then-nan": (4.0, "the first update spoils the weights"),
+    "second-step first-finite-then-nan": (4.0, "the first update spoils the weights"),
     "sgd-sound": (2.5, "SGD and Adafactor divide otherwise"),
     "plain-optimizer-sound": (0.7, "another optimizer is sound"),
     "computes-bfloat16": (-4.0, "bfloat16 holds 1e-8"),
-    "unscale-refused": (-3.0, "the step is refused before"),
+    "unscale-fp16-gradients": (-3.0, "the step is refused before"),
     "speaks-of-float16": (0.5, "float16 is spoken of"),
+    "loss-not-finite": (1.0, "weights after the first update"),
+    "hidden-loss": (1.0, "the trainer prints 0 for NaN"),
+    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
+    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
+    "gradient-first": (-4.0, "it would show in the loss first"),
+    "sudden": (-4.0, "it would have shown at once"),
+    "diverged": (-2.0, "it ends in a number that is not finite"),
+    "tiny-rate": (-1.0, "at such a rate nothing moves"),
+    "probability-tensor": (1.0, "training had gone NaN unseen"),
+    "computes-float32": (-8.0, "float32 has the range"),
+    "kernel-level serving": (-3.0, "no optimizer takes part"),
 }
 
 
@@ -96,6 +107,8 @@ def foresee(
 
 def weigh(precision: Precision, optimizer: Optimizer, origin: Origin) -> Iterator[Evidence]:
     if not _at_risk(precision, optimizer):
+        if precision.parameters is None:
+            return
         yield Evidence(text=f"eps {optimizer.eps} can be held beside {precision.parameters} weights", bits=-8.0)
         return
     yield Evidence(text=f"weights are float16, in which eps {optimizer.eps or DEFAULT_EPS:g} is zero", bits=4.0)

@@ -62,13 +62,26 @@ remedies = ["drop-unsupervised-rows"]
 public_incidents = 17
 
 tells = {
-    "label-mismatch": (7.0, "the program says that it ignores the labels"),
+    "tokenization-mismatch no-supervised-token": (7.0, "the program says that it ignores the labels"),
     "labels-ignored": (2.5, "what hides labels can hide all of a row"),
-    "evaluation-nan": (2.0, "a batch without targets has the mean 0/0"),
-    "eval-only": (2.0, "one batch without targets makes the mean nan"),
-    "loss-zero-gradient-zero": (4.0, "a guarded mean over no target is 0"),
+    "evaluation-only eval-loss-nan": (2.5, "one batch without targets makes the mean nan"),
+    "zero-loss-zero-gradient": (4.0, "a guarded mean over no target is 0"),
     "pads-with-eos": (0.7, "labels of padding are ignored, and eos with them"),
     "template": (0.5, "a response marker that is not found hides all"),
+    "loss-not-finite": (1.5, "a mean over no target is 0/0"),
+    "hidden-loss": (1.0, "a mean over no target, printed as 0"),
+    "sentinel-norm": (1.0, "the update was taken with a norm that was not finite"),
+    "zero-loss-finite-gradient": (6.0, "a part of the batch has no target"),
+    "gradient-first": (-5.0, "it would show in the loss first"),
+    "sudden": (2.0, "one row without a target"),
+    "climbed": (-5.0, "it comes without a climb"),
+    "diverged": (-4.0, "it ends in a number that is not finite"),
+    "scale-fell": (-5.0, "no matter of the loss scale"),
+    "sound-loss": (-2.0, "it would show in the loss"),
+    "empty-target": (3.5, "a row without a target"),
+    "reinforcement": (-4.0, "there a loss may be 0 in earnest"),
+    "no-target-left": (4.5, "nothing is left to learn from"),
+    "kernel-level serving": (-2.0, "nothing is trained"),
 }
 
 

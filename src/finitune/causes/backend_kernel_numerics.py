@@ -49,13 +49,14 @@ public_incidents = 13
 
 tells = {
     "less-tested-device": (4.5, "single operations have given wrong numbers there"),
-    "loss-climbs": (-2.0, "a wrong kernel fails at once"),
+    "climbed diverged": (-2.0, "a wrong kernel fails at once"),
     "cpu-sound": (3.0, "the same batch is sound on the CPU"),
     "kernel-level": (1.0, "one operation of the library is reported by itself"),
     "mask-sentinel": (1.0, "memory-efficient attention and masks"),
     "scaled-dot-product": (0.5, "a backend of attention among several"),
     "other-card-sound": (0.7, "the device decides"),
     "computes-float16": (-0.5, "also in other dtypes"),
+    "illegal-access": (4.0, "a kernel reads outside its arrays"),
 }
 
 
@@ -79,6 +80,5 @@ def weigh(hardware: Hardware, repeats: bool | None = None) -> Iterator[Evidence]
     if not LESS_TESTED.search(hardware.name):
         yield Evidence(text=f"{hardware.name} is what everybody trains on", bits=-3.0)
         return
-    yield Evidence(text=f"{hardware.name} has kernels that are less tested", bits=2.0)
     if repeats is False:
-        yield Evidence(text="and the step comes out differently when run again", bits=2.0)
+        yield Evidence(text=f"on {hardware.name} the step comes out differently when run again", bits=4.0)

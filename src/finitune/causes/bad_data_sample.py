@@ -38,5 +38,7 @@ tells = {
     "same-step": (2.0, "it moves with the data"),
     "computes-float16": (-1.0, "float16 explains more"),
     "data-dependent": (3.0, "it moves with the data"),
-    "first-step": (-0.5, "unless it comes first"),
+    "from-the-start": (-0.5, "unless it comes first"),
+    "no-target-left": (-1.5, "a matter of labels"),
+    "speech": (1.5, "targets of every length, some empty"),
 }

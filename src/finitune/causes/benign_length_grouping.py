@@ -40,8 +40,7 @@ public_incidents = 2
 tells = {
     "sawtooth": (4.0, "rows of one length come together"),
     "length-grouping": (3.0, "rows of one length come together"),
-    "gradient-nan": (-4.0, "a sawtooth is finite"),
-    "loss-nan": (-4.0, "a sawtooth is finite"),
+    "gradient-nan loss-not-finite": (-4.0, "a sawtooth is finite"),
     "int8-weights": (-3.0, "a kernel explains more"),
 }
 
@@ -63,6 +62,8 @@ def foresee(
 
 
 def weigh(batching: Batching, symptoms: set[str]) -> Iterator[Evidence]:
+    if batching.group_by_length is None:
+        return
     if not batching.group_by_length:
         yield Evidence(text="rows are not grouped by length", bits=-8.0)
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):

@@ -64,9 +64,9 @@ def foresee(precision: Precision, hardware: Hardware) -> Iterator[Finding]:
 
 
 def weigh(precision: Precision, hardware: Hardware, symptoms: set[str]) -> Iterator[Evidence]:
-    if precision.compute != "bfloat16" or hardware.bfloat16:
-        yield Evidence(text=f"{hardware.name} computes in {precision.compute} by itself", bits=-8.0)
-    else:
+    if hardware.bfloat16 or precision.compute not in (None, "bfloat16"):
+        yield Evidence(text=f"{hardware.name} computes in {precision.compute or 'bfloat16'} by itself", bits=-8.0)
+    elif precision.compute is not None:
         yield Evidence(text=f"{hardware.name} emulates bfloat16", bits=4.0)
         if any(symptom.startswith("nonfinite") for symptom in symptoms):
             yield Evidence(text="but emulation is slow, not wrong", bits=-3.0)

@@ -62,10 +62,10 @@ remedies = ["float32-trainable-weights"]
 public_incidents = 7
 tells = {
     "weights-in-bfloat16": (4.0, "updates below half an ulp round away"),
+    "gradient-nan loss-not-finite": (-3.0, "every number stays finite"),
     "holds-bfloat16": (1.0, "updates below half an ulp round away"),
-    "does-not-learn": (2.0, "weights stay where they are"), "float32-sound": (1.5, "float32 keeps the updates"),
-    "computes-float16": (-3.0, "float16 has more digits"), "gradient-nan": (-3.0, "every number stays finite"),
-    "loss-nan": (-3.0, "every number stays finite"),
+    "does-not-learn": (2.0, "weights stay where they are"), "computes-float16": (-3.0, "float16 has more digits"),
+    "float32-sound": (1.5, "float32 keeps the updates"), "from-the-start": (-3.0, "nothing was updated yet"),
 }  # fmt: skip
 
 
@@ -114,14 +114,16 @@ def foresee(
 
 
 def weigh(precision: Precision, optimizer: Optimizer, symptoms: set[str]) -> Iterator[Evidence]:
+    if precision.parameters is None and not optimizer.lora:
+        return
     if precision.parameters != "bfloat16" or optimizer.lora:
         yield Evidence(text=f"weights are not trained in bfloat16 ({precision.parameters})", bits=-8.0)
         return
-    if optimizer.lr:
+    if symptoms:
+        yield Evidence(text="rounding gives neither a non-finite value nor a spike", bits=-8.0)
+    elif optimizer.lr:
         moved = moved_fraction(optimizer.lr, USUAL_RMS)
         yield Evidence(text=f"about {moved:.1%} of bfloat16 weights move in a step", bits=3.0 if moved < HALF else -3.0)
-    if symptoms:
-        yield Evidence(text="but rounding gives neither a non-finite value nor a spike", bits=-8.0)
 
 
 def moved_fraction(lr: float, rms: float) -> float:

@@ -61,7 +61,11 @@ tells = {
     "template": (3.0, "other markers than the model was trained with"),
     "high-start": (2.5, "the text looks foreign to the model"),
     "template-on-base": (-0.5, "a base model has none"),
-    "untrained-tokens-named": (-2.0, "rows explain more"),
+    "untrained-tokens": (-2.0, "rows explain more"),
+    "zero-loss-zero-gradient": (4.0, "nothing was learned from the batch"),
+    "zero-loss-finite-gradient": (3.0, "a part of the batch has no target"),
+    "tokenization-mismatch": (8.0, "the markers are not found where expected"),
+    "no-supervised-token": (4.0, "the response marker is not found"),
 }
 
 
@@ -114,9 +118,7 @@ def _base(training: Training, marker: str) -> Finding:
 
 
 def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
-    if training.chat_template is None:
-        yield Evidence(text="no template of its own is configured, so the model's is used", bits=-4.0)
-    elif any(symptom.startswith("nonfinite") for symptom in symptoms):
+    if training.chat_template is not None and any(symptom.startswith("nonfinite") for symptom in symptoms):
         yield Evidence(text="a wrong template gives a high loss, which is finite", bits=-3.0)
 
 

@@ -55,30 +55,26 @@ remedies = ["disable-overlap-comm", "upgrade-package"]
 public_incidents = 12
 
 tells = {
-    "pretrains": (-3.0, "these frameworks reduce without DeepSpeed"),
-    "resized": (-1.5, "rows explain more"),
-    "memory-error": (-2.0, "the device reports another"),
-    "overlapped": (4.0, "the buffer is filled while it is sent"),
-    "overlap-true": (2.0, "the buffer is filled while it is sent"),
-    "overlap-false": (-4.0, "nothing overlaps"),
-    "bucket": (1.5, "smaller buckets are sent oftener"),
-    "zero-2": (3.0, "gradients go through shared buckets"),
-    "zero-1": (2.0, "gradients go through shared buckets"),
-    "zero-3": (-2.0, "partitions otherwise"),
-    "zero-0": (-4.0, "has no such buffer"),
-    "zero-3-sound": (2.0, "partitions otherwise"),
-    "deepspeed": (1.0, "needs DeepSpeed"),
-    "computes-bfloat16": (1.5, "nobody checks bfloat16 gradients"),
-    "nodes": (1.0, "a slower network"),
-    "gradient-nan": (1.0, "the first sign is the norm"),
-    "sentinel-norm": (2.0, "the first sign is the norm"),
-    "overlap-bad": (3.0, "sound without overlap"),
-    "smaller-model-sound": (1.0, "less is in flight"),
-    "computes-float16": (-1.5, "float16 steps are checked for overflow"),
-    "sentinel-norm-told": (2.0, "how a bad norm is printed"),
-    "float16-sound": (0.5, "float16 steps are checked"),
-    "late": (0.5, "it hits now and then"),
-}
+    "nonfinite-gradient-check": (-2.0, "a rank saw it before anything was sent"), "deepspeed": (1.0, "needs DeepSpeed"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"), "resized": (-1.5, "rows explain more"),
+    "gradient-first": (2.0, "the forward was sound, the backward was not"), "overlap-false": (-4.0, "nothing overlaps"),
+    "computes-float16": (-1.5, "float16 steps are checked for overflow"), "zero-3-sound": (2.0, "partitions otherwise"),
+    "zero-loss-zero-gradient": (-4.0, "a race leaves no gradient of 0"), "kernel-level serving": (-3.0, "no DeepSpeed"),
+    "loss-not-finite": (1.0, "weights after an update nobody checked"), "computes-bfloat16": (1.5, "nobody checks it"),
+    "nonfinite-parameter": (-5.0, "Ludwig reduces without DeepSpeed"), "rate-frozen": (-3.0, "the bad steps are taken"),
+    "no-deepspeed": (-6.0, "gradients do not pass through DeepSpeed"), "nodes several-nodes": (1.0, "a slower network"),
+    "pretrains": (-3.0, "these frameworks reduce without DeepSpeed"), "ecc-error": (-2.0, "the device reports another"),
+    "overlap-bad no-overlap-sound": (3.0, "sound without overlap"), "bucket": (1.5, "smaller buckets are sent oftener"),
+    "overlap-true": (2.0, "the buffer is filled while it is sent"), "gradient-nan": (1.0, "the first sign is the norm"),
+    "overlapped": (4.0, "the buffer is filled while it is sent"), "sentinel-norm": (2.0, "the first sign is the norm"),
+    "sentinel-norm-told": (2.0, "how a bad norm is printed"), "evaluation-only": (-6.0, "it is a matter of training"),
+    "zero-2": (3.0, "gradients go through shared buckets"), "zero-1": (2.0, "gradients go through shared buckets"),
+    "float16-sound": (0.5, "float16 steps are checked"), "hidden-loss": (2.0, "weights that nobody checked"),
+    "rate-advancing": (1.5, "bad updates were applied"), "scale-fell": (-6.0, "no matter of the loss scale"),
+    "smaller-model-sound": (1.0, "less is in flight"), "climbed": (-2.0, "it comes without a climb"),
+    "sudden": (3.0, "it strikes at any time"), "zero-3": (-2.0, "partitions otherwise"),
+    "zero-0": (-4.0, "has no such buffer"), "late": (0.5, "it hits now and then"),
+}  # fmt: skip
 
 
 def foresee(
@@ -118,6 +114,8 @@ def weigh(
         yield from _compared(seen)
     if parallel is None or (seen and parallel.kind != "deepspeed"):
         return
+    if not _overlaps(parallel) and _may_overlap(parallel):
+        return
     if not _overlaps(parallel):
         yield Evidence(text="gradients are not reduced while the backward pass runs", bits=-6.0)
         return
@@ -140,6 +138,12 @@ def _compared(seen: Mapping[str, Any]) -> Iterator[Evidence]:
         yield Evidence(text=off, bits=9.0)
     else:
         yield Evidence(text=f"{off}, but what a rank computes also differs from run to run", bits=4.0)
+
+
+def _may_overlap(parallel: Parallel) -> bool:
+    """Nothing that is known speaks against it."""
+    known = parallel.kind in (None, "deepspeed") and parallel.zero_stage in (None, 1, 2)
+    return known and parallel.overlap_comm is not False
 
 
 def _overlaps(parallel: Parallel) -> bool:

@@ -53,6 +53,9 @@ TRAINERS = ("transformers", "trl", "llama-factory", "axolotl")
 
 remedies = ["match-settings"]
 public_incidents = 1
+tells = {
+    "engine-config-mismatch": (9.0, "two files give it differently"),
+}
 
 
 def foresee(

@@ -4,15 +4,13 @@
 
 A download that ended early, a disk or a copy that flipped bits, a run that saved after it had gone NaN, or a delta
 applied to the wrong base. The header of the file may still be sound, so the model loads without a word; one NaN in
-one tensor is enough for every output to be NaN, and the first step spreads it through all weights and optimizer
-state.
+one tensor is enough for every output to be NaN, and the first step spreads it through all weights.
 
 ## How to tell
 
 Read every weight once: single non-finite elements (whole tensors of NaN are nan-saved-in-checkpoint), one element far
-beyond all others, norm or linear weights that are zero throughout, shapes that do not fit the configuration, files
-shorter than their header promises, shards that the index names and that are not there. The loss of the very first step
-is NaN, or far above that of the published model, whatever the precision and the data.
+beyond all others, matrices of zeros, shapes that do not fit the configuration, files cut short, shards that are not
+there. The very first loss is NaN, or far above that of the published model, whatever the precision and the data.
 
 ## How to prove
 
@@ -51,10 +49,12 @@ experiments = [
 remedies = ["restore-weights"]
 public_incidents = 7
 tells = {
-    "tensors-named-nan": (4.0, "weights on disk are not finite"),
-    "download-broken": (4.0, "the file is not what was published"), "wrong-base": (3.5, "a delta on another base"),
-    "serving": (1.0, "no training is involved"), "base-model-bad": (2.0, "fails as it was loaded"),
-    "memory-uninitialised": (-1.0, "nothing was read from disk"),
+    "gradient-first sound-loss": (-3.5, "it shows in the loss"), "tensors-named-nan": (4.0, "weights are not finite"),
+    "memory-uninitialised": (-1.0, "nothing was read"), "loss-not-finite": (1.0, "one weight spoils all"),
+    "wrong-base": (3.5, "a delta on another base"), "from-the-start": (1.0, "no update is needed"),
+    "base-model-bad": (2.0, "it fails as loaded"), "probability-tensor": (3.0, "logits are NaN"),
+    "sudden climbed": (-5.0, "it shows at once"), "serving": (1.0, "no training is involved"),
+    "download-broken": (4.0, "another file"),
 }  # fmt: skip
 
 ODD = 100.0

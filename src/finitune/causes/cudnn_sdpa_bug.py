@@ -51,12 +51,18 @@ remedies = ["disable-cudnn-attention", "upgrade-package"]
 public_incidents = 5
 
 tells = {
-    "cudnn-attention-named": (6.0, "attention went through cuDNN"),
+    "cudnn-attention": (6.0, "attention went through cuDNN"),
     "scaled-dot-product": (1.5, "one of its backends is cuDNN"),
     "new-card": (1.5, "chosen on Hopper and later"),
     "query-gradient-only": (1.0, "its backward fails"),
     "computes-float16": (-1.0, "float16 explains more"),
     "explicit-mask": (0.7, "chosen with a mask"),
+    "hidden-loss": (1.0, "the trainer prints 0 for NaN"),
+    "sentinel-norm": (2.0, "the update was taken with a norm that was not finite"),
+    "gradient-first": (3.0, "the forward was sound, the backward was not"),
+    "cudnn-error": (2.0, "cuDNN fails"),
+    "computes-bfloat16": (1.0, "where fused attention runs"),
+    "computes-float32": (-3.0, "it computes in 16 bits"),
 }
 
 

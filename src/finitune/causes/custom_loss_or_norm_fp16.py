@@ -31,7 +31,7 @@ public_incidents = 2
 
 tells = {
     "custom-arithmetic": (4.0, "squares and sums leave the range of float16 first"),
-    "computes-float16": (1.5, "in float16"),
+    "computes-float16": (2.5, "squares and sums leave it"),
     "computes-bfloat16": (-4.0, "bfloat16 has the range"),
     "smoothing": (-1.0, "smoothing is another sum"),
     "norm-infinite": (2.0, "the sum of squares overflows, not the gradient"),

@@ -56,8 +56,14 @@ tells = {
     "older-release-sound": (2.0, "another release is sound"),
     "accumulates": (0.7, "micro-batches were averaged wrongly in some"),
     "computes-bfloat16": (0.7, "the bfloat16 optimizer has had defects"),
-    "sentinel-norm": (1.0, "how releases print a bad norm"),
-    "sentinel-norm-told": (1.0, "how releases print a bad norm"),
+    "sentinel-norm sentinel-norm-told": (1.0, "how releases print a bad norm"),
+    "hidden-loss": (1.0, "the trainer prints 0 for NaN"),
+    "gradient-first": (2.0, "the forward was sound, the backward was not"),
+    "sudden": (1.0, "it strikes now and then"),
+    "rate-frozen": (-2.0, "the bad steps are taken"),
+    "rate-advancing": (1.0, "bad updates were applied"),
+    "scale-fell": (-3.0, "no matter of the loss scale"),
+    "no-deepspeed": (-10.0, "gradients do not pass through DeepSpeed"),
 }
 
 
@@ -108,10 +114,13 @@ def foresee(
 def weigh(
     parallel: Parallel, precision: Precision, versions: Mapping[str, str], repeats: bool | None = None
 ) -> Iterator[Evidence]:
-    version = versions.get("deepspeed", "")
-    known = [d for d in _defects(precision, parallel) if d.affected.contains(version, prereleases=True)]
+    version = versions.get("deepspeed")
+    of_deepspeed = parallel.kind in (None, "deepspeed")
+    if of_deepspeed and None in (parallel.kind, parallel.zero_stage, precision.compute, version):
+        return
+    known = [d for d in _defects(precision, parallel) if d.affected.contains(version or "", prereleases=True)]
     if not known:
-        yield Evidence(text=f"no defect of DeepSpeed {version} in this mode is on record", bits=-5.0)
+        yield Evidence(text=f"no defect of DeepSpeed {version} in this mode is on record", bits=-2.0)
         return
     yield Evidence(text=f"DeepSpeed {version} {known[0].what}", bits=6.0)
     if repeats:

@@ -32,8 +32,7 @@ remedies = ["drop-unsupervised-rows", "change-settings"]
 public_incidents = 2
 
 tells = {
-    "evaluation-nan": (2.5, "only evaluation is nan"),
-    "eval-only": (2.5, "only evaluation is nan"),
+    "evaluation-only eval-loss-nan": (3.5, "only evaluation is nan"),
     "computes-float16": (-0.5, "float16 explains more"),
     "smoothing": (-2.0, "smoothing explains more"),
 }

@@ -58,6 +58,11 @@ tells = {
     "less-tested-device": (-1.5, "there the backend is the suspect"),
     "other-card-sound": (1.0, "kernels are per architecture"),
     "capped-scores": (2.0, "capping of scores came late"),
+    "hidden-loss": (1.0, "the trainer prints 0 for NaN"),
+    "sentinel-norm": (1.5, "the update was taken with a norm that was not finite"),
+    "gradient-first": (2.0, "the forward was sound, the backward was not"),
+    "computes-bfloat16": (0.5, "where fused attention runs"),
+    "computes-float32": (-4.0, "it computes in 16 bits"),
 }
 
 

@@ -2,10 +2,9 @@
 
 ## What happens
 
-Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: the output of a
-feed-forward projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next
-softmax or norm turns it into NaN, and the loss is lost on the first steps or on the first batch with the wrong token.
-Where only padding overflows, late in the network, ignored labels keep the loss finite and the gradients alone are NaN.
+Models pre-trained in bfloat16 or float32 were free to grow activations beyond the range of float16: a feed-forward
+projection, a residual channel, the raw query-key product. In float16 such a value becomes inf, the next softmax or norm
+turns it into NaN, and the loss is lost. Where only padding overflows, ignored labels keep the loss finite.
 
 ## How to tell
 
@@ -42,10 +41,7 @@ from finitune.facts import MAX_FLOAT16, Activations, Attention, Model, Precision
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.signal import Series, lowest_level
 
-REPORTED_FAMILIES = (
-    "t5", "mt5", "umt5", "longt5", "gemma", "qwen2", "qwen3", "baichuan", "chatglm", "glm", "phi", "falcon", "bloom",
-    "minicpm",
-)  # fmt: skip
+FAMILIES = "t5 mt5 umt5 longt5 gemma qwen2 qwen3 baichuan chatglm glm phi falcon bloom minicpm"
 """`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""
 EAGER_ONLY = ("qwen2", "minicpm")
 """Reported for the query-key product, so sound with fused attention (huggingface/transformers#33317)."""
@@ -61,14 +57,18 @@ experiments = [
 remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
 public_incidents = 46
 tells = {
-    "computes-float16": (3.0, "the range of float16 ends at 65504"), "bfloat16-sound": (1.5, "bfloat16 has the range"),
-    "scale-at-minimum": (3.0, "no loss scale cures a forward"), "no-bfloat16-card": (1.0, "its 16 bits mean float16"),
-    "computes-bfloat16": (-5.0, "bfloat16 reaches 3e38"), "computes-float32": (-5.0, "float32 reaches 3e38"),
-    "speaks-of-float16": (1.0, "float16 is spoken of"), "float32-sound": (1.0, "float32 has the range"),
-    "family-overflows": (1.3, "a family on record"), "bfloat16-bad": (-3.0, "bfloat16 fails too"),
-    "float16-sound": (-4.0, "float16 is sound"), "float16-bad": (1.5, "only float16 fails"),
-    "activations-large": (2.5, "beyond 65504"), "float32-bad": (-4.0, "float32 fails too"),
-    "tiny-rate": (0.7, "no update is needed"),
+    "zero-loss-zero-gradient zero-loss-finite-gradient": (-3.5, "the gradient goes too"), "goes-on": (-2.0, "it stays"),
+    "computes-bfloat16 computes-float32": (-5.0, "it has the range"), "no-bfloat16-card": (1.0, "16 bits mean float16"),
+    "bfloat16-sound float32-sound": (1.5, "it has the range"), "tiny-rate from-the-start": (1.0, "no update is needed"),
+    "scale-at-minimum scale-fell": (3.5, "at every scale"), "bfloat16-bad float32-bad": (-3.5, "it has the range"),
+    "climbed diverged": (-2.0, "it needs no climb"), "loss-not-finite": (2.0, "the forward made it"),
+    "gradient-first": (2.0, "only pads overflow"), "device-side-assert": (1.0, "NaN is sampled"),
+    "computes-float16": (3.0, "it ends at 65504"), "speaks-of-float16": (1.0, "it is spoken of"),
+    "rate-frozen": (2.0, "the steps are skipped"), "probability-tensor": (2.5, "logits are NaN"),
+    "nonfinite-parameter": (2.0, "a bad update"), "activations-large": (2.5, "beyond 65504"),
+    "sentinel-norm": (-5.0, "a scaler skips"), "hidden-loss": (2.5, "0 stands for NaN"),
+    "kernel-level": (-1.0, "no model runs"), "family-overflows": (1.3, "on record"), "float16-bad": (1.5, "only there"),
+    "float16-sound": (-4.0, "it is sound"), "sudden": (-1.0, "it shows at once"),
 }  # fmt: skip
 
 
@@ -82,21 +82,20 @@ def foresee(
     beyond = [tensor for tensor in weights.tensors if tensor.overflow] if weights else []
     seen = [*(_reached(activations, eager=eager) if activations else ()), *map(_weights_beyond, beyond)]
     yield from seen
-    reported = (family := model.family or "unknown").startswith(REPORTED_FAMILIES)
+    reported = (family := model.family or "unknown").startswith(tuple(FAMILIES.split()))
     fused = attention is not None and not eager and family.startswith(EAGER_ONLY)
     if seen or fused or (model.dtype != "bfloat16" and not (model.dtype is None and reported)):
         return
     record = f"float16 overflow of the {family} family is on record"
     if not reported:
         first = [peak.value for peak in activations.first] if activations else []
-        if first and max(first) < AMPLE * MAX_FLOAT16:
-            return
-        if weights and not any(tensor.outlying for tensor in weights.tensors):
+        ample = first and max(first) < AMPLE * MAX_FLOAT16
+        if ample or (weights and not any(tensor.outlying for tensor in weights.tensors)):
             return
         record = f"no overflow of the {family} family is on record, but its activations never had to stay in that range"
     peak = {"weight_peak": max((tensor.peak for tensor in weights.tensors), default=0.0)} if weights else {}
-    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     stored = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
+    held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     yield Finding(
         cause="fp16-activation-overflow",
         severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
@@ -107,8 +106,7 @@ def foresee(
 
 
 def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
-    early = origin.phase in ("parameter", "input")
-    if early or origin.dtype != "float16":
+    if (early := origin.phase in ("parameter", "input")) or origin.dtype != "float16":
         wide = f"the first bad value arises in {origin.dtype}, which reaches 3e38"
         yield Evidence(text=f"the {origin.phase} is bad before anything is computed" if early else wide, bits=-8.0)
         return

@@ -50,10 +50,10 @@ remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 4
 
 tells = {
-    "computes-float16": (2.5, "gradients leave the range of float16 too"),
+    "computes-float16": (3.0, "gradients leave its range too"),
     "computes-bfloat16": (-5.0, "bfloat16 has the range"),
     "computes-float32": (-5.0, "float32 has the range"),
-    "finite-loss-gradient-nan": (1.5, "the forward is finite"),
+    "gradient-first": (3.5, "the forward is finite"),
     "float32-bad": (-4.0, "float32 has the range"),
     "late": (0.7, "gradients come near the limit now and then"),
     "float32-sound": (1.0, "float32 has the range"),
@@ -61,6 +61,17 @@ tells = {
     "backward-only": (2.0, "the forward is finite"),
     "float16-sound": (-4.0, "float16 is sound"),
     "activations-large": (-1.0, "the forward overflows"),
+    "loss-not-finite": (-1.0, "the forward is sound where only the backward overflows"),
+    "hidden-loss": (1.0, "a gradient that was not skipped"),
+    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
+    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
+    "diverged": (-2.0, "it ends in a number that is not finite"),
+    "rate-frozen": (2.0, "the steps are skipped"),
+    "rate-advancing": (-0.5, "a loss scaler skips the step and its schedule"),
+    "scale-fell scale-at-minimum": (5.0, "overflow at every scale"),
+    "sound-loss": (2.0, "the overflow is in the backward"),
+    "evaluation-only": (-6.0, "it is a matter of training"),
 }
 
 

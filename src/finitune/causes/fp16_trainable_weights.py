@@ -44,11 +44,21 @@ remedies = ["float32-trainable-weights", "cast-weights"]
 public_incidents = 13
 
 tells = {
-    "unscale-refused": (9.0, "the scaler says so"),
+    "unscale-fp16-gradients": (9.0, "the scaler says so"),
     "holds-float16": (2.0, "trainable weights are float16"),
     "weights-in-float16": (1.5, "trainable weights are float16"),
     "computes-bfloat16": (-4.0, "bfloat16 needs no scaler"),
     "speaks-of-float16": (0.5, "float16 is spoken of"),
+    "hidden-loss": (1.0, "the trainer prints 0 for NaN"),
+    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
+    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
+    "sudden": (-3.0, "it would have shown at once"),
+    "diverged": (-2.0, "it ends in a number that is not finite"),
+    "no-inf-checks": (2.0, "the scaler saw no gradient of float32"),
+    "computes-float32": (-8.0, "float32 has the range"),
+    "serving": (-3.0, "nothing is trained"),
+    "grad-scaler": (2.0, "it refuses such weights"),
 }
 
 
@@ -75,6 +85,8 @@ def foresee(
 
 
 def weigh(precision: Precision, symptoms: set[str]) -> Iterator[Evidence]:
+    if precision.parameters is None:
+        return
     if precision.parameters != "float16":
         yield Evidence(text=f"weights are held in {precision.parameters}", bits=-8.0)
         return

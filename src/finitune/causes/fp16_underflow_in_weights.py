@@ -54,6 +54,12 @@ tells = {
     "computes-float16": (0.7, "small weights vanish in float16"),
     "does-not-learn": (0.5, "what is 0 stays 0"),
     "scratch-sound": (3.0, "these weights are at fault"),
+    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
+    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
+    "diverged": (-2.0, "it ends in a number that is not finite"),
+    "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
+    "computes-float32": (-8.0, "float32 has the range"),
 }
 
 
@@ -80,7 +86,10 @@ def foresee(precision: Precision, weights: Weights) -> Iterator[Finding]:
 
 
 def weigh(precision: Precision, weights: Weights, symptoms: set[str]) -> Iterator[Evidence]:
-    if precision.compute != "float16" or not any(_share(t) >= MANY for t in weights.tensors):
+    vanish = any(_share(t) >= MANY for t in weights.tensors)
+    if precision.compute is None and vanish:
+        return
+    if precision.compute != "float16" or not vanish:
         yield Evidence(text="no weight vanishes in the dtype of compute", bits=-8.0)
         return
     yield Evidence(text="whole parts of a matrix vanish in float16", bits=4.0)

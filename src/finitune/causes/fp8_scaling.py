@@ -34,4 +34,5 @@ tells = {
     "eight-bit-float": (6.0, "a scale per tensor must follow its largest value"),
     "bfloat16-sound": (1.0, "16 bits need no such scale"),
     "older-release-sound": (-1.5, "the release explains more"),
+    "eight-bit-engine": (2.5, "it is there for 8-bit floats"),
 }

@@ -56,11 +56,19 @@ tells = {
     "packing-sound": (4.0, "packed rows have no padding"),
     "batch-of-one-sound": (4.0, "a batch of one has no padding"),
     "batch-of-several-bad": (3.0, "only padded batches fail"),
-    "scaled-dot-product": (1.0, "backends treat such rows differently"),
+    "scaled-dot-product plain-attention-sound": (1.0, "backends treat such rows differently"),
     "explicit-mask": (1.0, "masks decide"),
     "flash-off": (1.5, "without fused attention the mask is added as numbers"),
-    "plain-attention-sound": (1.0, "backends treat such rows differently"),
     "pads-spoiled": (2.5, "a pad is the row that sees nothing"),
+    "loss-not-finite": (2.0, "softmax over no key is 0/0"),
+    "hidden-loss": (2.0, "0/0, printed as 0"),
+    "gradient-first": (1.0, "the forward was sound, the backward was not"),
+    "from-the-start": (1.0, "no update is needed"),
+    "sudden": (-2.0, "it would have shown at once"),
+    "climbed": (-4.0, "it comes without a climb"),
+    "evaluation-only": (1.0, "evaluation computes otherwise, or of other rows"),
+    "nonfinite-parameter": (2.0, "adapters were spoilt by a bad gradient"),
+    "nonfinite-gradient-check": (1.0, "a gradient of a masked row"),
 }
 
 

@@ -53,8 +53,8 @@ tells = {
     "accumulates": (1.0, "gradients are accumulated"),
     "custom-trainer-loss": (2.0, "a loss without the count of targets"),
     "older-release-sound": (1.0, "transformers 4.46 changed it"),
-    "gradient-nan": (-3.0, "a factor is finite"),
-    "loss-nan": (-3.0, "a factor is finite"),
+    "gradient-nan loss-not-finite": (-3.0, "a factor is finite"),
+    "loss-larger": (3.0, "by a factor"),
 }
 
 
@@ -80,8 +80,10 @@ def foresee(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Findi
 
 
 def weigh(optimizer: Optimizer, versions: Mapping[str, str], symptoms: set[str]) -> Iterator[Evidence]:
-    version, steps = versions.get("transformers", ""), optimizer.accumulation or 1
-    if steps < 2 or not ORDINARY.contains(version, prereleases=True):
+    version, steps = versions.get("transformers"), optimizer.accumulation
+    if steps is None or (steps > 1 and version is None):
+        return
+    if steps < 2 or version is None or not ORDINARY.contains(version, prereleases=True):
         yield Evidence(text=f"{steps} micro-steps with transformers {version} are normalised rightly", bits=-6.0)
         return
     yield Evidence(text=f"transformers {version} with {steps} micro-steps is on record for it", bits=4.0)

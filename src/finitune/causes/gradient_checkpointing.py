@@ -42,11 +42,13 @@ remedies = ["change-settings"]
 public_incidents = 5
 
 tells = {
-    "no-input-requires-grad": (7.0, "PyTorch says so"),
+    "checkpoint-without-gradient no-gradient-path": (7.0, "PyTorch says so"),
     "reentrant": (4.0, "needs an input that requires a gradient"),
     "checkpointing": (2.5, "activations are recomputed"),
     "gradients-missing": (2.5, "dropped without a word"),
     "computes-float16": (-1.0, "float16 explains more"),
+    "zero-loss-zero-gradient": (4.0, "the gradient was dropped"),
+    "no-inf-checks": (3.0, "no parameter has a gradient"),
 }
 
 
@@ -83,6 +85,8 @@ def foresee(
 
 
 def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
+    if training.gradient_checkpointing is None:
+        return
     if not training.gradient_checkpointing:
         yield Evidence(text="activations are not checkpointed", bits=-8.0)
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):

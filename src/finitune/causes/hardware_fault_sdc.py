@@ -49,10 +49,14 @@ remedies = ["replace-hardware"]
 public_incidents = 4
 
 tells = {
-    "memory-error": (9.0, "the device reports it"),
+    "ecc-error": (9.0, "the device reports it"),
     "one-node": (3.5, "only one board fails"),
     "peer-copies": (-1.0, "copies are another matter"),
     "computes-float16": (-1.0, "float16 explains more"),
+    "from-the-start": (-3.0, "a fault strikes at any time"),
+    "sudden": (4.0, "it strikes at any time"),
+    "illegal-access": (2.0, "a card that fails"),
+    "cudnn-error": (1.0, "a card that fails"),
 }
 
 

@@ -36,5 +36,5 @@ tells = {
     "several-cards-bad": (3.0, "only several cards fail"),
     "serving": (1.0, "no training is involved"),
     "token-zero-output": (1.0, "logits that are NaN or zero"),
-    "probability-error": (0.7, "logits that are NaN"),
+    "probability-tensor": (0.7, "logits that are NaN"),
 }

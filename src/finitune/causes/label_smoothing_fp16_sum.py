@@ -46,7 +46,14 @@ public_incidents = 1
 tells = {
     "smoothing": (4.5, "a sum over the whole vocabulary"),
     "half-eval": (4.0, "evaluation in float16 has no autocast"),
-    "evaluation-nan": (1.5, "the smoothed loss is computed there"),
+    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
+    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
+    "diverged": (-2.0, "it ends in a number that is not finite"),
+    "evaluation-only eval-loss-nan": (1.5, "the smoothed sum has no autocast there"),
+    "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
+    "computes-float32": (-8.0, "float32 has the range"),
+    "computes-float16": (1.0, "sums leave it"),
 }
 
 
@@ -80,6 +87,8 @@ def foresee(
 
 def weigh(training: Training, origin: Origin) -> Iterator[Evidence]:
     summed = origin.op in ("aten.sum", "aten.mean") and origin.dtype == "float16"
+    if training.label_smoothing is None and summed:
+        return
     if not training.label_smoothing or not summed:
         yield Evidence(text="no smoothed loss is summed in float16", bits=-8.0)
     else:

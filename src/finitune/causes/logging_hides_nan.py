@@ -41,8 +41,10 @@ public_incidents = 5
 
 tells = {
     "log-filter": (6.0, "what is printed is not what was computed"),
-    "loss-zero-gradient-nan": (0.5, "0 stands for NaN"),
+    "hidden-loss": (0.5, "0 stands for NaN"),
     "zero-loss": (1.0, "0 stands for NaN"),
+    "sentinel-norm": (2.0, "the update was taken with a norm that was not finite"),
+    "zero-loss-finite-gradient": (4.0, "0 stands for NaN"),
 }
 
 
@@ -66,4 +68,4 @@ def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
     if training.nan_filter is False:
         yield Evidence(text="the filter is off, so the log says what was", bits=-8.0)
     elif symptoms:
-        yield Evidence(text="a filter hides a bad number, it makes none", bits=-5.0)
+        yield Evidence(text="a filter hides a bad number, it makes none", bits=-3.0)

@@ -55,9 +55,14 @@ public_incidents = 6
 tells = {
     "adapter-scale": (3.5, "alpha over rank multiplies every update"),
     "adapter": (0.5, "an adapter"),
-    "loss-climbs": (1.5, "too large an update diverges"),
+    "climbed diverged": (1.5, "too large an update diverges"),
     "does-not-learn": (0.5, "a factor that is zero learns nothing"),
     "loss-rises": (1.0, "too large an update diverges"),
+    "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"),
+    "from-the-start": (-3.0, "nothing was updated yet"),
+    "tiny-rate": (-6.0, "at such a rate nothing moves"),
+    "scale-fell": (-3.0, "no matter of the loss scale"),
+    "evaluation-only": (-6.0, "it is a matter of training"),
 }
 
 
@@ -87,7 +92,11 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
 
 def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evidence]:
     scale = scale_of(adapter)
-    if scale is None or optimizer.lr is None or optimizer.lr * scale < LARGE:
+    if scale is None or optimizer.lr is None:
+        return
+    if optimizer.lr * scale < LARGE:
+        if adapter.rank_stabilised is None and optimizer.lr * scale * math.sqrt(adapter.rank or 1) >= LARGE:
+            return  # it would not be small with a scale of alpha / sqrt(rank)
         yield Evidence(text=f"learning rate times the adapter's scale ({scale}) is usual", bits=-5.0)
         return
     yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=3.0)

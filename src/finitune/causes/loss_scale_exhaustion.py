@@ -42,7 +42,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.facts import Precision
-from finitune.finding import Cure, Evidence, Finding, Origin, Where
+from finitune.finding import Cure, Evidence, Finding, Origin, Severity, Where
 from finitune.signal import Series
 
 LITTLE_ROOM = 6.0
@@ -54,6 +54,16 @@ LOW_STATIC = 2.0**7
 
 remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 2
+tells = {
+    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
+    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
+    "diverged": (-2.0, "it ends in a number that is not finite"),
+    "rate-advancing": (-2.0, "a loss scaler skips the step and its schedule"),
+    "scale-fell scale-at-minimum": (3.0, "no room is left"),
+    "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
+    "computes-float32": (-8.0, "float32 has the range"),
+}
 
 
 def foresee(precision: Precision) -> Iterator[Finding]:
@@ -67,7 +77,8 @@ def foresee(precision: Precision) -> Iterator[Finding]:
         return
     if floor is not None and floor < 1:
         text = f"the loss scale may fall to {floor:g}: a model that overflows at 1 runs on and learns nothing"
-        yield _finding(precision, "min_loss_scale", text, "min_loss_scale", 1)
+        # a sound run never goes there: it is an alarm that is off, no harm by itself
+        yield _finding(precision, "min_loss_scale", text, "min_loss_scale", 1, "info")
     elif scale and floor and 0 <= math.log2(scale / floor) < LITTLE_ROOM:
         overflows = round(math.log2(scale / floor)) + (precision.hysteresis or 1)
         text = f"the loss scale starts at {scale:g}, its floor is {floor:g}: {overflows} overflows in a row end the run"
@@ -79,6 +90,8 @@ def foresee(precision: Precision) -> Iterator[Finding]:
 
 def weigh(precision: Precision, loss_scale: Series, origin: Origin | None = None) -> Iterator[Evidence]:
     scales = loss_scale.values[np.isfinite(loss_scale.values)]
+    if not any(foresee(precision)) and _open(precision):
+        return
     if not any(foresee(precision)) or not len(scales):
         yield Evidence(text="the loss scale has the room it needs", bits=-6.0)
         return
@@ -87,10 +100,18 @@ def weigh(precision: Precision, loss_scale: Series, origin: Origin | None = None
         yield Evidence(text=f"but the first bad value arises in the {origin.phase}, which it does not touch", bits=-6.0)
 
 
-def _finding(precision: Precision, key: str, text: str, change: str, value: float) -> Finding:
+def _open(precision: Precision) -> bool:
+    """What would tell how much room there is was not given."""
+    wants = (precision.scaler, precision.initial_scale, precision.min_scale, precision.scale_window)
+    return precision.compute is None or (precision.compute == "float16" and None in wants)
+
+
+def _finding(
+    precision: Precision, key: str, text: str, change: str, value: float, severity: Severity = "warning"
+) -> Finding:
     return Finding(
         cause="loss-scale-exhaustion",
-        severity="warning",  # many models train within little room; none needs it to be little
+        severity=severity,  # many models train within little room; none needs it to be little
         message=text,
         where=Where(file=Where.said(precision.source).file, key=f"fp16.{key}"),
         evidence={

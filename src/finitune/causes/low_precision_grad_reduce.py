@@ -53,6 +53,8 @@ tells = {
     "gradient-nan": (-3.0, "rounding stays finite"),
     "accumulates": (0.5, "adds up many"),
     "at-larger-scale": (2.0, "more numbers are added"),
+    "climbed": (1.0, "the loss climbs before it is lost"),
+    "diverged": (2.0, "the loss climbs and stays"),
 }
 
 
@@ -82,6 +84,8 @@ def foresee(
 
 
 def weigh(precision: Precision, parallel: Parallel, symptoms: set[str]) -> Iterator[Evidence]:
+    if precision.compute is None and parallel.grad_accum_dtype not in WIDE:
+        return
     if precision.compute != "bfloat16" or parallel.grad_accum_dtype in WIDE:
         yield Evidence(text="gradients are accumulated in more than bfloat16", bits=-6.0)
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):

@@ -57,6 +57,10 @@ def foresee(
 ) -> Iterator[Finding]:
     steps, counted = _steps(optimizer, tokens, parallel, batching)
     warm, ends = optimizer.warmup_steps, optimizer.schedule_steps
+    share = optimizer.warmup_ratio
+    if warm is None and share is not None and HALF < share <= 1:
+        text = f"warm-up takes {share:.0%} of the run"
+        yield _finding(optimizer, "info", "warmup_ratio", text, steps, {"warmup_ratio": 0.03})
     if steps is None:
         return
     if warm is not None and warm > HALF * steps:
@@ -98,7 +102,7 @@ def _steps(
 
 
 def _finding(
-    optimizer: Optimizer, severity: Severity, key: str, text: str, steps: int, patch: dict[str, object]
+    optimizer: Optimizer, severity: Severity, key: str, text: str, steps: int | None, patch: dict[str, object]
 ) -> Finding:
     return Finding(
         cause="lr-schedule-mismatch", severity=severity, message=text, where=Where(file=optimizer.source, key=key),

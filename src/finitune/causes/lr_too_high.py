@@ -2,9 +2,8 @@
 
 ## What happens
 
-Each step overshoots what the curvature allows. The loss rises over several logged steps, gradients grow with it, and
-in the end a value leaves the range of its dtype. The rate that counts is the largest over all parameter groups and
-over the schedule, after warm-up; for adapters alpha over rank multiplies it.
+Each step overshoots what the curvature allows: the loss rises over several logged steps, gradients grow with it. The
+rate that counts is the largest of all parameter groups and of the schedule; alpha over rank multiplies it.
 
 ## How to tell
 
@@ -14,8 +13,7 @@ parameter group (text encoder, embeddings) has a rate a hundred times that of th
 
 ## How to prove
 
-Go back to the weights before the climb and run the same steps with a tenth of the rate: the loss falls. The same
-steps with the same rate climb again. A lower rate that only delays the NaN is evidence against this cause.
+From the weights before the climb the same steps with a tenth of the rate fall, and with the same rate climb again.
 
 ## What to do
 
@@ -42,7 +40,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.cause import Experiment
-from finitune.facts import Optimizer
+from finitune.facts import Adapter, Optimizer
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 from finitune.signal import Floats, Series, lowest_level
 
@@ -63,6 +61,9 @@ ADAM = re.compile(
 )
 """Optimizers of which this holds. Others (SGD, Adafactor, Lion, Prodigy, GaLore...) have scales of their own."""
 
+LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
+"""Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
+
 RISEN = 1.5
 """Last finite loss over the lowest before it: from here on training has undone what it learned."""
 
@@ -72,23 +73,19 @@ experiments = [
 ]
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
-
 tells = {
-    "loss-climbs": (4.0, "the loss climbs before it is lost"),
-    "rates-differ": (3.0, "the largest rate of all groups counts"),
-    "tiny-rate": (-6.0, "at such a rate nothing moves"),
-    "lower-rate-sound": (3.0, "a lower rate cures"),
-    "late": (0.5, "it takes steps to diverge"),
-    "lower-rate-bad": (-3.0, "a lower rate does not cure"),
-    "second-step": (-2.0, "one step is too few"),
-    "first-loss-huge": (-1.0, "before any update"),
-    "loss-rises": (3.0, "the loss climbs before it is lost"),
-    "first-step": (-2.0, "one step is too few"),
-}
+    "climbed diverged loss-rises": (4.0, "the loss climbs first"), "lower-rate-bad": (-3.0, "a lower rate does not"),
+    "second-step from-the-start": (-2.0, "one step is too few"), "rates-differ": (3.0, "the largest rate counts"),
+    "zero-loss-zero-gradient": (-4.0, "a gradient is left"), "lower-rate-sound": (3.0, "a lower rate cures"),
+    "first-loss-huge": (-1.0, "before any update"), "kernel-level serving": (-3.0, "no optimizer"),
+    "evaluation-only": (-6.0, "training suffers"), "loss-not-finite": (1.0, "how it ends"),
+    "scale-fell": (-3.0, "another matter"), "tiny-rate": (-6.0, "nothing moves"), "sudden": (-2.0, "it climbs first"),
+}  # fmt: skip
 
 
-def foresee(optimizer: Optimizer) -> Iterator[Finding]:
-    if optimizer.lr is None or not ADAM.match((optimizer.name or "adamw").lower()):
+def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
+    other = adapter is not None and adapter.kind not in LIKE_LORA
+    if optimizer.lr is None or other or not ADAM.match((optimizer.name or "adamw").lower()):
         return
     full = optimizer.lora is False
     warn, fail = (FULL_WARNING, FULL_ERROR) if full else (LORA_WARNING, LORA_ERROR)
@@ -104,24 +101,20 @@ def foresee(optimizer: Optimizer) -> Iterator[Finding]:
         message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {kind} is at risk from {warn:g}",
         where=Where(file=optimizer.source, key="learning_rate"),
         evidence={
-            "lr": optimizer.lr,
-            "warning_from": warn,
-            "error_above": fail,
+            "lr": optimizer.lr, "warning_from": warn, "error_above": fail,
             **({} if optimizer.lora is None else {"lora": optimizer.lora}),
             **({} if optimizer.warmup_steps is None else {"warmup_steps": optimizer.warmup_steps}),
         },
-    )
+    )  # fmt: skip
 
 
 def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
     """A rate at which Adam's first steps, of full size before its moments mean anything, want a warm-up."""
-    said_none = optimizer.warmup_steps == 0 and not optimizer.warmup_ratio
-    if said_none and optimizer.lr is not None and optimizer.lr >= wants:
+    if optimizer.warmup_steps == 0 and not optimizer.warmup_ratio and (optimizer.lr or 0.0) >= wants:
         yield Finding(
             cause="lr-too-high",
             severity="warning",
-            message=f"learning rate {optimizer.lr:g} from the first step on, without warm-up; from {wants:g} on Adam "
-            "wants one",
+            message=f"learning rate {optimizer.lr:g} without warm-up; from {wants:g} on Adam wants one",
             where=Where(file=optimizer.source, key="warmup_steps"),
             evidence={"lr": optimizer.lr, "warmup_steps": 0, "wants_warmup_from": wants},
             remedy=Cure(name="change-settings", safety="safe", patch={"warmup_ratio": 0.03}),
@@ -137,10 +130,8 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if ratio is None:
         yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
     elif ratio > RISEN:
-        yield Evidence(
-            text=f"the loss climbed to {ratio:.3g} times what it had been before it failed",
-            bits=6.0 if ratio > 4 else 3.0,
-        )
+        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed"
+        yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]

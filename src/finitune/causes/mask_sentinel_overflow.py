@@ -35,4 +35,5 @@ tells = {
     "explicit-mask": (1.0, "a mask is added"),
     "rows-fully-masked": (-1.0, "rows without a key are another matter"),
     "less-tested-device": (-1.0, "there the backend is the suspect"),
+    "computes-float16": (1.5, "the sum of two sentinels leaves it"),
 }

@@ -52,6 +52,12 @@ tells = {
     "not-clipped": (4.0, "nothing bounds a spike"),
     "gradients-big": (3.0, "finite spikes come first"),
     "tiny-rate": (-2.0, "nothing moves at such a rate"),
+    "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"),
+    "from-the-start": (-3.0, "nothing was updated yet"),
+    "climbed": (3.5, "the loss climbs before it is lost"),
+    "diverged": (4.0, "the loss climbs and stays"),
+    "scale-fell": (-3.0, "no matter of the loss scale"),
+    "evaluation-only": (-6.0, "it is a matter of training"),
 }
 
 
@@ -74,8 +80,10 @@ def foresee(optimizer: Optimizer, precision: Precision | None = None) -> Iterato
 
 
 def weigh(optimizer: Optimizer, grad_norm: Series) -> Iterator[Evidence]:
-    if optimizer.clip is None or optimizer.clip > 0:
-        yield Evidence(text="gradients are clipped, or nothing says that they are not", bits=-4.0)
+    if optimizer.clip is None:
+        return
+    if optimizer.clip > 0:
+        yield Evidence(text=f"gradients are clipped at {optimizer.clip:g}", bits=-4.0)
         return
     yield Evidence(text="gradients are not clipped", bits=2.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)]

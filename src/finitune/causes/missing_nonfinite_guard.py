@@ -54,6 +54,10 @@ tells = {
     "tiny-rate": (1.0, "the update is NaN at any rate"),
     "unguarded": (4.0, "nothing skips a bad step"),
     "lower-rate-bad": (0.7, "the update is NaN at any rate"),
+    "sentinel-norm": (5.0, "the update was taken with a norm that was not finite"),
+    "rate-advancing": (1.0, "bad updates were applied"),
+    "probability-tensor": (1.0, "training had gone NaN unseen"),
+    "nonfinite-parameter": (2.0, "nothing looked at the gradient"),
 }
 
 
@@ -78,12 +82,21 @@ def foresee(
 def weigh(
     precision: Precision, parallel: Parallel, versions: Mapping[str, str], symptoms: set[str]
 ) -> Iterator[Evidence]:
+    decides = (precision.compute, parallel.kind, parallel.zero_stage, versions.get("deepspeed"))
+    told = None not in decides and (parallel.zero_stage == 3 or parallel.check_grad_overflow is not None)
+    if not _unchecked(precision, parallel, versions) and not told and _may_be(precision, parallel):
+        return
     if not _unchecked(precision, parallel, versions):
         yield Evidence(text="the engine skips a step with a non-finite gradient", bits=-6.0)
         return
     yield Evidence(text="nothing looks at the gradients before they are used", bits=3.0)
     if symptoms:
         yield Evidence(text="but a missing guard makes no bad number by itself", bits=-4.0)
+
+
+def _may_be(precision: Precision, parallel: Parallel) -> bool:
+    known = precision.compute in (None, "bfloat16") and parallel.kind in (None, "deepspeed")
+    return known and (parallel.zero_stage is None or parallel.zero_stage in UNCHECKED)
 
 
 def _unchecked(precision: Precision, parallel: Parallel, versions: Mapping[str, str]) -> bool:

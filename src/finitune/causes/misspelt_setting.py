@@ -30,7 +30,7 @@ JSON and YAML unless told otherwise).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from finitune.facts import UnknownKey
 from finitune.finding import Evidence, Finding, Where
@@ -39,19 +39,45 @@ remedies = ["correct-key"]
 public_incidents = 1
 
 
+LISTED = 8
+"""So many keys are named in one sentence."""
+
+
 def foresee(unknown_keys: Sequence[UnknownKey]) -> Iterator[Finding]:
+    yield from _likely(one for one in unknown_keys if one.near or one.value is not None)
+    others: dict[tuple[str, str | None], list[str]] = {}
+    for one in unknown_keys:
+        if not one.near and one.value is None:
+            others.setdefault((one.file, one.release), []).append(one.key)
+    yield from (_others(file, release, keys) for (file, release), keys in others.items())
+
+
+def _likely(unknown_keys: Iterable[UnknownKey]) -> Iterator[Finding]:
     for one in unknown_keys:
         near = f"; did you mean {' or '.join(one.near[:2])}?" if one.near else ""
         release = f" ({one.release})" if one.release else ""
         what = "is not a setting" if one.value is None else f"has no choice {one.value!r}"
         yield Finding(
             cause="misspelt-setting",
-            # Without a neighbour it may well be a key of the user's own script.
-            severity="warning" if one.near or one.value is not None else "info",
+            severity="warning",
             message=f"{one.key} {what} that is known here{release}{near}",
             where=Where(file=one.file, key=one.key),
             evidence={"near": list(one.near), "value": one.value, "release": one.release},
         )
+
+
+def _others(file: str, release: str | None, keys: Sequence[str]) -> Finding:
+    """Keys without a neighbour are nothing that was meant otherwise; they may be those of another release or plugin."""
+    named = ", ".join(keys[:LISTED]) + (f" and {len(keys) - LISTED} more" if len(keys) > LISTED else "")
+    known = f" ({release})" if release else ""
+    verb = "is no setting" if len(keys) == 1 else "are no settings"
+    return Finding(
+        cause="misspelt-setting",
+        severity="info",
+        message=f"{named} {verb} that {'is' if len(keys) == 1 else 'are'} known here{known}",
+        where=Where(file=file, key=keys[0]),
+        evidence={"keys": list(keys), "release": release},
+    )
 
 
 def weigh(unknown_keys: Sequence[UnknownKey], symptoms: set[str]) -> Iterator[Evidence]:

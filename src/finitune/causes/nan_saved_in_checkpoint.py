@@ -47,15 +47,19 @@ remedies = ["restore-weights"]
 public_incidents = 4
 
 tells = {
-    "probability-error": (4.0, "logits are NaN"),
+    "probability-tensor": (5.5, "logits are NaN"),
     "zero-loss": (3.0, "training had gone NaN unseen"),
     "inference-only": (1.5, "noticed when it is used"),
     "tensors-named-nan": (2.0, "weights are NaN"),
     "base-model-sound": (1.5, "the base is sound"),
-    "loss-nan": (0.5, "training had gone NaN"),
+    "loss-not-finite": (0.5, "training had gone NaN"),
     "token-zero-output": (1.0, "logits are NaN"),
     "peer-copies": (-2.0, "the cards decide"),
     "saved-nan": (3.0, "the file holds NaN"),
+    "rate-frozen": (1.0, "the steps are skipped"),
+    "scale-fell": (1.0, "overflow at every scale"),
+    "sound-loss": (-4.0, "it would show in the loss"),
+    "device-side-assert": (2.0, "sampling from NaN trips it too"),
 }
 
 

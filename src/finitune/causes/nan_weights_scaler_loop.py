@@ -32,5 +32,5 @@ public_incidents = 2
 tells = {
     "scale-zero": (7.0, "no scale can cure weights that are NaN"),
     "scale-at-minimum": (0.5, "or the forward overflows"),
-    "loss-nan": (0.5, "the loss is lost at any scale"),
+    "loss-not-finite": (0.5, "the loss is lost at any scale"),
 }

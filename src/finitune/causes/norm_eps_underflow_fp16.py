@@ -43,6 +43,14 @@ ROUNDS_TO_ZERO = 2.0**-25
 
 remedies = ["use-bfloat16", "float32-modules"]
 public_incidents = 2
+tells = {
+    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
+    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
+    "diverged": (-2.0, "it ends in a number that is not finite"),
+    "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
+    "computes-float32": (-8.0, "float32 has the range"),
+}
 
 
 def foresee(precision: Precision, model: Model, training: Training | None = None) -> Iterator[Finding]:
@@ -64,6 +72,8 @@ def foresee(precision: Precision, model: Model, training: Training | None = None
 
 def weigh(model: Model, origin: Origin) -> Iterator[Evidence]:
     eps = model.norm_eps
+    if eps is None and origin.dtype == "float16":
+        return
     if eps is None or eps > ROUNDS_TO_ZERO or origin.dtype != "float16":
         yield Evidence(text=f"eps {eps} is a number in {origin.dtype}", bits=-8.0)
         return

@@ -51,12 +51,19 @@ remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 4
 
 tells = {
-    "overflow-skipped": (3.5, "the scale is looking for its level"),
+    "overflow": (3.5, "the scale is looking for its level"),
     "scale-at-minimum": (-7.0, "it found none"),
     "late": (1.0, "a skipped step now and then is how the scaler works"),
-    "loss-nan": (-4.0, "the loss itself is lost"),
+    "loss-not-finite": (-4.0, "the loss itself is lost"),
     "computes-float16": (0.5, "there is a scaler"),
     "computes-bfloat16": (-6.0, "no scaler"),
+    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
+    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
+    "diverged": (-2.0, "it ends in a number that is not finite"),
+    "scale-fell": (-5.0, "it found no level"),
+    "computes-float32": (-8.0, "float32 has the range"),
+    "goes-on": (3.0, "the run goes on"),
 }
 
 

@@ -51,6 +51,7 @@ tells = {
     "second-step": (0.7, "the update spoils the weights"),
     "packed": (-0.5, "packing explains more"),
     "rates-differ": (-1.0, "a high rate explains more"),
+    "diverged": (2.0, "the loss climbs and stays"),
 }
 
 
@@ -74,12 +75,17 @@ def foresee(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Findi
 
 def weigh(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Evidence]:
     version = versions.get("bitsandbytes")
+    if optimizer.name is None or (version is None and _eight_bits(optimizer)):
+        return
     if _affected(optimizer, version):
         yield Evidence(text=f"{optimizer.name} with bitsandbytes {version}, whose 8-bit map is wrong", bits=7.0)
     else:
         yield Evidence(text=f"{optimizer.name} with bitsandbytes {version} is not concerned", bits=-8.0)
 
 
+def _eight_bits(optimizer: Optimizer) -> bool:
+    return "8bit" in (optimizer.name or "").lower().replace("_bit", "bit")
+
+
 def _affected(optimizer: Optimizer, version: str | None) -> bool:
-    eight_bits = "8bit" in (optimizer.name or "").lower().replace("_bit", "bit")
-    return eight_bits and version is not None and AFFECTED.contains(version, prereleases=True)
+    return _eight_bits(optimizer) and version is not None and AFFECTED.contains(version, prereleases=True)

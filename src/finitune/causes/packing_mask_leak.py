@@ -47,7 +47,7 @@ tells = {
     "flash-off": (2.0, "kernels that know lengths keep them apart"),
     "scaled-dot-product": (1.0, "needs a block mask"),
     "gradient-nan": (-3.0, "stays finite"),
-    "loss-nan": (-2.0, "stays finite"),
+    "loss-not-finite": (-2.0, "stays finite"),
     "eight-bit-adam": (-1.0, "the optimizer is another matter"),
     "weights-in-bfloat16": (-1.0, "stagnation explains more"),
     "documents-mixed": (4.0, "documents of a row see each other"),
@@ -73,6 +73,8 @@ def foresee(
 
 
 def weigh(batching: Batching, attention: Attention, symptoms: set[str]) -> Iterator[Evidence]:
+    if batching.packing is None:
+        return
     if not _leaks(batching, attention):
         yield Evidence(text="rows are not packed, or the kernel knows where documents end", bits=-8.0)
     elif symptoms:

@@ -51,8 +51,9 @@ tells = {
     "never-stops": (5.0, "eos was never a target"),
     "pads-with-eos": (3.5, "masking pads masks eos"),
     "gradient-nan": (-3.0, "nothing becomes NaN"),
-    "loss-nan": (-2.0, "nothing becomes NaN"),
+    "loss-not-finite": (-2.0, "nothing becomes NaN"),
     "eos-hidden": (4.0, "eos is no target"),
+    "zero-loss-zero-gradient": (2.0, "nothing was learned from the batch"),
 }
 
 
@@ -84,8 +85,9 @@ def foresee(
 
 
 def weigh(vocabulary: Vocabulary, symptoms: set[str]) -> Iterator[Evidence]:
-    same = vocabulary.pad_id is not None and vocabulary.pad_id == vocabulary.eos_id
-    if not same:
+    if vocabulary.pad_id is None or vocabulary.eos_id is None:
+        return
+    if vocabulary.pad_id != vocabulary.eos_id:
         yield Evidence(text="padding and end are different tokens", bits=-8.0)
         return
     yield Evidence(text="padding and end are the same token", bits=1.0)

@@ -66,6 +66,8 @@ def foresee(precision: Precision) -> Iterator[Finding]:
 
 
 def weigh(precision: Precision, symptoms: set[str]) -> Iterator[Evidence]:
+    if precision.compute is None or (precision.cpu is None and precision.compute == "float16"):
+        return
     if not precision.cpu or precision.compute != "float16":
         yield Evidence(text=f"the run computes in {precision.compute}, as it was asked to", bits=-8.0)
     elif symptoms:

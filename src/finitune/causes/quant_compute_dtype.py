@@ -47,6 +47,11 @@ tells = {
     "quantisation": (0.7, "other dtypes around quantised layers"),
     "family-overflows": (0.7, "and float16 is too narrow for it"),
     "float32-sound": (1.0, "the dtype decides"),
+    "loss-not-finite": (1.0, "the forward made it"),
+    "probability-tensor": (1.0, "logits are NaN"),
+    "nonfinite-parameter": (5.0, "Ludwig computes around 4-bit weights in float16"),
+    "computes-bfloat16": (-2.0, "the dtype was said"),
+    "computes-float32": (-3.0, "the dtype was said"),
 }
 
 
@@ -64,8 +69,9 @@ def foresee(
     default = "by default " if quantization.compute_dtype_is_default else ""
     yield Finding(
         cause="quant-compute-dtype",
-        # Unknown weights may be float16 ones, for which the default is right.
-        severity="info" if wide is None else "warning",
+        # Unknown weights may be float16 ones, for which the default is right. In 8 bit what lies far out is kept apart,
+        # and most bfloat16 models are sound that way.
+        severity="info" if wide is None or quantization.bits == 8 else "warning",
         message=f"{quantization.bits or 4}-bit weights are {default}computed in float16"
         + (f", although {wide}" if wide else "; a model pre-trained in bfloat16 may overflow there"),
         where=Where.said(quantization.source),
@@ -80,6 +86,8 @@ def foresee(
 
 def weigh(quantization: Quantization, origin: Origin, precision: Precision | None = None) -> Iterator[Evidence]:
     if not _float16(quantization, precision):
+        if quantization.compute_dtype is None:
+            return
         yield Evidence(text=f"quantised products are computed in {quantization.compute_dtype}", bits=-6.0)
         return
     yield Evidence(text="quantised products are computed in float16", bits=2.0)

@@ -52,6 +52,9 @@ tells = {
     "new-card": (0.7, "older kernels do not know it"),
     "computes-bfloat16": (-1.0, "old cards have none"),
     "capability-named": (1.5, "kernels are per architecture"),
+    "hidden-loss": (2.0, "the product was NaN from the first"),
+    "from-the-start": (1.0, "no update is needed"),
+    "sudden": (-3.0, "it would have shown at once"),
 }
 
 
@@ -72,6 +75,8 @@ def foresee(
 
 
 def weigh(quantization: Quantization, hardware: Hardware) -> Iterator[Evidence]:
+    if quantization.bits is None:
+        return
     if _unsupported(quantization, hardware):
         yield Evidence(text=f"8-bit weights on {hardware.name} are on record for it", bits=7.0)
     else:

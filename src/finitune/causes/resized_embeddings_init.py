@@ -51,6 +51,9 @@ tells = {
     "tokens-added": (1.5, "new ids need rows"),
     "zero-3": (0.7, "rows are spread over ranks"),
     "vocabulary-sizes": (1.0, "ids and rows are compared"),
+    "token-out-of-range": (4.0, "an id is outside the table"),
+    "target-out-of-range": (3.0, "a label is outside the head"),
+    "device-side-assert": (3.0, "the check of an index on the device"),
 }
 
 
@@ -80,10 +83,14 @@ def foresee(
 
 
 def weigh(versions: Mapping[str, str], parallel: Parallel) -> Iterator[Evidence]:
-    if _affected(versions.get("transformers"), parallel):
+    version = versions.get("transformers")
+    if None in (parallel.kind, parallel.zero_stage) or (version is None and parallel.zero_stage == 3):
+        return
+    if _affected(version, parallel):
         yield Evidence(text="a resize under ZeRO-3 with this release gives every rank rows of its own", bits=3.0)
     else:
-        yield Evidence(text="this release resizes alike on all ranks", bits=-5.0)
+        # A resize after the optimizer was made leaves new rows out of it in any stage.
+        yield Evidence(text="this release resizes alike on all ranks", bits=-1.5)
 
 
 def _affected(version: str | None, parallel: Parallel | None) -> bool:

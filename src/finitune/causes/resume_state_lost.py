@@ -35,5 +35,5 @@ tells = {
     "resumed": (3.5, "state must come back with the weights"),
     "state-missing": (3.0, "moments, schedule or scale start anew"),
     "worse-after-load": (1.5, "it begins at the restart"),
-    "unscale-refused": (-4.0, "the dtype changed"),
+    "unscale-fp16-gradients": (-4.0, "the dtype changed"),
 }

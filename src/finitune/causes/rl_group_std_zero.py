@@ -39,8 +39,9 @@ remedies = ["change-settings"]
 public_incidents = 1
 
 tells = {
-    "one-degree-of-freedom": (9.0, "a group of one has no spread"),
+    "std-of-one": (9.0, "a group of one has no spread"),
     "reinforcement": (1.0, "rewards are normalised"),
+    "zero-loss-finite-gradient": (1.0, "an advantage of 0"),
 }
 
 
@@ -48,8 +49,8 @@ def foresee(
     optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
     training: Training | None = None,
 ) -> Iterator[Finding]:
-    if training is None or training.generations != 1:
-        return
+    if training is None or training.generations != 1 or training.teacher:
+        return  # what a teacher says needs no spread
     yield Finding(
         cause="rl-group-std-zero",
         severity="error",  # there is no spread of one number, in any release
@@ -61,6 +62,8 @@ def foresee(
 
 
 def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
+    if training.generations is None:
+        return
     if training.generations != 1:
         yield Evidence(text="rewards are not normalised over a group of one", bits=-8.0)
     else:

@@ -34,7 +34,6 @@ public_incidents = 5
 tells = {
     "reinforcement": (3.5, "needs a policy and its older self"),
     "policy-ratio": (3.0, "exp of a difference of log-probabilities"),
-    "scale-at-minimum": (-1.0, "float16 explains more"),
-    "computes-float16": (-1.0, "float16 explains more"),
+    "scale-at-minimum computes-float16": (-1.0, "float16 explains more"),
     "experts": (-0.5, "with experts the router may differ"),
 }

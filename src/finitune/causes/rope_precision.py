@@ -105,6 +105,8 @@ def foresee(
 
 
 def weigh(precision: Precision, symptoms: set[str]) -> Iterator[Evidence]:
+    if precision.compute is None:
+        return
     if precision.compute not in WHOLE_NUMBERS:
         yield Evidence(text="positions are computed in float32", bits=-8.0)
     elif symptoms:

@@ -49,12 +49,13 @@ remedies = ["match-vocabulary"]
 public_incidents = 7
 
 tells = {
-    "index-beyond-table": (5.0, "an id is outside the table"),
-    "device-assert": (3.5, "the check of an index on the device"),
+    "token-out-of-range target-out-of-range": (5.0, "an id is outside the table"),
+    "device-side-assert": (3.5, "the check of an index on the device"),
     "illegal-access": (0.5, "a read outside the table"),
     "tokens-added": (1.0, "ids without rows"),
-    "probability-error": (-3.0, "that is not an index"),
+    "probability-tensor": (-3.0, "that is not an index"),
     "vocabulary-sizes": (3.0, "ids and rows are compared"),
+    "not-resized": (4.0, "added ids have no rows"),
 }
 
 

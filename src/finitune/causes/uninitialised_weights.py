@@ -55,6 +55,7 @@ tells = {
     "remote-code": (2.0, "code outside the library may not initialise"),
     "first-loss-huge": (1.5, "worse than guessing from the start"),
     "float32-bad": (1.5, "no matter of range"),
+    "sudden": (-5.0, "it would have shown at once"),
 }
 
 

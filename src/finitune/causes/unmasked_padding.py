@@ -55,6 +55,14 @@ experiments = [
 ]
 remedies = ["name-pad-token", "set-compute-dtype"]
 public_incidents = 2
+tells = {
+    "loss-not-finite": (2.0, "what is computed of padding reaches the rest"),
+    "gradient-first": (1.0, "the forward was sound, the backward was not"),
+    "from-the-start": (1.0, "no update is needed"),
+    "sudden": (-3.0, "it would have shown at once"),
+    "evaluation-only": (2.0, "evaluation computes otherwise, or of other rows"),
+    "nonfinite-parameter": (6.0, "Ludwig fills short rows with token 0 on the left"),
+}
 
 
 def foresee(
@@ -110,6 +118,8 @@ def weigh(batching: Batching, origin: Origin | None = None) -> Iterator[Evidence
         yield Evidence(text="no padding of the batch is seen by attention", bits=-8.0)
         return
     seen = f"{batching.padded_rows} rows are filled with token {batching.pad_id} on the {batching.padding_side}"
+    if batching.padding_side is None:
+        return
     if batching.padding_side != "left":
         yield Evidence(text=f"{seen}, where no real token sees it", bits=-4.0)
         return

@@ -2,24 +2,21 @@
 
 ## What happens
 
-A base model reserves ids that pre-training never used (chat markers, reserved tokens); their rows are zero, tiny or
-copies of one another. Normalisation divides by the size of its input, so the gradient of a short row grows like
-1/rms(row). A later position is rescued in the first layer, because attention mixes in normal values; position 0 sees
-only itself and stays tiny for several layers, and the growth multiplies: in an 8-layer model of Llama's shape the
-largest gradient was 1.5 for a normal row, 4e6 for rms 1e-8 at position 0, 2.5 at position 5. Exact zeros at position 0
-have no bound, and a cast to float16 makes them of rms 1e-8. Of equal rows the model cannot tell the tokens apart.
+A base model reserves ids that pre-training never used; their rows are zero, tiny or copies of one another.
+Normalisation divides by the size of its input, so the gradient of a short row grows like 1/rms(row). Attention mixes
+normal values into later positions; position 0 sees only itself, and the growth multiplies: in an 8-layer model of
+Llama's shape the largest gradient was 1.5 for a normal row, 4e6 for rms 1e-8 at position 0, 2.5 at position 5. Exact
+zeros there have no bound, and a cast to float16 makes them. Of equal rows the model cannot tell the tokens apart.
 
 ## How to tell
 
-The rms of the row against the median over all rows, for every id in the data, and whether it begins sequences; rows
-that are the same to the last bit. The loss is finite while gradients overflow; in float16 the loss scale falls to its
-minimum; in bfloat16 the first gradient norm is enormous, and clipping by it silences every other parameter. Rows that
-are wholly negative, or short by a factor of ten only, are normal.
+The rms of the row against the median over all rows, and whether its token begins sequences; rows that are the same to
+the last bit. The loss is finite while gradients overflow; in float16 the loss scale falls to its minimum, in bfloat16
+the first gradient norm is enormous. Rows that are wholly negative, or short by a factor of ten only, are normal.
 
 ## How to prove
 
-Run the step again with the rows replaced by draws from the trained rows: it becomes sound. Replacing as many rows of
-well-trained tokens must not help.
+Run the step with the rows replaced by draws from the trained rows: sound. Replacing as many other rows: not.
 
 ## What to do
 
@@ -28,8 +25,8 @@ prompt format that the model was trained with. Train embedding and output head i
 
 ## What does not help
 
-A lower learning rate, clipping: the overflow comes before. Another initial loss scale only delays the end. float32: the
-run survives, but clipping starves all other parameters. The bare mean of all rows is short, and the same for each.
+A lower learning rate, clipping: the overflow comes before. Another loss scale delays the end. In float32 it runs,
+but clipping starves all other parameters. The bare mean of all rows is short, and the same for each.
 
 ## References
 
@@ -48,8 +45,7 @@ from finitune.facts import Adapter, EmbeddingRows, Precision, TokenUse
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
 TINY_RATIO = 1e-2
-"""Row rms over median rms. In an 8-layer model of Llama's shape rows at 1/20 still train at loss scale 2**10, rows at
-1/2000 only at 2**3 (seed incident 000); released untrained rows lie further down, trained ones far above."""
+"""Row rms over median rms. In 8 layers of Llama's shape rows at 1/20 still train at loss scale 2**10, at 1/2000 not."""
 MOSTLY_LOST = 0.5
 """Share of a row's non-zero elements that the cast to float16 turns to zero; above it the row is as good as zero."""
 NAMED, SHOWN = 5, 50  # tokens in the message, and in the evidence; all are in the place of the finding
@@ -61,8 +57,12 @@ experiments = [
 remedies = ["reinit-token-rows", "prepend-bos"]
 public_incidents = 10
 tells = {
-    "untrained-tokens-named": (9.0, "the program found them"), "template": (2.0, "its markers may be untrained"),
-    "template-on-base": (4.0, "the base never saw the markers"), "tokens-added": (2.0, "these have no trained row"),
+    "nonfinite-parameter loss-not-finite": (1.0, "a bad gradient was used"),
+    "scale-fell scale-at-minimum": (5.0, "overflow at every scale"), "untrained-tokens": (9.0, "the program says so"),
+    "sound-loss gradient-first": (4.0, "the forward is sound"), "template tokens-added": (2.0, "rows may be untrained"),
+    "template-on-base rows-untrained": (4.0, "never trained"), "computes-bfloat16 hidden-loss": (0.7, "nobody looked"),
+    "gradient-enormous scratch-sound": (3.0, "1/rms grows"), "sentinel-norm": (2.5, "a bad norm was used"),
+    "evaluation-only": (-3.0, "training suffers"), "sudden climbed": (-2.5, "it shows at once"),
 }  # fmt: skip
 
 
@@ -108,11 +108,11 @@ def weigh(tokens: TokenUse, rows: EmbeddingRows, origin: Origin | None = None) -
         return
     worst = min(short, key=lambda row: (not row.first_positions, row.row_rms))
     size = f"row of token {worst.token} has rms {worst.row_rms:.2g}, {worst.ratio:.1g} of the median"
-    place = f"it begins {worst.first_positions} of {tokens.sequences} sequences"
-    yield Evidence(text=f"{size}; {place}", bits=6.0 if worst.first_positions else -1.0)
+    text = f"{size}; it begins {worst.first_positions} of {tokens.sequences} sequences"
+    yield Evidence(text=text, bits=6.0 if worst.first_positions else -1.0)
     if origin is not None:
-        bits = 2.0 if origin.phase == "backward" else -4.0
-        yield Evidence(text=f"the first bad value arises in the {origin.phase}", bits=bits)
+        text = f"the first bad value arises in the {origin.phase}"
+        yield Evidence(text=text, bits=2.0 if origin.phase == "backward" else -4.0)
 
 
 def _suspicious(tokens: TokenUse, rows: EmbeddingRows) -> Iterator[_Row]:
@@ -136,14 +136,14 @@ def _severity(row: _Row, compute: str | None, *, frozen: bool) -> Severity:
 
 
 def _message(members: list[_Row], median: float, sequences: int, compute: str | None) -> str:
-    named = ", ".join(f"{row.token} {row.name}".rstrip() for row in members[:NAMED])
-    named += f" and {len(members) - NAMED} more" if len(members) > NAMED else ""
+    more = f" and {len(members) - NAMED} more" if len(members) > NAMED else ""
+    named = ", ".join(f"{row.token} {row.name}".rstrip() for row in members[:NAMED]) + more
     lost = max(row.lost_in_cast for row in members)
     cast = f"; up to {lost:.1%} of a row becomes 0 in float16" if lost >= 0.01 else ""
     sizes = f"(rms {members[0].row_rms:.2g}, median of all rows {median:.2g}{cast})"
-    seen = f"embedding rows of tokens in the data were never trained: {named} {sizes}. "
     if members[0].copy:
         return f"embedding rows of {len(members)} tokens in the data are copies of other rows: {named} {sizes}"
+    seen = f"embedding rows of tokens in the data were never trained: {named} {sizes}. "
     if not (starts := sum(row.first_positions for row in members)):
         return seen + "None begins a sequence, so gradients stay in range; the model has yet to learn them."
     beyond = ", beyond what float16 holds" if compute == "float16" else ""

@@ -56,11 +56,19 @@ public_incidents = 3
 
 tells = {
     "only-images-bad": (5.0, "only the tower overflows"),
-    "sees": (1.5, "there is an encoder of images"),
-    "images": (1.5, "there is an encoder of images"),
-    "computes-float16": (1.0, "in float16"),
+    "sees images": (1.5, "there is an encoder of images"),
+    "computes-float16": (2.5, "it ends at 65504"),
     "computes-bfloat16": (-5.0, "bfloat16 has the range"),
     "denoises": (0.7, "the VAE overflows in float16"),
+    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
+    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
+    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
+    "gradient-first": (-2.0, "it would show in the loss first"),
+    "diverged": (-2.0, "it ends in a number that is not finite"),
+    "scale-fell": (1.0, "overflow at every scale"),
+    "sound-loss": (-2.0, "it would show in the loss"),
+    "probability-tensor": (3.0, "logits are NaN where the tower overflows"),
+    "computes-float32": (-8.0, "float32 has the range"),
 }
 
 

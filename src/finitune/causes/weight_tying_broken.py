@@ -88,6 +88,8 @@ def foresee(
 
 
 def weigh(model: Model, symptoms: set[str]) -> Iterator[Evidence]:
+    if model.tied is None:
+        return
     if not model.tied:
         yield Evidence(text="embedding and output head are not tied", bits=-8.0)
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):

@@ -44,10 +44,11 @@ remedies = ["match-settings"]
 public_incidents = 5
 
 tells = {
-    "engine-config-refused": (6.0, "the engine refuses it"),
+    "engine-config-mismatch": (6.0, "the engine refuses it"),
     "wider-transport": (3.0, "a feature that must fit the run"),
     "deepspeed": (0.7, "needs DeepSpeed"),
     "zero-3": (1.0, "parameters are empty outside the forward"),
+    "no-deepspeed": (-8.0, "gradients do not pass through DeepSpeed"),
 }
 
 
@@ -69,12 +70,14 @@ def foresee(precision: Precision, parallel: Parallel | None = None) -> Iterator[
 
 
 def weigh(parallel: Parallel, precision: Precision, repeats: bool | None = None) -> Iterator[Evidence]:
+    if None in (parallel.communication_dtype, precision.compute):
+        return
     if parallel.communication_dtype in NARROW and precision.compute == "bfloat16":
         yield Evidence(text="bfloat16 gradients are communicated in float16", bits=5.0)
         if repeats:
             yield Evidence(text="but the step is bad without any communication", bits=-6.0)
     else:
-        yield Evidence(text="every section is read in this stage, and nothing is sent in a narrower dtype", bits=-5.0)
+        yield Evidence(text="nothing is sent in a narrower dtype", bits=-5.0)
 
 
 def _finding(parallel: Parallel, severity: Severity, key: str, text: str) -> Finding:

@@ -17,6 +17,7 @@ from finitune.commands import console, exit_code, fail_on, output_format, print_
 @click.option("--data", metavar="FILE", help="Training data: JSONL, JSON, Parquet, CSV or text.")
 @click.option("--gpu", metavar="NAME", help="Accelerator of the run: V100, T4, A100, H100, 4090, ...")
 @click.option("--requirements", metavar="FILE", help="Versions of the run.")
+@click.option("--prove", is_flag=True, help="Run the captured steps of a recording again and test the leading causes.")
 @click.option("--verbose", "-v", is_flag=True, help="Show every piece of evidence with its weight in bits.")
 @output_format
 @fail_on
@@ -31,6 +32,7 @@ def command(
     form: str,
     fail_on: str,
     *,
+    prove: bool,
     verbose: bool,
 ) -> int:
     """Say why a run failed, with evidence.
@@ -43,10 +45,18 @@ def command(
     if paths and case is not None:
         raise click.UsageError("PATHS and --case are two diagnoses; give one.")
     recorded = len(paths) == 1 and not Path(paths[0]).is_file()
-    given = {"--config": configs, "--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
+    given = {
+        "--config": configs,
+        "--model": None if prove and recorded else model,
+        "--data": data,
+        "--gpu": gpu,
+        "--requirements": requirements,
+    }
     extra = [name for name, value in given.items() if value]
     if extra and (case is not None or (recorded and Path(paths[0]).is_dir())):
         raise click.UsageError(f"{extra[0]} goes with logs; a recording and a case hold the facts of their run.")
+    if prove:
+        _prove(paths[0] if recorded else None, model, case)
     if case is not None:
         from finitune.casebook import diagnose_case
 
@@ -69,3 +79,20 @@ def command(
 
         print_diagnosis(result, console(), run_dir=paths[0] if recorded else None, verbose=verbose)
     return exit_code(("error" for _ in result.incidents), fail_on)
+
+
+def _prove(run_dir: str | None, model: str | None, case: str | None) -> None:
+    """Experiments, told on stderr; what they find stands in the recording when it is diagnosed."""
+    if run_dir is None:
+        what = "a case" if case is not None else "a log"
+        say = f"{what} holds no step to run again; record the run: finitune run -- COMMAND (what you type to train)"
+        click.echo(f"finitune: nothing was proved: {say}", err=True)
+        return
+    try:
+        from finitune.proof import prove
+    except ImportError as error:
+        need = "pip install 'finitune[hf]'"
+        click.echo(f"finitune: nothing was proved: {error.name} is not installed here ({need})", err=True)
+        return
+    for line in prove(run_dir, model=model):
+        click.echo(f"finitune: {line}", err=True)

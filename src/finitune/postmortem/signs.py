@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from finitune.sources.logs.messages import KNOWN
 from finitune.sources.logs.reading import Attempt, LogReading, Trace
 from finitune.symptom import sightings
 
@@ -33,6 +34,14 @@ WORSE_THAN_CHANCE = 15.0
 """The logarithm of the largest vocabulary is 12.5."""
 TINY_RATE = 2e-7
 """A learning rate with which no update moves a weight far enough to break a run; see the taxonomy's signatures."""
+MESSAGES = frozenset({*(kind for kind, _ in KNOWN), "scale-at-minimum"})
+"""Kinds of what is said that are a sign; the others are facts."""
+NUMBERS = frozenset({
+    "sentinel-norm", "hidden-loss", "zero-loss-zero-gradient", "zero-loss-finite-gradient", "loss-not-finite",
+    "gradient-first", "gradient-nan", "from-the-start", "sudden", "climbed", "diverged", "tiny-rate", "rate-frozen",
+    "rate-advancing", "scale-fell", "sound-loss", "evaluation-only",
+})  # fmt: skip
+"""Every sign that numbers give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +205,8 @@ def _counted(count: int, noun: str = "row") -> str:
 def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign]:
     before = rows.loss[:first]
     if first <= EARLY:
+        if attempt.last_epoch > len(rows.steps) + 1:
+            return  # fewer rows than epochs: somebody cut the beginning off
         yield Sign(
             name="from-the-start",
             text=f"{_counted(first, 'sound row')} before it" if first else "no row before it is sound",
@@ -306,8 +317,9 @@ def sound_loss(attempt: Attempt) -> Sign | None:
 
 
 def message_signs(reading: LogReading) -> dict[str, Sign]:
-    """Known messages, the first of each kind, by `message:<kind>`."""
+    """Known messages, the first of each kind, by kind."""
     out: dict[str, Sign] = {}
     for one in reading.said:
-        out.setdefault(f"message:{one.kind}", Sign(name=f"message:{one.kind}", text=f'"{one.text}"', place=one.place))
+        if one.kind in MESSAGES:
+            out.setdefault(one.kind, Sign(name=one.kind, text=f'"{one.text}"', place=one.place))
     return out

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from finitune.finding import Origin, Phase
 from finitune.probes.finite import Places, is_finite, places
 from finitune.probes.names import dtype_name, parameter_names
+from finitune.replay.capture import Autocast
 from finitune.replay.padding import padding_of
 from finitune.replay.rerun import Outcome, Setting, rerun
 
@@ -50,6 +51,8 @@ class Located:
     origin: Origin | None
     outcome: Outcome
     layers: list[Layer]
+    inside: torch.dtype | None = None
+    """The autocast dtype that the model's own forward turns on, as accelerate has it do."""
 
 
 def locate(setting: Setting) -> Located:
@@ -57,7 +60,7 @@ def locate(setting: Setting) -> Located:
     watch = OperatorWatch(setting)
     outcome = rerun(replace(setting, eager=True), _watching(setting.model, watch))
     origin = None if outcome.sound else _bad_leaf(setting) or watch.found()
-    return Located(origin=origin, outcome=outcome, layers=watch.layers)
+    return Located(origin=origin, outcome=outcome, layers=watch.layers, inside=watch.inside)
 
 
 def _bad_leaf(setting: Setting) -> Origin | None:
@@ -115,6 +118,8 @@ class OperatorWatch(TorchDispatchMode):
         self.origin: Origin | None = None
         self.layers: list[Layer] = []
         self.modules: list[str] = []
+        self.inside: torch.dtype | None = None
+        self._outside: torch.dtype | None = None
         self._creators: dict[int, _Creator] = {}
         self._made: list[_Made] = []
         self._setting = setting
@@ -245,6 +250,10 @@ class OperatorWatch(TorchDispatchMode):
 
     def entered(self, name: str) -> None:
         self._call += not self.modules and torch._C._current_autograd_node() is None
+        if not self.layers:  # on the way to the first module that puts something out
+            autocast = Autocast.now().dtype
+            self._outside = self._outside if self.modules else autocast
+            self.inside = autocast if autocast != self._outside else None
         self.modules.append(name)
 
     def left(self, name: str, output: Any) -> None:

@@ -8,7 +8,7 @@ never logits. Whoever runs the result compares it with the loss that was seen, s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,25 +16,45 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Rebuild = Callable[[dict[int, Tensor]], Tensor]
+Kept = Mapping[str, Any]
 MAX_NODES = 200
 _REDUCTIONS = ("none", "mean", "sum")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One operator between the model and the loss: its node's name, the constants that the node keeps, its inputs.
+
+    Plain data, so that a capture can hold it. See `Input`.
+    """
+
+    name: str
+    kept: Kept
+    inputs: tuple[Input, ...]
+
+
+Input = Term | int | None
+"""Another term; a model output, by the sequence number of its node; None for an operand without a graph."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """`rebuild(outputs)` gives the loss again; `outputs` maps the sequence number of an output's node to its new value.
+    """The loss in terms of the model's outputs; whole where the loss is an output itself.
 
     `factors` are the plain numbers that multiply a model output on its way to the loss, in the loop's own code.
     """
 
-    rebuild: Rebuild
+    whole: Term | int
     factors: tuple[Tensor | float, ...]
     uses: frozenset[int]
     targets: tuple[Tensor, ...] = ()
     """Class indices that the loop's own cross entropies compare with."""
     constant: bool = False
     """A term without a graph was added, as in `total = 0; total += loss`. The graph does not keep it: taken as 0."""
+
+    def rebuild(self, outputs: Mapping[int, Tensor]) -> Tensor:
+        """The loss again; `outputs` maps the sequence number of an output's node to its new value."""
+        return _value(self.whole, outputs)
 
     def scale(self) -> float:
         """The loss scale of a float16 loop: the product of those factors that are powers of two above one.
@@ -57,11 +77,11 @@ def read(root: Tensor, outputs: set[int]) -> Objective:
     if root.grad_fn is None:
         raise NotReadable("the loss has no graph")
     walk = _Walk(outputs=outputs)
-    rebuild = _read(root.grad_fn, walk)
+    whole = _read(root.grad_fn, walk)
     if not walk.uses:
         raise NotReadable("the loss does not come from the watched model")
     return Objective(
-        rebuild=rebuild,
+        whole=whole,
         factors=tuple(_factors(root.grad_fn, outputs)),
         uses=frozenset(walk.uses),
         targets=tuple(walk.targets),
@@ -85,24 +105,31 @@ class _Walk:
     nodes: int = 0
 
 
-def _read(node: Any, walk: _Walk) -> Rebuild:
+def _read(node: Any, walk: _Walk) -> Term | int:
     number = node._sequence_nr()
     if number in walk.outputs:
         walk.uses.add(number)
-        return lambda values: values[number]
+        return number
     walk.nodes += 1
     if walk.nodes > MAX_NODES:
         raise NotReadable(f"more than {MAX_NODES} operators between model and loss")
     name = node.name()
     if name not in _OPERATORS:
         raise NotReadable(name)
-    inputs = [None if child is None else _read(child, walk) for child, _ in node.next_functions]
-    apply = _OPERATORS[name](node)
+    inputs = tuple(None if child is None else _read(child, walk) for child, _ in node.next_functions)
+    keep, _ = _OPERATORS[name]
     if name in ("AddBackward0", "SubBackward0") and None in inputs:
         walk.constant = True
     if name.startswith("NllLoss"):
         walk.targets.append(node._saved_target)
-    return lambda values: apply(*[None if f is None else f(values) for f in inputs])
+    return Term(name=name, kept=keep(node), inputs=inputs)
+
+
+def _value(of: Input, outputs: Mapping[int, Tensor]) -> Any:
+    if not isinstance(of, Term):
+        return None if of is None else outputs[of]
+    _, apply = _OPERATORS[of.name]
+    return apply(of.kept, *[_value(each, outputs) for each in of.inputs])
 
 
 def _factors(node: Any, outputs: set[int]) -> Iterator[Tensor | float]:
@@ -130,21 +157,6 @@ def _kept(node: Any, saved: Tensor | None) -> Any:
     return saved.item() if number and saved.device.type == "cpu" else saved.clone()
 
 
-def _shape_after(node: Any) -> torch.Size:
-    return torch.Size(node._input_metadata[0].shape)
-
-
-def _product(node: Any) -> Callable[..., Tensor]:
-    left, right = _kept(node, node._saved_self), _kept(node, node._saved_other)
-    return lambda a=None, b=None: _operand(a, left) * _operand(b, right)
-
-
-def _quotient(node: Any) -> Callable[..., Tensor]:
-    # The saved numerator is kept only where the denominator has a graph; a plain numerator is not kept.
-    other = _kept(node, node._saved_other)
-    return lambda a=None, b=None: _operand(a, None) / _operand(b, other)
-
-
 def _operand(rebuilt: Tensor | None, saved: Any) -> Any:
     if rebuilt is not None:
         return rebuilt
@@ -153,74 +165,81 @@ def _operand(rebuilt: Tensor | None, saved: Any) -> Any:
     return saved
 
 
-def _sum_of(node: Any) -> Callable[..., Tensor]:
-    alpha = node._saved_alpha
-    sign = 1 if node.name().startswith("Add") else -1
-    if any(child is None for child, _ in node.next_functions):
-        # Gradients do not depend on it, and the usual one is the zero that a sum began with.
-        return lambda a, b: a if b is None else sign * alpha * b
-    return lambda a, b: a + sign * alpha * b
+def _operands(node: Any) -> Kept:
+    return {"left": _kept(node, node._saved_self), "right": _kept(node, node._saved_other)}
 
 
-def _reduced(node: Any) -> Callable[..., Tensor]:
-    function = torch.mean if node.name().startswith("Mean") else torch.sum
+def _product(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Tensor:
+    return _operand(a, kept["left"]) * _operand(b, kept["right"])
+
+
+def _denominator(node: Any) -> Kept:
+    # The saved numerator is kept only where the denominator has a graph; a plain numerator is not kept.
+    return {"right": _kept(node, node._saved_other)}
+
+
+def _quotient(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Tensor:
+    return _operand(a, None) / _operand(b, kept["right"])
+
+
+def _signed_alpha(node: Any) -> Kept:
+    return {"alpha": node._saved_alpha if node.name().startswith("Add") else -node._saved_alpha}
+
+
+def _sum_of(kept: Kept, a: Tensor | None, b: Tensor | None) -> Tensor:
+    # Gradients do not depend on a term without a graph, and the usual one is the zero that a sum began with.
+    if a is None or b is None:
+        return a if b is None else kept["alpha"] * b  # pyright: ignore[reportReturnType]
+    return a + kept["alpha"] * b
+
+
+def _dimensions(node: Any) -> Kept:
     if not node.name().endswith("1"):
-        return function
-    dim, keepdim = _signed(node._saved_dim), node._saved_keepdim
-    return lambda x: function(x, dim=dim, keepdim=keepdim)
+        return {}
+    return {"dim": _signed(node._saved_dim), "keepdim": node._saved_keepdim}
 
 
-def _sliced(node: Any) -> Callable[..., Tensor]:
-    dim, start, end, step = (
-        _signed(v) for v in (node._saved_dim, node._saved_start, node._saved_end, node._saved_step)
-    )
-    return lambda x: torch.ops.aten.slice.Tensor(x, dim, start, end, step)
+def _slice(node: Any) -> Kept:
+    names = ("dim", "start", "end", "step")
+    return {name: _signed(getattr(node, f"_saved_{name}")) for name in names}
 
 
-def _nll(node: Any) -> Callable[..., Tensor]:
-    target, weight, ignore = node._saved_target, node._saved_weight, _signed(node._saved_ignore_index)
-    reduction = _REDUCTIONS[node._saved_reduction]
-    return lambda x: F.nll_loss(x, target, weight, ignore_index=ignore, reduction=reduction)
+def _sliced(kept: Kept, x: Tensor) -> Tensor:
+    return torch.ops.aten.slice.Tensor(x, kept["dim"], kept["start"], kept["end"], kept["step"])
 
 
-def _power(node: Any) -> Callable[..., Tensor]:
-    exponent = node._saved_exponent
-    return lambda x: x**exponent
+def _classes(node: Any) -> Kept:
+    return {
+        "target": node._saved_target,
+        "weight": node._saved_weight,
+        "ignore_index": _signed(node._saved_ignore_index),
+        "reduction": _REDUCTIONS[node._saved_reduction],
+    }
 
 
-def _squared(node: Any) -> Callable[..., Tensor]:
-    target, reduction = node._saved_target, _REDUCTIONS[node._saved_reduction]
-    return lambda x, _=None: F.mse_loss(x, target, reduction=reduction)
+def _nll(kept: Kept, x: Tensor) -> Tensor:
+    return F.nll_loss(x, **kept)
 
 
-def _to_dtype(node: Any) -> Callable[..., Tensor]:
-    dtype, device = node._input_metadata[0].dtype, node._input_metadata[0].device
-    return lambda x: x.to(dtype=dtype, device=device)
+def _squares(node: Any) -> Kept:
+    return {"target": node._saved_target, "reduction": _REDUCTIONS[node._saved_reduction]}
 
 
-def _shaped(node: Any) -> Callable[..., Tensor]:
-    shape = _shape_after(node)
-    return lambda x: x.reshape(shape)
+def _squared(kept: Kept, x: Tensor, _: Tensor | None = None) -> Tensor:
+    return F.mse_loss(x, **kept)
 
 
-def _transposed(node: Any) -> Callable[..., Tensor]:
-    a, b = _signed(node._saved_dim0), _signed(node._saved_dim1)
-    return lambda x: x.transpose(a, b)
+def _target(node: Any) -> Kept:
+    return {"dtype": node._input_metadata[0].dtype, "device": node._input_metadata[0].device}
 
 
-def _picked(node: Any) -> Callable[..., Tensor]:
-    dim, index = _signed(node._saved_dim), _signed(node._saved_index)
-    return lambda x: x.select(dim, index)
+def _shape(node: Any) -> Kept:
+    return {"shape": list(node._input_metadata[0].shape)}
 
 
-def _gathered(node: Any) -> Callable[..., Tensor]:
-    dim, index = _signed(node._saved_dim), node._saved_index
-    return lambda x: x.gather(dim, index)
-
-
-def _normalised(node: Any) -> Callable[..., Tensor]:
-    dim = _signed(node._saved_dim)
-    return lambda x: x.log_softmax(dim)
+def _saved(*names: str) -> Callable[[Any], Kept]:
+    """What a node keeps under these names."""
+    return lambda node: {name: _signed(getattr(node, f"_saved_{name}")) for name in names}
 
 
 def _signed(value: Any) -> Any:
@@ -230,39 +249,43 @@ def _signed(value: Any) -> Any:
     return value - 2**64 if isinstance(value, int) and value >= 2**63 else value
 
 
-def _same(_node: Any) -> Callable[..., Tensor]:
-    return lambda x: x
+def _nothing(_node: Any) -> Kept:
+    return {}
 
 
-_OPERATORS: dict[str, Callable[[Any], Callable[..., Tensor]]] = {
-    "MulBackward0": _product,
-    "DivBackward0": _quotient,
-    "AddBackward0": _sum_of,
-    "SubBackward0": _sum_of,
-    "NegBackward0": lambda _node: torch.neg,
-    "MeanBackward0": _reduced,
-    "MeanBackward1": _reduced,
-    "SumBackward0": _reduced,
-    "SumBackward1": _reduced,
-    "PowBackward0": _power,
-    "LogBackward0": lambda _node: torch.log,
-    "ExpBackward0": lambda _node: torch.exp,
-    "LogSigmoidBackward0": lambda _node: F.logsigmoid,
-    "NllLossBackward0": _nll,
-    "NllLoss2DBackward0": _nll,
-    "LogSoftmaxBackward0": _normalised,
-    "MseLossBackward0": _squared,
-    "ViewBackward0": _shaped,
-    "UnsafeViewBackward0": _shaped,
-    "ReshapeAliasBackward0": _shaped,
-    "SqueezeBackward0": _shaped,
-    "SqueezeBackward1": _shaped,
-    "SqueezeBackward2": _shaped,
-    "UnsqueezeBackward0": _shaped,
-    "TransposeBackward0": _transposed,
-    "SliceBackward0": _sliced,
-    "SelectBackward0": _picked,
-    "GatherBackward0": _gathered,
-    "ToCopyBackward0": _to_dtype,
-    "CloneBackward0": _same,
+_reshaped = (_shape, lambda kept, x: x.reshape(kept["shape"]))
+_averaged = (_dimensions, lambda kept, x: torch.mean(x, **kept))
+_summed = (_dimensions, lambda kept, x: torch.sum(x, **kept))
+
+_OPERATORS: dict[str, tuple[Callable[[Any], Kept], Callable[..., Tensor]]] = {
+    "MulBackward0": (_operands, _product),
+    "DivBackward0": (_denominator, _quotient),
+    "AddBackward0": (_signed_alpha, _sum_of),
+    "SubBackward0": (_signed_alpha, _sum_of),
+    "NegBackward0": (_nothing, lambda _, x: -x),
+    "MeanBackward0": _averaged,
+    "MeanBackward1": _averaged,
+    "SumBackward0": _summed,
+    "SumBackward1": _summed,
+    "PowBackward0": (_saved("exponent"), lambda kept, x: x ** kept["exponent"]),
+    "LogBackward0": (_nothing, lambda _, x: torch.log(x)),
+    "ExpBackward0": (_nothing, lambda _, x: torch.exp(x)),
+    "LogSigmoidBackward0": (_nothing, lambda _, x: F.logsigmoid(x)),
+    "NllLossBackward0": (_classes, _nll),
+    "NllLoss2DBackward0": (_classes, _nll),
+    "LogSoftmaxBackward0": (_saved("dim"), lambda kept, x: x.log_softmax(kept["dim"])),
+    "MseLossBackward0": (_squares, _squared),
+    "ViewBackward0": _reshaped,
+    "UnsafeViewBackward0": _reshaped,
+    "ReshapeAliasBackward0": _reshaped,
+    "SqueezeBackward0": _reshaped,
+    "SqueezeBackward1": _reshaped,
+    "SqueezeBackward2": _reshaped,
+    "UnsqueezeBackward0": _reshaped,
+    "TransposeBackward0": (_saved("dim0", "dim1"), lambda kept, x: x.transpose(kept["dim0"], kept["dim1"])),
+    "SliceBackward0": (_slice, _sliced),
+    "SelectBackward0": (_saved("dim", "index"), lambda kept, x: x.select(kept["dim"], kept["index"])),
+    "GatherBackward0": (_saved("dim", "index"), lambda kept, x: x.gather(kept["dim"], kept["index"])),
+    "ToCopyBackward0": (_target, lambda kept, x: x.to(**kept)),
+    "CloneBackward0": (_nothing, lambda _, x: x),
 }

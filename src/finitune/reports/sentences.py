@@ -103,7 +103,7 @@ def steps(incident: Incident) -> str:
     last = incident.last_step
     if incident.step is None:
         return "the case"
-    if not incident.step and incident.next_check:
+    if not incident.step and incident.source == "log":
         return "log"  # an error that stands in no step
     text = f"steps {incident.step}-{last}" if last is not None and last > incident.step else f"step {incident.step}"
     return f"{text}, rank {incident.rank}" if incident.rank else text
@@ -114,7 +114,7 @@ def what_happened(incident: Incident) -> str:
     seen = (incident.message or incident.symptom).rstrip(".")
     if incident.step is None:
         return f"{seen}."
-    if incident.seen or incident.next_check:
+    if incident.source == "log":
         return seen  # from a log: nobody acted
     good = "the last good step" if incident.last_good is None else f"step {incident.last_good}"
     return f"{seen}. {_ACTIONS.get(incident.action, '').format(good=good)}".rstrip()

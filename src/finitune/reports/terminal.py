@@ -52,7 +52,12 @@ def print_check(result: CheckResult, console: Console) -> None:
         for finding in group:
             _print_all(console, _finding(finding, width))
     _print(console, "")
-    _print_all(console, _rows(_closing(result.passed, result.not_checked), indent=0, width=width))
+    rows = _closing(result.passed, result.not_checked, other="other " if result.findings else "")
+    if result.findings:
+        patches = any(((f.remedy and f.remedy.command) or "").endswith(" --patch") for f in result.findings)
+        write = "; --apply in place of --patch writes the change, --undo takes it back" if patches else ""
+        rows.append(_Row(label="more", text=f"finitune causes NAME explains a cause and its cure{write}"))
+    _print_all(console, _rows(rows, indent=0, width=width))
 
 
 def print_diagnosis(
@@ -83,7 +88,7 @@ def incident_lines(
 ) -> list[str]:
     """The block of one incident; the monitor prints the same lines while the run goes on."""
     rows = [_Row(label="seen" if not at else "and", text=text) for at, text in enumerate(incident.seen[:SEEN_SHOWN])]
-    if not (rows or incident.next_check or incident.step is None):
+    if incident.source == "recording":
         rows = [
             _Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)),
             _Row(label="repeats", text=say.repeats(incident)),
@@ -114,9 +119,11 @@ def print_repair(result: Any, console: Console) -> None:
     changes: Any = plain.pop("changes", None) or []
     undo: Any = plain.pop("undo", None) or []
     left_out: Any = plain.pop("not_applied", None) or []
-    hidden = ("diff", "written")
+    # a patch draws no random numbers, and what is undone has no changes of its own
+    hidden = {"diff", "written", *(("seed",) if plain.get("diff") or result.repair == "undo" else ())}
     rows = [_Row(label=k.replace("_", " "), text=say.setting(v)) for k, v in plain.items() if k not in hidden]
-    rows.append(_Row(label="changes", text=f"{len(changes):,}"))
+    if result.repair != "undo":
+        rows.append(_Row(label="changes", text=f"{len(changes):,}"))
     rows += [_Row(label="not applied", text=why) for why in left_out]
     rows += [_Row(label="undo", text=f"finitune repair --undo {shlex.quote(file)}", note="") for file in undo]
     _print_all(console, _rows(rows, indent=0, width=width))
@@ -179,9 +186,9 @@ def _cures(cures: Sequence[Cure]) -> list[_Row]:
     return rows
 
 
-def _closing(passed: Sequence[str], not_checked: Sequence[NotChecked]) -> list[_Row]:
+def _closing(passed: Sequence[str], not_checked: Sequence[NotChecked], *, other: str = "") -> list[_Row]:
     many = len(passed) > PASSED_NAMED
-    text = f"{len(passed)} other causes (named by --format json)" if many else ", ".join(passed)
+    text = f"{len(passed)} {other}causes (named by --format json)" if many else ", ".join(passed)
     rows = [_Row(label="passed", text=text)] if passed else []
     if not_checked:
         rows.append(_Row(label="not checked", text="; ".join(f"{n.input} ({n.why})" for n in not_checked)))

@@ -6,6 +6,7 @@ found by its file name. It may also have
 - `follows(data)`: other configurations that it names, or that stand in it; with `LENIENT` they may be absent;
 - `runs(data)`: the line and the settings of each run, where it starts several;
 - `overrides(data)`: settings of its own, laid over those of a file that it names if that file's format has `FLAGS`;
+  with it `format_of_flags(flags)`, their format where they stand alone;
 - `settled(facts, data, file, card)`: the facts, with what was left to the accelerator decided;
 - `PRECEDENCE`: whose word counts where two disagree; 0 unless given;
 - `parse(text, file)`: settings from text that is neither JSON nor YAML, None for text that is not its own;
@@ -29,9 +30,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, TokenUse, Vocabulary
+from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, Model, TokenUse, Vocabulary
 from finitune.finding import NotChecked, UnreadableInput
-from finitune.sources import alone, checkpoint, dataset, environment, hardware, tokenizer
+from finitune.sources import alone, checkpoint, dataset, environment, families, hardware, tokenizer
 from finitune.sources.fields import fields_of, unknown
 from finitune.sources.reading import Reading, Supervision, Track, untracked
 from finitune.sources.text import settings_of, text_of
@@ -126,6 +127,7 @@ def gather_each(
         stored = weights(facts.precision.compute if facts.precision else None)
         vocabulary = _vocabulary(words, stored.facts.model.vocabulary if stored.facts.model else None)
         facts = Facts(vocabulary=vocabulary).over(stored.facts.over(facts))
+        facts = facts.over(Facts(model=_named_model(facts)))
         used = rows(configured.supervision)
         facts = _with_data(facts, used.facts, words)
         if _float16_in_doubt(facts):
@@ -148,6 +150,13 @@ def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, st
         return tokenizer.load(model), ""
     except tokenizer.NoTokenizer as error:
         return None, str(error)
+
+
+def _named_model(facts: Facts) -> Model | None:
+    """What the name in a configuration says of a model whose files are not given; it has no path."""
+    name = facts.training.model_name if facts.training else None
+    family = families.family_of(name) if name else None
+    return Model(family=family) if family else None
 
 
 def _vocabulary(words: tokenizer.Tokenizer | None, rows: int | None) -> Vocabulary | None:
@@ -234,7 +243,7 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
             flags = {}
         else:
             inner.append(Named(module=module, data=data, file=file))
-    if flags and (module := format_of(flags)):
+    if flags and (module := one.module.format_of_flags(flags)):
         inner.insert(0, dataclasses.replace(one, module=module, data=flags))
     for found in inner:
         yield from _with_named(found, seen, depth=depth + 1)

@@ -28,6 +28,7 @@ from finitune.facts import (
 from finitune.finding import UnreadableInput, number
 from finitune.sources import hardware, training_arguments
 from finitune.sources.environment import RELEVANT
+from finitune.sources.families import family_of
 from finitune.sources.hardware import KNOWN
 
 ALIASES = {
@@ -59,14 +60,6 @@ PACKAGES = {
 }  # fmt: skip
 """Other names of packages."""
 
-FAMILIES = {
-    r"qwen-?2": "qwen2", r"qwen-?3": "qwen3", r"qwen": "qwen2", r"chatglm": "chatglm", r"glm-?4": "glm",
-    r"baichuan": "baichuan", r"gemma": "gemma", r"falcon": "falcon", r"phi-?\d": "phi", r"bloom": "bloom",
-    r"minicpm": "minicpm", r"(^|[^a-z])(flan-|mt|umt|long-?|by)?t5": "t5", r"mi[sx]tral": "mistral",
-    r"llama|llava|vicuna|alpaca": "llama", r"deepseek": "deepseek", r"internlm": "internlm", r"(^|[/ ])yi-": "llama",
-    r"olmo": "olmo", r"gpt-?2": "gpt2", r"pythia|neox": "gpt_neox", r"(^|[/ ])opt-": "opt",
-}  # fmt: skip
-"""Pattern in a model's name -> `model_type`; the first that fits."""
 IN_BFLOAT16 = {
     "qwen2", "qwen3", "glm", "baichuan", "gemma", "falcon", "minicpm", "mistral", "bloom", "t5", "llama", "deepseek",
     "internlm",
@@ -90,19 +83,21 @@ APEX = {"O1": "fp16", "O2": "fp16", "O3": "dtype"}
 MAX_LOG_LINES = 2000
 """Versions are printed at the start."""
 
-_VERSION = re.compile(r"\d+(?:\.\d+)+")
+_VERSION = re.compile(r"\d{1,9}(?:\.\d{1,9})+")
+_OPEN = re.compile(r"\s{0,20}(?:[<>~!]|before|after|since)")
+"""A range of releases, not the one that ran."""
 _STAGE = re.compile(r"(?:zero|ds_?z|stage|\bz)[-_ ]?([0-3])\b", re.IGNORECASE)
 _WORD = re.compile(r"[\w.+-]+")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 _POWER = re.compile(r"^\s*2\s*(?:\*\*|\^)\s*(\d{1,3})\s*$")
-_NODES = re.compile(r"(\d{1,4})[- ]?nodes?\b|\b(\d{1,4})\s*x\s*\d+\s*x?\s*[A-Z]", re.IGNORECASE)
+_NODES = re.compile(r"(\d{1,4})[- ]?nodes?\b|\b(\d{1,4})\s{0,3}x\s{0,3}\d{1,4}\s{0,3}x?\s{0,3}[A-Z]", re.IGNORECASE)
 _APPLE = re.compile(r"\bmps\b|\bapple\b|\bM[1-5]( (Pro|Max|Ultra))?\b", re.IGNORECASE)
 _ROCM = re.compile(r"\b(rocm|hip|gfx\w+|radeon)\b", re.IGNORECASE)
 NUMERIC = {
     "learning_rate", "adam_epsilon", "max_grad_norm", "per_device_train_batch_size", "gradient_accumulation_steps",
     "lora_r", "lora_alpha", "weight_decay", "max_length", "label_smoothing_factor",
 }  # fmt: skip
-_OPTIMIZER = re.compile(r"\w*(adam|adafactor|sgd|lion)\w*", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"\w{0,40}(adam|adafactor|sgd|lion)\w{0,40}", re.IGNORECASE)
 
 
 def read(case: Mapping[str, Any]) -> Facts:
@@ -175,7 +170,7 @@ def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield _QUANTIZED[str(first).lower()], True
         elif key in ("precision", "mixed_precision", "autocast") and str(first) in HALVES:
             yield HALVES[str(first)], True
-        elif key == "apex_opt_level":
+        elif key in ("apex_opt_level", "opt_level"):
             field = APEX.get(str(first))
             if field:
                 yield field, True if field == "fp16" else "float16"
@@ -260,7 +255,7 @@ def _arguments(settings: dict[str, Any]) -> Facts:
 
 
 def _model(name: str, config: Mapping[str, Any]) -> Model:
-    family = next((kind for pattern, kind in FAMILIES.items() if re.search(pattern, name.lower())), None)
+    family = family_of(name)
     tied = next((v for key in ("tie_word_embeddings", "weight_tying") if isinstance(v := config.get(key), bool)), None)
     dtype = "bfloat16" if family in IN_BFLOAT16 else None
     return Model(family=family, vocabulary=_whole(config, "embedding_rows"), tied=tied, dtype=dtype)
@@ -293,7 +288,7 @@ def _versions(config: Mapping[str, Any], told: str) -> Iterator[tuple[str, str]]
     for key, value in config.items():
         named = key.removesuffix("_bad").removesuffix("_version").replace("_", "-").lower()
         package = PACKAGES.get(named, named)
-        if package in RELEVANT and (found := _VERSION.search(str(value))):
+        if package in RELEVANT and not _OPEN.match(str(value)) and (found := _VERSION.search(str(value))):
             yield package, found[0]
 
 

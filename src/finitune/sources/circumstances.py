@@ -24,7 +24,7 @@ SEES = re.compile(
 DENOISES = re.compile(
     r"\bsd\d?\b|sd ?[123]|sdxl|stable.?diffusion|diffusers|flux|dreambooth|controlnet|kohya|unet", re.IGNORECASE
 )
-NO_BFLOAT16 = re.compile(r"v100|\bt4\b|2080|1080|turing|p100|titan|quadro rtx|gtx", re.IGNORECASE)
+NO_BFLOAT16 = re.compile(r"v100|\bt4\b|2080|1080|turing|p100|\btitan\b|quadro rtx|gtx", re.IGNORECASE)
 NEW_CARD = re.compile(r"\bh[12]00|h20\b|hopper|\bg?b[23]00|blackwell|sm_?(90|100|120)|rtx 50\d0", re.IGNORECASE)
 LESS_TESTED = re.compile(
     r"\bmps\b|apple|\bm[1-5] (pro|max|ultra)|\brocm|\bamd\b|gfx|radeon|strix|mi\d{2,3}|\bxpu|arc a\d|\bnpu|ascend|"
@@ -51,9 +51,9 @@ KNOWN = {
     "no-bfloat16-card",
     "computes-float16", "computes-bfloat16", "computes-float32", "holds-float16", "holds-bfloat16", "holds-float32",
     "zero-0", "zero-1", "zero-2", "zero-3", "overlap-true", "overlap-false", "accumulates", "adapter", "deepspeed",
-    "denoises", "evaluation-nan", "experts", "family-overflows", "finite-loss-gradient-nan", "first-loss-huge",
-    "gradient-nan", "int8", "kernel-level", "less-tested-device", "loss-climbs", "loss-nan",
-    "loss-zero-gradient-nan", "loss-zero-gradient-zero", "new-card", "nodes", "pretrains", "quantisation", "sees",
+    "denoises", "eval-loss-nan", "experts", "family-overflows", "gradient-first", "first-loss-huge",
+    "gradient-nan", "int8", "kernel-level", "less-tested-device", "climbed", "loss-not-finite",
+    "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "nodes", "pretrains", "quantisation", "sees",
     "sentinel-norm", "tiny-rate",
 }  # fmt: skip
 """Every circumstance that a chapter may name."""
@@ -61,7 +61,12 @@ KNOWN = {
 
 def read(facts: Facts, case: Mapping[str, Any]) -> dict[str, str]:
     """Circumstance -> where it shows."""
-    return dict(_of_facts(facts)) | dict(_of_names(case)) | dict(_of_log(_lines(case)))
+    return of_facts(facts) | dict(_of_names(case)) | dict(_of_log(_lines(case)))
+
+
+def of_facts(facts: Facts) -> dict[str, str]:
+    """Circumstances that follow from facts alone, and where they show."""
+    return dict(_of_facts(facts))
 
 
 def _lines(case: Mapping[str, Any]) -> Sequence[str]:
@@ -79,6 +84,8 @@ def _of_facts(facts: Facts) -> Iterator[tuple[str, str]]:
         yield f"holds-{held}", f"weights are held in {held}"
     if parallel and parallel.kind == "deepspeed":
         yield "deepspeed", "DeepSpeed"
+    elif parallel and parallel.kind is not None:
+        yield "no-deepspeed", "gradients do not pass through DeepSpeed"
     if parallel and parallel.zero_stage is not None:
         yield f"zero-{parallel.zero_stage}", f"ZeRO stage {parallel.zero_stage}"
     if parallel and parallel.overlap_comm is not None:
@@ -91,6 +98,12 @@ def _of_facts(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "adapter", "LoRA"
     if optimizer and (optimizer.accumulation or 1) > 1:
         yield "accumulates", f"{optimizer.accumulation} micro-steps"
+    if facts.hardware and LESS_TESTED.search(facts.hardware.name):
+        yield "less-tested-device", facts.hardware.name
+    if facts.hardware and not facts.hardware.bfloat16:
+        yield "no-bfloat16-card", facts.hardware.name
+    if facts.model and facts.model.family and OVERFLOWING.search(facts.model.family):
+        yield "family-overflows", facts.model.family
     if facts.quantization and facts.quantization.bits == 8:
         yield "int8", "weights loaded in 8 bits"
     if facts.quantization and facts.quantization.bits:
@@ -122,21 +135,21 @@ def _of_log(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     norms = [value for line in lines for found in _NORM.findall(line) if (value := number_of(found)) is not None]
     finite = [value for value, _ in losses if math.isfinite(value)]
     if any(math.isnan(value) for value, _ in losses):
-        yield "loss-nan", "the loss is nan"
+        yield "loss-not-finite", "the loss is nan"
     if any(not math.isfinite(value) for value in norms):
         yield "gradient-nan", "the gradient norm is not finite"
         if any(value == 0 for value in finite):
-            yield "loss-zero-gradient-nan", "loss 0 with a gradient norm that is not finite"
+            yield "hidden-loss", "loss 0 with a gradient norm that is not finite"
         if any(value > 0 for value in finite):
-            yield "finite-loss-gradient-nan", "a finite loss with a gradient norm that is not finite"
+            yield "gradient-first", "a finite loss with a gradient norm that is not finite"
     elif norms and any(value == 0 for value in finite) and 0.0 in norms:
-        yield "loss-zero-gradient-zero", "loss 0 with gradient norm 0"
+        yield "zero-loss-zero-gradient", "loss 0 with gradient norm 0"
     if norms and 0.0 in finite and any(abs(value - one) < 1e-3 for value in norms for one in SENTINELS):
         yield "sentinel-norm", "gradient norm 1.0, 1.414 or 1.732 with loss 0: a norm that was not finite"
     if any(
         not math.isfinite(value) for line in lines for f in _EVAL.findall(line) if (value := number_of(f)) is not None
     ):
-        yield "evaluation-nan", "eval_loss is nan"
+        yield "eval-loss-nan", "eval_loss is nan"
     if finite and finite[0] > HUGE_LOSS:
         yield "first-loss-huge", f"the first loss that is shown is {finite[0]:g}"
     positive = [value for value in finite if value > 0]
@@ -145,7 +158,7 @@ def _of_log(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
         and max(positive[1:]) > CLIMBED * min(positive[:-1])
         and positive[-1] > CLIMBED * min(positive)
     ):
-        yield "loss-climbs", f"the loss climbs from {min(positive):.3g} to {positive[-1]:.3g}"
+        yield "climbed", f"the loss climbs from {min(positive):.3g} to {positive[-1]:.3g}"
     rates = [float(rate) for line in lines for rate in _RATE.findall(line)]
     if rates and max(rates) < TINY_RATE:
         yield "tiny-rate", f"learning rate {max(rates):g}"

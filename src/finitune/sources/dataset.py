@@ -6,7 +6,7 @@ The file is streamed. An end token that the trainer appends is not counted as su
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -16,10 +16,11 @@ import numpy as np
 
 from finitune.facts import Facts, Ints, Labels, TokenUse
 from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources.chat_template import ChatTemplate, Refused
 from finitune.sources.dataset_rows import Row, rows
 from finitune.sources.reading import Reading, Supervision, Track, untracked
 from finitune.sources.text import kind_of, short
-from finitune.sources.tokenizer import Encoded, NoTokenizer, Tokenizer, encode, names, renderer
+from finitune.sources.tokenizer import Encoded, NoTokenizer, Tokenizer, encode, names
 
 IGNORED = -100
 """The label that every trainer of the field leaves out of the loss."""
@@ -44,6 +45,15 @@ class _Text:
     text: str
     special: bool
     supervised: Sequence[tuple[int, int]] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chat:
+    """A conversation to render; `answers` are its messages among which targets are looked for, None for all text."""
+
+    messages: Sequence[Mapping[str, Any]]
+    answers: Sequence[Mapping[str, Any]] | None
+    where: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +92,8 @@ def read(
     except NoTokenizer as error:
         why = why_no_tokenizer if tokenizer is None else str(error)
         return Reading(not_checked=[NotChecked(input="data", why=f"{path}: not tokenised: {why}")])
+    finally:
+        render.close()
     if not lines:
         raise UnreadableInput(f"{path}: no rows (expected {FORMS})")
     use = census.use(tokenizer, str(path))
@@ -133,20 +145,31 @@ class _Census:
 
 
 class _Renderer:
-    """The chat template, compiled when the first row of messages comes."""
+    """The chat template, compiled when the first row of messages comes; it lives as long as the reading."""
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
         self._tokenizer = tokenizer
-        self._render: Callable[[Sequence[Mapping[str, Any]]], str] | None = None
+        self._template: ChatTemplate | None = None
 
-    def __call__(self, messages: Sequence[Mapping[str, Any]], where: str) -> str:
+    def __call__(self, asked: Mapping[int, _Chat]) -> dict[int, str]:
+        """The text of each conversation. Raises UnreadableInput for one that the template refuses."""
+        if not asked:
+            return {}
         if self._tokenizer is None:
             raise NoTokenizer("no tokenizer")
-        render = self._render = self._render or renderer(self._tokenizer)
-        try:
-            return render(messages)
-        except Exception as error:  # templates raise what they like to refuse a conversation
-            raise UnreadableInput(f"{where}: refused by the chat template ({short(error)})") from None
+        self._template = self._template or ChatTemplate(self._tokenizer)
+        texts: dict[int, str] = {}
+        for (i, chat), text in zip(
+            asked.items(), self._template.render([chat.messages for chat in asked.values()]), strict=True
+        ):
+            if isinstance(text, Refused):
+                raise UnreadableInput(f"{chat.where}: refused by the chat template ({short(text)})")
+            texts[i] = text
+        return texts
+
+    def close(self) -> None:
+        if self._template is not None:
+            self._template.close()
 
 
 def _examples(row: Row) -> Iterator[Row]:
@@ -171,7 +194,10 @@ def _tokenised(
 ) -> list[_Tokens]:
     limit = settings.max_length
     ready = {i: _given_tokens(path, row, limit) for i, row in enumerate(batch) if "input_ids" in row.data}
-    texts = {i: _text_of(path, row, render, settings) for i, row in enumerate(batch) if i not in ready}
+    asked = {i: _asked(path, row, settings) for i, row in enumerate(batch) if i not in ready}
+    chats = {i: chat for i, chat in asked.items() if isinstance(chat, _Chat)}
+    texts = {i: text for i, text in asked.items() if isinstance(text, _Text)}
+    texts |= {i: _chat(text, chats[i].answers) for i, text in render(chats).items()}
     if texts and tokenizer is None:
         raise NoTokenizer("no tokenizer")
     for special in (False, True):
@@ -241,16 +267,17 @@ def _given_tokens(path: Path, row: Row, limit: int | None) -> _Tokens:
     return _Tokens(ids=ids[:limit], real=real, supervised=int(np.count_nonzero(labels[1:limit] != IGNORED)))
 
 
-def _text_of(path: Path, row: Row, render: _Renderer, settings: Supervision) -> _Text:
+def _asked(path: Path, row: Row, settings: Supervision) -> _Text | _Chat:
     data, where = row.data, f"{path}: line {row.line}"
     if "messages" in data or "conversations" in data:
         messages = _messages(where, data.get("messages", data.get("conversations")))
-        return _chat(render(messages, where), messages, only=bool(settings.assistant_only or settings.completion_only))
+        only = settings.assistant_only or settings.completion_only
+        return _Chat(messages=messages, answers=messages if only else None, where=where)
     if "prompt" in data and "completion" in data:
         if isinstance(data["prompt"], list):
             prompt, answer = _messages(where, data["prompt"]), _messages(where, data["completion"])
             only = settings.completion_only is not False
-            return _chat(render([*prompt, *answer], where), answer, only=only)
+            return _Chat(messages=[*prompt, *answer], answers=answer if only else None, where=where)
         return _continued(_string(where, data, "prompt"), _string(where, data, "completion"), settings)
     if "instruction" in data and "output" in data:
         parts = [_string(where, data, "instruction"), _string(where, data, "input") if data.get("input") else ""]
@@ -267,12 +294,12 @@ def _continued(prompt: str, answer: str, settings: Supervision) -> _Text:
     return _Text(text=prompt + answer, special=True, supervised=spans)
 
 
-def _chat(text: str, messages: Sequence[Mapping[str, Any]], *, only: bool) -> _Text:
-    if not only:
+def _chat(text: str, answers: Sequence[Mapping[str, Any]] | None) -> _Text:
+    if answers is None:
         return _Text(text=text, special=False, supervised=None)
     spans: list[tuple[int, int]] = []
     position = 0
-    for message in messages:
+    for message in answers:
         said = str(message["content"]).strip()
         found = text.find(said, position)
         if found < 0:

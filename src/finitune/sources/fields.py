@@ -8,6 +8,7 @@ section without dotted names is not looked into.
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,8 +18,8 @@ from typing import Any, cast
 from finitune.facts import UnknownKey
 from finitune.sources.text import short
 
-SURE = 0.88
-"""Likeness from which an unknown key is taken for a misspelt one where programs may add keys of their own."""
+SURE = 0.85
+"""Likeness from which one word of an unknown key is taken for a misspelt one where programs may add keys of theirs."""
 
 LIKE = 0.75
 SUGGESTIONS = 3
@@ -56,7 +57,8 @@ def fields_of(name: str) -> Fields | None:
 def unknown(name: str, data: Mapping[str, Any], file: str, *, open_ended: bool) -> Iterator[UnknownKey]:
     """What in `data` the format `name` does not know.
 
-    Where a program may add keys of its own (`open_ended`), only keys that look misspelt are named.
+    Where a program may add keys of its own (`open_ended`), only keys that look misspelt are named. JSON has no
+    comments, so keys that begin with other than a letter, or are named so, are taken for some.
     """
     fields = fields_of(name)
     if fields is None:
@@ -65,16 +67,40 @@ def unknown(name: str, data: Mapping[str, Any], file: str, *, open_ended: bool) 
         if key in fields.choices and (isinstance(value, str) and value != "auto") and value not in fields.choices[key]:
             near = difflib.get_close_matches(value[:LONGEST], fields.choices[key], SUGGESTIONS, LIKE)
             yield UnknownKey(file=file, key=key, value=short(value), near=near, release=fields.release)
-        if key not in fields.names:
+        leaf = key.rpartition(".")[2]
+        if key not in fields.names and leaf[:1].isalpha() and not leaf.startswith("comment"):
             near = misspelt(key, fields) if open_ended else _like(key, fields, LIKE)
             if near or not open_ended:
                 yield UnknownKey(file=file, key=short(key), near=near, release=fields.release)
 
 
 def misspelt(key: str, fields: Fields) -> list[str]:
-    """Fields that differ from `key` by one slip: a letter changed, left out, doubled or swapped with the next."""
+    """Fields that differ from `key` by one slip, a letter changed, left out, doubled or swapped, or by one odd word.
+
+    A key made of words that any format has in its keys or values is one of the program's own, however near.
+    """
+    words = key.rpartition(".")[2].lower().split("_")
+    if len(key) > LONGEST or all(word in _words() or word.removesuffix("s") in _words() for word in words):
+        return []
     slips = [name for name in fields.names if len(name) > 3 and _one_slip(key, name)]
-    return sorted(slips) or _like(key, fields, SURE)
+    return sorted(slips) or sorted(name for name in fields.names if _one_odd_word(key, name))[:SUGGESTIONS]
+
+
+@cache
+def _words() -> frozenset[str]:
+    """The words of all keys and values of all formats."""
+    lists = (fields_of(path.name.removesuffix("_fields.txt")) for path in Path(__file__).parent.glob("*_fields.txt"))
+    names = [name for fields in lists if fields for name in (*fields.names, *itertools.chain(*fields.choices.values()))]
+    return frozenset(word for name in names for word in name.lower().replace(".", "_").split("_"))
+
+
+def _one_odd_word(one: str, other: str) -> bool:
+    a, b = one.split("_"), other.split("_")
+    odd = [pair for pair in zip(a, b, strict=False) if pair[0] != pair[1]]
+    if len(a) != len(b) or len(odd) != 1:
+        return False
+    ((mine, known),) = odd
+    return difflib.SequenceMatcher(None, mine, known).ratio() >= SURE
 
 
 def _like(key: str, fields: Fields, cutoff: float) -> list[str]:

@@ -24,7 +24,9 @@ KNOWN = {
 """Name -> (computes in bfloat16, GiB). Source: the vendors' data sheets."""
 
 # Words of a full product name that do not tell one card from another.
-_NOISE = re.compile(r"nvidia|amd|tesla|geforce|quadro|instinct|rtx|gtx|pcie|sxm\d?|nvl|hbm\d?e?|\d+\s*gi?b\b|[^a-z0-9]")
+_NOISE = re.compile(
+    r"nvidia|amd|tesla|geforce|quadro|instinct|rtx|gtx|pcie|sxm\d?|nvl|hbm\d?e?|\d{1,4}\s{0,3}gi?b\b|[^a-z0-9]"
+)
 
 
 def read(name: str) -> Hardware:

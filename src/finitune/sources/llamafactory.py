@@ -11,14 +11,17 @@ from typing import Any
 
 from finitune.facts import Adapter, Attention, Facts, Precision, Quantization
 from finitune.sources import training_arguments
+from finitune.sources.groups import group
 from finitune.sources.reading import Supervision
-from finitune.sources.text import flag, whole, word
+from finitune.sources.text import flag, section, whole, word
 
 LENIENT = True
 """The DeepSpeed files that come with LLaMA-Factory are named as they lie in its own folder."""
 
-KEYS = {"finetuning_type", "cutoff_len", "dataset_dir", "neat_packing", "pure_bf16", "quantization_bit"}
+KEYS = {"finetuning_type", "cutoff_len", "neat_packing", "pure_bf16", "quantization_bit"}
 STAGES = {"pt", "sft", "rm", "ppo", "dpo", "kto"}
+FIRST = {"model", "train_dataset"}
+"""What its second generation (v1) calls them."""
 
 IMPLEMENTATIONS = {
     "disabled": "eager", "off": "eager", "sdpa": "sdpa", "fa2": "flash_attention_2", "fa3": "flash_attention_3",
@@ -27,17 +30,22 @@ IMPLEMENTATIONS = {
 OPTIMIZER_KEYS, BATCHING_KEYS = training_arguments.OPTIMIZER_KEYS, training_arguments.BATCHING_KEYS
 ADAPTER_KEYS, TRAINING_KEYS = training_arguments.ADAPTER_KEYS, training_arguments.TRAINING_KEYS
 OPENS = training_arguments.OPENS
+INNER_KEYS = {"rank": ("r",), "alpha": ("lora_alpha",), "dropout": ("lora_dropout",)}
 
-follows = training_arguments.follows
+follows, left_out = training_arguments.follows, training_arguments.left_out
 
 FLAGS = True
 """Programs of this format take its settings as flags too, which win over the file."""
 
 
 def recognises(data: Mapping[str, Any]) -> bool:
-    """True for a flat mapping with fields that only LLaMA-Factory has."""
-    staged = data.get("stage") in STAGES and ("template" in data or "dataset" in data)
-    return bool(KEYS & data.keys() or staged) and "base_model" not in data
+    """True for a flat mapping with fields that only LLaMA-Factory's files have."""
+    return bool(KEYS & data.keys() or _staged(data) or data.keys() >= FIRST) and "base_model" not in data
+
+
+def recognises_flags(flags: Mapping[str, Any]) -> bool:
+    """True for flags of LLaMA-Factory; other programs have a few of the same name."""
+    return "finetuning_type" in flags or _staged(flags) or len(KEYS & flags.keys()) > 1
 
 
 def read(data: Mapping[str, Any], file: str) -> Facts:
@@ -89,6 +97,10 @@ def supervision(data: Mapping[str, Any], file: str) -> Supervision:
     )
 
 
+def _staged(data: Mapping[str, Any]) -> bool:
+    return data.get("stage") in STAGES and ("template" in data or "dataset" in data)
+
+
 def _precision(data: Mapping[str, Any], file: str, asked: Precision | None) -> Precision | None:
     """Trainable weights are kept in float32 unless `pure_bf16` is on."""
     if flag(data, "pure_bf16", file):
@@ -100,7 +112,10 @@ def _precision(data: Mapping[str, Any], file: str, asked: Precision | None) -> P
 
 
 def _adapter(data: Mapping[str, Any], file: str, lora: Adapter | None) -> Adapter | None:
-    kind = word(data, "finetuning_type")
+    inner = section(data, "peft_config")
+    kind = word(data, "finetuning_type") or word(inner, "name") or ("full" if data.keys() >= FIRST else None)
+    if inner and kind == "lora":
+        return group(Adapter, inner, f"{file}: peft_config", INNER_KEYS, kind=kind)
     if kind in ("full", "freeze"):
         return Adapter(kind="none", source=file)
     if kind in (None, "lora"):

@@ -45,9 +45,7 @@ TRAINING_KEYS = {"model_name": ("base_model",), "gradient_checkpointing": ("trai
 
 def recognises(data: Mapping[str, Any]) -> bool:
     """True for a mapping with Ludwig's features, or that says `model_type: llm`."""
-    return bool({"input_features", "output_features"} & data.keys()) or (
-        data.get("model_type") == "llm" and "base_model" in data
-    )
+    return "input_features" in data or (data.get("model_type") == "llm" and "base_model" in data)
 
 
 def read(data: Mapping[str, Any], file: str) -> Facts:
@@ -56,7 +54,8 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
     llm = data.get("model_type") == "llm"
     return Facts(
         precision=_precision(data, file, quantization),
-        optimizer=_optimizer(data, file),
+        # other models of Ludwig's are trained from the start, where other learning rates are right
+        optimizer=_optimizer(data, file) if llm else None,
         quantization=quantization,
         adapter=group(Adapter, data, file, ADAPTER_KEYS),
         attention=_attention(file) if quantization else None,

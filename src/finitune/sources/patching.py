@@ -186,8 +186,11 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
-    if "\r" in text:
-        raise ValueError("its lines end in a carriage return")
+    if "\r" in text:  # the whole script as Windows ends its lines, or nothing
+        plain = text.replace("\r\n", "\n")
+        if "\r" in plain or text != plain.replace("\n", "\r\n"):
+            raise ValueError("only some of its lines end in a carriage return")
+        return _script(file, plain, settings).replace("\n", "\r\n")
     beside = {one.path[0] for one in settings}
     first = _launches(file, text)
     for one in _in_order(settings):

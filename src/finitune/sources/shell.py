@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
+from types import ModuleType
 from typing import Any, cast
 
 from finitune.facts import Facts, Parallel
 from finitune.finding import UnreadableInput
 from finitune.sources import llamafactory, training_arguments
+from finitune.sources.fields import fields_of
 from finitune.sources.groups import group
 from finitune.sources.shell_words import UNKNOWN, Command, Script
 from finitune.sources.text import short
@@ -46,7 +48,7 @@ DEEPSPEED_FLAGS = ("deepspeed", "deepspeed_config", "ds_config", "deepspeed_conf
 CONFIG_FLAGS = ("config", "c", "config_file")
 CONFIG_SUFFIXES = (".json", ".yaml", ".yml")
 
-TELLING = (training_arguments.KEYS | llamafactory.KEYS) - {"output_dir", "dataset_dir"}
+TELLING = (training_arguments.KEYS | llamafactory.KEYS) - {"output_dir"}
 """Flags whose value would say something here."""
 
 LAUNCHER_KEYS = {
@@ -83,7 +85,7 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
     if len(text) > MAX_CHARACTERS:
         raise UnreadableInput(f"{file}: {len(text)} characters (expected a shell script of at most {MAX_CHARACTERS})")
     launches = (launch for command in Script(text).commands() if (launch := _launch(command)))
-    telling = list(islice((one for one in launches if one.configs or _format_of(one.flags)), MAX_LAUNCHES + 1))
+    telling = list(islice((one for one in launches if one.configs or format_of_flags(one.flags)), MAX_LAUNCHES + 1))
     if not telling:
         raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here")
     return {SHELL: telling}
@@ -119,7 +121,15 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
 def overrides(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The flags as settings."""
     flags = {key: value for key, value in _first(data).flags.items() if key not in (*DEEPSPEED_FLAGS, *CONFIG_FLAGS)}
-    return flags if _format_of(flags) else {}
+    return flags if format_of_flags(flags) else {}
+
+
+def format_of_flags(flags: Mapping[str, Any]) -> ModuleType | None:
+    """LLaMA-Factory's, or the arguments of transformers, whose names most programs use."""
+    if llamafactory.recognises_flags(flags):
+        return llamafactory
+    own = {key: value for key, value in flags.items() if key not in training_arguments.OTHERS_KEYS}
+    return training_arguments if training_arguments.recognises(own) else None
 
 
 def follows(data: Mapping[str, Any]) -> Iterator[str | Mapping[str, Any]]:
@@ -128,7 +138,8 @@ def follows(data: Mapping[str, Any]) -> Iterator[str | Mapping[str, Any]]:
     if launch.launcher == "accelerate":
         said = dict(launch.launcher_flags)
         if "use_deepspeed" in said or "deepspeed_config_file" in said:
-            said = {**said, "distributed_type": "DEEPSPEED", "deepspeed_config": said}
+            inner = {key: value for key, value in said.items() if f"deepspeed_config.{key}" in _accelerate_names()}
+            said = {**said, "distributed_type": "DEEPSPEED", "deepspeed_config": inner}
         yield {"compute_environment": "LOCAL_MACHINE", **{k: v for k, v in said.items() if k in _ACCELERATE_FLAGS}}
     yield from launch.configs
 
@@ -149,6 +160,11 @@ _ACCELERATE_FLAGS = {
 }  # fmt: skip
 
 
+def _accelerate_names() -> frozenset[str]:
+    fields = fields_of("accelerate")
+    return fields.names if fields else frozenset()
+
+
 def _first(data: Mapping[str, Any]) -> Launch:
     return cast(list[Launch], data[SHELL])[0]
 
@@ -158,10 +174,6 @@ def _opens_script(text: str) -> bool:
     command = re.sub(r"^\s*(?:[A-Za-z_]\w*=\S*\s+)*", "", first)  # variables may be set for one command alone
     word = PurePosixPath(command.split(maxsplit=1)[0]).name if command else ""
     return bool(SCRIPT_START.match(first)) or (LAUNCHERS.fullmatch(word) is not None and " " in command.strip())
-
-
-def _format_of(flags: Mapping[str, Any]) -> bool:
-    return any(module.recognises(flags) for module in (llamafactory, training_arguments))
 
 
 def _launch(command: Command) -> Launch | None:
@@ -218,6 +230,8 @@ def _flags(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
                 positions.append(word)
         elif flags[name] is True:
             flags[name] = _plain(word)
+        elif UNKNOWN in word:  # may stand for more flags
+            name = None
         elif isinstance(flags[name], list):
             flags[name].append(word)
         else:

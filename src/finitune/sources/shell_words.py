@@ -1,8 +1,8 @@
 """The words of a shell script, with variables filled in; nothing is ever run.
 
 Understood: comments, quotes, line continuations, `A=...`, `A+=...`, `A=(...)`, `export`, `$A`, `${A}`, `${A:-default}`,
-`"${A[@]}"`, here-documents (left out). What only running could tell (`$(...)`, `$1`, arithmetic, an unset variable)
-is UNKNOWN.
+`"${A[@]}"`, here-documents and `` `# comments` `` (left out). What only running could tell (`$(...)`, `$1`, arithmetic,
+an unset variable) is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -211,9 +211,11 @@ class Script:
     def _value(self) -> tuple[list[str], bool]:
         text = self._text
         if text[self._at] == "`":
-            end = text.find("`", self._at + 1)
-            self._at = len(text) if end < 0 else end + 1
-            return [UNKNOWN], True
+            start, end = self._at + 1, text.find("`", self._at + 1)
+            end = len(text) if end < 0 else end
+            self._at = end + 1
+            comment = text[start:end].lstrip().startswith("#") and "\n" not in text[start:end]
+            return ([], False) if comment else ([UNKNOWN], True)
         self._at += 1
         following = text[self._at : self._at + 1]
         if following == "(":

@@ -72,10 +72,11 @@ def settled(patch: Mapping[str, Any], standings: Sequence[Standing], first: str 
     """
     ranked = sorted(standings, key=lambda one: (one.file != first, getattr(one.module, "PRECEDENCE", 0) > 0))
     found: list[Setting] = []
-    asked = {HALVES[key]: value for key, value in patch.items() if key in HALVES and isinstance(value, bool)}
+    flat = dict(_flat(patch))
+    asked = {HALVES[key]: value for key, value in flat.items() if key in HALVES and isinstance(value, bool)}
     if asked:
         found += _precision(asked, patch, ranked)
-    for key, value in _flat(patch):
+    for key, value in flat.items():
         if not (key in HALVES and isinstance(value, bool)):
             found += _placed(key, value, ranked)
     return [one for one in found if not _is_so(one)]

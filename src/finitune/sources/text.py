@@ -6,7 +6,7 @@ import json
 import math
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -15,6 +15,7 @@ from finitune.finding import UnreadableInput
 MAX_CONFIG_BYTES = 64 * 2**20
 """No configuration is this large (a `tokenizer.json` of 256k tokens is about 35 MB)."""
 
+READ_AT_ONCE = 2**20
 MAX_YAML_BYTES = 2**20
 MAX_YAML_DEPTH = 50
 MAX_NUMBER_DIGITS = 400
@@ -44,7 +45,7 @@ def text_of(path: Path, *, expected: str, limit: int = MAX_CONFIG_BYTES) -> str:
     try:
         with opened(path, expected=expected) as file:
             # a file may grow and some have no size, so the bound is on what is read
-            raw = file.read(limit + 1)
+            raw = b"".join(_parts(file, limit + 1))
         if len(raw) > limit:
             raise UnreadableInput(f"{path}: more than {limit} bytes (expected {expected})")
         return raw.decode("utf-8-sig")
@@ -52,6 +53,13 @@ def text_of(path: Path, *, expected: str, limit: int = MAX_CONFIG_BYTES) -> str:
         raise UnreadableInput(f"{path}: byte {error.start}: not UTF-8 (expected {expected})") from None
     except OSError as error:
         raise UnreadableInput(f"{path}: {reason(error)} (expected {expected})") from None
+
+
+def _parts(file: IO[bytes], most: int) -> Iterator[bytes]:
+    """At most so many bytes, in parts: one read would take that much memory for a small file as well."""
+    while most > 0 and (part := file.read(min(most, READ_AT_ONCE))):
+        most -= len(part)
+        yield part
 
 
 def json_of(path: Path, *, limit: int = MAX_CONFIG_BYTES) -> Any:
@@ -193,8 +201,13 @@ def words(data: Mapping[str, Any], key: str) -> list[str] | None:
 
 
 def section(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A nested group of settings, empty where there is none."""
+    """A nested group of settings, empty where there is none; flags have it as JSON in one word."""
     value = data.get(key)
+    if isinstance(value, str) and value[:1] == "{":
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
     return cast(Mapping[str, Any], value) if isinstance(value, Mapping) else {}
 
 

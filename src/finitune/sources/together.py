@@ -42,7 +42,7 @@ class Configured:
 
 def joined(configured: Sequence[Configured]) -> Configured:
     """The configurations joined setting by setting; the higher precedence wins, then the earlier one."""
-    ranked = sorted(configured, key=lambda one: -one.precedence)
+    ranked = _without_defaults(sorted(configured, key=lambda one: -one.precedence))
     facts, supervision = Facts(), Supervision()
     for one in ranked:
         groups = {name: _filled(getattr(facts, name), getattr(one.facts, name), key) for name, key in SPOKESMEN.items()}
@@ -57,6 +57,23 @@ def joined(configured: Sequence[Configured]) -> Configured:
     )
     not_checked = [entry for one in configured for entry in one.not_checked]
     return Configured(facts=facts, supervision=supervision, not_checked=not_checked)
+
+
+def _without_defaults(ranked: Sequence[Configured]) -> Sequence[Configured]:
+    """Where somebody says what to compute in, the dtype of loading does not say it a second time."""
+    found = [one.facts.precision for one in ranked]
+    if not any(p is not None and p.compute is not None and not _of_loading(p) for p in found):
+        return ranked
+    none: Mapping[str, None] = dict.fromkeys(("compute", "scaler", "requested_by"))
+    kept = [dataclasses.replace(p, **none) if p is not None and _of_loading(p) else p for p in found]
+    return [
+        dataclasses.replace(one, facts=dataclasses.replace(one.facts, precision=precision))
+        for one, precision in zip(ranked, kept, strict=True)
+    ]
+
+
+def _of_loading(precision: Precision) -> bool:
+    return precision.parameters is not None and (precision.source or "").endswith(": dtype")
 
 
 def disagreements(ranked: Sequence[Facts]) -> Iterator[Disagreement]:

@@ -1,14 +1,12 @@
-"""The tokenizer of a model directory: text -> token ids, messages -> text, and which ids are special."""
+"""The tokenizer of a model directory: text -> token ids, and which ids are special."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from finitune.facts import Ints
 from finitune.finding import UnreadableInput
@@ -127,56 +125,6 @@ def names(tokenizer: Tokenizer, ids: Sequence[int] | Ints) -> dict[int, str]:
     """The text of each id that the tokenizer knows."""
     found = {int(id_): tokenizer.special.get(int(id_)) or tokenizer.library.id_to_token(int(id_)) for id_ in ids}
     return {id_: name for id_, name in found.items() if name}
-
-
-def renderer(tokenizer: Tokenizer) -> Any:
-    """A function from messages to text, through the chat template in a sandbox.
-
-    Raises NoTokenizer without a template or without jinja2, UnreadableInput for a template that does not compile.
-    """
-    if tokenizer.chat_template is None:
-        raise NoTokenizer(f"{Path(tokenizer.source).parent}: no chat template for rows of messages")
-    try:
-        import jinja2
-        from jinja2.ext import Extension, loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError:
-        raise NoTokenizer("the package jinja2 is not installed (pip install 'finitune[hf]')") from None
-
-    class Generation(Extension):
-        """`{% generation %}` marks what the assistant says; the text inside is kept."""
-
-        tags = frozenset({"generation"})  # pyright: ignore[reportAssignmentType]
-
-        def parse(self, parser: Any) -> Any:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    environment: Any = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _refuse
-    # a fixed day, because a check must say the same tomorrow
-    environment.globals["strftime_now"] = date(2026, 1, 1).strftime
-    try:
-        template = environment.from_string(tokenizer.chat_template)
-    except jinja2.TemplateError as error:
-        raise UnreadableInput(f"{tokenizer.source}: chat template: {short(error)}") from None
-
-    def render(messages: Sequence[Mapping[str, Any]]) -> str:
-        return template.render(messages=messages, add_generation_prompt=False, **tokenizer.words)
-
-    return render
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ValueError(message)
-
-
-def _tojson(value: Any, **options: Any) -> str:
-    plain: dict[str, Any] = {"ensure_ascii": False, **options}
-    return json.dumps(value, **plain)
 
 
 def _chat_template(directory: Path, config: Mapping[str, Any]) -> str | None:

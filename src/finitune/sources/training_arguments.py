@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import Any, cast
 
 from finitune.facts import Adapter, Attention, Batching, Facts, Optimizer, Parallel, Precision, Quantization, Training
 from finitune.sources.groups import group
 from finitune.sources.reading import Supervision
-from finitune.sources.text import flag, real, section, whole, word, words
+from finitune.sources.text import flag, real, section, short, whole, word, words
 
 KEYS = {
     "fp16", "bf16", "learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs",
@@ -23,9 +24,9 @@ KEYS = {
 
 OTHERS_KEYS = {
     "input_features", "output_features", "base_model", "compute_environment", "distributed_type", "finetuning_type",
-    "cutoff_len",
+    "cutoff_len", "peft_type",
 }  # fmt: skip
-"""Keys that only the files of Ludwig, Axolotl, accelerate and LLaMA-Factory have."""
+"""Keys that only the files of Ludwig, Axolotl, accelerate and LLaMA-Factory have, and adapters that were saved."""
 
 OPEN_ENDED = True
 """Programs add arguments of their own beside these."""
@@ -63,6 +64,7 @@ TRAINING_KEYS = {
     "nan_filter": ("logging_nan_inf_filter",), "response_template": ("response_template",),
     "train_on_prompt": ("train_on_prompt", "train_on_inputs"),
     "label_smoothing": ("label_smoothing_factor", "label_smoothing"), "generations": ("num_generations",),
+    "teacher": ("teacher_model", "teacher_model_name_or_path"),
 }  # fmt: skip
 
 
@@ -95,7 +97,14 @@ def follows(data: Mapping[str, Any]) -> list[str | Mapping[str, Any]]:
     named = data.get("deepspeed")
     if isinstance(named, Mapping):
         return [cast(Mapping[str, Any], named)]
-    return [named] if isinstance(named, str) and named else []
+    return [named] if isinstance(named, str) and PurePath(named).suffix else []
+
+
+def left_out(data: Mapping[str, Any], file: str) -> Iterator[str]:
+    """Settings of DeepSpeed that a program has by a name of its own, such as `zero2`."""
+    named = data.get("deepspeed")
+    if isinstance(named, str) and named and not PurePath(named).suffix:
+        yield f"{file}: deepspeed: {short(named)} is a name that only the program knows"
 
 
 def read(data: Mapping[str, Any], file: str, *, framework: str = "transformers") -> Facts:

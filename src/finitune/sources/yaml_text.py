@@ -9,10 +9,13 @@ PyYAML says where each node stands; only the characters of a value, or one new l
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 BLOCK_STYLES = ("|", ">")
+ALIAS = re.compile(r"\s*:\s+(\*[^\s,\[\]{}]+)")
+ANCHOR = re.compile(r"&[^\s,\[\]{}]+[ \t]+")
 
 
 def edited(text: str, changes: Mapping[tuple[str, ...], Any]) -> str:
@@ -44,25 +47,26 @@ def _set(text: str, mapping: Any, path: list[str], value: Any, beside: set[str])
     if not held:
         return _add(text, mapping, name, _nested(inner, value), beside)
     key, node = held[-1]  # of a repeated key the last counts
-    if _is_elsewhere(text, key, node):
-        raise ValueError(f"{name} is an anchor, an alias or has a tag")
     if not inner:
-        return _replace(text, node, name, value)
+        return _replace(text, key, node, name, value)
+    if node.start_mark.index < key.end_mark.index:
+        raise ValueError(f"{name} is a section that stands elsewhere")
     if not isinstance(node, yaml.MappingNode):
         raise ValueError(f"{name} holds no section")  # noqa: TRY004
     return _set(text, node, inner, value, beside)
 
 
-def _is_elsewhere(text: str, key: Any, node: Any) -> bool:
-    """An alias is the node that it names; an anchor or a tag stands in front of its node and must not be lost."""
-    start = node.start_mark.index
-    return start < key.end_mark.index or text[start : start + 1] in ("&", "*", "!")
-
-
-def _replace(text: str, node: Any, name: str, value: Any) -> str:
+def _replace(text: str, key: Any, node: Any, name: str, value: Any) -> str:
+    """An alias is replaced, what it names stays; an anchor stays, and with it the value of every alias changes."""
     import yaml
 
-    start, end = node.start_mark.index, node.end_mark.index
+    alias = ALIAS.match(text, key.end_mark.index)
+    if alias:
+        return text[: alias.start(1)] + _spelt(value) + text[alias.end(1) :]
+    anchor = ANCHOR.match(text, node.start_mark.index)
+    start, end = anchor.end() if anchor else node.start_mark.index, node.end_mark.index
+    if start < key.end_mark.index or text[start : start + 1] == "!":
+        raise ValueError(f"{name} has a tag or stands elsewhere")
     scalar = isinstance(node, yaml.ScalarNode)
     if (scalar and node.style in BLOCK_STYLES) or not (scalar or node.flow_style):
         raise ValueError(f"{name} holds several lines")
@@ -116,7 +120,7 @@ def _step(mapping: Any) -> int:
     """By how many columns this file indents a section."""
     import yaml
 
-    own = mapping.start_mark.column
+    own = mapping.value[0][0].start_mark.column
     for _, node in mapping.value:
         if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
             return max(node.value[0][0].start_mark.column - own, 1)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 
 from finitune.facts import Facts, Hardware, Parallel, Precision, Quantization, Training
 from finitune.finding import UnreadableInput
 from finitune.sources import hardware
 from finitune.sources.logs import console, tables, tensorboard, trainer_state
-from finitune.sources.logs.reading import MOST_ROWS, Attempt, LogReading, Notes, Said
+from finitune.sources.logs.reading import Attempt, LogReading, Notes, Said
 from finitune.sources.reading import Track, untracked
 from finitune.sources.text import reason
 
@@ -31,11 +32,24 @@ def read(*files: str | Path, track: Track = untracked) -> LogReading:
     Raises UnreadableInput for a file that cannot be read.
     """
     short = len({Path(file).name for file in files}) == len(files)
-    notes = [_read(Path(file), Path(file).name if short else str(file), track) for file in files]
+    return _reading([_read(Path(file), Path(file).name if short else str(file), track) for file in files])
+
+
+def read_lines(lines: Iterable[str], name: str) -> LogReading:
+    """Read text of a terminal that is already in memory; places are `name:LINE`.
+
+    A line feed within one of `lines` begins a new line, as it would in a file.
+    """
+    notes = Notes(name)
+    console.read(BytesIO("\n".join(lines).encode(errors="replace")), notes)
+    return _reading([notes])
+
+
+def _reading(notes: Sequence[Notes]) -> LogReading:
     attempts = [attempt for one in notes for attempt in one.attempts if attempt.traces]
     said = [said for one in notes for said in one.said]
-    too_long = [f"{one.file}: only the first {MOST_ROWS:,} rows were read" for one in notes if one.rows > MOST_ROWS]
-    return LogReading(attempts=attempts, said=said, facts=facts_of(said), not_checked=too_long)
+    left_out = [why for one in notes for why in one.left_out()]
+    return LogReading(attempts=attempts, said=said, facts=facts_of(said), not_checked=left_out)
 
 
 def _read(path: Path, name: str, track: Track) -> Notes:
@@ -56,6 +70,7 @@ def _read(path: Path, name: str, track: Track) -> Notes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         if not notes.rows and not notes.said:
             raise UnreadableInput(f"{path}: damaged gzip ({error})") from None
+        notes.cut = "damaged gzip; the lines before the damage were read"
     except OSError as error:
         raise UnreadableInput(f"{path}: {reason(error)} (expected a log)") from None
     return notes
@@ -108,4 +123,4 @@ def _card(name: str | None) -> Hardware | None:
         return None
 
 
-__all__ = ["Attempt", "LogReading", "Said", "facts_of", "read"]
+__all__ = ["Attempt", "LogReading", "Said", "facts_of", "read", "read_lines"]

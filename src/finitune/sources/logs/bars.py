@@ -6,38 +6,43 @@ import re
 
 from finitune.sources.logs.reading import Notes, number_in
 
-_NUMBER = rb"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|NaN|inf|Infinity))(?![\w.])"
+_NUMBER = rb"([-+]?(?:\d{1,20}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?|nan|NaN|inf|Infinity))(?![\w.])"
 _LOSS = re.compile(
-    rb"(?<![\w'\"-])(?:[tT]rain(?:ing)?[_ /]?)?[lL]oss(?:_step)?(?: ?[=:] ?|\s+is\s+|\s+)['\"]?" + _NUMBER
+    rb"(?<![\w'\"-])(?:[tT]rain(?:ing)?[_ /]?)?[lL]oss(?:_step)?(?: ?[=:] ?|\s{1,20}is\s{1,20}|\s{1,20})['\"]?"
+    + _NUMBER
 )
-_NORM = re.compile(rb"(?<!\w)(?:grad(?:ient)?[_ ]?norm|gnorm)(?: ?[=:] ?|\s+)" + _NUMBER, re.IGNORECASE)
-_RATE = re.compile(rb"(?<!\w)(?:lr|learning[_ ]rate)(?: ?[=:] ?|\s+)" + _NUMBER, re.IGNORECASE)
+_NORM = re.compile(rb"(?<!\w)(?:grad(?:ient)?[_ ]?norm|gnorm)(?: ?[=:] ?|\s{1,20})" + _NUMBER, re.IGNORECASE)
+_RATE = re.compile(rb"(?<!\w)(?:lr|learning[_ ]rate)(?: ?[=:] ?|\s{1,20})" + _NUMBER, re.IGNORECASE)
 _BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) \[")
 _STEP = re.compile(rb"(?<!\w)(?:global[_ ])?(?:steps?|iter(?:ation)?)(?: ?[=:#]? ?)(\d{1,12})(?![\w.])", re.IGNORECASE)
-_EPOCH = re.compile(rb"[eE]poch[ :=]*(\d{1,6})")
+_EPOCH = re.compile(rb"[eE]poch[ :=]{0,20}(\d{1,6})")
 _ELSEWHERE = re.compile(rb"eval|valid|test(?:ing)?\b|sanity", re.IGNORECASE)
+BEFORE = 20
+"""So far before its last word does the name of a number begin."""
 
 
 def read(text: bytes, line: int, notes: Notes) -> bool:
     """True when the line tells the loss of a step."""
-    found = _LOSS.search(text)
+    at = text.find(b"oss")
+    found = _LOSS.search(text, max(0, at - BEFORE)) if at >= 0 else None
     loss = number_in(found[1]) if found else None
-    if found is None or loss is None:
-        return False
-    bar, own = _BAR.search(text), _STEP.search(text)
-    if _ELSEWHERE.search(text, 0, found.start()):
+    if found is None or loss is None or _ELSEWHERE.search(text, 0, found.start()):
         return False
     values = {"loss": loss}
-    for name, pattern in (("grad_norm", _NORM), ("lr", _RATE)):
-        number = pattern.search(text)
+    lower = text.lower()
+    for name, pattern, word in (("grad_norm", _NORM, b"norm"), ("lr", _RATE, b"lr"), ("lr", _RATE, b"rate")):
+        at = lower.find(word)
+        number = pattern.search(text, max(0, at - BEFORE)) if at >= 0 else None
         value = number_in(number[1]) if number else None
         if value is not None:
             values[name] = value
+    at = text.find(b" [")
+    bar = _BAR.search(text, max(0, at - BEFORE)) if at > 0 else None
     step = None
     if bar:
         epoch = _EPOCH.search(text)
         step = int(bar[1]) + (int(epoch[1]) * int(bar[2]) if epoch else 0)
-    elif own:
+    elif own := _STEP.search(text) if b"step" in lower or b"iter" in lower else None:
         step = int(own[1])
     elif (
         not re.search(rb"\d", text[: found.start()])

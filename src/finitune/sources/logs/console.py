@@ -6,21 +6,31 @@ is bounded by the chunk, and a line longer than `LONGEST_LINE` is read in pieces
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from finitune.sources.logs import banners, bars, deepspeed, dicts, messages
-from finitune.sources.logs.reading import Notes
+from finitune.sources.logs import banners, bars, deepspeed, dicts, messages, pasted
+from finitune.sources.logs.reading import ONE_IN, Notes
 from finitune.sources.reading import Track, untracked
 
 CHUNK = 4 * 2**20
 LONGEST_LINE = 16 * 2**10
+_RANK = re.compile(rb"\[(?:(?:rank|default)(\d{1,6})\]:|\d{1,4},(\d{1,6})\]<std)")
+"""As torchrun and mpirun write it."""
+_CARRIES_ON = re.compile(rb"\d{1,9}\s*$|\.? ?Attempted loss scale", re.MULTILINE)
+WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+UNSOUND = re.compile(rb"nan|inf|NaN")
 HEAD = 256 * 2**10
 """Banners, versions and settings are printed at the beginning; so far are they looked for."""
-MARKS = (b"oss", b"nan", b"NaN", b"Error", b"ssert", b"skipped=", b"mismatch", b"arning:")
+MARKS = (
+    b"oss", b"nan", b"NaN", b"Error", b"ssert", b"skipped=", b"OVERFLOW", b"Grad overflow", b"mismatch",
+    b"requires_grad", b"degrees of freedom", b"response ",
+)  # fmt: skip
 """Every line that a format reads holds one of them; few, as each costs a pass over the bytes."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,200}\x07?")
+LONGEST_WRAPPED = 200
 WRAPPED = 2000
 """A record that was wrapped by a terminal is looked for in so many bytes."""
 
@@ -51,9 +61,12 @@ def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Trac
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Chunks, and an empty one at the end."""
-    while block := stream.read(CHUNK):
-        yield block
+    """Chunks in UTF-8, and an empty one at the end; PowerShell redirects into UTF-16 with a byte-order mark."""
+    block = stream.read(CHUNK)
+    wide = codecs.getincrementaldecoder("utf-16")("replace") if block.startswith(WIDE) else None
+    while block:
+        yield wide.decode(block).encode(errors="replace") if wide else block
+        block = stream.read(CHUNK)
     yield b""
 
 
@@ -64,42 +77,108 @@ def _open_record(data: bytes) -> int:
 
 
 def _scan(data: bytes, first_line: int, notes: Notes) -> None:
-    counted, line, done = 0, first_line, 0
-    for begin, end in _marked(data):
-        if begin < done:  # the record of an earlier line was wrapped
-            continue
+    counted, line, tried = 0, first_line, 0
+    marks = _Marks(data)
+    begin, end = marks.next(0)
+    while end:
         line += data.count(b"\n", counted, begin)
         counted = begin
-        done = dicts.read(data, begin, end, line, notes)
-        if done >= end:
-            continue
-        for part in _pieces(data[done or begin : end]):
-            if not (deepspeed.read(part, line, notes) or bars.read(part, line, notes)):
-                messages.read(part, line, notes)
-            else:
-                messages.read_beside(part, line, notes)
-
-
-def _pieces(text: bytes) -> Iterator[bytes]:
-    """What the line showed: each drawing of a bar by itself, and no piece beyond bounds."""
-    for part in text.split(b"\r") if b"\r" in text else (text,):
-        if len(part) <= LONGEST_LINE:
-            if part:
-                yield part
+        if begin >= tried and data.startswith(b"{", begin):
+            done = dicts.many(data, begin, line, notes)
+            if done:
+                begin, end = marks.next(done)
+                continue
+            tried = begin + dicts.AT_ONCE
+        before = notes.single
+        notes.rank = _rank(data, begin)
+        if data.find(pasted.TITLE, begin, min(end, begin + LONGEST_LINE)) >= 0:
+            done = pasted.read(data, begin, end, line, notes)
         else:
-            for at in range(0, len(part), LONGEST_LINE):
-                yield part[at : at + LONGEST_LINE]
+            done = dicts.read(data, begin, end, line, notes)
+        if done < end:
+            if data.find(deepspeed.OVERFLOW, begin, end) >= 0:
+                end = _unwrapped(data, begin, end)
+                _line(data[done or begin : end].replace(b"\n", b""), line, notes)
+            else:
+                _line(data[done or begin : end], line, notes)
+        done = max(done, end)
+        if notes.full and notes.single > before:
+            done = marks.pass_over(begin, done, notes)
+        begin, end = marks.next(done)
 
 
-def _marked(data: bytes) -> list[tuple[int, int]]:
-    """Begin and end of every line that holds a mark, in order."""
-    spans: dict[int, int] = {}
-    for mark in MARKS:
-        at = data.find(mark)
-        while at >= 0:
-            begin = data.rfind(b"\n", 0, at) + 1
-            end = data.find(b"\n", at)
-            end = len(data) if end < 0 else end
-            spans[begin] = end
-            at = data.find(mark, end)
-    return sorted(spans.items())
+def _rank(data: bytes, begin: int) -> str:
+    """The rank that a launcher put before the line; empty where there is none."""
+    found = _RANK.match(data, begin) if data.startswith(b"[", begin) else None
+    return (found[1] or found[2]).decode() if found else ""
+
+
+def _unwrapped(data: bytes, begin: int, end: int) -> int:
+    """The end of the next line, where a terminal wrapped this one within the message of a scaler."""
+    further = data.find(b"\n", end + 1, end + LONGEST_WRAPPED)
+    wrapped = further >= 0 and (
+        not deepspeed.FINISHED.search(data, max(begin, end - LONGEST_WRAPPED), end) or _CARRIES_ON.match(data, end + 1)
+    )
+    return further if wrapped and data[end + 1 : end + 2] not in b"[{" else end
+
+
+def _line(text: bytes, line: int, notes: Notes) -> None:
+    drawn = b"\r" in text
+    for part in _pieces(text, notes) if drawn or len(text) > LONGEST_LINE else (text,):
+        if not (deepspeed.read(part, line, notes) or bars.read(part, line, notes)):
+            messages.read(part, line, notes)
+        elif b"nan" in part or b"NaN" in part:
+            messages.read_beside(part, line, notes)
+
+
+def _pieces(text: bytes, notes: Notes) -> Iterator[bytes]:
+    """What the line showed: each drawing of a bar by itself, and no piece beyond bounds."""
+    parts, at = text.split(b"\r"), 0
+    while at < len(parts):
+        part = parts[at]
+        for begin in range(0, len(part), LONGEST_LINE):
+            yield part[begin : begin + LONGEST_LINE]
+        at += 1
+        if notes.full and at < len(parts):
+            further = range(at, min(at + ONE_IN - 1, len(parts) - 1))
+            at = next((n for n in further if UNSOUND.search(parts[n]) and not UNSOUND.search(part)), further.stop)
+            notes.passed_over = True
+
+
+class _Marks:
+    """Lines that hold a mark, in order; each mark is sought once over the data."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = [_find(data, mark, 0) for mark in MARKS]
+
+    def next(self, start: int) -> tuple[int, int]:
+        """Begin and end of the next such line from `start` on; (0, 0) where there is none."""
+        data, at = self.data, self.at
+        while (first := min(at)) < start:
+            index = at.index(first)
+            at[index] = _find(data, MARKS[index], start)
+        if first == len(data):
+            return 0, 0
+        end = data.find(b"\n", first)
+        return max(start, data.rfind(b"\n", start, first) + 1), len(data) if end < 0 else end
+
+    def pass_over(self, begin: int, end: int, notes: Notes) -> int:
+        """Where to go on after the row of a line: some lines below, unless one of them holds anything but a row."""
+        data = self.data
+        stop = data.rfind(b"\n", end, end + (ONE_IN - 1) * (end - begin))
+        if stop < 0:
+            return end
+        unsound = UNSOUND.search(data, begin, end)
+        rows = (b"oss", b"nan", b"NaN") if unsound else (b"oss",)
+        if any(data.find(mark, end, stop) >= 0 for mark in MARKS if mark not in rows):
+            return end
+        if not unsound and UNSOUND.search(data, end, stop):
+            return end
+        notes.passed_over = True
+        return stop + 1
+
+
+def _find(data: bytes, mark: bytes, start: int) -> int:
+    at = data.find(mark, start)
+    return len(data) if at < 0 else at

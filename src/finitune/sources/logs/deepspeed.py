@@ -1,4 +1,9 @@
-"""Lines of DeepSpeed's loss scaler and of its progress (`step=10, skipped=3, lr=[...]`), and of Megatron."""
+"""Lines of DeepSpeed's loss scalers and of its progress (`step=10, skipped=3, lr=[...]`), and of Megatron.
+
+A skipped step is told in three spellings: by ZeRO's scaler (`OVERFLOW! Rank 0 Skipping step. Attempted loss scale:
+65536, reducing to 32768`, or with its hysteresis; without a scale in bfloat16), by that of ZeRO 0 in two lines (`Grad
+overflow on iteration: 3`, `Reducing dynamic loss scale from 65536 to 32768`), and by the count in the progress.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +11,69 @@ import re
 
 from finitune.sources.logs.reading import Notes, number_in
 
+OVERFLOW = b"OVERFLOW"
+_NUMBER = rb"(\d[\d.e+]{0,40})"
 _ATTEMPTED = re.compile(
-    rb"[Rr]ank (\d{1,6})\b.{0,60}?[Aa]ttempted loss scale: ?([\d.e+]+)(?:, reducing to ([\d.e+]+))?"
+    rb"(?:[Rr]ank (\d{1,6})\b[^\n]{0,60}?)?[Aa]ttempted loss scale: ?%b(?:, reducing to %b)?" % (_NUMBER, _NUMBER)
 )
+FINISHED = re.compile(rb"(?:reducing to [\d.e+]{1,40}|hysteresis to -?\d+|not updated\.|Skipping step\.?)\s{0,9}\Z")
+"""The end of a whole message about an overflow."""
+_SKIPPING = re.compile(rb"OVERFLOW! (?:Rank (\d{1,6}) )?Skipping step")
+_ITERATION = re.compile(rb"Grad overflow on iteration:? (\d{1,12})")
+_CHANGED = re.compile(rb"(?:Reducing|Increasing) dynamic loss scale from [\d.e+]{1,40} to %b" % _NUMBER)
 _STEP = re.compile(rb"\bstep=(\d{1,12}), skipped=(\d{1,12})(?:, lr=\[([^\]]{1,200})\])?")
 _MEGATRON = re.compile(
-    rb"iteration\s+(\d{1,12})\s*/.{0,400}?lm loss: ([-+.\dEenaif]+)(?:.{0,80}?loss scale: ([\d.E+]+))?"
-    rb"(?:.{0,40}?grad norm: ([-+.\dEenaif]+))?"
+    rb"iteration\s{1,20}(\d{1,12})\s{0,20}/.{0,400}?lm loss: ([-+.\dEenaif]{1,40})"
+    rb"(?:.{0,80}?loss scale: ([\d.E+]{1,40}))?(?:.{0,40}?grad norm: ([-+.\dEenaif]{1,40}))?"
 )
 
 
 def read(text: bytes, line: int, notes: Notes) -> bool:
     """True when the line was one of DeepSpeed's own."""
-    if b"oss scale" in text:
-        if b"already at minimum" in text:
-            notes.say(
-                "scale-at-minimum",
-                text[max(0, text.find(b"Current loss scale")) :].decode(errors="replace").strip(),
-                line,
-            )
-            return True
-        found = _ATTEMPTED.search(text)
-        if found:
-            rank = found[1].decode()
-            if not notes.count("overflow") or f"rank {rank}" == _first_rank(notes):
-                scale = number_in(found[3] or found[2])
-                notes.skipped(line, scale)
-            notes.say("overflow", f"rank {rank}", line)
-            return True
-    if b"iteration" in text and (found := _MEGATRON.search(text)):
+    if b"oss scale" in text or b"verflow" in text or OVERFLOW in text:
+        return _scaler(text, line, notes)
+    if b"lm loss:" in text and b"iteration" in text and (found := _MEGATRON.search(text, text.find(b"iteration"))):
         names = ("loss", "loss_scale", "grad_norm")
         values = {n: v for n, t in zip(names, found.groups()[1:], strict=True) if t and (v := number_in(t)) is not None}
         notes.row(values, line, step=int(found[1]))
         return True
     if b"skipped=" in text and (found := _STEP.search(text)):
-        rate = number_in(found[3].split(b",")[0]) if found[3] else None
-        step = int(found[1])
-        if step > notes.attempt.last_step:
-            notes.row({"lr": rate} if rate is not None else {}, line, step=step)
+        _progress(int(found[1]), int(found[2]), number_in(found[3].split(b",")[0]) if found[3] else None, line, notes)
         return True
     return False
 
 
-def _first_rank(notes: Notes) -> str:
-    return next((one.text for one in notes.said if one.kind == "overflow"), "")
+def _scaler(text: bytes, line: int, notes: Notes) -> bool:
+    if b"already at minimum" in text:
+        at = max(0, text.find(b"Current loss scale"))
+        notes.say("scale-at-minimum", text[at : at + 200].decode(errors="replace").strip(), line)
+        return True
+    found = _ATTEMPTED.search(text) or _SKIPPING.search(text) or _ITERATION.search(text)
+    if found:
+        rank = (found[1] or b"0").decode() if found.re is not _ITERATION else "0"
+        if notes.first("overflow", rank):
+            scale = number_in(found[3] or found[2]) if found.re is _ATTEMPTED else None
+            notes.skipped(line, scale)
+        # in bfloat16 nothing is scaled, and no scale is told
+        notes.say("overflow-unscaled" if found.re is _SKIPPING else "overflow", f"rank {rank}", line)
+        return True
+    changed = _CHANGED.search(text)
+    scale = number_in(changed[1]) if changed else None
+    if scale is not None:
+        notes.attempt.add("loss_scale", notes.attempt.last_step, scale, line)
+    return changed is not None
+
+
+def _progress(step: int, skipped: int, rate: float | None, line: int, notes: Notes) -> None:
+    """The newest step, and whether all since the progress before it were skipped where no line told of them."""
+    now = notes.attempt
+    if step <= now.last_step:
+        if step == now.last_step and rate is not None:
+            now.add("lr", step, rate, line)
+        return
+    before = now.progress if now.progress[0] < step else (0, 0)
+    now.progress = (step, skipped)
+    values = {} if rate is None else {"lr": rate}
+    if skipped and not notes.count("overflow"):
+        values["skipped"] = float(skipped - before[1] >= step - before[0])
+    notes.row(values, line, step=step)

@@ -18,7 +18,7 @@ KNOWN: tuple[tuple[str, bytes], ...] = (
     ("cudnn-attention", rb"cuDNN SDPA backward got grad_output"),
     ("cudnn-error", rb"CUDNN_STATUS_\w+"),
     ("nonfinite-parameter", rb"Found NaN or inf values in parameter|NaN or inf tensors found in the model"),
-    ("stopped-by-nan", rb"[Ll]oss is (?:nan|inf),? *(?:stopping|Stopping)|NaN loss encountered|Training diverged"),
+    ("stopped-by-nan", rb"[Ll]oss is (?:nan|inf),? {0,9}(?:stopping|Stopping)|NaN loss encountered|Training diverged"),
     ("nonfinite-gradient-check", rb"found NaN in local grad norm|non-finite (?:gradient )?norm|error_if_nonfinite"),
     ("untrained-tokens", rb"Untrained tokens .{0,80}found"),
     ("tokenization-mismatch", rb"tokenization mismatch"),
@@ -32,19 +32,27 @@ KNOWN: tuple[tuple[str, bytes], ...] = (
     ("engine-config-mismatch", rb"correct the following DeepSpeed config values|fp16_backend\(amp\)="),
     ("anomaly", rb"Function '\w{1,80}' returned nan values in its \d+th output"),
     ("empty-target", rb"Target sequences include empty"),
-    ("eval-loss-nan", rb"(?:eval(?:uation)?|valid(?:ation)?|val|test)[_ /]?loss['\"]?\s*[:=]?\s*['\"]?(?:nan|NaN)\b"),
+    (
+        "eval-loss-nan",
+        rb"(?:eval(?:uation)?|valid(?:ation)?|val|test)[_ /]?loss['\"]?\s{0,9}[:=]?\s{0,9}['\"]?(?:nan|NaN)\b",
+    ),
 )
 """Kind -> pattern. What a kind speaks for is said where causes are weighed."""
 BESIDE = ("stopped-by-nan", "eval-loss-nan", "nonfinite-parameter")
 """These may share a line with a progress bar."""
-_ANY = re.compile(b"|".join(b"(?:%s)" % pattern for _, pattern in KNOWN))
+WORDS = (
+    b"obability", b"scale", b"inf ", b"ndex", b"arget", b"n_classes", b"assert", b"ECC", b"illegal", b"SDPA", b"CUDNN",
+    b"NaN", b"nan", b"ntrained", b"tokeniz", b"labels", b"response", b"std()", b"requires_grad", b"require grad",
+    b"DeepSpeed config", b"fp16_backend", b"diverged", b"norm", b"error_if",
+)  # fmt: skip
+"""Every known message holds one of them; most lines hold none."""
 _EACH = tuple((kind, re.compile(pattern)) for kind, pattern in KNOWN)
 _MARGIN = 160
 
 
 def read(text: bytes, line: int, notes: Notes) -> None:
     """Note every known message in `text`, cut to its surroundings."""
-    if not _ANY.search(text):
+    if not any(word in text for word in WORDS):
         return
     for kind, pattern in _EACH:
         found = pattern.search(text)
@@ -54,10 +62,9 @@ def read(text: bytes, line: int, notes: Notes) -> None:
 
 def read_beside(text: bytes, line: int, notes: Notes) -> None:
     """The few messages that a progress bar runs into."""
-    if b"nan" in text or b"NaN" in text:
-        for kind, pattern in _EACH:
-            if kind in BESIDE and (found := pattern.search(text)):
-                notes.say(kind, _excerpt(text, found.start(), found.end()), line)
+    for kind, pattern in _EACH:
+        if kind in BESIDE and (found := pattern.search(text)):
+            notes.say(kind, _excerpt(text, found.start(), found.end()), line)
 
 
 def _excerpt(text: bytes, begin: int, end: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,13 @@ LONGEST_TEXT = 200
 MOST_OF_A_KIND = 100
 _LINK = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)\S+", re.IGNORECASE)
 """What a log offers is never repeated as a place to go to."""
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Characters that steer a terminal or turn the direction of writing."""
 MOST_ROWS = 2_000_000
+MOST_ATTEMPTS = 200
+EXACT_ROWS = 150_000
+"""Rows that are read one by one are all read up to here; after it one in `ONE_IN`, and the first that is not finite."""
+ONE_IN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,12 @@ class Trace:
         self.values.append(value)
         self.lines.append(line)
 
+    def extend(self, steps: array[int], values: array[float], lines: array[int]) -> None:
+        """Append many whose steps increase and are new."""
+        self.steps.extend(steps)
+        self.values.extend(values)
+        self.lines.extend(lines)
+
     def __len__(self) -> int:
         return len(self.steps)
 
@@ -86,6 +98,8 @@ class Attempt:
     last_epoch: float = -math.inf
     pending: bool = False
     """The newest step was told of (it was skipped) and its row may still come."""
+    progress: tuple[int, int] = (0, 0)
+    """Step and skipped steps of DeepSpeed's last line about them."""
     rewards: bool = False
     """Reinforcement learning, whose loss may be 0 in earnest."""
 
@@ -111,6 +125,14 @@ class Notes:
         self.attempts = [Attempt(file=file)]
         self.said: list[Said] = []
         self.rows = 0
+        self.cut = ""
+        """Why the rest of the file was not read."""
+        self.rank = ""
+        """The rank that says the line which is being read, where a launcher tells it."""
+        self.single = 0
+        """Rows that were read one by one."""
+        self.passed_over = False
+        self._firsts: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 
     @property
@@ -120,13 +142,23 @@ class Notes:
     def row(
         self, values: Mapping[str, float], line: int, *, step: int | None = None, epoch: float | None = None
     ) -> None:
-        """Numbers of one step. Without a step of its own it is the next one."""
+        """Numbers of one step. Without a step of its own it is the next one.
+
+        What ranks say beside the first is left out, unless it is not finite: then it stands for that step.
+        """
         self.rows += 1
+        self.single += 1
         if self.rows > MOST_ROWS:
             return
         now = self.attempts[-1]
+        if self.rank and not self.first("row", self.rank):
+            if all(map(math.isfinite, values.values())):
+                return
+            step = now.last_step
+        if epoch is not None and not math.isfinite(epoch):
+            epoch = None
         if (epoch is not None and epoch < now.last_epoch - 1e-9) or (step is not None and step < now.last_step - 1):
-            self.attempts.append(now := Attempt(file=self.file))
+            now = self._restart()
         if "eval_loss" in values and "loss" not in values:
             now.add("eval_loss", max(step or 0, now.last_step), values["eval_loss"], line)
             return
@@ -140,6 +172,43 @@ class Notes:
             now.last_epoch = epoch
         for name, value in values.items():
             now.add(name, step, value, line)
+
+    def _restart(self) -> Attempt:
+        if len(self.attempts) < MOST_ATTEMPTS:
+            self.attempts.append(Attempt(file=self.file))
+        return self.attempts[-1]
+
+    @property
+    def full(self) -> bool:
+        """Whether enough was read one by one: from here on only one row in `ONE_IN` is."""
+        return self.single >= EXACT_ROWS
+
+    def first(self, kind: str, rank: str) -> bool:
+        """Whether `rank` is the one that was the first to tell of this; what others say is said again."""
+        return self._firsts.setdefault(kind, rank) == rank
+
+    def successive(self, columns: Mapping[str, array[float]], first_line: int, epochs: array[float] | None) -> bool:
+        """As `row` for each of many rows on successive lines without a step of their own, at once.
+
+        False, and nothing was noted, where one of them may begin a new attempt or belong to a step told of before.
+        """
+        now, count = self.attempts[-1], len(next(iter(columns.values())))
+        if now.pending or self.rows + count > MOST_ROWS:
+            return False
+        if epochs is not None:
+            told = np.asarray(epochs)
+            if not (told[0] >= now.last_epoch and (told[1:] >= told[:-1]).all()):
+                return False
+            now.last_epoch = epochs[-1]
+        self.rows += count
+        steps = array("q", range(now.last_step + 1, now.last_step + 1 + count))
+        lines = array("q", range(first_line, first_line + count))
+        now.last_step += count
+        if "skipped" in now.traces:
+            columns = {**columns, "skipped": array("d", bytes(8 * count))}
+        for name, values in columns.items():
+            now.traces.setdefault(name, Trace()).extend(steps, values, lines)
+        return True
 
     def skipped(self, line: int, scale: float | None) -> None:
         """A step whose update was discarded; a row that follows at once belongs to it."""
@@ -155,8 +224,24 @@ class Notes:
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count <= MOST_OF_A_KIND:
             self.said.append(
-                Said(kind=kind, text=_LINK.sub("(link left out)", text)[:LONGEST_TEXT], line=line, file=self.file)
+                Said(
+                    kind=kind,
+                    text=_UNSEEN.sub(" ", _LINK.sub("(link left out)", text))[:LONGEST_TEXT],
+                    line=line,
+                    file=self.file,
+                )
             )
+
+    def left_out(self) -> Iterator[str]:
+        """What was not read, in words."""
+        if self.rows > MOST_ROWS:
+            yield f"{self.file}: only the first {MOST_ROWS:,} rows were read"
+        if self.cut:
+            yield f"{self.file}: {self.cut}"
+        if self.passed_over:
+            yield f"{self.file}: after {EXACT_ROWS:,} rows one in {ONE_IN} was read, and the first that is not finite"
+        if len(self.attempts) == MOST_ATTEMPTS:
+            yield f"{self.file}: restarts after the first {MOST_ATTEMPTS} were not told apart"
 
     def count(self, kind: str) -> int:
         return self._counts.get(kind, 0)

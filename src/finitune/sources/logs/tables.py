@@ -20,13 +20,17 @@ COLUMNS = {
 }
 _STEP = re.compile(r"(global[_ ])?(step|iter(ation)?)s?", re.IGNORECASE)
 LONGEST_HEADER = 8192
+MOST_COLUMNS = 2000
 
 
 def recognises(head: bytes) -> bool:
     first = head[:LONGEST_HEADER].partition(b"\n")[0].strip()
     if b"," not in first or re.search(rb"[{}=:\[\]\x1b\x00]", first):
         return False
-    return "loss" in _columns(next(csv.reader([first.decode(errors="replace")]), list[str]()))
+    try:
+        return "loss" in _columns(next(csv.reader([first.decode(errors="replace")]), list[str]()))
+    except csv.Error:
+        return False
 
 
 def read(path: Path, notes: Notes) -> None:
@@ -36,17 +40,20 @@ def read(path: Path, notes: Notes) -> None:
             rows = csv.reader(file)
             header = next(rows, list[str]())
             columns = _columns(header)
-            step_at = next((i for i, name in enumerate(header) if _STEP.fullmatch(name.strip())), None)
+            step_at = next((i for i, name in enumerate(header[:MOST_COLUMNS]) if _STEP.fullmatch(name.strip())), None)
             for cells in rows:
                 _row(cells, columns, step_at, rows.line_num, notes)
     except csv.Error as error:
+        if notes.rows:
+            notes.cut = f"not CSV ({short(error)}) after {notes.rows:,} rows"
+            return
         raise UnreadableInput(f"{path}: not CSV ({short(error)})") from None
 
 
 def _columns(header: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, pattern in COLUMNS.items():
-        for index, title in enumerate(header):
+        for index, title in enumerate(header[:MOST_COLUMNS]):
             if re.fullmatch(pattern, title.strip(), re.IGNORECASE):
                 found.setdefault(name, index)
     return found
@@ -60,7 +67,7 @@ def _row(cells: Sequence[str], columns: dict[str, int], step_at: int | None, lin
         except (ValueError, IndexError):
             continue
     step = None
-    if step_at is not None and step_at < len(cells) and cells[step_at].strip().isdigit():
+    if step_at is not None and step_at < len(cells) and cells[step_at].strip().isdecimal():
         step = int(cells[step_at][:18])
     if "loss" in values:
         values.pop("eval_loss", None)

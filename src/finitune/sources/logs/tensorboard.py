@@ -17,6 +17,7 @@ from finitune.sources.logs.reading import Notes
 
 LARGEST = 64 * 2**20
 """No event is larger; pictures are a few MB."""
+MOST_STEPS = 500_000
 TAGS = (
     ("loss", re.compile(r"(train(ing)?[/_])?loss(_step)?|Train/.*loss", re.IGNORECASE)),
     ("grad_norm", re.compile(r"(train(ing)?[/_])?grad(ient)?_?norm(_step)?", re.IGNORECASE)),
@@ -38,6 +39,9 @@ def read(path: Path, notes: Notes) -> None:
     rows: dict[int, dict[str, float]] = {}
     places: dict[int, int] = {}
     for number, event in enumerate(_records(path), start=1):
+        if len(rows) >= MOST_STEPS:
+            notes.cut = f"only the first {MOST_STEPS:,} steps were read"
+            break
         step, values = _event(event)
         for tag, value in values:
             name = next((name for name, pattern in TAGS if pattern.fullmatch(tag)), None)
