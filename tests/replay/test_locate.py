@@ -496,3 +496,33 @@ def test_a_backward_that_runs_its_forward_again_names_the_module(reentrant):
     origin = locate(capture_of(model, model)).origin
     assert (origin.module, origin.op, origin.phase) == ("1", "aten._to_copy", "backward")
     assert origin.line.startswith("test_locate.py")
+
+
+class OneOverZero(torch.autograd.Function):
+    """The identity; its backward divides by zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient / torch.zeros_like(gradient)
+
+
+class Divided(nn.Linear):
+    def forward(self, x):
+        return nn.functional.linear(x, OneOverZero.apply(self.weight))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_function_of_the_users_own_in_a_forward_that_is_run_again_names_its_module(reentrant):
+    model = nn.Sequential(nn.Linear(4, 4), Divided(4, 4))
+
+    def loss(_):
+        h = model[0](torch.ones(2, 4))
+        return torch.utils.checkpoint.checkpoint(model[1], h, use_reentrant=reentrant).sum()
+
+    model.forward = lambda _=None: loss(None)
+    origin = locate(capture_of(model, model)).origin
+    assert (origin.module, origin.op, origin.phase) == ("1", "aten.div", "backward")

@@ -129,7 +129,8 @@ class OperatorWatch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         node = torch._C._current_autograd_node()
-        if node is None or torch.is_grad_enabled():  # activation checkpointing runs the forward again in the backward
+        # Checkpointing runs the forward again in the backward; within a Function of the user's own without grad.
+        if node is None or torch.is_grad_enabled() or self.modules:
             number = torch.autograd._get_sequence_nr() - 1
             if number not in self._creators:
                 self._creators[number] = _Creator(module=self._module(), line=_user_line())
