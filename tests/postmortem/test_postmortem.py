@@ -15,7 +15,7 @@ from finitune import cli
 from finitune.facts import Facts, Parallel, Precision
 from finitune.finding import Diagnosis, UnreadableInput, as_json
 from finitune.postmortem import diagnose_logs, diagnosis_of, seen_in
-from finitune.postmortem.lookalikes import FATAL
+from finitune.postmortem.fatal import FATAL
 from finitune.postmortem.signs import MESSAGES, groups_printed
 from finitune.reports.terminal import print_diagnosis
 from finitune.sources import logs

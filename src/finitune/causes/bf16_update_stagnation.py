@@ -64,9 +64,11 @@ tells = {
     "weights-in-bfloat16": (4.0, "updates below half an ulp round away"),
     "gradient-nan loss-not-finite": (-3.0, "every number stays finite"),
     "holds-bfloat16": (1.0, "updates below half an ulp round away"),
-    "does-not-learn loss-repeats": (2.0, "weights stay as they are"), "computes-float16": (-3.0, "it has more digits"),
-    "float32-sound": (1.5, "float32 keeps the updates"), "from-the-start": (-3.0, "nothing was updated yet"),
-}  # fmt: skip
+    "does-not-learn loss-repeats": (2.0, "weights stay as they are"),
+    "computes-float16": (-3.0, "it has more digits"),
+    "float32-sound": (1.5, "float32 keeps the updates"),
+    "from-the-start": (-3.0, "nothing was updated yet"),
+}
 
 
 def foresee(

@@ -49,12 +49,17 @@ experiments = [
 remedies = ["restore-weights"]
 public_incidents = 7
 tells = {
-    "gradient-first sound-loss": (-3.5, "it shows in the loss"), "tensors-named-nan download-broken": (4.0, "damaged"),
-    "memory-uninitialised": (-1.0, "nothing was read"), "loss-not-finite": (1.0, "one weight spoils all"),
-    "wrong-base": (3.5, "a delta on another base"), "from-the-start": (1.0, "no update is needed"),
-    "base-model-bad first-step-lost": (1.5, "as loaded"), "probability-tensor token-zero-output": (3.0, "NaN logits"),
-    "sudden climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"), "serving": (1.0, "nothing trains"),
-}  # fmt: skip
+    "gradient-first sound-loss": (-3.5, "it shows in the loss"),
+    "tensors-named-nan download-broken": (4.0, "damaged"),
+    "memory-uninitialised": (-1.0, "nothing was read"),
+    "loss-not-finite": (1.0, "one weight spoils all"),
+    "wrong-base": (3.5, "a delta on another base"),
+    "from-the-start": (1.0, "no update is needed"),
+    "base-model-bad first-step-lost": (1.5, "as loaded"),
+    "probability-tensor token-zero-output": (3.0, "NaN logits"),
+    "sudden climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"),
+    "serving": (1.0, "nothing trains"),
+}
 
 ODD = 100.0
 """Peak over rms beyond which one element dominates its tensor; a normal tensor of 10**8 elements reaches 6."""

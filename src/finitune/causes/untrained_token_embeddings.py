@@ -58,12 +58,17 @@ remedies = ["reinit-token-rows", "prepend-bos"]
 public_incidents = 10
 tells = {
     "nonfinite-parameter loss-not-finite": (1.0, "a bad gradient was used"),
-    "scale-fell scale-at-minimum huge-norm": (5.0, "no bound"), "untrained-tokens": (9.0, "the program says so"),
-    "sound-loss gradient-first": (4.0, "the forward is sound"), "template tokens-added": (2.0, "rows may be untrained"),
-    "template-on-base rows-untrained": (4.0, "never trained"), "computes-bfloat16 hidden-loss": (0.7, "unseen"),
-    "gradient-enormous scratch-sound": (3.0, "1/rms grows"), "sentinel-norm computes-float16": (2.5, "gradients grow"),
-    "evaluation-only sudden climbed": (-2.5, "it shows at once, in training"), "rate-frozen": (2.0, "it repeats"),
-}  # fmt: skip
+    "scale-fell scale-at-minimum huge-norm": (5.0, "no bound"),
+    "untrained-tokens": (9.0, "the program says so"),
+    "sound-loss gradient-first": (4.0, "the forward is sound"),
+    "template tokens-added": (2.0, "rows may be untrained"),
+    "template-on-base rows-untrained": (4.0, "never trained"),
+    "computes-bfloat16 hidden-loss": (0.7, "unseen"),
+    "gradient-enormous scratch-sound": (3.0, "1/rms grows"),
+    "sentinel-norm computes-float16": (2.5, "gradients grow"),
+    "evaluation-only sudden climbed": (-2.5, "it shows at once, in training"),
+    "rate-frozen": (2.0, "it repeats"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

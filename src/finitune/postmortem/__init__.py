@@ -18,7 +18,7 @@ from finitune.diagnosis import SHOWN, inputs_of, rank
 from finitune.facts import Facts
 from finitune.finding import Diagnosis, Incident, NotChecked, UnreadableInput
 from finitune.postmortem.around import across, message_signs, policy
-from finitune.postmortem.lookalikes import FATAL
+from finitune.postmortem.fatal import FATAL
 from finitune.postmortem.signs import MESSAGES, Sign, Trouble, sound_loss
 from finitune.postmortem.troubles import trouble_of
 from finitune.postmortem.unseen import unseen
