@@ -431,6 +431,13 @@ trainer: {type: finetune, learning_rate: 0.03, batch_size: 1, epochs: 3}
         ("r.sh", "accelerate launch --config_file a.yaml t.py --torch_dtype float32 --learning_rate 1e-5\n"),
         ("a.yaml", _ACCELERATE),
     ], "A100"),
+    ("Lightning in bfloat16", [("lightning.yaml", """
+seed_everything: 7
+trainer: {accelerator: gpu, devices: 1, precision: bf16-mixed, max_epochs: 3, gradient_clip_val: 1.0}
+model: {class_path: own.TunedDecoder, init_args: {base: own/decoder, lora_r: 16, lora_alpha: 32}}
+data: {class_path: own.Chats, init_args: {batch_size: 8}}
+optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 0.0001, weight_decay: 0.01}}
+""")], "A100"),
     ("accelerate in the cloud", [("a.yaml", """
 compute_environment: AMAZON_SAGEMAKER
 distributed_type: DATA_PARALLEL

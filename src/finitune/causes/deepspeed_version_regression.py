@@ -49,7 +49,7 @@ public_incidents = 8
 
 tells = {
     "deepspeed": (1.0, "needs DeepSpeed"),
-    "zero-0": (5.0, "a path that few releases test"),
+    "zero-0": (3.0, "a path that few releases test"),
     "zero-1": (2.0, "bfloat16 accumulation of ZeRO-1 was wrong in some"),
     "zero-2": (1.0, "shared buckets were wrong in some"),
     "zero-3": (-2.0, "no such defect on record"),

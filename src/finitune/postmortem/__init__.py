@@ -56,8 +56,8 @@ def diagnose_logs(
     if configs or model or data or gpu or requirements:
         gathered = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
         known = gathered.facts
-        if known.versions is not None and not requirements and reading.facts.versions:
-            known = dataclasses.replace(known, versions={**known.versions, **reading.facts.versions})
+        if not requirements:  # what is installed here says nothing of a run that may have been elsewhere
+            known = dataclasses.replace(known, versions=None)
         facts, missing = known.over(reading.facts), list(gathered.not_checked)
     return diagnosis_of(reading, facts, missing, configured=bool(configs))
 
