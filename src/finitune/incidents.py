@@ -255,7 +255,7 @@ class Incidents:
             passes=passes,
             event={
                 "step": reading.step,
-                "id": self._count,
+                "id": self._run.recorder.earlier_incidents + self._count,
                 "symptom": symptom,
                 "text": text,
                 "bad": bad[:100],

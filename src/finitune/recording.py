@@ -48,7 +48,10 @@ def new_directory(stem: str = "") -> Path:
 
 
 class Recorder:
-    """Appends to the recording of one rank; an existing recording is continued, never overwritten."""
+    """Appends to the recording of one rank; an existing recording is continued, never overwritten.
+
+    `earlier_incidents` is how many it held when it was opened.
+    """
 
     def __init__(self, directory: str | Path, *, rank: int = 0, world: int = 1) -> None:
         self.directory = Path(directory)
@@ -61,6 +64,7 @@ class Recorder:
         self.captures.mkdir(parents=True, exist_ok=True)
         self.path = self.directory / f"rank{rank:05d}.jsonl"
         self._torn = _ends_in_half_a_line(self.path)
+        self.earlier_incidents = _incidents_in(self.path)
         self._silent = False
         self._pid = os.getpid()
         self._file: FileIO | None = self.path.open("ab", buffering=0)
@@ -211,6 +215,13 @@ def _ends_in_half_a_line(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"
+
+
+def _incidents_in(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        return sum(b'"event":"incident"' in line for line in file)
 
 
 def _read_header(path: Path, problems: list[str]) -> Mapping[str, Any]:

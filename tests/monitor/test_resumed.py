@@ -36,6 +36,14 @@ def test_the_recording_is_continued_where_the_checkpoint_was_made(tmp_path):
     assert Recording.load(tmp_path).signals["loss"].steps.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+def test_an_incident_after_the_resumption_is_one_of_its_own(tmp_path):
+    saved = loop(tmp_path, range(1, 5), bad=(3,))
+    loop(tmp_path, range(5, 7), resume=saved, bad=(6,))
+    recording = Recording.load(tmp_path)
+    assert [(event["id"], event["step"]) for event in recording.events("incident")] == [(1, 3), (2, 6)]
+    assert [(event["incident"], event["step"]) for event in recording.events("origin")] == [(1, 3), (2, 6)]
+
+
 def test_without_a_recording_the_updates_are_counted(tmp_path):
     saved = loop(tmp_path / "first", range(1, 5))
     loop(tmp_path / "second", range(5, 7), resume=saved)
