@@ -76,3 +76,11 @@ def test_fires_after_a_loss_that_climbed():
 def test_stays_quiet_about_the_loss_of_policy_gradients(losses):
     """As GRPO logs it in a sound run: no multiple of a value about zero is a climb."""
     assert bits(*losses) == 0
+
+
+def test_fires_where_one_step_is_enough():
+    """At a rate of 3 each weight moves by 150 times its size: no time to climb."""
+    few = Series([1, 2], [6.27, float("nan")])
+    assert sum(term.bits for term in weigh(few, Optimizer(lr=3.0))) > 5
+    assert sum(term.bits for term in weigh(few, Optimizer(lr=3.0, name="prodigy"))) < 0
+    assert sum(term.bits for term in weigh(few, Optimizer(lr=2e-5))) < 0

@@ -47,6 +47,7 @@ from finitune.signal import Floats, Series, lowest_level
 # Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
 # relative change per step, 5 % at 1e-3. Recipes of released models use 5e-6 to 5e-5 for all weights.
 FULL_WARNING, FULL_ERROR = 1e-3, 1e-2
+RUINOUS = 0.1  # one step makes any weight several times what it was
 
 # Adapters start from B = 0 and carry a scale, so their recipes use about ten times as much (1e-4 to 5e-4, small models
 # up to 2e-3). 5e-3 is the confirmed failure of ssbuild/chatglm_finetuning#28.
@@ -129,8 +130,7 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     losses = loss.values[np.isfinite(loss.values)]
     if len(losses) < 2:
         yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
-        if optimizer is not None and (optimizer.lr or 0) > FULL_ERROR:
-            yield Evidence(text=f"but one step at {optimizer.lr:g} is enough", bits=4.0)
+        yield from _at_once(optimizer)
         return
     ratio = _climb(losses)
     if ratio is None:
@@ -140,6 +140,7 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
         yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
+        yield from _at_once(optimizer)
     norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]
     if len(norms) >= 4 and norms[-3:].mean() > 5 * norms[: max(1, len(norms) // 2)].mean():
         yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
@@ -147,6 +148,13 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)
     elif optimizer is not None and optimizer.lr and optimizer.lr < FULL_WARNING / 2:
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is one of usual recipes", bits=-3.0)
+
+
+def _at_once(optimizer: Optimizer | None) -> Iterator[Evidence]:
+    """A rate that leaves no time to climb."""
+    if optimizer is not None and any(finding.severity == "error" for finding in foresee(optimizer)):
+        ruinous = (optimizer.lr or 0.0) >= RUINOUS
+        yield Evidence(text=f"but one step at {optimizer.lr:g} is enough", bits=12.0 if ruinous else 4.0)
 
 
 def _climb(losses: Floats) -> float | None:
