@@ -15,7 +15,7 @@ from typing import Any
 from finitune.advice import useless
 from finitune.cause import causes, tells_of
 from finitune.diagnosis import SHOWN, inputs_of, rank
-from finitune.facts import Facts
+from finitune.facts import Facts, Optimizer
 from finitune.finding import Diagnosis, Incident, NotChecked, UnreadableInput
 from finitune.postmortem.around import across, message_signs, policy
 from finitune.postmortem.fatal import FATAL
@@ -94,7 +94,11 @@ class Seen:
     signs: Mapping[str, Sign]
 
     def facts(self, facts: Facts) -> Facts:
-        """`facts` as they were where it failed: evaluation may compute in another dtype than training."""
+        """`facts` as they were where it failed: at the rate that was printed, in the dtype of that phase."""
+        if "high-rate" in self.signs and (facts.optimizer is None or facts.optimizer.lr is None):
+            optimizer = facts.optimizer or Optimizer(source=self.signs["high-rate"].place)
+            highest = max(self.attempt.trace("lr").values)
+            facts = dataclasses.replace(facts, optimizer=dataclasses.replace(optimizer, lr=highest))
         precision = facts.precision
         if self.trouble.symptom != "nonfinite-evaluation" or precision is None or not precision.full_eval:
             return facts
