@@ -334,3 +334,17 @@ def test_no_log_breaks_a_diagnosis(tmp_path_factory: pytest.TempPathFactory, lin
     for incident in found.incidents:
         assert incident.causes
         assert incident.step >= 0
+
+
+@pytest.mark.parametrize(
+    ("line", "symptom"),
+    [
+        ("finitune: step 3: gradients are not finite (13 of 75 tensors). Update discarded.\n", "nonfinite-gradient"),
+        ("finitune: step 3: the update is not finite, although loss and gradients are.\n", "nonfinite-gradient"),
+        ("finitune: step 3: loss is nan. Update discarded; weights are those of step 2.\n", "nonfinite-loss"),
+    ],
+)
+def test_the_log_of_a_guarded_run_is_no_healthy_one(line: str, symptom: str, tmp_path: Path) -> None:
+    found = diagnose(tmp_path, "".join(falling(20)) + line)
+    assert [incident.symptom for incident in found.incidents] == [symptom]
+    assert ":21)" in found.incidents[0].message

@@ -26,7 +26,7 @@ HEAD = 256 * 2**10
 """Banners, versions and settings are printed at the beginning, a traceback at the end; so far are they looked for."""
 MARKS = (
     b"oss", b"nan", b"NaN", b"Error", b"ssert", b"skipped=", b"OVERFLOW", b"Grad overflow", b"mismatch",
-    b"single sample", b"requires_grad", b"degrees of freedom", b"response ", b"!!!!!!!!",
+    b"single sample", b"requires_grad", b"degrees of freedom", b"response ", b"!!!!!!!!", b"finitune: step",
 )  # fmt: skip
 """Every line that a format reads holds one of them; few, as each costs a pass over the bytes."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,200}\x07?")

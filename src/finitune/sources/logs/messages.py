@@ -20,7 +20,9 @@ KNOWN: tuple[tuple[str, bytes], ...] = (
     ("cudnn-error", rb"CUDNN_STATUS_\w+"),
     ("nonfinite-parameter", rb"Found NaN or inf values in parameter|NaN or inf tensors found in the model"),
     ("stopped-by-nan", rb"[Ll]oss is (?:nan|inf),? {0,9}(?:stopping|Stopping)|NaN loss encountered|Training diverged"),
+    ("stopped-by-nan", rb"finitune: step \d{1,9}: loss is (?:nan|-?inf)"),
     ("nonfinite-gradient-check", rb"found NaN in local grad norm|non-finite (?:gradient )?norm|error_if_nonfinite"),
+    ("nonfinite-gradient-check", rb"finitune: step \d{1,9}: (?:gradients are|the update is) not finite"),
     ("untrained-tokens", rb"Untrained tokens .{0,80}found"),
     ("tokenization-mismatch", rb"tokenization mismatch"),
     (
@@ -46,7 +48,7 @@ WORDS = (
     b"obability", b"scale", b"inf ", b"ndex", b"arget", b"n_classes", b"assert", b"ECC", b"illegal", b"SDPA", b"CUDNN",
     b"NaN", b"nan", b"ntrained", b"tokeniz", b"labels", b"response", b"std()", b"requires_grad", b"require grad",
     b"DeepSpeed config", b"fp16_backend", b"diverged", b"norm", b"error_if", b"!!!!!!!!",
-    b"single sample",
+    b"single sample", b"finitune: ",
 )  # fmt: skip
 """Every known message holds one of them; most lines hold none."""
 _EACH = tuple((kind, re.compile(pattern)) for kind, pattern in KNOWN)
