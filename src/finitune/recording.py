@@ -218,7 +218,7 @@ def _ends_in_half_a_line(path: Path) -> bool:
 
 
 def _incidents_in(path: Path) -> int:
-    if not path.exists():
+    if not path.is_file():  # a device may never end
         return 0
     with path.open("rb") as file:
         return sum(b'"event":"incident"' in line for line in file)
