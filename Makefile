@@ -53,7 +53,7 @@ bench-scan: $(VENV)/.demo ## how fast weights, embedding rows and tokens are rea
 bench-diagnose: $(VENV)/.demo ## the cause of public incidents, from what was told: FILE=benchmarks/incidents-dev.jsonl
 	$(BIN)/python benchmarks/incidents_diagnose.py $(FILE)
 
-bench-logs: $(VENV)/.deepspeed $(VENV)/.conformance ## the cause of broken runs from their logs, and the verdict on healthy ones (minutes, once)
+bench-logs: $(VENV)/.deepspeed $(VENV)/.conformance .venv-ludwig/.made ## the cause of broken runs from their logs, and the verdict on healthy ones (minutes, once)
 	$(BIN)/python benchmarks/logs_diagnose.py
 
 bench-log-speed: $(VENV)/.demo ## how fast logs are read
