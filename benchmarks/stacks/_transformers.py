@@ -71,6 +71,18 @@ class InOrder:
         return SequentialSampler(self.train_dataset)  # type: ignore[attr-defined]
 
 
+class SpoiltLoss:
+    """Mixed into a trainer that computes its loss from logits: the faults of the loss are in it."""
+
+    scenario: Scenario
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        loss = super().compute_loss(*args, **kwargs)  # type: ignore[misc]
+        if isinstance(loss, tuple):
+            return (loss_of_trainer(self.scenario, loss[0]), *loss[1:])
+        return loss_of_trainer(self.scenario, loss)
+
+
 class Diary(transformers.TrainerCallback):
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario

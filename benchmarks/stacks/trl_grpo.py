@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from _scenario import Scenario, main
-from _transformers import arguments, bare_model, loss_of_trainer, sentence, tokenizer, train
+from _transformers import SpoiltLoss, arguments, bare_model, sentence, tokenizer, train
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
@@ -17,11 +17,8 @@ REASONS = {
 }
 
 
-class Trainer(GRPOTrainer):
-    scenario: Scenario
-
-    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        return loss_of_trainer(self.scenario, super().compute_loss(*args, **kwargs))
+class Trainer(SpoiltLoss, GRPOTrainer):
+    pass
 
 
 def reward(completions: list[str], **_: Any) -> list[float]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from _scenario import Scenario, main
-from _transformers import InOrder, all_rows, arguments, bare_model, loss_of_trainer, stacked, tokenizer, train
+from _transformers import InOrder, SpoiltLoss, all_rows, arguments, bare_model, stacked, tokenizer, train
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
@@ -16,14 +14,8 @@ REASONS = {
 }
 
 
-class Trainer(InOrder, SFTTrainer):
-    scenario: Scenario
-
-    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        loss = super().compute_loss(*args, **kwargs)
-        if isinstance(loss, tuple):
-            return (loss_of_trainer(self.scenario, loss[0]), *loss[1:])
-        return loss_of_trainer(self.scenario, loss)
+class Trainer(SpoiltLoss, InOrder, SFTTrainer):
+    pass
 
 
 def run(scenario: Scenario) -> None:

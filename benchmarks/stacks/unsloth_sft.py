@@ -20,11 +20,10 @@ os.environ["UNSLOTH_ALLOW_CPU"] = "0"
 PatchFastRL(FastLanguageModel=FastLlamaModel)
 _patch_trl_trainer()
 
-from typing import Any  # noqa: E402
 
 import transformers  # noqa: E402
 from _scenario import Scenario, main  # noqa: E402
-from _transformers import InOrder, all_rows, arguments, bare_model, loss_of_trainer, stacked, tokenizer, train  # noqa: E402
+from _transformers import InOrder, SpoiltLoss, all_rows, arguments, bare_model, stacked, tokenizer, train  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from trl import SFTConfig, SFTTrainer  # noqa: E402
 
@@ -38,14 +37,8 @@ REASONS = {
 }
 
 
-class Trainer(InOrder, SFTTrainer):
-    scenario: Scenario
-
-    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
-        loss = super().compute_loss(*args, **kwargs)
-        if isinstance(loss, tuple):
-            return (loss_of_trainer(self.scenario, loss[0]), *loss[1:])
-        return loss_of_trainer(self.scenario, loss)
+class Trainer(SpoiltLoss, InOrder, SFTTrainer):
+    pass
 
 
 def run(scenario: Scenario) -> None:

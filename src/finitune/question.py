@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -195,5 +194,4 @@ def _proof(ranked: Sequence[RankedCause]) -> str:
     first = next((cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)), None)
     if first is None or first.cause not in causes():
         return next(question.text for question in questions() if question.name == "first-bad-value")
-    text = " ".join(causes()[first.cause].sections.get("How to prove", "").split())
-    return " ".join(re.split(r"(?<=\.)\s+", text)[:2])
+    return " ".join(causes()[first.cause].sentences("How to prove")[:2])

@@ -484,20 +484,6 @@ class Narrow(nn.Linear):
         return super().forward(x).half().float() * 1e6  # the gradient of the cast is 1e6 in float16
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_a_backward_that_runs_its_forward_again_names_the_module(reentrant):
-    model = nn.Sequential(nn.Linear(4, 4), Narrow(4, 4))
-
-    def loss(_):
-        h = model[0](torch.ones(2, 4))
-        return torch.utils.checkpoint.checkpoint(model[1], h, use_reentrant=reentrant).sum()
-
-    model.forward = lambda _=None: loss(None)
-    origin = locate(capture_of(model, model)).origin
-    assert (origin.module, origin.op, origin.phase) == ("1", "aten._to_copy", "backward")
-    assert origin.line.startswith("test_locate.py")
-
-
 class OneOverZero(torch.autograd.Function):
     """The identity; its backward divides by zero."""
 
@@ -515,14 +501,26 @@ class Divided(nn.Linear):
         return nn.functional.linear(x, OneOverZero.apply(self.weight))
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_a_function_of_the_users_own_in_a_forward_that_is_run_again_names_its_module(reentrant):
-    model = nn.Sequential(nn.Linear(4, 4), Divided(4, 4))
+def checkpointed(made, *, reentrant):
+    """The origin where the module `made` alone is checkpointed."""
+    model = nn.Sequential(nn.Linear(4, 4), made(4, 4))
 
     def loss(_):
         h = model[0](torch.ones(2, 4))
         return torch.utils.checkpoint.checkpoint(model[1], h, use_reentrant=reentrant).sum()
 
     model.forward = lambda _=None: loss(None)
-    origin = locate(capture_of(model, model)).origin
+    return locate(capture_of(model, model)).origin
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_backward_that_runs_its_forward_again_names_the_module(reentrant):
+    origin = checkpointed(Narrow, reentrant=reentrant)
+    assert (origin.module, origin.op, origin.phase) == ("1", "aten._to_copy", "backward")
+    assert origin.line.startswith("test_locate.py")
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_function_of_the_users_own_in_a_forward_that_is_run_again_names_its_module(reentrant):
+    origin = checkpointed(Divided, reentrant=reentrant)
     assert (origin.module, origin.op, origin.phase) == ("1", "aten.div", "backward")
