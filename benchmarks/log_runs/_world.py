@@ -7,6 +7,7 @@ about in the framework that trains. The parts are those of `finitune.gym` where 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from random import Random
 from typing import Any
 
 import torch
+import transformers
 from _run import Run
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -26,6 +28,8 @@ from finitune.gym.models import embedding_rows, tiny
 IGNORED = -100
 VOCABULARY = 512
 PAD = 0
+CHANCE = 10.0
+"""No sound model is so bad: that of guessing is log(528), 6.3."""
 LLAMAS = ("llama", "mistral", "qwen2")
 FAMILIES = (*LLAMAS, "gpt2")
 
@@ -162,18 +166,23 @@ def evaluation_ignored(run: Run, _directory: Path) -> World:
 
 
 def flipped_bit(run: Run, directory: Path) -> World:
-    """One bit of the weights on disk: a norm weight of 1 becomes inf, another weight a number of 1e36."""
+    """One bit of the weights on disk: a norm weight of 1 becomes inf, another weight a number of 1e36.
+
+    Where it does not show in the first batch, such as in the row of a token that is not there, it is another bit.
+    """
     choice = run.choice("bit")
-    world = usual(run, families=("llama", "gpt2", "qwen2"))
-    world.model.save_pretrained(directory / "model")
+    world = usual(run, families=("llama", "gpt2"))
     names = [name for name, weight in world.model.named_parameters()
              if "norm" in name or "ln_" in name or choice.random() < 0.1]  # fmt: skip
-    corrupt_checkpoint.flip_bit(
-        directory / "model" / "model.safetensors",
-        choice.choice([n for n in names if not n.endswith("bias")]),
-        choice.randint(0, 60),
-    )
-    model = type(world.model).from_pretrained(directory / "model", attn_implementation="eager")
+    model, first = world.model, world.collate(world.rows[: world.batch])
+    while bool(model(**first).loss < CHANCE):
+        _keep(world.model, directory)
+        corrupt_checkpoint.flip_bit(
+            directory / "model" / "model.safetensors",
+            choice.choice([n for n in names if not n.endswith("bias")]),
+            choice.randint(0, 60),
+        )
+        model = type(world.model).from_pretrained(directory / "model", attn_implementation="eager")
     return replace(world, model=model)
 
 
@@ -248,8 +257,7 @@ def bit_in_gradient(run: Run, _directory: Path) -> World:
 
 def half_weights(run: Run, _directory: Path) -> World:
     """The weights are loaded in float16 and trained as they are."""
-    world = usual(run)
-    return replace(world, model=world.model.half(), dtype="float16")
+    return replace(usual(run), dtype="float16")
 
 
 def infinite_mask(run: Run, _directory: Path) -> World:
@@ -399,8 +407,21 @@ HEALTHY: Mapping[str, Callable[[Run, Path], World]] = {
 
 
 def world(run: Run, directory: Path) -> World:
-    own = FAULTS[run.kind][0] if run.kind in FAULTS else HEALTHY[run.kind]
-    return own(run, directory)
+    """What is trained in this run. The model of a broken one is kept in `directory`, as it was before."""
+    own = (FAULTS[run.kind][0] if run.kind in FAULTS else HEALTHY[run.kind])(run, directory)
+    if run.kind in FAULTS and int(os.environ.get("RANK", "0")) == 0:
+        _keep(own.model, directory)
+    return own
+
+
+def _keep(model: Any, directory: Path) -> None:
+    """As if it had been there before: nothing of it is in the log."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    model.save_pretrained(directory / "model")
+    transformers.logging.set_verbosity(verbosity)
+    transformers.logging.enable_progress_bar()
 
 
 def truth(run: Run) -> Sequence[str]:
@@ -408,7 +429,9 @@ def truth(run: Run) -> Sequence[str]:
 
 
 def adapted(world: World) -> Any:
-    """The model with its adapter and its checkpoints, where the world has them."""
+    """The model in its dtype, with its adapter and its checkpoints, where the world has them."""
+    if world.dtype:
+        world.model.to(getattr(torch, world.dtype))
     if not world.adapter:
         return world.model
     from peft import LoraConfig, get_peft_model

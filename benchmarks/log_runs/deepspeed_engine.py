@@ -62,7 +62,7 @@ def make(run: Run, place: Path) -> None:
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
     if run.choice("level").random() < 0.7:  # the level of releases before 0.17, and of many scripts since
         deepspeed.utils.logger.setLevel(logging.INFO)
-    own = world(run, Path())
+    own = world(run, place)
     if run.variant == "trainer":
         return over_trainer(run, own, place)
     config = engine_config(run, own)

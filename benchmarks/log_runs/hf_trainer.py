@@ -55,7 +55,7 @@ class Trainer(InOrder, transformers.Trainer):
 
 def make(run: Run, place: Path) -> None:
     begin(run)
-    own = world(run, Path())
+    own = world(run, place)
     given = settings(run, own)
     write_config(run, own, given, place, command=launcher(run, "finetune.py"))
 

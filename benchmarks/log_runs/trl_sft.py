@@ -76,7 +76,7 @@ def told(row: Row) -> dict[str, str]:
 
 def make(run: Run, place: Path) -> None:
     begin(run)
-    own = world(run, Path())
+    own = world(run, place)
     given = settings(run, own)
     given["bf16"] = run.precision == "bf16"
     if not run.variant:

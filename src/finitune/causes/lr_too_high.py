@@ -59,6 +59,11 @@ ADAM = re.compile(
 )
 """Optimizers of which this holds. Others (SGD, Adafactor, Lion, Prodigy, GaLore...) have scales of their own."""
 
+SGD = ("sgd", "momentum", "nesterov")
+SGD_RUINOUS = 10.0
+"""SGD moves the weights by the rate times the gradient, whose norm clipping bounds: recurrent language models were
+trained at 30 with norms up to 0.25 (Merity et al. 2017), a step of 7.5; the weights of a transformer are fewer."""
+
 LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
 """Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 
@@ -91,7 +96,12 @@ tells = {
 
 def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
     other = adapter is not None and adapter.kind not in LIKE_LORA
-    if optimizer.lr is None or other or not ADAM.match((optimizer.name or "adamw").lower()):
+    if optimizer.lr is None or other:
+        return
+    name = (optimizer.name or "adamw").lower()
+    if name in SGD and (finding := _of_sgd(optimizer)):
+        yield finding
+    if not ADAM.match(name):
         return
     full = optimizer.lora is False
     warn, fail = (FULL_WARNING, FULL_ERROR) if full else (LORA_WARNING, LORA_ERROR)
@@ -114,6 +124,20 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
     )  # fmt: skip
 
 
+def _of_sgd(optimizer: Optimizer) -> Finding | None:
+    """A step of SGD that is longer than any recipe's, for a gradient of norm 1 or as long as clipping leaves it."""
+    length = (optimizer.lr or 0.0) * (optimizer.clip or 1.0)
+    if length < SGD_RUINOUS:
+        return None
+    return Finding(
+        cause="lr-too-high", severity="error",
+        message=f"learning rate {optimizer.lr:g} with SGD: a gradient of norm {optimizer.clip or 1.0:g} moves the "
+        f"weights by {length:g}, beyond what trains",
+        where=Where(file=optimizer.source, key="learning_rate"),
+        evidence={"lr": optimizer.lr, "clip": optimizer.clip, "step_length": length, "error_from": SGD_RUINOUS},
+    )  # fmt: skip
+
+
 def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
     """A rate at which Adam's first steps, of full size before its moments mean anything, want a warm-up."""
     if optimizer.warmup_steps == 0 and not optimizer.warmup_ratio and (optimizer.lr or 0.0) >= wants:
@@ -127,17 +151,20 @@ def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
 
 
 def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:
-    losses = loss.values[np.isfinite(loss.values)]
-    if len(losses) < 2:
+    finite = np.isfinite(loss.values)
+    losses = loss.values[finite]
+    if len(losses) < 2 and not (loss.steps[finite] > 1).any():  # a row may stand for several steps
         yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
         yield from _at_once(optimizer)
         return
-    ratio = _climb(losses)
+    ratio = _climb(losses) if len(losses) else None
     if ratio is None:
         yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
-    elif ratio > RISEN or losses.min() > WORSE_THAN_CHANCE:
+    elif ratio > RISEN:
         text = f"the loss climbed to {ratio:.3g} times what it had been before it failed, lowest {losses.min():.4g}"
         yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
+    elif losses.min() > WORSE_THAN_CHANCE:
+        yield Evidence(text=f"the loss was worse than guessing in every row, {losses.min():.4g} or more", bits=3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
         yield from _at_once(optimizer)
@@ -153,8 +180,8 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
 def _at_once(optimizer: Optimizer | None) -> Iterator[Evidence]:
     """A rate that leaves no time to climb."""
     if optimizer is not None and any(finding.severity == "error" for finding in foresee(optimizer)):
-        ruinous = (optimizer.lr or 0.0) >= RUINOUS
-        yield Evidence(text=f"but one step at {optimizer.lr:g} is enough", bits=12.0 if ruinous else 4.0)
+        ruinous = (optimizer.lr or 0.0) >= RUINOUS  # of Adam; what is an error of SGD is far above
+        yield Evidence(text=f"but one step at {optimizer.lr:g} is enough", bits=14.0 if ruinous else 4.0)
 
 
 def _climb(losses: Floats) -> float | None:

@@ -247,7 +247,7 @@ def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign
             text = "the loss is lost from the first step of the run on"
             yield Sign(name="first-step-lost", text=text, place=place)
         still = first == EARLY and attempt.trace("lr").at(rows.steps[:1], math.nan)[0] == 0  # the first update was 0
-        if first == 1 or still:
+        if (first == 1 or still) and rows.steps[first] == first + 1:  # a row may stand for several steps
             text = "sound before the first update and lost after it"
             yield Sign(name="second-step", text=text, place=place)
         return
