@@ -57,7 +57,7 @@ tells = {
     "from-the-start": (1.0, "no update is needed"),
     "base-model-bad first-step-lost": (1.5, "as loaded"),
     "probability-tensor token-zero-output": (3.0, "NaN logits"),
-    "sudden climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"),
+    "sudden midway climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"),
     "serving": (1.0, "nothing trains"),
 }
 

@@ -43,7 +43,7 @@ NUMBERS = frozenset({
     "gradient-first", "gradient-nan", "from-the-start", "sudden", "climbed", "diverged", "tiny-rate", "rate-frozen",
     "rate-advancing", "scale-fell", "sound-loss", "evaluation-only", "second-step", "huge-norm", "loss-repeats",
     "same-step", "lower-rate-bad", "reinforcement", "policy-ratio", "loss-jumped", "nan-passes", "high-rate", "dead",
-    "first-step-lost", "gradient-lost-too",
+    "first-step-lost", "gradient-lost-too", "midway",
 })  # fmt: skip
 """Every sign that numbers give."""
 
@@ -259,6 +259,8 @@ def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign
         yield Sign(name="climbed", text=f"before it the {climbing[0].text}", place=f"{place_at(attempt, trace, at)}")
     elif first >= SUDDEN and float(np.max(before[-3:])) <= 2 * float(np.median(before)):
         yield Sign(name="sudden", text=f"{_counted(first, 'sound row')} before it, and no sign in them", place=place)
+    elif first < SUDDEN:
+        yield Sign(name="midway", text=f"{_counted(first, 'sound row')} before it", place=place)
 
 
 def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) -> Iterator[Sign]:
