@@ -17,9 +17,10 @@ for _name, _value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1}.items():
 import deepspeed  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from _kinds import truth, world  # noqa: E402
 from _run import Run, main, repeated  # noqa: E402
 from _trainer import InOrder, settings, train, write_config  # noqa: E402
-from _world import World, adapted, truth, world  # noqa: E402
+from _world import World, adapted  # noqa: E402
 
 FRAMEWORK = "DeepSpeed"
 NEEDS = ("deepspeed",)

@@ -10,8 +10,9 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import yaml
+from _kinds import truth, world
 from _run import Run, alone, main, repeated
-from _world import World, adapted, truth, world
+from _world import World, adapted
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision

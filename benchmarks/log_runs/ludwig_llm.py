@@ -10,8 +10,9 @@ import ludwig.trainers.trainer  # noqa: F401
 import pandas as pd
 import transformers
 import yaml
+from _kinds import truth, world
 from _run import Run, alone, main, repeated
-from _world import IGNORED, PAD, VOCABULARY, World, truth, world
+from _world import IGNORED, PAD, VOCABULARY, World
 from ludwig.api import LudwigModel
 from ludwig.callbacks import Callback
 from tokenizers import Tokenizer, models, pre_tokenizers

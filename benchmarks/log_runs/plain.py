@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _kinds import truth, world
 from _run import Run, alone, main, repeated
-from _world import World, adapted, truth, world
+from _world import World, adapted
 from tqdm import tqdm
 
 from finitune.gym.float16_optimizer import Float16Optimizer

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from _kinds import truth, world
 from _run import Run, main, repeated
 from _trainer import InOrder, begin, launcher, settings, train, write_config
-from _world import IGNORED, PAD, VOCABULARY, Row, World, adapted, truth, world
+from _world import IGNORED, PAD, VOCABULARY, Row, World, adapted
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
