@@ -79,10 +79,12 @@ def diagnosis_of(
 
 
 def silence(reading: LogReading, facts: Facts) -> dict[str, str]:
-    """What it says that neither the log nor a configuration that is known speaks of DeepSpeed, or of quantisation."""
+    """What it says that neither the log nor a configuration that is known speaks of something."""
     silent = dict[str, str]()
     if facts.parallel is None and not any(one.kind in SPOKEN_BY_DEEPSPEED for one in reading.said):
         silent["no-word-of-deepspeed"] = "neither the log nor the configuration speaks of DeepSpeed"
+    if facts.parallel and facts.parallel.zero_stage in (1, 2) and facts.parallel.overlap_comm is None:
+        silent["overlap-not-asked"] = "overlap_comm is not asked for, and ZeRO-1 and ZeRO-2 leave it off"
     if facts.quantization is None:
         silent["no-word-of-quantisation"] = "neither the log nor the configuration speaks of quantised weights"
     return silent

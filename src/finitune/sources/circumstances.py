@@ -54,7 +54,7 @@ KNOWN = {
     "denoises", "eval-loss-nan", "experts", "family-overflows", "gradient-first", "first-loss-huge",
     "gradient-nan", "int8", "kernel-level", "less-tested-device", "climbed", "loss-not-finite",
     "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "no-word-of-deepspeed",
-    "no-word-of-quantisation", "nodes", "pretrains",
+    "no-word-of-quantisation", "overlap-not-asked", "nodes", "pretrains",
     "quantisation", "sees", "sentinel-norm", "tiny-rate", "weights-even",
 }  # fmt: skip
 """Every circumstance that a chapter may name."""
