@@ -118,7 +118,7 @@ def make_model(tokenizer):
     model.to(torch.bfloat16).save_pretrained(HERE / "model")
 
 
-def large_attention_bias(model, tokenizer, share=0.875, sensitivity=10.0):
+def large_attention_bias(model, tokenizer, share=0.92, sensitivity=10.0):
     """Queries and keys that agree on one channel, the queries a little more where tuning will move the embeddings."""
     config, attention = model.config, model.llm.model.layers[0].self_attn
     width = config.hidden_size // config.num_attention_heads

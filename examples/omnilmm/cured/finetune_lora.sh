@@ -36,7 +36,7 @@ torchrun $DISTRIBUTED_ARGS finetune.py \
     --lora_alpha 16 \
     --lora_target_modules "llm\..*layers\.\d+\.self_attn\.(q_proj|k_proj|v_proj|o_proj)" \
     --model_max_length $MODEL_MAX_LENGTH \
-    --max_steps 24 \
+    --max_steps 18 \
     --output_dir output/output_cured \
     --per_device_train_batch_size 4 \
     --gradient_accumulation_steps 1 \
