@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from finitune.commands import console, exit_code, fail_on, output_format, print_json
+from finitune.finding import UnreadableInput
 
 
 @click.command
@@ -44,7 +45,11 @@ def command(
         raise click.UsageError("Missing argument 'RUN_DIR|LOG...' (or --case FILE).")
     if paths and case is not None:
         raise click.UsageError("PATHS and --case are two diagnoses; give one.")
-    recorded = len(paths) == 1 and not Path(paths[0]).is_file()
+    for path in map(Path, paths):
+        if not path.is_file() and not path.is_dir():
+            found = "a pipe or a device" if path.exists() else "no such file or directory"
+            raise UnreadableInput(f"{path}: {found} (expected a recording or a log)")
+    recorded = len(paths) == 1 and Path(paths[0]).is_dir()
     given = {
         "--config": configs,
         "--model": None if prove and recorded else model,
@@ -53,7 +58,7 @@ def command(
         "--requirements": requirements,
     }
     extra = [name for name, value in given.items() if value]
-    if extra and (case is not None or (recorded and Path(paths[0]).is_dir())):
+    if extra and (case is not None or recorded):
         raise click.UsageError(f"{extra[0]} goes with logs; a recording and a case hold the facts of their run.")
     if prove:
         _prove(paths[0] if recorded else None, model, case)
