@@ -339,7 +339,7 @@ class Monitor:
 
     def _read(self, *, scale: float | None, scaled: bool) -> Reading:
         """Measure the step; `scale` None means: what the loop itself multiplied its loss with."""
-        self.step = (self.step or steps_before(self.update.optimizer, self.run_dir, self.rank)) + 1
+        self.step = (self.step or steps_before(self.update.optimizer, self._run.recorder.earlier_skips)) + 1
         micros = self._capture.micro_steps
         if scale is None:
             scale = micros[0].objective.scale() if micros and micros[0].objective else 1.0
