@@ -132,6 +132,7 @@ def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture
         (["run", "--nope", "python"], "No such option '--nope'"),
         (["run", "--", "no-such-command-anywhere"], "no-such-command-anywhere: "),
         (["run", "--inject", "foo", "--", "true"], "foo"),
+        (["run", "--run-dir", "/dev/null", "--", "true"], "/dev/null: file exists (expected a directory to record in)"),
         (["diagnose"], "finitune diagnose: Missing argument 'RUN_DIR|LOG...'"),
         (["diagnose", "a.log", "nowhere.log"], "a.log: no such file or directory (expected a recording or a log)"),
         (["diagnose", "/dev/null"], "/dev/null: a pipe or a device (expected a recording or a log)"),
