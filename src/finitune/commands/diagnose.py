@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from finitune.commands import console, exit_code, fail_on, output_format, print_json
-from finitune.finding import UnreadableInput
 
 
 @click.command
@@ -45,11 +42,9 @@ def command(
         raise click.UsageError("Missing argument 'RUN_DIR|LOG...' (or --case FILE).")
     if paths and case is not None:
         raise click.UsageError("PATHS and --case are two diagnoses; give one.")
-    for path in map(Path, paths):
-        if not path.is_file() and not path.is_dir():
-            found = "a pipe or a device" if path.exists() else "no such file or directory"
-            raise UnreadableInput(f"{path}: {found} (expected a recording or a log)")
-    recorded = len(paths) == 1 and Path(paths[0]).is_dir()
+    from finitune.aftermath import diagnose, is_recording
+
+    recorded = is_recording(*paths)
     given = {
         "--config": configs,
         "--model": None if prove and recorded else model,
@@ -60,23 +55,23 @@ def command(
     extra = [name for name, value in given.items() if value]
     if extra and (case is not None or recorded):
         raise click.UsageError(f"{extra[0]} goes with logs; a recording and a case hold the facts of their run.")
-    if prove:
-        _prove(paths[0] if recorded else None, model, case)
+    if prove and recorded:
+        _prove(paths[0], model)
     if case is not None:
         from finitune.casebook import diagnose_case
 
         result = diagnose_case(case)
-    elif recorded:
-        from finitune.diagnosis import diagnose
-
-        result = diagnose(paths[0])
     else:
-        from finitune.postmortem import diagnose_logs
         from finitune.reports.progress import bar
 
-        result = diagnose_logs(
-            *paths, configs=configs, model=model, data=data, gpu=gpu, requirements=requirements, track=bar
+        beside = None if recorded else model  # beside a recording it is where --prove takes the weights from
+        result = diagnose(
+            *paths, configs=configs, model=beside, data=data, gpu=gpu, requirements=requirements, track=bar
         )
+    if prove and not recorded:
+        what = "a case" if case is not None else "a log"
+        say = f"{what} holds no step to run again; record the run: finitune run -- COMMAND (what you type to train)"
+        click.echo(f"finitune: nothing was proved: {say}", err=True)
     if form == "json":
         print_json(result)
     else:
@@ -86,13 +81,8 @@ def command(
     return exit_code(("error" for _ in result.incidents), fail_on)
 
 
-def _prove(run_dir: str | None, model: str | None, case: str | None) -> None:
+def _prove(run_dir: str, model: str | None) -> None:
     """Experiments, told on stderr; what they find stands in the recording when it is diagnosed."""
-    if run_dir is None:
-        what = "a case" if case is not None else "a log"
-        say = f"{what} holds no step to run again; record the run: finitune run -- COMMAND (what you type to train)"
-        click.echo(f"finitune: nothing was proved: {say}", err=True)
-        return
     try:
         from finitune.proof import prove
     except ImportError as error:
