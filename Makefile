@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 # One thread per process: small tensors gain nothing from more, and two test processes run side by side.
 TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
 WORKERS ?= 2
@@ -102,7 +102,7 @@ $(VENV)/.deepspeed: $(VENV)/.demo
 	$(BIN)/python -m venv --clear --without-pip $(@D)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
 		> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
-	DS_BUILD_OPS=0 $(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet \
+	DS_BUILD_OPS=0 $(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install -qq \
 		--no-build-isolation --no-deps deepspeed==0.18.9
 	@touch $@
 
@@ -112,9 +112,9 @@ $(VENV)/.deepspeed: $(VENV)/.demo
 	$(BIN)/python -m venv --clear --without-pip $(@D)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
 		> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
-	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet ludwig==0.11.0 \
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install -qq ludwig==0.11.0 \
 		--constraint constraints.txt
-	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet --no-deps \
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install -qq --no-deps \
 		bitsandbytes==0.50.2 'rich>=13.7'
 	@touch $@
 
@@ -124,9 +124,9 @@ $(VENV)/.deepspeed: $(VENV)/.demo
 	$(BIN)/python -m venv --clear --without-pip $(@D)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
 		> $$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth
-	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install --quiet \
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install -qq \
 		unsloth==2026.10.7 unsloth_zoo==2026.10.7 tensorboard --constraint constraints.txt
-	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check uninstall --quiet --yes torchvision
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check uninstall -qq --yes torchvision
 	@touch $@
 
 # Some systems ship Python without the means to put pip into an environment; then the pip or the virtualenv
@@ -135,7 +135,7 @@ $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 10) or sys.exit("finitune needs Python 3.10 or newer, but $(PYTHON) is %d.%d; try: make PYTHON=python3.12 ..." % v[:2])'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 \
 	|| $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 \
-	|| { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } 2>/dev/null \
+	|| { $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python install -qq pip; } 2>/dev/null \
 	|| $(PYTHON) -m virtualenv --clear $(VENV) 2>/dev/null \
 	|| { rm -rf $(VENV); echo "$(PYTHON) cannot make an environment: install the venv module (Debian, Ubuntu: apt install python3-venv) or virtualenv" >&2; exit 1; }
 	@touch $@

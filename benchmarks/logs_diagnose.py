@@ -3,7 +3,8 @@
     python benchmarks/logs_diagnose.py [--framework NAME ...] [--verbose] [--keep DIRECTORY]
 
 The programs of `log_runs/` train tiny models on the CPU, as their users would, and keep all that they print; what is
-missing in `.cache/log-runs` is made first. A broken run is asked twice: by its log alone, and with its configuration.
+missing in `.cache/log-runs` is made first. A run is asked by its log alone, with its configuration, and with the model
+that the configuration names as well.
 Right is a cause that its fault accepts. The weights were worked out on the runs with an even seed; those with an odd
 one are printed apart, and count.
 """
@@ -58,13 +59,14 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A run and what was said of it, by its log alone and with its configuration."""
+    """A run and what was said of it: by its log alone, with its configuration, and with its model too."""
 
     framework: str
     place: Path
     truth: dict[str, Any]
     alone: Sequence[str]
     configured: Sequence[str]
+    modelled: Sequence[str]
     said: str
 
     @property
@@ -75,8 +77,8 @@ class Answer:
     def unseen(self) -> bool:
         return self.truth["seed"] % 2 == 1
 
-    def right(self, first: int, *, configured: bool = False) -> bool:
-        return bool(self.accepted & set((self.configured if configured else self.alone)[:first]))
+    def right(self, ranked: Sequence[str], *, first: int = 1) -> bool:
+        return bool(self.accepted & set(ranked[:first]))
 
 
 def programs() -> Iterator[Program]:
@@ -117,16 +119,18 @@ def answers(program: Program) -> Iterator[Answer]:
         configs = sorted(path for path in place.iterdir() if path.name.startswith("config."))
         alone, said = causes_of(log)
         truth = json.loads((place / "truth.json").read_text())
-        configured = causes_of(log, configs)[0] if truth["accept"] else []
+        model = place / "model"
         yield Answer(
-            framework=program.framework, place=place, truth=truth, alone=alone, configured=configured, said=said
-        )
+            framework=program.framework, place=place, truth=truth, alone=alone, said=said,
+            configured=causes_of(log, configs)[0],
+            modelled=causes_of(log, configs, model if model.exists() else None)[0],
+        )  # fmt: skip
 
 
-def causes_of(log: Path, configs: Sequence[Path] = ()) -> tuple[list[str], str]:
+def causes_of(log: Path, configs: Sequence[Path] = (), model: Path | None = None) -> tuple[list[str], str]:
     """The ranked causes of the last incident, and its text; no causes and no text for a healthy run."""
     try:
-        found: Diagnosis = diagnose_logs(log, configs=[str(path) for path in configs])
+        found: Diagnosis = diagnose_logs(log, configs=[str(path) for path in configs], model=model)
     except UnreadableInput as error:
         return ["unreadable"], f"unreadable: {error}"
     if not found.incidents:
@@ -136,16 +140,17 @@ def causes_of(log: Path, configs: Sequence[Path] = ()) -> tuple[list[str], str]:
 
 
 def table(title: str, found: Sequence[Answer], groups: Iterable[tuple[str, Sequence[Answer]]]) -> None:
-    print(f"\n{title:28} {'runs':>4}   first three   first   first, with config   | healthy ones   called so")
+    print(f"\n{title:28} {'runs':>4}   first three   first   with config   and model   | healthy ones   called so")
     for name, chosen in [*groups, ("all", found)]:
         broken = [one for one in chosen if one.accepted]
         healthy = [one for one in chosen if not one.accepted]
-        cells = [_share(sum(one.right(3) for one in broken), len(broken)),
-                 _share(sum(one.right(1) for one in broken), len(broken)),
-                 _share(sum(one.right(1, configured=True) for one in broken), len(broken))]  # fmt: skip
-        sound = sum(not one.alone for one in healthy)
+        cells = [_share(sum(one.right(one.alone, first=3) for one in broken), len(broken)),
+                 _share(sum(one.right(one.alone) for one in broken), len(broken)),
+                 _share(sum(one.right(one.configured) for one in broken), len(broken)),
+                 _share(sum(one.right(one.modelled) for one in broken), len(broken))]  # fmt: skip
+        sound = sum(not (one.alone or one.configured) for one in healthy)
         print(
-            f"{name:28} {len(broken):4}   {cells[0]:>11}   {cells[1]:>5}   {cells[2]:>18}   | "
+            f"{name:28} {len(broken):4}   {cells[0]:>11}   {cells[1]:>5}   {cells[2]:>11}   {cells[3]:>9}   | "
             f"{len(healthy):12}   {sound:9}"
         )
 
@@ -194,11 +199,12 @@ def misses(found: Iterable[Answer]) -> None:
         name = f"{one.framework}/{one.place.name}"
         if one.unseen:
             continue
-        if not one.accepted and one.alone:
-            print(f"not healthy: {name}: {one.said}")
-        elif one.accepted and not (one.right(1) and one.right(1, configured=True)):
+        if not one.accepted and (one.alone or one.configured):
+            print(f"not healthy: {name}: {one.said or ', '.join(one.configured)}")
+        elif one.accepted and not all(map(one.right, (one.alone, one.configured, one.modelled))):
             print(f"missed: {name} ({_cause(one)}): {', '.join(one.alone) or 'healthy'} | with config "
-                  f"{', '.join(one.configured) or 'healthy'} | {one.said}")  # fmt: skip
+                  f"{', '.join(one.configured) or 'healthy'} | and model {', '.join(one.modelled) or 'healthy'} | "
+                  f"{one.said}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def settings(run: Run, world: World) -> dict[str, Any]:
 
 def write_config(run: Run, world: World, given: dict[str, Any], place: Path, *, command: str) -> None:
     """The arguments in one of the forms in which people keep them, with what their script adds for the model."""
-    own = dict(given)
+    own = {"model_name_or_path": "model", **given}
     own["torch_dtype"] = world.dtype or "float32"
     if world.adapter:
         own |= {"use_peft": True, "lora_r": world.adapter["r"], "lora_alpha": world.adapter["lora_alpha"]}

@@ -17,9 +17,10 @@ for _name, _value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1}.items():
 import deepspeed  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from _kinds import truth, world  # noqa: E402
 from _run import Run, main, repeated  # noqa: E402
 from _trainer import InOrder, settings, train, write_config  # noqa: E402
-from _world import World, adapted, truth, world  # noqa: E402
+from _world import World, adapted  # noqa: E402
 
 FRAMEWORK = "DeepSpeed"
 NEEDS = ("deepspeed",)
@@ -62,7 +63,7 @@ def make(run: Run, place: Path) -> None:
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
     if run.choice("level").random() < 0.7:  # the level of releases before 0.17, and of many scripts since
         deepspeed.utils.logger.setLevel(logging.INFO)
-    own = world(run, Path())
+    own = world(run, place)
     if run.variant == "trainer":
         return over_trainer(run, own, place)
     config = engine_config(run, own)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from _kinds import truth, world
 from _run import Run, main, repeated
 from _trainer import InOrder, begin, launcher, settings, train, write_config
-from _world import World, adapted, truth, world
+from _world import World, adapted
 
 FRAMEWORK = "HF Trainer"
 MIXED = ("fp32", "bf16", "fp16")
@@ -55,7 +56,7 @@ class Trainer(InOrder, transformers.Trainer):
 
 def make(run: Run, place: Path) -> None:
     begin(run)
-    own = world(run, Path())
+    own = world(run, place)
     given = settings(run, own)
     write_config(run, own, given, place, command=launcher(run, "finetune.py"))
 

@@ -10,8 +10,9 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import yaml
+from _kinds import truth, world
 from _run import Run, alone, main, repeated
-from _world import World, adapted, truth, world
+from _world import World, adapted
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins import MixedPrecision
@@ -80,7 +81,7 @@ class Module(pl.LightningModule):
 
 def make(run: Run, place: Path) -> None:
     alone()
-    own = world(run, Path())
+    own = world(run, place)
     write_config(run, own, place)
     for attempt in range(2 if own.crash else 1):
         of = own if not attempt else _whole(world(run, Path()))
@@ -134,7 +135,11 @@ def fit(run: Run, own: World, place: Path) -> None:
 
 def write_config(run: Run, own: World, place: Path) -> None:
     """The file that `LightningCLI` reads."""
-    model: dict[str, Any] = {"learning_rate": own.rate, "torch_dtype": own.dtype or "float32"}
+    model: dict[str, Any] = {
+        "model_name_or_path": "model",
+        "learning_rate": own.rate,
+        "torch_dtype": own.dtype or "float32",
+    }
     if own.adapter:
         model |= {"lora_r": own.adapter["r"], "lora_alpha": own.adapter["lora_alpha"]}
     if own.checkpointing:

@@ -10,8 +10,9 @@ import ludwig.trainers.trainer  # noqa: F401
 import pandas as pd
 import transformers
 import yaml
+from _kinds import truth, world
 from _run import Run, alone, main, repeated
-from _world import IGNORED, PAD, VOCABULARY, World, truth, world
+from _world import IGNORED, PAD, VOCABULARY, World
 from ludwig.api import LudwigModel
 from ludwig.callbacks import Callback
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -44,11 +45,11 @@ class FullDisk(Callback):
 
 def make(run: Run, place: Path) -> None:
     alone()
-    own = world(run, Path())
+    own = world(run, place)
     if own.model.config.model_type == "qwen2":  # Ludwig's padding makes it NaN: not one of these faults
         own = replace(own, model=tiny("llama", seed=run.seed))
-    tokenizer().save_pretrained("base")
-    own.model.save_pretrained("base")
+    tokenizer().save_pretrained("model")
+    own.model.save_pretrained("model")
     settings = settings_of(own)
     (place / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     for attempt in range(2 if own.crash else 1):
@@ -90,7 +91,7 @@ def settings_of(own: World) -> dict[str, Any]:
     longest = {"preprocessing": {"max_sequence_length": 32}}
     settings: dict[str, Any] = {
         "model_type": "llm",
-        "base_model": "base",
+        "base_model": "model",
         "input_features": [{"name": "prompt", "type": "text", **longest}],
         "output_features": [{"name": "output", "type": "text", **longest}],
         "preprocessing": {"global_max_sequence_length": 32},

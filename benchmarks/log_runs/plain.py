@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _kinds import truth, world
 from _run import Run, alone, main, repeated
-from _world import World, adapted, truth, world
+from _world import World, adapted
 from tqdm import tqdm
 
 from finitune.gym.float16_optimizer import Float16Optimizer
@@ -58,7 +59,7 @@ Say = Callable[[int, dict[str, float]], None]
 
 def make(run: Run, place: Path) -> None:
     alone()
-    own = world(run, Path())
+    own = world(run, place)
     write_config(run, own, place)
     say, close = style(run, place)
     attempts = 2 if own.crash else 1
@@ -227,6 +228,7 @@ def _board(place: Path) -> tuple[Say, Callable[[], None]]:
 def write_config(run: Run, own: World, place: Path) -> None:
     """The script that starts the loop."""
     flags = {
+        "model_name_or_path": "model",
         "per_device_train_batch_size": own.batch, "gradient_accumulation_steps": own.accumulate,
         "learning_rate": own.rate, "warmup_steps": own.warmup, "optimizer": own.optimizer, "max_grad_norm": own.clip,
         "max_steps": own.steps, "torch_dtype": own.dtype or ("float16" if run.precision == "masters" else "float32"),

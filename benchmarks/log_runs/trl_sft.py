@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from _kinds import truth, world
 from _run import Run, main, repeated
 from _trainer import InOrder, begin, launcher, settings, train, write_config
-from _world import IGNORED, PAD, VOCABULARY, Row, World, adapted, truth, world
+from _world import IGNORED, PAD, VOCABULARY, Row, World, adapted
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
@@ -76,7 +77,7 @@ def told(row: Row) -> dict[str, str]:
 
 def make(run: Run, place: Path) -> None:
     begin(run)
-    own = world(run, Path())
+    own = world(run, place)
     given = settings(run, own)
     given["bf16"] = run.precision == "bf16"
     if not run.variant:

@@ -6,7 +6,7 @@ import torch
 from dataset import Collator, SupervisedDataset
 from modeling_minicpmv_tiny import MiniCPMV
 from peft import LoraConfig, get_peft_model
-from transformers import AutoTokenizer, HfArgumentParser, Trainer
+from transformers import AutoTokenizer, HfArgumentParser, Trainer, set_seed
 from transformers import TrainingArguments as HfTrainingArguments
 
 
@@ -42,6 +42,7 @@ class LoraArguments:
 def train():
     parser = HfArgumentParser((ModelArguments, DataArguments, TrainingArguments, LoraArguments))
     model_args, data_args, training_args, lora_args = parser.parse_args_into_dataclasses()
+    set_seed(training_args.seed)
     compute = "float16" if training_args.fp16 else "bfloat16" if training_args.bf16 else "float32"
     dtype = getattr(torch, model_args.torch_dtype or compute)
 

@@ -78,7 +78,7 @@ def inputs_of_case(case: Mapping[str, Any], reading: LogReading | None = None) -
     """What chapters may read of a case: what was told, and its log as a log is read."""
     reading = reading or _log(case)
     facts = _over(case_facts.read(case), reading.facts)
-    seen = seen_in(reading)
+    seen = seen_in(reading, facts)
     unread = case if not seen else {**case, "log": []}  # what a log shows is told once, by its signs
     observed = circumstances.read(facts, unread) | statements.read(case)
     if any(name.startswith("computes-") for name in observed):
@@ -137,7 +137,7 @@ def symptom_of(observed: Mapping[str, str]) -> str:
 def _trials(case: Mapping[str, Any], reading: LogReading, inputs: Mapping[str, Any]) -> Iterator[Trial]:
     """What was tried: as the log shows it, as the settings say it, and as any other word of the case tells it."""
     facts = Facts(**{name: inputs[name] for name in Facts().by_name()})
-    seen = seen_in(reading)
+    seen = seen_in(reading, facts)
     yield from trials(seen[-1] if seen else None, reading, facts)
     config = case.get("config")
     settings = cast("Mapping[str, Any]", config).items() if isinstance(config, Mapping) else ()

@@ -1,6 +1,6 @@
 import pytest
 
-from finitune.causes.corrupt_checkpoint import foresee
+from finitune.causes.corrupt_checkpoint import foresee, weigh
 from finitune.facts import Model, TensorScan, Weights
 
 
@@ -64,6 +64,12 @@ def test_fires_for_one_weight_beyond_all_others():
     (finding,) = found(tensor("model.layers.0.mlp.down_proj.weight", peak=3e8))
     assert finding.severity == "error"
     assert "3e+08" in finding.message
+
+
+def test_one_flipped_weight_counts_in_a_small_tensor_too():
+    name = "mlp.down_proj.weight"  # of 64 x 64 weights, so that the peak is at most 64 times the rms
+    small = TensorScan(name=name, dtype="bfloat16", shape=(64, 64), nonfinite=0, peak=5e36, rms=8e34)
+    assert sum(term.bits for term in weigh(Weights(tensors=[small], source="dir"))) > 0
 
 
 def test_fires_for_a_shape_that_does_not_fit_the_configuration():

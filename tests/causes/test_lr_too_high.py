@@ -27,7 +27,8 @@ def test_fires_by_size_and_by_what_is_trained(lr, lora, severity, name):
         Optimizer(lr=2e-5, lora=False), Optimizer(lr=1e-3, lora=False), Optimizer(lr=2e-4, lora=True),
         Optimizer(lr=2e-3, lora=True),
         Optimizer(lr=2e-3), Optimizer(), Optimizer(lr=0.0),
-        Optimizer(lr=0.1, name="sgd"), Optimizer(lr=1.0, name="prodigy"), Optimizer(lr=1e-2, name="adafactor"),
+        Optimizer(lr=0.1, name="sgd"), Optimizer(lr=30.0, name="sgd", clip=0.25),
+        Optimizer(lr=1.0, name="prodigy"), Optimizer(lr=1e-2, name="adafactor"),
         Optimizer(lr=1e-2, name="galore_adamw"), Optimizer(lr=2e-2, name="Muon"),
         Optimizer(lr=2e-2, name="schedule_free_adamw"),
         Optimizer(lr=1e-2, name="apollo_adamw"),
@@ -35,6 +36,20 @@ def test_fires_by_size_and_by_what_is_trained(lr, lora, severity, name):
 )  # fmt: skip
 def test_stays_quiet(optimizer):
     assert not list(foresee(optimizer))
+
+
+@pytest.mark.parametrize(("lr", "clip"), [(30.0, None), (30.0, 0.0), (100.0, 1.0), (100.0, 0.25)])
+def test_fires_for_a_step_of_sgd_that_is_longer_than_any_recipe(lr, clip):
+    (finding,) = foresee(Optimizer(lr=lr, clip=clip, name="sgd"))
+    assert finding.severity == "error"
+    assert "SGD" in finding.message
+
+
+def test_a_row_that_stands_for_several_steps_is_not_too_early():
+    bits = {
+        steps: sum(term.bits for term in weigh(loss=Series(steps, [1e9, float("nan")]))) for steps in ((1, 2), (5, 10))
+    }
+    assert bits[1, 2] < 0 < bits[5, 10]
 
 
 @pytest.mark.parametrize(("kind", "found"), [("prompt_tuning", 0), ("ia3", 0), ("lora", 1), ("none", 1), (None, 1)])

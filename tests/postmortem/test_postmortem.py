@@ -230,6 +230,54 @@ def test_sound_runs_show_none_of_them(text: str, tmp_path: Path) -> None:
     assert not signs(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "sign", "seen"),
+    [
+        ("step 1: loss 2.1\nstep 2: loss nan\nstep 3: loss nan\n", "second-step", True),
+        ("step 5: loss 2.1\nstep 10: loss nan\nstep 15: loss nan\n", "second-step", False),
+        ("".join(falling(10)) + record("nan", "nan", 1e-5, 1.0) * 4, "midway", True),
+        ("".join(falling(30)) + record("nan", "nan", 1e-5, 1.0) * 4, "midway", False),
+        (record(2.0, 3.1) + record("nan", "nan") * 4, "midway", False),
+    ],
+)
+def test_when_it_began_is_told_by_steps(text: str, sign: str, seen: bool, tmp_path: Path) -> None:
+    assert (sign in signs(tmp_path, text)) is seen
+
+
+DROPPED = "Dropping fully masked examples from train dataset: 100%|####| 168/168 [00:00<00:00, 2538.57 examples/s]\n"
+NO_LENGTH = "ValueError: args.max_steps must be set to a positive value if dataloader does not have a length, was -1\n"
+
+
+def test_a_data_set_of_which_no_row_is_left_is_told_from_a_stream(tmp_path: Path) -> None:
+    assert first_three(diagnose(tmp_path, DROPPED + NO_LENGTH))[0] == "all-labels-ignored"
+    assert not diagnose(tmp_path, NO_LENGTH).incidents
+    assert not diagnose(tmp_path, DROPPED + "".join(falling(30))).incidents
+
+
+def configured(tmp_path: Path, text: str, config: dict[str, object]) -> Diagnosis:
+    (tmp_path / "train.log").write_text(text)
+    (tmp_path / "config.json").write_text(json.dumps({"output_dir": "out", "learning_rate": 1e-5, **config}))
+    return diagnose_logs(tmp_path / "train.log", configs=[tmp_path / "config.json"])
+
+
+def test_a_configuration_that_does_not_speak_of_it_says_something(tmp_path: Path) -> None:
+    lost = record("0.0", "nan") * 6
+    assert "comm-overlap-race" in first_three(configured(tmp_path, lost, {"bf16": True, "deepspeed": {
+        "zero_optimization": {"stage": 2, "overlap_comm": True}, "bf16": {"enabled": True}}}))  # fmt: skip
+    assert "comm-overlap-race" not in first_three(configured(tmp_path, lost, {"bf16": True, "deepspeed": {
+        "zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}}))  # fmt: skip
+    assert "comm-overlap-race" not in first_three(configured(tmp_path, lost, {"bf16": True}))
+    plain = configured(tmp_path, lost, {"bf16": False})
+    assert "quant-kernel-hardware" not in first_three(plain)
+
+
+@pytest.mark.parametrize(("rate", "found"), [(1.0, True), (1e-4, False)])
+def test_a_loss_worse_than_guessing_throughout_at_a_ruinous_rate(rate: float, found: bool, tmp_path: Path) -> None:
+    text = "".join(f"step {n}: loss {value}\n" for n, value in enumerate((900.0, 1600.0, 800.0, 600.0, 530.0), 1))
+    incidents = configured(tmp_path, text, {"learning_rate": rate}).incidents
+    assert [cause.cause for one in incidents for cause in one.causes[:1]] == ["lr-too-high"] * found
+
+
 def test_what_was_tried_in_vain_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         "TrainingArguments(\nfp16=True,\nmax_grad_norm=0.3,\n)\n"

@@ -73,6 +73,7 @@ tells = {
     "sentinel-norm": (1.0, "the update was taken with a norm that was not finite"),
     "zero-loss-finite-gradient": (6.0, "a part of the batch has no target"),
     "gradient-first": (-5.0, "it would show in the loss first"),
+    "midway": (1.0, "one row without a target"),
     "sudden": (2.0, "one row without a target"),
     "climbed": (-5.0, "it comes without a climb"),
     "diverged": (-4.0, "it ends in a number that is not finite"),

@@ -41,6 +41,7 @@ tells = {
     "from-the-start": (-0.5, "unless it comes first"),
     "no-target-left": (-1.5, "a matter of labels"),
     "speech": (1.5, "targets of every length, some empty"),
+    "midway": (1.0, "one record among many"),
     "sudden": (1.5, "one record among many"),
     "nan-passes": (2.0, "one record among many"),
 }

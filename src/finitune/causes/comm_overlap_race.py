@@ -61,6 +61,7 @@ tells = {
     "resized": (-1.5, "rows explain more"),
     "gradient-first": (2.0, "the forward was sound, the backward was not"),
     "overlap-false": (-4.0, "nothing overlaps"),
+    "overlap-not-asked": (-8.0, "nothing overlaps"),
     "computes-float16": (-1.5, "float16 steps are checked for overflow"),
     "zero-3-sound": (2.0, "partitions otherwise"),
     "zero-loss-zero-gradient": (-4.0, "a race leaves no gradient of 0"),
@@ -93,7 +94,8 @@ tells = {
     "zero-0": (-4.0, "no such buffer"),
     "late": (0.5, "now and then"),
     "climbed loss-jumped": (-2.0, "it is at once"),
-    "no-word-of-deepspeed nan-passes first-step-lost same-step": (-3.0, "it needs DeepSpeed, and strikes at any step"),
+    "no-word-of-deepspeed": (-5.0, "it needs DeepSpeed"),
+    "nan-passes first-step-lost same-step": (-3.0, "it strikes at any step"),
 }
 
 

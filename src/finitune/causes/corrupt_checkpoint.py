@@ -57,7 +57,7 @@ tells = {
     "from-the-start": (1.0, "no update is needed"),
     "base-model-bad first-step-lost": (1.5, "as loaded"),
     "probability-tensor token-zero-output": (3.0, "NaN logits"),
-    "sudden climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"),
+    "sudden midway climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"),
     "serving": (1.0, "nothing trains"),
 }
 
@@ -106,7 +106,7 @@ def weigh(
     weights: Weights, model: Model | None = None, origin: Origin | None = None, loss: Series | None = None
 ) -> Iterator[Evidence]:
     broken = [tensor for tensor in weights.tensors if 0 < tensor.nonfinite < math.prod(tensor.shape)]
-    huge = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and t.peak > max(HUGE, ODD * t.rms)]
+    huge = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and _beyond(t)]
     if broken:
         yield Evidence(text=f"{broken[0].name} holds {broken[0].nonfinite} non-finite weights", bits=6.0)
     elif huge:
@@ -120,6 +120,11 @@ def weigh(
         sound = len(loss) - 1
         text = f"{sound} steps before it were sound" if sound > 0 else "it fails on the first step that was seen"
         yield Evidence(text=text, bits=-2.0 if sound > 0 else 2.0)
+
+
+def _beyond(tensor: TensorScan) -> bool:
+    """One weight is beyond all others; its share of the rms of a small tensor is large."""
+    return tensor.peak > FLIPPED or tensor.peak > max(HUGE, ODD * tensor.rms)
 
 
 def _zero(tensor: TensorScan) -> bool:

@@ -64,6 +64,7 @@ tells = {
     "hidden-loss": (2.0, "0/0, printed as 0"),
     "gradient-first": (1.0, "the forward was sound, the backward was not"),
     "from-the-start": (1.0, "no update is needed"),
+    "midway": (-1.0, "it would have shown in the first batches"),
     "sudden": (-2.0, "it would have shown at once"),
     "climbed": (-4.0, "it comes without a climb"),
     "evaluation-only": (1.0, "evaluation computes otherwise, or of other rows"),

@@ -55,6 +55,7 @@ tells = {
     "computes-float16": (-1.0, "float16 explains more"),
     "from-the-start": (-3.0, "a fault strikes at any time"),
     "same-step": (-4.0, "a fault does not wait for a step"),
+    "midway": (2.0, "it strikes at any time"),
     "sudden": (4.0, "it strikes at any time"),
     "illegal-access": (2.0, "a card that fails"),
     "cudnn-error": (1.0, "a card that fails"),

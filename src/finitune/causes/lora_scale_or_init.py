@@ -44,6 +44,8 @@ from finitune.signal import Series, lowest_level
 
 LARGE = 1e-2
 """Learning rate times scale: 5e-3, a confirmed failure (ssbuild/chatglm_finetuning#28), at the usual scale 2."""
+FAR = 10
+"""So many times LARGE leave no doubt."""
 RATE_ALONE = 5e-3
 """From here on the rate is too high whatever the scale, which is another chapter."""
 RISEN = 1.5
@@ -104,7 +106,9 @@ def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evid
             return  # it would not be small with a scale of alpha / sqrt(rank)
         yield Evidence(text=f"learning rate times the adapter's scale ({scale}) is usual", bits=-5.0)
         return
-    yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=5.0)
+    far = optimizer.lr * scale >= FAR * LARGE
+    text = f"learning rate times the adapter's scale is {optimizer.lr * scale:g}"
+    yield Evidence(text=text, bits=8.0 if far else 5.0)
     losses = loss.values[np.isfinite(loss.values)]
     lowest = lowest_level(losses)
     if len(losses) and lowest is None:

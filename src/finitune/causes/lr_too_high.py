@@ -34,7 +34,6 @@ jumon/whisper-finetuning#13.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -42,25 +41,8 @@ import numpy as np
 from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.rates import RUINOUS, USUAL, risk_of
 from finitune.signal import Floats, Series, lowest_level
-
-# Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
-# relative change per step, 5 % at 1e-3. Recipes of released models use 5e-6 to 5e-5 for all weights.
-FULL_WARNING, FULL_ERROR = 1e-3, 1e-2
-RUINOUS = 0.1  # one step makes any weight several times what it was
-
-# Adapters start from B = 0 and carry a scale, so their recipes use about ten times as much (1e-4 to 5e-4, small models
-# up to 2e-3). 5e-3 is the confirmed failure of ssbuild/chatglm_finetuning#28.
-LORA_WARNING, LORA_ERROR = 5e-3, 5e-2
-
-ADAM = re.compile(
-    r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?"
-    r"(_(torch|hf|apex|bnb|8bit|4bit|fused|npu|xla|anyprecision)\w*)?$"
-)
-"""Optimizers of which this holds. Others (SGD, Adafactor, Lion, Prodigy, GaLore...) have scales of their own."""
-
-LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
-"""Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 
 RISEN, WORSE_THAN_CHANCE = 1.5, 15.0
 """Last finite loss over the lowest before it: training has undone what it learned; the log of a vocabulary is less."""
@@ -90,33 +72,30 @@ tells = {
 
 
 def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
-    other = adapter is not None and adapter.kind not in LIKE_LORA
-    if optimizer.lr is None or other or not ADAM.match((optimizer.name or "adamw").lower()):
+    risk = risk_of(optimizer, adapter)
+    if risk is None or optimizer.lr is None:
         return
-    full = optimizer.lora is False
-    warn, fail = (FULL_WARNING, FULL_ERROR) if full else (LORA_WARNING, LORA_ERROR)
-    # full fine-tuning: strictly above, because 1e-3 is still in use for small models
-    if optimizer.lr < warn or (full and optimizer.lr == warn):
-        yield from _unwarmed(optimizer, wants=warn / 10 if full else warn / 5)
+    if not risk.at(optimizer.lr):
+        yield from _unwarmed(optimizer, risk.unwarmed)
         return
-    severity: Severity = "error" if optimizer.lr > fail else "warning"
-    kind = "LoRA" if optimizer.lora else "full fine-tuning" if full else "any fine-tuning, LoRA included"
+    severity: Severity = "error" if optimizer.lr > risk.error else "warning"
     yield Finding(
         cause="lr-too-high",
         severity=severity,
-        message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {kind} is at risk from {warn:g}",
+        message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {risk.what} is at risk from "
+        f"{risk.warning:g}",
         where=Where(file=optimizer.source, key="learning_rate"),
         evidence={
-            "lr": optimizer.lr, "warning_from": warn, "error_above": fail,
+            "lr": optimizer.lr, "warning_from": risk.warning, "error_above": risk.error,
             **({} if optimizer.lora is None else {"lora": optimizer.lora}),
             **({} if optimizer.warmup_steps is None else {"warmup_steps": optimizer.warmup_steps}),
         },
     )  # fmt: skip
 
 
-def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
+def _unwarmed(optimizer: Optimizer, wants: float | None) -> Iterator[Finding]:
     """A rate at which Adam's first steps, of full size before its moments mean anything, want a warm-up."""
-    if optimizer.warmup_steps == 0 and not optimizer.warmup_ratio and (optimizer.lr or 0.0) >= wants:
+    if wants and optimizer.warmup_steps == 0 and not optimizer.warmup_ratio and (optimizer.lr or 0.0) >= wants:
         yield Finding(
             cause="lr-too-high", severity="warning",
             message=f"learning rate {optimizer.lr:g} without warm-up; from {wants:g} on Adam wants one",
@@ -127,17 +106,20 @@ def _unwarmed(optimizer: Optimizer, wants: float) -> Iterator[Finding]:
 
 
 def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:
-    losses = loss.values[np.isfinite(loss.values)]
-    if len(losses) < 2:
+    finite = np.isfinite(loss.values)
+    losses = loss.values[finite]
+    if len(losses) < 2 and not (loss.steps[finite] > 1).any():  # a row may stand for several steps
         yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
         yield from _at_once(optimizer)
         return
-    ratio = _climb(losses)
+    ratio = _climb(losses) if len(losses) else None
     if ratio is None:
         yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
-    elif ratio > RISEN or losses.min() > WORSE_THAN_CHANCE:
+    elif ratio > RISEN:
         text = f"the loss climbed to {ratio:.3g} times what it had been before it failed, lowest {losses.min():.4g}"
         yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
+    elif losses.min() > WORSE_THAN_CHANCE:
+        yield Evidence(text=f"the loss was worse than guessing in every row, {losses.min():.4g} or more", bits=3.0)
     else:
         yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
         yield from _at_once(optimizer)
@@ -146,7 +128,7 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
         yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
     if optimizer is not None and any(foresee(optimizer)):
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)
-    elif optimizer is not None and optimizer.lr and optimizer.lr < FULL_WARNING / 2:
+    elif optimizer is not None and optimizer.lr and optimizer.lr < USUAL:
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is one of usual recipes", bits=-3.0)
 
 
@@ -154,7 +136,7 @@ def _at_once(optimizer: Optimizer | None) -> Iterator[Evidence]:
     """A rate that leaves no time to climb."""
     if optimizer is not None and any(finding.severity == "error" for finding in foresee(optimizer)):
         ruinous = (optimizer.lr or 0.0) >= RUINOUS
-        yield Evidence(text=f"but one step at {optimizer.lr:g} is enough", bits=12.0 if ruinous else 4.0)
+        yield Evidence(text=f"but one step at {optimizer.lr:g} is enough", bits=14.0 if ruinous else 4.0)
 
 
 def _climb(losses: Floats) -> float | None:

@@ -50,6 +50,7 @@ tells = {
     "loss-not-finite": (1.0, "the forward made it"),
     "probability-tensor": (1.0, "logits are NaN"),
     "nonfinite-parameter": (5.0, "Ludwig computes around 4-bit weights in float16"),
+    "no-word-of-quantisation": (-3.0, "no quantised layer"),
     "computes-bfloat16": (-2.0, "the dtype was said"),
     "computes-float32": (-3.0, "the dtype was said"),
 }

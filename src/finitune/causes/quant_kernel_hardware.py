@@ -54,6 +54,8 @@ tells = {
     "capability-named": (1.5, "kernels are per architecture"),
     "hidden-loss": (2.0, "the product was NaN from the first"),
     "from-the-start": (1.0, "no update is needed"),
+    "no-word-of-quantisation": (-4.0, "no quantised product"),
+    "midway": (-1.5, "it would have shown at once"),
     "sudden": (-3.0, "it would have shown at once"),
 }
 

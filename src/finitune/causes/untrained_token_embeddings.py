@@ -67,6 +67,7 @@ tells = {
     "gradient-enormous scratch-sound": (3.0, "1/rms grows"),
     "sentinel-norm computes-float16": (2.5, "gradients grow"),
     "evaluation-only sudden climbed": (-2.5, "it shows at once, in training"),
+    "midway": (-1.0, "such a token is in most rows"),
     "rate-frozen": (2.0, "it repeats"),
 }
 

@@ -46,27 +46,31 @@ def main(names: Sequence[str]) -> int:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("system", "step", "", "what was seen", "seconds"):
         table.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
-    told = True
+    missed: list[str] = []
     for name in names or examples:
         python, lacking = environment(examples[name])
         if python is None:
             install = story.read(examples[name]).install
             table.add_row(name, "", Text("not told", style="yellow"), Text(f"needs {lacking}: {install}"), "")
-            told = told and not names
+            missed += [f"{name}: not told, it needs {lacking}"] if names else []
             continue
         directory = new_directory(f"demo-{name}-")
         done = subprocess.run([python, "-c", TELL, str(examples[name]), str(directory)], check=False)
         steps = _steps(directory)
-        told = told and done.returncode == 0 and all(step["as_told"] for step in steps)
+        missed += [f"{name}, {step['name']}: {'; '.join(step['wrong'])}" for step in steps if not step["as_told"]]
+        shown = name
         for step in steps:
             seen = "; ".join(step["wrong"] or step["lines"])
-            table.add_row(name, step["name"], mark(sound=step["as_told"]), Text(seen), f"{step['seconds']:.0f}")
-            name = ""
+            table.add_row(shown, step["name"], mark(sound=step["as_told"]), Text(seen), f"{step['seconds']:.0f}")
+            shown = ""
         if done.returncode:
-            table.add_row(name, "", mark(sound=False), Text(f"the story broke off (exit code {done.returncode})"), "")
+            missed.append(f"{name}: the story broke off (exit code {done.returncode})")
+            table.add_row(shown, "", mark(sound=False), Text(f"broke off (exit code {done.returncode})"), "")
         console.print()
     console.print(table)
-    return 0 if told else 1
+    for line in missed:
+        console.print(Text(f"not as told: {line}"), soft_wrap=True)
+    return 1 if missed else 0
 
 
 def environment(example: Path) -> tuple[str | None, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from finitune.advice import useless
 from finitune.cause import causes, tells_of
-from finitune.diagnosis import SHOWN, inputs_of, rank
+from finitune.diagnosis import SHOWN, foreseen, inputs_of, rank
 from finitune.facts import Facts, Optimizer
 from finitune.finding import Diagnosis, Incident, NotChecked, UnreadableInput
 from finitune.postmortem.around import across, message_signs, policy
@@ -71,7 +71,7 @@ def diagnosis_of(
     """
     silent = silence(reading, facts) if configured else {}
     missing = [*not_checked, *(NotChecked(input="log", why=why) for why in reading.not_checked)]
-    incidents = [_incident(seen, reading, facts, silent) for seen in seen_in(reading)]
+    incidents = [_incident(seen, reading, facts, silent) for seen in seen_in(reading, facts)]
     if not incidents:
         incidents, not_seen = unseen(facts)
         missing += not_seen
@@ -79,10 +79,15 @@ def diagnosis_of(
 
 
 def silence(reading: LogReading, facts: Facts) -> dict[str, str]:
-    """What it says that neither the log nor a configuration that is known speaks of DeepSpeed."""
-    if facts.parallel is not None or any(one.kind in SPOKEN_BY_DEEPSPEED for one in reading.said):
-        return {}
-    return {"no-word-of-deepspeed": "neither the log nor the configuration speaks of DeepSpeed"}
+    """What it says that neither the log nor a configuration that is known speaks of something."""
+    silent = dict[str, str]()
+    if facts.parallel is None and not any(one.kind in SPOKEN_BY_DEEPSPEED for one in reading.said):
+        silent["no-word-of-deepspeed"] = "neither the log nor the configuration speaks of DeepSpeed"
+    if facts.parallel and facts.parallel.zero_stage in (1, 2) and facts.parallel.overlap_comm is None:
+        silent["overlap-not-asked"] = "overlap_comm is not asked for, and ZeRO-1 and ZeRO-2 leave it off"
+    if facts.quantization is None:
+        silent["no-word-of-quantisation"] = "neither the log nor the configuration speaks of quantised weights"
+    return silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +128,12 @@ class Seen:
         return inputs_of(self.facts(facts), event, None, self.attempt.signals) | {"observations": told}
 
 
-def seen_in(reading: LogReading) -> list[Seen]:
-    """Every attempt that went wrong; messages belong to the last."""
+def seen_in(reading: LogReading, facts: Facts | None = None) -> list[Seen]:
+    """Every attempt that went wrong; messages belong to the last. `facts` are those of its configuration too."""
     messages = message_signs(reading)
     ended = any(name in messages for name in FATAL)
-    found = [(a, t) for a in reading.attempts if (t := trouble_of(a, ended=ended)) is not None]
+    rate = _ruinous_rate(facts) if facts else None
+    found = [(a, t) for a in reading.attempts if (t := trouble_of(a, ended=ended, ruinous=rate)) is not None]
     if not found and (fatal := next((messages[name] for name in FATAL if name in messages), None)):
         attempt = reading.attempts[-1] if reading.attempts else Attempt(file="")
         symptom = FATAL[fatal.name]
@@ -137,6 +143,14 @@ def seen_in(reading: LogReading) -> list[Seen]:
     return [
         _seen(attempt, trouble, messages if index == last else {}) for index, (attempt, trouble) in enumerate(found)
     ]
+
+
+def _ruinous_rate(facts: Facts) -> Sign | None:
+    """The rate of the configuration, where `check` calls it an error."""
+    finding = foreseen(causes()["lr-too-high"], facts.by_name())
+    if finding is None or finding.severity != "error":
+        return None
+    return Sign(name="high-rate", text=finding.message, place=finding.where.file or "the configuration")
 
 
 def trials(seen: Seen | None, reading: LogReading, facts: Facts) -> Iterator[Trial]:

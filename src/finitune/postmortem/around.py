@@ -52,4 +52,8 @@ def message_signs(reading: LogReading) -> dict[str, Sign]:
     for one in reading.said:
         if one.kind in MESSAGES:
             out.setdefault(one.kind, Sign(name=one.kind, text=f'"{one.text}"', place=one.place))
+    if "rows-dropped" in out and "loader-without-length" in out:  # a stream has no length either, but no rows to drop
+        nothing = out["loader-without-length"]
+        text = f"rows without a target were dropped, and none is left: {nothing.text}"
+        out.setdefault("no-sample-left", Sign(name="no-sample-left", text=text, place=nothing.place))
     return out

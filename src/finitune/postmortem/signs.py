@@ -43,7 +43,7 @@ NUMBERS = frozenset({
     "gradient-first", "gradient-nan", "from-the-start", "sudden", "climbed", "diverged", "tiny-rate", "rate-frozen",
     "rate-advancing", "scale-fell", "sound-loss", "evaluation-only", "second-step", "huge-norm", "loss-repeats",
     "same-step", "lower-rate-bad", "reinforcement", "policy-ratio", "loss-jumped", "nan-passes", "high-rate", "dead",
-    "first-step-lost", "gradient-lost-too",
+    "first-step-lost", "gradient-lost-too", "midway",
 })  # fmt: skip
 """Every sign that numbers give."""
 
@@ -247,7 +247,7 @@ def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign
             text = "the loss is lost from the first step of the run on"
             yield Sign(name="first-step-lost", text=text, place=place)
         still = first == EARLY and attempt.trace("lr").at(rows.steps[:1], math.nan)[0] == 0  # the first update was 0
-        if first == 1 or still:
+        if (first == 1 or still) and rows.steps[first] == first + 1:  # a row may stand for several steps
             text = "sound before the first update and lost after it"
             yield Sign(name="second-step", text=text, place=place)
         return
@@ -259,6 +259,8 @@ def _when(attempt: Attempt, rows: Rows, first: int, place: str) -> Iterator[Sign
         yield Sign(name="climbed", text=f"before it the {climbing[0].text}", place=f"{place_at(attempt, trace, at)}")
     elif first >= SUDDEN and float(np.max(before[-3:])) <= 2 * float(np.median(before)):
         yield Sign(name="sudden", text=f"{_counted(first, 'sound row')} before it, and no sign in them", place=place)
+    elif first < SUDDEN:
+        yield Sign(name="midway", text=f"{_counted(first, 'sound row')} before it", place=place)
 
 
 def _rate(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) -> Iterator[Sign]:

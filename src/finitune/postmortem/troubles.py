@@ -30,13 +30,16 @@ DEAD = 10
 """So many rows with one and the same loss and no gradient."""
 
 
-def trouble_of(attempt: Attempt, *, ended: bool = False) -> Trouble | None:
-    """What went wrong, the first and gravest; None for an attempt that is healthy. `ended`: an error ended it."""
+def trouble_of(attempt: Attempt, *, ended: bool = False, ruinous: Sign | None = None) -> Trouble | None:
+    """What went wrong, the first and gravest; None for an attempt that is healthy.
+
+    `ended`: an error ended it; `ruinous`: its configuration has a learning rate that is known to ruin a model.
+    """
     return (
         numbers_lost(attempt)
         or loss_scale_fell(attempt)
         or gradient_gone(attempt)
-        or loss_climbed(attempt, ended=ended)
+        or loss_climbed(attempt, ended=ended, ruinous=ruinous)
         or evaluation_lost(attempt)
         or standstill(attempt)
     )
@@ -87,12 +90,12 @@ def gradient_gone(attempt: Attempt) -> Trouble | None:
                    last_good=int(rows.steps[first - 1]) if first else None)  # fmt: skip
 
 
-def loss_climbed(attempt: Attempt, *, ended: bool) -> Trouble | None:
+def loss_climbed(attempt: Attempt, *, ended: bool, ruinous: Sign | None = None) -> Trouble | None:
     """The loss went up and stayed there; in reinforcement learning it has no level."""
     loss = attempt.trace("loss")
     if attempt.rewards or not len(loss) or (ended and len(loss) < RECOVERED):
         return None
-    high = high_rate(attempt)
+    high = high_rate(attempt) or ruinous
     seen = [s.text for s in sightings({"loss": loss.series()}) if s.symptom == "divergence"]
     values = np.asarray(loss.values)
     quarter = max(RECOVERED, len(values) // 4)
@@ -104,6 +107,8 @@ def loss_climbed(attempt: Attempt, *, ended: bool) -> Trouble | None:
             seen = [f"loss {late:.4g} and not falling, worse than guessing from the first row"]
         elif high and values[len(values) // 2 :].min() > values[0] and late > RISEN * values[0]:
             seen = [f"loss {late:.4g} at the end, above {values[0]:.4g} of the first row"]
+    if not seen and ruinous and low > WORSE_THAN_CHANCE:
+        seen = [f"loss {late:.4g} at the end and never below {low:.4g}, worse than guessing"]
     if not seen:
         return None
     step = int(loss.steps[-1])

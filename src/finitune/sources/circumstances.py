@@ -53,7 +53,8 @@ KNOWN = {
     "zero-0", "zero-1", "zero-2", "zero-3", "overlap-true", "overlap-false", "accumulates", "adapter", "deepspeed",
     "denoises", "eval-loss-nan", "experts", "family-overflows", "gradient-first", "first-loss-huge",
     "gradient-nan", "int8", "kernel-level", "less-tested-device", "climbed", "loss-not-finite",
-    "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "no-word-of-deepspeed", "nodes", "pretrains",
+    "hidden-loss", "zero-loss-zero-gradient", "new-card", "no-deepspeed", "no-word-of-deepspeed",
+    "no-word-of-quantisation", "overlap-not-asked", "nodes", "pretrains",
     "quantisation", "sees", "sentinel-norm", "tiny-rate", "weights-even",
 }  # fmt: skip
 """Every circumstance that a chapter may name."""

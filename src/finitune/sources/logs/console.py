@@ -27,6 +27,7 @@ HEAD = 256 * 2**10
 MARKS = (
     b"oss", b"nan", b"NaN", b"Error", b"ssert", b"skipped=", b"OVERFLOW", b"Grad overflow", b"mismatch",
     b"single sample", b"requires_grad", b"degrees of freedom", b"response ", b"!!!!!!!!", b"finitune: step",
+    b"fully masked",
 )  # fmt: skip
 """Every line that a format reads holds one of them; few, as each costs a pass over the bytes."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,200}\x07?")
@@ -130,7 +131,7 @@ def _line(text: bytes, line: int, notes: Notes) -> None:
     for part in _pieces(text, notes) if drawn or len(text) > LONGEST_LINE else (text,):
         if not (deepspeed.read(part, line, notes) or bars.read(part, line, notes)):
             messages.read(part, line, notes)
-        elif b"nan" in part or b"NaN" in part:
+        elif any(word in part for word in messages.WORDS_BESIDE):
             messages.read_beside(part, line, notes)
 
 

@@ -30,6 +30,8 @@ KNOWN: tuple[tuple[str, bytes], ...] = (
         rb"[Aa]ll labels .{0,40}-100|response template .{0,80}not find|Could not find response key",
     ),
     ("no-sample-left", rb"not to be a single sample in your epoch_iterator"),
+    ("rows-dropped", rb"Dropping fully masked examples"),
+    ("loader-without-length", rb"positive value if dataloader does not have a length"),
     ("std-of-one", rb"std\(\): degrees of freedom is <= 0"),
     ("checkpoint-without-gradient", rb"None of the inputs have requires_grad"),
     ("no-gradient-path", rb"does not require grad and does not have a grad_fn"),
@@ -42,13 +44,15 @@ KNOWN: tuple[tuple[str, bytes], ...] = (
     ),
 )
 """Kind -> pattern. What a kind speaks for is said where causes are weighed."""
-BESIDE = ("stopped-by-nan", "eval-loss-nan", "nonfinite-parameter")
+BESIDE = ("stopped-by-nan", "eval-loss-nan", "nonfinite-parameter", "rows-dropped")
 """These may share a line with a progress bar."""
+WORDS_BESIDE = (b"nan", b"NaN", b"fully masked")
+"""Each of those holds one of them."""
 WORDS = (
     b"obability", b"scale", b"inf ", b"ndex", b"arget", b"n_classes", b"assert", b"ECC", b"illegal", b"SDPA", b"CUDNN",
     b"NaN", b"nan", b"ntrained", b"tokeniz", b"labels", b"response", b"std()", b"requires_grad", b"require grad",
     b"DeepSpeed config", b"fp16_backend", b"diverged", b"norm", b"error_if", b"!!!!!!!!",
-    b"single sample", b"finitune: ",
+    b"single sample", b"fully masked", b"have a length", b"finitune: ",
 )  # fmt: skip
 """Every known message holds one of them; most lines hold none."""
 _EACH = tuple((kind, re.compile(pattern)) for kind, pattern in KNOWN)

@@ -1,0 +1,62 @@
+"""Learning rates: from where a model is at risk, by its optimizer and by what is trained.
+
+Adam moves every weight by about the rate, so the rate over the size of weights (0.02 in most transformers) is the
+relative change per step, 5 % at 1e-3. Recipes of released models use 5e-6 to 5e-5 for all weights. Adapters start from
+B = 0 and carry a scale, so theirs use about ten times as much (1e-4 to 5e-4, small models up to 2e-3); 5e-3 is the
+confirmed failure of ssbuild/chatglm_finetuning#28. SGD moves the weights by the rate times the gradient, whose norm
+clipping bounds: recurrent language models were trained at 30 with norms up to 0.25 (Merity et al. 2017), a step of 7.5.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from finitune.facts import Adapter, Optimizer
+
+ADAM = re.compile(
+    r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?"
+    r"(_(torch|hf|apex|bnb|8bit|4bit|fused|npu|xla|anyprecision)\w*)?$"
+)
+SGD = ("sgd", "momentum", "nesterov")
+SGD_LENGTH = 10.0
+"""A step of SGD that is longer than any recipe's."""
+LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
+"""Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
+USUAL = 5e-4
+"""Below it the rate is one of usual recipes, whatever is trained."""
+RUINOUS = 0.1
+"""One step of Adam makes any weight several times what it was; what is an error for SGD is far above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risk:
+    """From `warning` on (itself only where `included`) `what` is at risk, above `error` it fails."""
+
+    what: str
+    warning: float
+    error: float
+    included: bool = True
+    unwarmed: float | None = None
+    """From here on it wants a warm-up; None where that is not known."""
+
+    def at(self, lr: float) -> bool:
+        return lr > self.warning or (self.included and lr == self.warning)
+
+
+FULL = Risk(what="full fine-tuning", warning=1e-3, error=1e-2, included=False, unwarmed=1e-4)  # small models use 1e-3
+LORA = Risk(what="LoRA", warning=5e-3, error=5e-2, unwarmed=1e-3)
+ANY = Risk(what="any fine-tuning, LoRA included", warning=5e-3, error=5e-2, unwarmed=1e-3)
+
+
+def risk_of(optimizer: Optimizer, adapter: Adapter | None = None) -> Risk | None:
+    """None for optimizers with scales of their own (Adafactor, Lion, Prodigy, GaLore...) and for other adapters."""
+    if adapter is not None and adapter.kind not in LIKE_LORA:
+        return None
+    name = (optimizer.name or "adamw").lower()
+    if name in SGD:
+        clip = optimizer.clip or 1.0  # a gradient of norm 1 where nothing clips
+        return Risk(what=f"SGD with gradients of norm {clip:g}", warning=SGD_LENGTH / clip, error=SGD_LENGTH / clip)
+    if not ADAM.match(name):
+        return None
+    return FULL if optimizer.lora is False else LORA if optimizer.lora else ANY
