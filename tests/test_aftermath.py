@@ -12,6 +12,7 @@ from tests.reports.examples import record
 import finitune
 from finitune import cli
 from finitune.finding import UnreadableInput
+from finitune.recording import Recorder
 
 LOG = """\
 {'loss': 2.31, 'grad_norm': 1.4, 'learning_rate': 2e-05, 'epoch': 0.01}
@@ -25,6 +26,18 @@ def test_a_directory_is_a_recording(tmp_path: Path) -> None:
     assert {incident.source for incident in finitune.diagnose(tmp_path).incidents} == {"recording"}
     with pytest.raises(UnreadableInput, match="holds the facts of its run"):
         finitune.diagnose(tmp_path, gpu="V100")
+
+
+def test_a_run_killed_before_its_bad_step_was_run_again_does_not_call_it_sound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.event("incident", step=3, id=1, symptom="nonfinite-loss", text="loss is nan", action="skipped-step")
+    recorder.close()
+    assert cli.main(["diagnose", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert "not located: the recording ends before the step was run again" in said
+    assert "sound" not in said
 
 
 def test_files_are_logs(tmp_path: Path) -> None:
