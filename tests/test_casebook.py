@@ -134,7 +134,7 @@ def test_whatever_json_a_case_holds_it_is_read(case):
     json.dumps(as_json(incident), allow_nan=False)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "\xff", "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "[]", "{", "\xff", "[" * 100_000, '{"fp16": {"enabled": true}}'])
 def test_a_file_that_is_no_case_is_refused_in_one_line(tmp_path, text, capsys):
     path = tmp_path / "case.json"
     path.write_text(text, encoding="latin-1")

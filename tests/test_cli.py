@@ -15,6 +15,7 @@ import pytest
 from tests.reports.examples import CHECKED, DIAGNOSIS, record
 
 from finitune import __version__, cli, launch
+from finitune.demo import story
 from finitune.finding import CheckResult, Diagnosis, Finding
 
 SURFACE = {
@@ -101,6 +102,12 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
     assert not summary.endswith("...")
 
 
+def test_demo_names_every_story(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert [name for name in story.stories() if name not in said] == []
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"finitune {__version__}\n"
@@ -125,10 +132,16 @@ def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture
         (["run", "--nope", "python"], "No such option '--nope'"),
         (["run", "--", "no-such-command-anywhere"], "no-such-command-anywhere: "),
         (["run", "--inject", "foo", "--", "true"], "foo"),
+        (["run", "--run-dir", "/dev/null", "--", "true"], "/dev/null: file exists (expected a directory to record in)"),
         (["diagnose"], "finitune diagnose: Missing argument 'RUN_DIR|LOG...'"),
-        (["diagnose", "a.log", "nowhere.log"], "a.log: no such file or directory (expected a log)"),
+        (["diagnose", "a.log", "nowhere.log"], "a.log: no such file or directory (expected a recording or a log)"),
+        (["diagnose", "/dev/null"], "/dev/null: a pipe or a device (expected a recording or a log)"),
+        (["check", "/dev/zero"], "/dev/zero: a pipe or a device (expected a file: a configuration)"),
+        (["check", "--data", "."], ".: is a directory (expected training data"),
+        (["check", "\x1b[31mred.json"], r"finitune: \x1b[31mred.json: no such file"),
         (["diagnose", ".", "--gpu", "V100"], "--gpu goes with logs"),
-        (["diagnose", "nowhere"], "nowhere: no recording here"),
+        (["diagnose", "nowhere"], "nowhere: no such file or directory (expected a recording or a log)"),
+        (["diagnose", "."], ".: no recording here"),
         (["report", "nowhere"], "nowhere: no recording here"),
         (["repair", "reinit-token-row"], "reinit-token-rows"),
         (["repair", "reinit-token-rows", "--seed", "x"], "'x' is not a valid integer"),
@@ -208,9 +221,11 @@ def test_diagnose(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert capsys.readouterr().out == "healthy: no incident\n"
 
 
-def test_diagnose_verbose_shows_bits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diagnose_verbose_shows_bits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("finitune.diagnosis.diagnose", lambda _: DIAGNOSIS)
-    cli.main(["diagnose", "runs/0815", "-v"])
+    cli.main(["diagnose", str(tmp_path), "-v"])
     assert "+9.4 bits" in capsys.readouterr().out
 
 

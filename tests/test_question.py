@@ -165,6 +165,10 @@ def test_a_question_is_always_given():
     )
 
 
+def test_a_run_that_looked_for_itself_is_not_told_to_look():
+    assert next_check(ranked(), (), {}, []) == ""
+
+
 def opened(path: Path, symptom: str, *, runs_elsewhere: bool = True) -> Path:
     recorder = Recorder(path)
     recorder.step(1, loss=2.0)

@@ -107,6 +107,15 @@ def test_a_second_repair_keeps_the_first_original(run: Path) -> None:
     assert seal(run) == before
 
 
+@pytest.mark.parametrize("how", ["--patch", "--apply"])
+def test_nothing_to_change_is_said_so(run: Path, how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "sound.json").write_text('{"bf16": {"enabled": true}, "gradient_clipping": 1.0}')
+    before = seal(run)
+    assert cli.main(["repair", "--config", "sound.json", how]) == 0
+    assert capsys.readouterr() == ("", "finitune: nothing to change\n")
+    assert seal(run) == before
+
+
 def test_what_somebody_wrote_since_is_not_thrown_away(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     repair("use-bfloat16", config="a.sh", apply=True)
     (run / "ds.json").write_text(ENGINE + "\n")
@@ -251,7 +260,7 @@ def test_flags_over_a_file_are_patched_where_they_stand(run: Path) -> None:
         ("repair --undo a.sh --patch", "--undo stands alone"),
         ("repair --undo of-another.json", "expected a manifest that finitune repair can undo"),
         ("repair --undo cut-short.json", "not JSON"),
-        ("repair cast-weights --model m --output o", "--dtype None"),
+        ("repair cast-weights --model m --output o", "--dtype is needed"),
         (
             "repair cast-weights --model m --output o --dtype int8",
             "expected one of float64, float32, float16, bfloat16",

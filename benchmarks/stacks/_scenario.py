@@ -19,7 +19,6 @@ import os
 import random
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ from torch import Tensor, nn
 
 ROWS, LENGTH, VOCABULARY = 4, 12, 64
 TIMEOUT = 600
-"""Seconds after which a run is ended. What Unsloth has compiled took more than 150 where fifteen shared two cores."""
+"""Seconds that a run may take. What Unsloth has compiled took more than 150 where fifteen shared two cores."""
 MARK, SPIKE_MARK = 60, 61
 """Tokens that only the batches of steps BAD and SPIKE hold, where the fault wants them."""
 _NUMERATOR = {"grad-nan": 0.0, "grad+inf": 1.0, "grad-inf": -1.0}
@@ -315,11 +314,13 @@ def main(run: Callable[[Scenario], None]) -> None:
             world = int(os.environ.get("WORLD_SIZE", "1"))
             planned["directory"] = directory
             _to_the_end(partial(run, Scenario(**planned, rank=rank, faulty_rank=world - 1)))
-        (directory / f"code{rank}").write_text(str(_end(child)))
+        _, status = os.waitpid(child, 0)
+        (directory / f"code{rank}").write_text(str(os.waitstatus_to_exitcode(status)))
 
 
 def _begin(directory: Path, number: int, rank: int) -> None:
-    """Output, recording and meeting point of this run are its own."""
+    """Output, recording and meeting point of this run are its own, and so is the time it has."""
+    signal.alarm(TIMEOUT)
     said = os.open(directory / f"said{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(said, 1)
     os.dup2(said, 2)
@@ -346,20 +347,6 @@ def _to_the_end(run: Callable[[], None]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _end(child: int) -> int:
-    """The exit code of the process; 124 for one that had to be ended."""
-    until = time.monotonic() + TIMEOUT
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return 124
-        time.sleep(0.02)
 
 
 def break_finitune() -> None:

@@ -35,6 +35,14 @@ def bare_model() -> Any:
     return own
 
 
+def saved(place: Path) -> tuple[str, Any]:
+    """The bare model in a directory, for trainers that load it themselves, and its tokenizer."""
+    words = tokenizer()
+    for part in (words, bare_model()):
+        part.save_pretrained(place)
+    return str(place), words
+
+
 def tokenizer() -> Any:
     """One token per word: w0 to w59, mark, spike."""
     from tokenizers import Tokenizer, models, pre_tokenizers

@@ -12,7 +12,7 @@ from typing import Any
 import ludwig.trainers.trainer
 import pandas as pd
 from _scenario import BAD, Scenario, main, seed
-from _transformers import bare_model, loss_of_trainer, sentence, tokenizer
+from _transformers import loss_of_trainer, saved, sentence
 from ludwig.api import LudwigModel
 from ludwig.callbacks import Callback
 
@@ -57,8 +57,7 @@ def run(scenario: Scenario) -> None:
     Bar.scenario = scenario
     ludwig.trainers.trainer.LudwigProgressBar = Bar  # type: ignore[misc]
     base = scenario.directory / "base"
-    tokenizer().save_pretrained(base)
-    bare_model().save_pretrained(base)
+    saved(base)
     callbacks: list[Any] = [Diary(scenario)]
     if scenario.door == "line":
         from finitune.integrations import LudwigCallback

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _scenario import Scenario, main
-from _transformers import InOrder, SpoiltLoss, arguments, bare_model, sentence, tokenizer, train
+from _transformers import InOrder, SpoiltLoss, arguments, saved, sentence, train
 from datasets import Dataset
 from trl import DPOConfig, DPOTrainer
 
@@ -25,11 +25,9 @@ def run(scenario: Scenario) -> None:
         for batch in scenario.batches()
         for ids in batch["input_ids"]
     ]
-    words = tokenizer()
-    words.save_pretrained(scenario.directory / "model")
-    bare_model().save_pretrained(scenario.directory / "model")
+    place, words = saved(scenario.directory / "model")
     trainer = Trainer(
-        model=str(scenario.directory / "model"),
+        model=place,
         args=DPOConfig(**arguments(scenario)),
         train_dataset=Dataset.from_list(pairs),
         processing_class=words,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from _scenario import Scenario, main
-from _transformers import SpoiltLoss, arguments, bare_model, sentence, tokenizer, train
+from _transformers import SpoiltLoss, arguments, saved, sentence, train
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
@@ -28,14 +28,12 @@ def reward(completions: list[str], **_: Any) -> list[float]:
 
 def run(scenario: Scenario) -> None:
     prompts = [{"prompt": sentence(ids[:6])} for batch in scenario.batches() for ids in batch["input_ids"][:2]]
-    words = tokenizer()
-    words.save_pretrained(scenario.directory / "model")
-    bare_model().save_pretrained(scenario.directory / "model")
+    place, words = saved(scenario.directory / "model")
     options = GRPOConfig(
         **arguments(scenario), num_generations=2, max_completion_length=6, shuffle_dataset=False, steps_per_generation=1
     )
     trainer = Trainer(
-        model=str(scenario.directory / "model"),
+        model=place,
         reward_funcs=reward,
         args=options,
         train_dataset=Dataset.from_list(prompts),

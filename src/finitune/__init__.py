@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from finitune.diagnosis import diagnose as diagnose
+    from finitune.aftermath import diagnose as diagnose
     from finitune.monitor import Monitor as Monitor
     from finitune.monitor import Stopped as Stopped
     from finitune.monitor import watch as watch
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 # a submodule binds its name on the package and would replace the function.
 _PUBLIC = {
     "check": "finitune.preflight",
-    "diagnose": "finitune.diagnosis",
+    "diagnose": "finitune.aftermath",
     "repair": "finitune.repairs",
     "report": "finitune.show",
     "watch": "finitune.monitor",

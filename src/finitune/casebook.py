@@ -18,7 +18,7 @@ from typing import Any, cast
 from finitune.advice import useless
 from finitune.diagnosis import SHOWN, rank
 from finitune.facts import Facts, Optimizer, Precision, Training
-from finitune.finding import Diagnosis, Incident, NotChecked, RankedCause
+from finitune.finding import Diagnosis, Incident, NotChecked, RankedCause, UnreadableInput
 from finitune.postmortem import seen_in, silence, trials
 from finitune.question import UNLISTED, next_check
 from finitune.sources import case as case_facts
@@ -51,9 +51,9 @@ FITTED = Scale(sharpness=1.1, lowest=0.2, highest=0.95)
 def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
     """The ranked causes of one case: a file (JSON) or a mapping, with the keys of `KEYS`, all optional.
 
-    Raises UnreadableInput for a file that is no JSON object.
+    Raises UnreadableInput for a file that is no JSON object, or one of something else.
     """
-    told = case if isinstance(case, Mapping) else json_object_of(Path(case))
+    told = case if isinstance(case, Mapping) else _case_in(Path(case))
     reading = _log(told)
     inputs = inputs_of_case(told, reading)
     observed: Mapping[str, str] = inputs["observations"]
@@ -88,6 +88,13 @@ def inputs_of_case(case: Mapping[str, Any], reading: LogReading | None = None) -
     if not seen:
         return {**facts.by_name(), "observations": observed}
     return seen[-1].inputs(facts, observed | seen[-1].observations(facts))
+
+
+def _case_in(path: Path) -> Mapping[str, Any]:
+    told = json_object_of(path)
+    if told and not told.keys() & set(KEYS):
+        raise UnreadableInput(f"{path}: none of the keys of a case (expected some of {', '.join(KEYS)})")
+    return told
 
 
 def _log(case: Mapping[str, Any]) -> LogReading:

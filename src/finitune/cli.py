@@ -81,5 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refuse(who: str, message: str) -> int:
-    click.echo(f"{who}: {' '.join(message.split())}", err=True)
+    from finitune.reports.sentences import printable
+
+    click.echo(f"{who}: {printable(' '.join(message.split()))}", err=True)
     return USAGE

@@ -144,7 +144,7 @@ def incident_of(
         origin=inputs["origin"],
         causes=shown,
         action="stopped" if stopped else event.get("action", "none"),
-        not_located=origin.get("why_not") if origin else None,
+        not_located=origin.get("why_not") if origin else "the recording ends before the step was run again",
         last_good=event.get("last_good"),
         last_step=actions[-1]["step"] if actions else event["step"],
         message=str(event.get("text", "")),

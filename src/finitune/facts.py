@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from finitune.reach import Reach
+from finitune.reach import ActivationPeak, Reach
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -149,17 +149,6 @@ class Weights:
     problems: Sequence[str] = ()
     reaches: Sequence[Reach] = ()
     source: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationPeak:
-    """The largest magnitude of one stored value of a module's forward pass, and the token that brings it there."""
-
-    module: str
-    what: str
-    """"query . key" (stored by eager attention alone), "gate * up", "output" or "residual"."""
-    token: int
-    value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,11 @@ def run(
     for fault in inject:
         Injection.parse(fault)
     directory = Path(run_dir) if run_dir else new_directory()
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UnreadableInput(f"--run-dir {directory}: {reason} (expected a directory to record in)") from None
     began = time.time()
     code = _wait(subprocess.Popen(list(command), env=_environment(directory.resolve(), mode, inject)))
     return STOPPED if _was_stopped(directory, began) else code

@@ -31,13 +31,10 @@ from finitune.probes.schedules import Schedules
 from finitune.probes.update import update_of
 from finitune.recording import Recorder
 from finitune.reduction import ReductionCheck
-from finitune.replay import objective
-from finitune.replay.capture import Call, Capture, MicroStep, entry_points, output_tensors
+from finitune.replay.capture import Calls, Capture, entry_points
 from finitune.signal import Series
 
 MODES: tuple[Mode, ...] = ("observe", "guard")
-MAX_CALLS = 16
-"""Model calls kept since the last backward; older ones belong to an evaluation with gradients on."""
 
 
 class Stopped(SystemExit):
@@ -79,13 +76,12 @@ class Monitor:
         self._run = watched(self.model, self.update, recorder, mode, world)
         self._incidents = Incidents(self._run)
         self._capture = Capture()
-        self._micro = MicroStep()
+        self._calls = Calls()
         self._unclipped: Unclipped | None = None
         self._reading: Reading | None = None
         self._discarded = False
         self._before: BeforeStep | None = None
         self._schedules = Schedules()
-        self._depth = 0
         self._busy = False
         self._said: set[str] = set()
         self._began = time.perf_counter()
@@ -195,34 +191,16 @@ class Monitor:
         return run
 
     def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._depth += 1
-        if self._depth == 1 and torch.is_grad_enabled():
-            if not self.update.sharded:
-                self._reduction.begin(self.step + 1)
-            self._micro.calls.append(Call.of(module, args, kwargs))
-            del self._micro.calls[:-MAX_CALLS]
+        if self._calls.begin(module, args, kwargs) and not self.update.sharded:
+            self._reduction.begin(self.step + 1)
 
     def _after_forward(self, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
-        self._depth -= 1
-        if self._depth == 0 and torch.is_grad_enabled() and self._micro.calls:
-            for place, tensor in enumerate(output_tensors(output)):
-                number = objective.sequence_number(tensor)
-                if number is not None:
-                    self._micro.calls[-1].outputs.setdefault(number, place)
+        self._calls.end(output)
 
     def before_backward(self, roots: list[Tensor]) -> None:
-        if self._busy or not self._micro.calls:
-            return
-        micro, self._micro = self._micro, MicroStep()
-        micro.root = roots[0].detach()
-        outputs = {number for call in micro.calls for number in call.outputs}
-        try:
-            micro.objective = objective.read(roots[0], outputs)
-            # Calls whose outputs the loss does not use need not be run again.
-            micro.calls = [call for call in micro.calls if micro.objective.uses & call.outputs.keys()]
-        except (objective.NotReadable, AttributeError, RuntimeError) as error:
-            micro.unreadable = str(error)
-        self._capture.micro_steps.append(micro)
+        micro = None if self._busy else self._calls.micro_step(roots[0])
+        if micro is not None:
+            self._capture.micro_steps.append(micro)
 
     def after_total_norm(self, norm: Tensor, count: int) -> None:
         """Clipping has measured the gradients and is about to scale them."""
@@ -339,7 +317,7 @@ class Monitor:
 
     def _read(self, *, scale: float | None, scaled: bool) -> Reading:
         """Measure the step; `scale` None means: what the loop itself multiplied its loss with."""
-        self.step = (self.step or steps_before(self.update.optimizer, self.run_dir, self.rank)) + 1
+        self.step = (self.step or steps_before(self.update.optimizer, self._run.recorder.earlier_skips)) + 1
         micros = self._capture.micro_steps
         if scale is None:
             scale = micros[0].objective.scale() if micros and micros[0].objective else 1.0

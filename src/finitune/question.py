@@ -186,12 +186,12 @@ def next_check(
     fitting = [q for q in questions() if q.fits(observed) and (experiments is None or BY_RUN not in q.how)]
     known = {*observed, *(f"facts:{name}" for name, group in facts.items() if group is not None)}
     chosen = best(ranked, [*(experiments or ()), *fitting], known)
-    return chosen.text if chosen else _proof(ranked)
+    return chosen.text if chosen else _proof(ranked, recorded=experiments is not None)
 
 
-def _proof(ranked: Sequence[RankedCause]) -> str:
-    """How the chapter of the first cause would prove it; where nothing speaks for any, where to look first."""
+def _proof(ranked: Sequence[RankedCause], *, recorded: bool) -> str:
+    """How the chapter of the first cause would prove it; where nothing speaks for any, what a recording would tell."""
     first = next((cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)), None)
     if first is None or first.cause not in causes():
-        return next(question.text for question in questions() if question.name == "first-bad-value")
+        return "" if recorded else next(question.text for question in questions() if question.name == "first-bad-value")
     return " ".join(causes()[first.cause].sentences("How to prove")[:2])

@@ -1,4 +1,4 @@
-"""How far one operator reaches, by arithmetic on its weights alone, and which modules see or hear."""
+"""How far an operator and its values reach, by arithmetic on weights alone, and which modules see or hear."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ class Reach:
     row: int
     value: float
     file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationPeak:
+    """The largest magnitude of one stored value of a module's forward pass, and the token that brings it there."""
+
+    module: str
+    what: str
+    """"query . key" (stored by eager attention alone), "gate * up", "output" or "residual"."""
+    token: int
+    value: float
 
 
 def tower_of(name: str) -> str | None:

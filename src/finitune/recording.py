@@ -50,7 +50,7 @@ def new_directory(stem: str = "") -> Path:
 class Recorder:
     """Appends to the recording of one rank; an existing recording is continued, never overwritten.
 
-    `earlier_incidents` is how many it held when it was opened.
+    Of what it held when it was opened, `earlier_incidents` is their number and `earlier_skips` the series `skipped`.
     """
 
     def __init__(self, directory: str | Path, *, rank: int = 0, world: int = 1) -> None:
@@ -64,7 +64,9 @@ class Recorder:
         self.captures.mkdir(parents=True, exist_ok=True)
         self.path = self.directory / f"rank{rank:05d}.jsonl"
         self._torn = _ends_in_half_a_line(self.path)
-        self.earlier_incidents = _incidents_in(self.path)
+        earlier = _read_rank(self.path, [])
+        self.earlier_incidents = sum(event["event"] == "incident" for event in earlier.events)
+        self.earlier_skips = earlier.signals["skipped"]
         self._silent = False
         self._pid = os.getpid()
         self._file: FileIO | None = self.path.open("ab", buffering=0)
@@ -217,13 +219,6 @@ def _ends_in_half_a_line(path: Path) -> bool:
         return file.read(1) != b"\n"
 
 
-def _incidents_in(path: Path) -> int:
-    if not path.is_file():  # a device may never end
-        return 0
-    with path.open("rb") as file:
-        return sum(b'"event":"incident"' in line for line in file)
-
-
 def _read_header(path: Path, problems: list[str]) -> Mapping[str, Any]:
     try:
         header = json.loads(path.read_text(encoding="utf-8"))
@@ -263,6 +258,8 @@ def _read_rank(path: Path, problems: list[str]) -> Rank:
 
 
 def _rows(path: Path, problems: list[str]) -> Iterator[Mapping[str, Any]]:
+    if not path.is_file():  # a device may never end
+        return
     with path.open("rb") as file:
         for line_number, line in enumerate(file, start=1):
             if not line.strip():

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from finitune.causes.fp16_activation_overflow import foresee
-from finitune.facts import ActivationPeak, Activations, Attention, Model, Precision, TensorScan, Weights
+from finitune.facts import Activations, Attention, Model, Precision, TensorScan, Weights
+from finitune.reach import ActivationPeak
 
 HALF = Precision(compute="float16", source="ds.json: fp16.enabled")
 

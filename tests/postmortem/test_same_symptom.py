@@ -11,17 +11,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
+from tests.postmortem.beside import (
+    Inputs,
+    args,
+    arguments,
+    card,
+    engine,
+    falling,
+    names,
+    of,
+    record,
+    releases,
+    several,
+    spoiled,
+    told,
+    unanswered,
+    untrained,
+)
 from tests.sources import worlds
 
 from finitune import cli
-from finitune.finding import Diagnosis, Incident
-from finitune.postmortem import diagnose_logs
-
-Inputs = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,100 +51,6 @@ class Row:
     log: str
     check: str
     causes: Mapping[str, World] = field(default_factory=dict)
-
-
-def record(loss: object, norm: object, rate: object, epoch: float) -> str:
-    return f"{{'loss': {loss}, 'grad_norm': {norm}, 'learning_rate': {rate}, 'epoch': {epoch:.2f}}}\n"
-
-
-def arguments(**values: object) -> str:
-    """TrainingArguments as the example scripts of transformers print them."""
-    lines = "".join(f"{key}={value},\n" for key, value in sorted(values.items()))
-    head = "05/14/2024 09:21:37 - INFO - __main__ - Training/evaluation parameters TrainingArguments(\n_n_gpu=1,\n"
-    return f"{head}{lines})\n"
-
-
-def falling(count: int, start: float = 2.6) -> str:
-    """A sound beginning: the loss comes down, with some noise."""
-    noise = np.random.default_rng(3).normal(0, 0.03, count)
-    return "".join(
-        record(round(1.1 + (start - 1.1) * 0.985**n + noise[n], 4), round(1.4 + 9 * abs(noise[n]), 4),
-               f"{2e-5 * (1 - n / (2 * count)):.6g}", n / count)
-        for n in range(count)
-    )  # fmt: skip
-
-
-# What users have beside their log.
-
-
-def trainer(path: Path, **values: object) -> Inputs:
-    return {"configs": [worlds.settings(path / "args.json", **{"learning_rate": 2e-5, "output_dir": "out", **values})]}
-
-
-def engine(path: Path, *, overlap: bool | None, version: str, bucket: float = 5e8, dtype: str = "bf16") -> Inputs:
-    """The DeepSpeed file of a ZeRO-2 run, and the release."""
-    zero = {"stage": 2, "reduce_bucket_size": bucket} | ({} if overlap is None else {"overlap_comm": overlap})
-    file = worlds.settings(path / "zero2.json", zero_optimization=zero, **{dtype: {"enabled": True}})
-    return {"configs": [file], "requirements": requires(path, f"deepspeed=={version}")}
-
-
-def requires(path: Path, *lines: str) -> Path:
-    file = path / "requirements.txt"
-    file.write_text("\n".join(lines) + "\n")
-    return file
-
-
-def model(path: Path, family: str = "llama", dtype: str = "bfloat16", **config: object) -> Path:
-    return worlds.model(path / "model", worlds.tensors(dtype=dtype), model_type=family, **config)
-
-
-def untrained(path: Path) -> Inputs:
-    """A base model whose chat markers were never trained, and chats."""
-    weights = worlds.tensors()
-    weights["model.embed_tokens.weight"][[6, 7]] *= 1e-6
-    directory = worlds.model(path / "model", weights)
-    return {"model": directory, "data": worlds.jsonl(path / "chats.jsonl", [worlds.chat()] * 8)}
-
-
-def unanswered(path: Path, rows: int = 8, empty: int = 8) -> Inputs:
-    """Chats of which `empty` have no answer, so that no token of theirs is a target."""
-    asked = {"messages": [{"role": "user", "content": "what is the answer"}]}
-    data = worlds.jsonl(path / "chats.jsonl", [asked] * empty + [worlds.chat()] * (rows - empty))
-    return {"model": model(path), "data": data}
-
-
-def spoiled(path: Path) -> Inputs:
-    """A model whose every weight is NaN, as a run saves them that went on."""
-    return {"model": worlds.model(path / "model", {k: np.full_like(v, np.nan) for k, v in worlds.tensors().items()})}
-
-
-def several(*parts: Callable[[Path], Inputs]) -> Callable[[Path], Inputs]:
-    """All of these; configurations add up."""
-
-    def files(path: Path) -> Inputs:
-        found: Inputs = {}
-        for part in parts:
-            more = part(path)
-            found |= more | {"configs": [*found.get("configs", ()), *more.get("configs", ())]}
-        return found
-
-    return files
-
-
-def args(**values: object) -> Callable[[Path], Inputs]:
-    return partial(trainer, **values)
-
-
-def of(family: str = "llama", dtype: str = "bfloat16", **config: object) -> Callable[[Path], Inputs]:
-    return lambda path: {"model": model(path, family, dtype, **config)}
-
-
-def card(name: str) -> Callable[[Path], Inputs]:
-    return lambda _: {"gpu": name}
-
-
-def releases(*lines: str) -> Callable[[Path], Inputs]:
-    return lambda path: {"requirements": requires(path, *lines)}
 
 
 HIDDEN = "".join(record("0.0", "nan", f"{2e-5 * (1 - n / 20):.6g}", 0.2 + 0.01 * n) for n in range(1, 9))
@@ -347,16 +264,6 @@ ROWS = {
 PAIRS = [(row, cause) for row in ROWS for cause in ROWS[row].causes]
 
 
-def told(path: Path, text: str, inputs: Inputs | None = None) -> Diagnosis:
-    log = path / "train.log"
-    log.write_text(text)
-    return diagnose_logs(log, **(inputs or {}))
-
-
-def names(incident: Incident) -> list[str]:
-    return [cause.cause for cause in incident.causes]
-
-
 @pytest.mark.parametrize(("row", "cause"), PAIRS)
 def test_what_lies_beside_the_log_decides(row: str, cause: str, tmp_path: Path) -> None:
     world = ROWS[row].causes[cause]
@@ -399,43 +306,3 @@ def test_the_command_line_says_the_same(
     assert f"to decide {ROWS[row].check}" in alone
     assert cli.main([*command, *options(ROWS[row].causes[cause].files(tmp_path)), "--format", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["incidents"][-1]["causes"][0]["cause"] == cause
-
-
-def pads_with_end(path: Path) -> Inputs:
-    """A tokenizer whose padding token is its end token, data with end tokens, a TRL that masks by id."""
-    directory = model(path)
-    file = directory / "tokenizer_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token": "</s>"}))
-    data = worlds.jsonl(path / "rows.jsonl", [{"text": "what is it </s>"}] * 8)
-    return {"model": directory, "data": data, "requirements": requires(path, "trl==0.9.6")}
-
-
-def test_a_wrong_model_leaves_a_healthy_log_that_says_what_it_does_not_show(tmp_path: Path) -> None:
-    found = told(tmp_path, falling(60))
-    assert found.verdict == "healthy"
-    assert any(one.input == "log" and "numbers do not show it" in one.why for one in found.not_checked)
-
-
-@pytest.mark.parametrize(
-    ("files", "cause"),
-    [
-        (several(args(bf16=True), pads_with_end), "pad-eos-label-masking"),
-        (
-            several(args(bf16=True, use_peft=True, lora_r=8, lora_alpha=16, lora_modules_to_save=["lm_head"]),
-                    of(tie_word_embeddings=True)),
-            "weight-tying-broken",
-        ),
-    ],
-)  # fmt: skip
-def test_files_that_foresee_a_wrong_model_name_its_cause(
-    files: Callable[[Path], Inputs], cause: str, tmp_path: Path
-) -> None:
-    (incident,) = told(tmp_path, falling(60), files(tmp_path)).incidents
-    assert names(incident)[0] == cause
-    assert incident.next_check
-
-
-def test_what_may_make_a_wrong_model_is_named_beside_a_healthy_log(tmp_path: Path) -> None:
-    packed = told(tmp_path, falling(60), trainer(tmp_path, bf16=True, packing=True, attn_implementation="sdpa"))
-    assert packed.verdict == "healthy"
-    assert any("packing-mask-leak" in one.why for one in packed.not_checked)

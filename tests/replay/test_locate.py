@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import math
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.replay.steps import capture_of
-from torch import nn
+from tests.replay.steps import Net, capture_of, origin_of
 
 from finitune.gym.data import batches
 from finitune.gym.models import tiny
 from finitune.replay.locate import locate
 
-HERE = "test_locate.py"
-
-
-class Body(nn.Module):
-    """Runs one function between two linear layers; `line` is where that function's first statement stands."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-        source, begins = inspect.getsourcelines(function)
-        self.lines = range(begins, begins + len(source) + 1)
-
-    def forward(self, x):
-        return self.function(x)
-
-
-class Net(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        torch.manual_seed(0)
-        self.before = nn.Linear(5, 4)
-        self.body = Body(function)
-        self.after = nn.Linear(4, 3)
-
-    def forward(self, x):
-        return self.after(self.body(self.before(x)))
-
-
-def origin_of(function, dtype=torch.float32):
-    model = Net(function).to(dtype)
-    x = torch.randn(2, 3, 5, dtype=dtype, generator=torch.Generator().manual_seed(1))
-    located = locate(capture_of(model, lambda _: model(x).mean()))
-    return located, model.body
+HERE = Path(__file__).name
 
 
 def tanh(x):
@@ -223,78 +190,6 @@ def test_a_fault_behind_a_deliberate_infinity_is_found(function):
     assert located.origin.phase == "forward"
 
 
-# Backward: the operator is the gradient's, module and line are those of the forward
-
-
-def root_of_zero(x):
-    return torch.sqrt(x * 0)
-
-
-def power_of_zero(x):
-    return (x * 0).pow(0.5)
-
-
-def norm_of_zero(x):
-    return x / (x + 2) + (x * 0).square().sum().sqrt()
-
-
-def zero_where_it_is_not_defined(x):
-    """The forward hides it: where(false) drops the NaN, its gradient does not."""
-    return torch.where(x < 1e9, x, torch.log(x * 0))
-
-
-@pytest.mark.parametrize(
-    "function", [root_of_zero, power_of_zero, norm_of_zero, zero_where_it_is_not_defined], ids=lambda f: f.__name__
-)
-def test_backward_is_attributed_to_the_module_and_the_line_of_the_forward(function):
-    located, body = origin_of(function)
-    origin = located.origin
-    assert all(map(math.isfinite, located.outcome.losses))
-    assert (origin.phase, origin.module, origin.dtype) == ("backward", "body", "float32")
-    file, line = origin.line.split(":")
-    assert file == HERE
-    assert int(line) in body.lines
-
-
-def test_a_gradient_made_non_finite_by_a_hook_of_a_module():
-    model = Net(tanh)
-    model.body.register_full_backward_hook(lambda m, gi, go: tuple(g * 1e30 * 1e30 for g in gi))
-    origin = locate(capture_of(model, lambda _: model(torch.randn(2, 5)).mean())).origin
-    assert (origin.op, origin.phase) == ("aten.mul", "backward")
-    assert origin.line.startswith(HERE)
-
-
-def test_a_hook_on_the_gradient_of_a_parameter_is_named_by_the_parameter():
-    model = Net(tanh)
-    model.after.weight.register_hook(lambda g: g * 1e30 * 1e30)
-    origin = locate(capture_of(model, lambda _: model(torch.randn(2, 5)).mean())).origin
-    assert (origin.op, origin.phase, origin.module, origin.tensor) == ("aten.mul", "backward", "after", "after.weight")
-    assert origin.line.startswith(HERE)
-
-
-def test_a_constant_written_into_a_gradient():
-    def spoil(gradient):
-        gradient = gradient.clone()
-        gradient[0, 1] = math.nan
-        return gradient
-
-    model = Net(tanh)
-    model.after.weight.register_hook(spoil)
-    origin = locate(capture_of(model, lambda _: model(torch.randn(2, 5)).mean())).origin
-    assert (origin.phase, origin.module, origin.tensor) == ("backward", "after", "after.weight")
-    assert origin.line.startswith(HERE)
-
-
-def test_how_we_measure_a_gradient_is_no_origin():
-    """As a minus infinity comes from another rank: no operator here made it, and the norm of it is plus infinity."""
-    model = Net(tanh)
-    came = torch.full_like(model.before.weight, -math.inf)
-    model.before.weight.register_hook(lambda gradient: came)
-    located = locate(capture_of(model, lambda _: model(torch.ones(2, 3, 5)).mean()))
-    assert not located.outcome.sound
-    assert located.origin is None
-
-
 def a_constant(x):
     return torch.where(x > x.amin(), x, torch.tensor(math.nan))
 
@@ -309,20 +204,6 @@ def test_a_constant_in_the_forward(function):
     assert (located.origin.phase, located.origin.module) == ("forward", "body")
     assert located.origin.op == ("aten.lift_fresh" if function is a_constant else "aten.mul")
     assert int(located.origin.line.split(":")[1]) in body.lines
-
-
-def test_gradients_that_overflow_where_micro_steps_are_summed():
-    """Each is within float16, their sum is not."""
-    model = nn.Sequential(nn.Linear(3, 2, bias=False)).half()
-    x = torch.full((1, 3), 50.0, dtype=torch.float16)
-    setting = capture_of(model, lambda _: (model(x).float() * 1000).sum(), micro_steps=2)
-    origin = locate(setting).origin
-    assert (origin.phase, origin.module, origin.tensor) == ("backward", "0", "0.weight")
-    assert origin.op in ("aten.add", "aten.add_")
-    assert origin.peak == float(torch.tensor(50000.0).half())
-
-
-# What is bad before anything is computed
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -401,58 +282,6 @@ def test_a_loss_outside_of_the_model_has_no_module():
     assert origin.line is None, "no line of finitune's own"
 
 
-# Where in the batch
-
-
-class Marked(nn.Module):
-    """An embedding, and a layer that overflows wherever token 9 stands."""
-
-    def __init__(self, shape):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed = nn.Embedding(20, 4)
-        self.shape = shape
-
-    def forward(self, input_ids, attention_mask=None):
-        h = self.embed(input_ids)
-        factor = torch.where(input_ids == 9, 1e30, 1.0)
-        if self.shape == "rows, positions, hidden":
-            return h * 1e30 * factor[..., None]
-        if self.shape == "flat":
-            return (h.flatten(0, 1) * 1e30) * factor.flatten()[:, None]
-        if self.shape == "heads":  # [rows, heads, positions, size]
-            return (h.view(*input_ids.shape, 2, 2).transpose(1, 2) * 1e30) * factor[:, None, :, None]
-        if self.shape == "rows times heads":
-            heads = h.view(*input_ids.shape, 2, 2).transpose(1, 2).flatten(0, 1) * 1e30
-            return heads * factor.repeat_interleave(2, dim=0)[..., None]
-        raise AssertionError(self.shape)
-
-
-IDS = torch.tensor([[1, 2, 3, 4, 5], [1, 9, 3, 9, 5], [1, 2, 3, 4, 9]])
-
-
-@pytest.mark.parametrize("shape", ["rows, positions, hidden", "flat", "heads", "rows times heads"])
-@pytest.mark.parametrize("mask", [None, True, False])
-def test_rows_positions_tokens_and_padding(shape, mask):
-    model = Marked(shape)
-    batch = {"input_ids": IDS}
-    if mask is not None:
-        batch["attention_mask"] = torch.where(IDS == 9, int(mask), 1)
-    origin = locate(capture_of(model, lambda _: model(**batch).mean())).origin
-    assert origin.op == "aten.mul"
-    assert (origin.rows, origin.positions, origin.tokens) == ([1, 2], [1, 3, 4], [9])
-    assert origin.padding is (None if mask is None else not mask)
-
-
-def test_the_rows_of_a_gradient_as_large_as_the_vocabulary_are_tokens():
-    model = nn.Sequential(nn.Embedding(20, 4)).half()
-    ids = torch.where(IDS == 9, 9, torch.arange(IDS.numel()).view(IDS.shape) % 8)
-    origin = locate(capture_of(model, lambda _: (model(ids).float() * 30000).sum())).origin
-    assert (origin.op, origin.phase, origin.module) == ("aten.embedding_dense_backward", "backward", "0")
-    assert origin.tokens == [9], "three times 30000 is beyond float16, twice is not"
-    assert (origin.rows, origin.positions) == (None, None)
-
-
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_a_real_model_with_left_padding_is_sound_under_its_own_masks(family):
     model = tiny(family, hidden=32, vocabulary=128)
@@ -477,50 +306,3 @@ def test_a_real_model(attention, checkpointing):
         model.get_parameter("model.layers.1.mlp.up_proj.weight").mul_(1e6)
     origin = locate(capture_of(model, lambda _: model(**batch).loss)).origin
     assert (origin.module, origin.op, origin.phase) == ("model.layers.1.mlp.down_proj", "aten.mm", "forward")
-
-
-class Narrow(nn.Linear):
-    def forward(self, x):
-        return super().forward(x).half().float() * 1e6  # the gradient of the cast is 1e6 in float16
-
-
-class OneOverZero(torch.autograd.Function):
-    """The identity; its backward divides by zero."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient / torch.zeros_like(gradient)
-
-
-class Divided(nn.Linear):
-    def forward(self, x):
-        return nn.functional.linear(x, OneOverZero.apply(self.weight))
-
-
-def checkpointed(made, *, reentrant):
-    """The origin where the module `made` alone is checkpointed."""
-    model = nn.Sequential(nn.Linear(4, 4), made(4, 4))
-
-    def loss(_):
-        h = model[0](torch.ones(2, 4))
-        return torch.utils.checkpoint.checkpoint(model[1], h, use_reentrant=reentrant).sum()
-
-    model.forward = lambda _=None: loss(None)
-    return locate(capture_of(model, model)).origin
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_a_backward_that_runs_its_forward_again_names_the_module(reentrant):
-    origin = checkpointed(Narrow, reentrant=reentrant)
-    assert (origin.module, origin.op, origin.phase) == ("1", "aten._to_copy", "backward")
-    assert origin.line.startswith("test_locate.py")
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_a_function_of_the_users_own_in_a_forward_that_is_run_again_names_its_module(reentrant):
-    origin = checkpointed(Divided, reentrant=reentrant)
-    assert (origin.module, origin.op, origin.phase) == ("1", "aten.div", "backward")

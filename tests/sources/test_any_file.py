@@ -41,9 +41,9 @@ for line in sys.stdin:
     print(json.dumps([code, err.getvalue(), time.process_time() - begun, usage]), flush=True)
 """
 
-spec = importlib.util.spec_from_file_location("healthy", Path(__file__).parents[2] / "benchmarks/healthy_configs.py")
-healthy = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(healthy)
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    healthy = importlib.import_module("healthy_configs")
 CONFIGS = [
     (file, content if isinstance(content, str) else json.dumps(content))
     for _, files, _ in healthy.HEALTHY

@@ -165,10 +165,10 @@ def test_how_rows_become_labels():
         ('{"learning_rate": true}', "expected a number"),
         ('{"learning_rate": [1]}', "expected a number"),
         ('{"per_device_train_batch_size": 1.5}', "expected a whole number"),
-        ('{"fp16": {"enabled": 3}}', "enabled: 3 (expected true or false)"),
+        ('{"fp16": {"enabled": 3}}', "fp16: enabled: 3 (expected true or false)"),
         ("#!/bin/bash\ndeepspeed main.py --x 1", "no command that launches a trainer"),
-        ("\0", "neither JSON nor YAML"),
-        ("[" * 100_000, "not JSON"),
+        ("a: 1\n\0", "line 2: neither JSON nor YAML (control characters are not allowed)"),
+        ("[" * 100_000, "not JSON (nested too deeply)"),
     ],
 )
 def test_a_config_that_cannot_be_used_is_one_line(tmp_path, text, expected):

@@ -172,7 +172,7 @@ def test_a_template_that_rewrites_the_words_claims_nothing_missing(tmp_path):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("{", "line 2: not JSON"),
+        ("{", "line 2: not JSON (Expecting property name enclosed in double quotes at character 3)"),
         ("[1]", "line 2: expected a JSON object, found a list"),
         ('{"a": 1}', "line 2: no form that is known here, found a"),
         ("{}", "found nothing"),
@@ -187,7 +187,7 @@ def test_a_template_that_rewrites_the_words_claims_nothing_missing(tmp_path):
         ('{"input_ids": [1, 99999999999999999999]}', "token id 99999999999999999999"),
         ('{"input_ids": [1, 2], "labels": [1]}', "labels: 1 values for 2 input_ids"),
         ('{"text": "\\ud800"}', "half of a surrogate pair"),
-        ("[" * 100_000, "line 2: not JSON"),
+        ("[" * 100_000, "line 2: not JSON (nested too deeply)"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, words, line, expected):

@@ -16,7 +16,8 @@ from finitune.finding import UnreadableInput
 def command(name: str) -> int:
     """Watch a founding incident break and be cured.
 
-    NAME is the incident, by default yi. A small real model is trained, offline.
+    NAME is the incident: yi (the default), medicalgpt, ludwig, unsloth or omnilmm. A small real model is trained,
+    offline.
     """
     from finitune import demo
     from finitune.demo import story

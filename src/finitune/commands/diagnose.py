@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from finitune.commands import console, exit_code, fail_on, output_format, print_json
@@ -44,7 +42,9 @@ def command(
         raise click.UsageError("Missing argument 'RUN_DIR|LOG...' (or --case FILE).")
     if paths and case is not None:
         raise click.UsageError("PATHS and --case are two diagnoses; give one.")
-    recorded = len(paths) == 1 and not Path(paths[0]).is_file()
+    from finitune.aftermath import diagnose, is_recording
+
+    recorded = is_recording(*paths)
     given = {
         "--config": configs,
         "--model": None if prove and recorded else model,
@@ -53,25 +53,25 @@ def command(
         "--requirements": requirements,
     }
     extra = [name for name, value in given.items() if value]
-    if extra and (case is not None or (recorded and Path(paths[0]).is_dir())):
+    if extra and (case is not None or recorded):
         raise click.UsageError(f"{extra[0]} goes with logs; a recording and a case hold the facts of their run.")
-    if prove:
-        _prove(paths[0] if recorded else None, model, case)
+    if prove and recorded:
+        _prove(paths[0], model)
     if case is not None:
         from finitune.casebook import diagnose_case
 
         result = diagnose_case(case)
-    elif recorded:
-        from finitune.diagnosis import diagnose
-
-        result = diagnose(paths[0])
     else:
-        from finitune.postmortem import diagnose_logs
         from finitune.reports.progress import bar
 
-        result = diagnose_logs(
-            *paths, configs=configs, model=model, data=data, gpu=gpu, requirements=requirements, track=bar
+        beside = None if recorded else model  # beside a recording it is where --prove takes the weights from
+        result = diagnose(
+            *paths, configs=configs, model=beside, data=data, gpu=gpu, requirements=requirements, track=bar
         )
+    if prove and not recorded:
+        what = "a case" if case is not None else "a log"
+        say = f"{what} holds no step to run again; record the run: finitune run -- COMMAND (what you type to train)"
+        click.echo(f"finitune: nothing was proved: {say}", err=True)
     if form == "json":
         print_json(result)
     else:
@@ -81,13 +81,8 @@ def command(
     return exit_code(("error" for _ in result.incidents), fail_on)
 
 
-def _prove(run_dir: str | None, model: str | None, case: str | None) -> None:
+def _prove(run_dir: str, model: str | None) -> None:
     """Experiments, told on stderr; what they find stands in the recording when it is diagnosed."""
-    if run_dir is None:
-        what = "a case" if case is not None else "a log"
-        say = f"{what} holds no step to run again; record the run: finitune run -- COMMAND (what you type to train)"
-        click.echo(f"finitune: nothing was proved: {say}", err=True)
-        return
     try:
         from finitune.proof import prove
     except ImportError as error:

@@ -64,12 +64,12 @@ def command(
         )  # fmt: skip
     if form == "json":
         print_json(result)
-    elif patch:
+    elif patch or (apply and not result.diff):
         click.echo(result.diff, nl=False)
         if not result.diff:
             click.echo("finitune: nothing to change", err=True)
         for why in result.not_applied:
-            click.echo(f"finitune: not in the diff: {why}", err=True)
+            click.echo(f"finitune: not changed: {why}", err=True)
     else:
         from finitune.reports.terminal import print_repair
 

@@ -6,17 +6,17 @@ from typing import Any
 
 from torch import Tensor
 
-from finitune.recording import Recording
+from finitune.signal import Series
 
 _STEPPED_WHEN_MADE = ("FP16_UnfusedOptimizer", "FP16_Optimizer")
 """DeepSpeed's, which allocate their state by one step on gradients of zero."""
 
 
-def steps_before(optimizer: Any, recording: Any, rank: int) -> int:
+def steps_before(optimizer: Any, skipped: Series) -> int:
     """The step after which this optimizer was saved; 0 for a fresh one, or one that does not count its steps.
 
-    An optimizer counts the updates that it made. The recording of `rank` in the directory `recording`, where there is
-    one, knows which steps were discarded in between.
+    An optimizer counts the updates that it made. `skipped` is the series of an earlier recording, empty where there is
+    none: it knows which steps were discarded in between.
     """
     state = getattr(optimizer, "state", None) or {}
     counts = [entry["step"] for entry in state.values() if isinstance(entry, dict) and "step" in entry]
@@ -24,10 +24,5 @@ def steps_before(optimizer: Any, recording: Any, rank: int) -> int:
     taken -= type(optimizer).__name__ in _STEPPED_WHEN_MADE
     if taken <= 0:
         return 0
-    try:
-        ranks = Recording.load(recording).ranks
-    except (FileNotFoundError, OSError):
-        return taken
-    skipped = next((own.signals["skipped"] for own in ranks if own.rank == rank), None)
-    made = [step for step, flag in zip(skipped.steps, skipped.values, strict=True) if not flag] if skipped else []
+    made = skipped.steps[skipped.values == 0]
     return int(made[taken - 1]) if taken <= len(made) else taken

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,14 @@ from finitune.repairs.result import Change, RepairResult
 from finitune.repairs.undoing import undo
 from finitune.repairs.weights import repair_rows
 from finitune.sources import Config, gather, gather_each
+from finitune.sources.text import short
 
 __all__ = ["Change", "RepairResult", "repair", "undo"]
 
 Ids = Sequence[int] | str
+MAX_RANGE = 1_000_000
+"""No vocabulary is larger."""
+_NUMBER_OR_RANGE = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
 
 
 def repair(
@@ -130,8 +135,10 @@ def _ids(ids: Ids | None, option: str, *, ordered: bool = False) -> list[int]:
         return [int(i) for i in ids] if ordered else sorted({int(i) for i in ids})
     out: list[int] = []
     for part in ids.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UnreadableInput(f"{option} {ids!r}: {part.strip()!r} is no number (expected for example 6,7,10-12)")
-        out += range(int(first), int(last if dash else first) + 1)
+        match = _NUMBER_OR_RANGE.fullmatch(part)
+        numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+        if not 0 < len(numbers) <= MAX_RANGE:
+            what = f"is no number and no range of at most {MAX_RANGE}"
+            raise UnreadableInput(f"{option}: {short(repr(part.strip()))} {what} (expected for example 6,7,10-12)")
+        out += numbers
     return out if ordered else sorted(set(out))

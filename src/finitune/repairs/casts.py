@@ -42,7 +42,8 @@ def cast_weights(
     targets: Mapping[str, Any] = chapter.module.TARGETS
     if dtype is None or dtype not in targets:
         known = ", ".join(targets)
-        raise UnreadableInput(f"{chapter.name}: --dtype {dtype}: no dtype to cast to (expected one of {known})")
+        given = "is needed" if dtype is None else f"{dtype}: no dtype to cast to"
+        raise UnreadableInput(f"{chapter.name}: --dtype {given} (expected one of {known})")
     patterns = modules.split(",") if isinstance(modules, str) else list(modules or ())
     tensors = sound_tensors(source)
     chosen = {t.name for t in tensors if t.dtype in TORCH_NAMES and _matches(t.name, patterns)}

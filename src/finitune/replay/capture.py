@@ -16,7 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from finitune.replay import objective
 from finitune.replay.objective import Objective
+
+MAX_CALLS = 16
+"""Model calls kept since the last backward; older ones belong to an evaluation with gradients on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +154,50 @@ class Capture:
             if any(call.overwritten for call in micro.calls):
                 return "the batch was overwritten in place after the forward"
         return None
+
+
+class Calls:
+    """The calls of a model since the last backward, which makes a micro-step of them."""
+
+    def __init__(self) -> None:
+        self._calls: list[Call] = []
+        self._depth = 0
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """An entry point is called. True for the outermost one, with gradients on, which is kept."""
+        self._depth += 1
+        if self._depth > 1 or not torch.is_grad_enabled():
+            return False
+        self._calls.append(Call.of(module, args, kwargs))
+        del self._calls[:-MAX_CALLS]
+        return True
+
+    def end(self, output: Any) -> None:
+        """The entry point that was called last has returned, or raised."""
+        self._depth -= 1
+        if self._depth == 0 and torch.is_grad_enabled() and self._calls:
+            for place, tensor in enumerate(output_tensors(output)):
+                number = objective.sequence_number(tensor)
+                if number is not None:
+                    self._calls[-1].outputs.setdefault(number, place)
+
+    def micro_step(self, root: Tensor) -> MicroStep | None:
+        """What the backward of `root` closes; None when no call was seen."""
+        if not self._calls:
+            return None
+        micro = MicroStep(calls=self._calls, root=root.detach())
+        self._calls = []
+        outputs = {number for call in micro.calls for number in call.outputs}
+        try:
+            micro.objective = objective.read(root, outputs)
+            # Calls whose outputs the loss does not use need not be run again.
+            micro.calls = [call for call in micro.calls if micro.objective.uses & call.outputs.keys()]
+        except (objective.NotReadable, AttributeError, RuntimeError) as error:
+            micro.unreadable = str(error)
+        return micro
 
 
 def output_tensors(output: Any) -> list[Tensor]:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from finitune.facts import ActivationPeak, Activations, Batching, Ints, Optimizer, TokenUse, Vocabulary
+from finitune.facts import Activations, Batching, Ints, Optimizer, TokenUse, Vocabulary
+from finitune.reach import ActivationPeak
 from finitune.sources.safetensors import TORCH_NAMES, Tensor, read_rows
 from finitune.sources.text import real, section, whole, word
 

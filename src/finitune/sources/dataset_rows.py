@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from finitune.finding import UnreadableInput
-from finitune.sources.text import json_of, kind_of, opened, reason, short
+from finitune.sources.text import json_of, kind_of, opened, reason, short, why_not
+
+FORMS = "training data: JSONL, JSON, CSV, Parquet or .txt"
 
 MAX_CSV_FIELD = 2**24
 """Characters in one cell; the limit of Python's own reader (131,072) is shorter than a long conversation."""
@@ -53,8 +55,8 @@ class Row:
 def rows(path: Path) -> Iterator[Row]:
     """The rows of a file, in order. One JSON object per line, one JSON list, a table, or lines of text (`.txt`)."""
     head = _head(path)
-    if head[:4] == b"ARRO" or path.is_dir():
-        raise UnreadableInput(f"{path}: this kind of data is not read (expected JSONL, JSON, CSV, Parquet or .txt)")
+    if head[:4] == b"ARRO":
+        raise UnreadableInput(f"{path}: Arrow is not read (expected {FORMS})")
     if head[:4] == b"PAR1":
         yield from _parquet_rows(path)
     elif path.suffix in TABLES:
@@ -77,7 +79,7 @@ def is_lines_or_list(path: Path) -> bool:
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a UTF-8 file with their numbers from 1, line ends kept."""
     try:
-        with opened(path, expected="training data") as file:
+        with opened(path, expected=FORMS) as file:
             number = 0
             while raw := file.readline(MAX_ROW_BYTES + 1):
                 number += 1
@@ -85,7 +87,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                     raise UnreadableInput(f"{path}: line {number}: more than {MAX_ROW_BYTES} bytes (expected one row)")
                 yield number, _decoded(path, number, raw)
     except OSError as error:
-        raise UnreadableInput(f"{path}: {reason(error)} (expected training data)") from None
+        raise UnreadableInput(f"{path}: {reason(error)} (expected {FORMS})") from None
 
 
 def _table_rows(path: Path, *, delimiter: str) -> Iterator[Row]:
@@ -160,17 +162,15 @@ def _decoded(path: Path, number: int, raw: bytes) -> str:
     try:
         return raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        raise UnreadableInput(f"{path}: line {number}: byte {error.start}: not UTF-8") from None
+        raise UnreadableInput(f"{path}: line {number}: byte {error.start}: not UTF-8 (expected {FORMS})") from None
 
 
 def _head(path: Path) -> bytes:
     try:
-        if path.is_dir():
-            return b""
-        with opened(path, expected="training data") as file:
+        with opened(path, expected=FORMS) as file:
             return file.read(4096)
     except OSError as error:
-        raise UnreadableInput(f"{path}: {reason(error)} (expected training data)") from None
+        raise UnreadableInput(f"{path}: {reason(error)} (expected {FORMS})") from None
 
 
 def _list(path: Path) -> list[Any]:
@@ -183,7 +183,7 @@ def _json(path: Path, number: int, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: line {number}: not JSON ({short(error)})") from None
+        raise UnreadableInput(f"{path}: line {number}: not JSON ({why_not(error)})") from None
 
 
 def _object(path: Path, place: str, value: Any) -> Mapping[str, Any]:

@@ -61,23 +61,26 @@ def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
-    fp16, bf16 = section(data, "fp16"), section(data, "bf16") or section(data, "bfloat16")
-    half, brain = (flag(part, "enabled", file) for part in (fp16, bf16))
-    scale = _scaling(fp16, file)
+    def enabled(name: str) -> bool | None:
+        return flag(section(data, name), "enabled", f"{file}: {name}")
+
+    bf16 = "bf16" if section(data, "bf16") else "bfloat16"
+    half, brain = enabled("fp16"), enabled(bf16)
+    scale = _scaling(section(data, "fp16"), f"{file}: fp16")
     if half:
         return Precision(compute="float16", requested_by="deepspeed", source=f"{file}: fp16.enabled", **scale)
     if brain:
-        return Precision(compute="bfloat16", scaler="none", requested_by="deepspeed", source=f"{file}: bf16.enabled")
-    amp, cast_ = section(data, "amp"), section(data, "torch_autocast")
-    if flag(amp, "enabled", file):  # NVIDIA apex, float16 with a scaler of its own
+        return Precision(compute="bfloat16", scaler="none", requested_by="deepspeed", source=f"{file}: {bf16}.enabled")
+    if enabled("amp"):  # NVIDIA apex, float16 with a scaler of its own
         return Precision(compute="float16", scaler="dynamic", requested_by="deepspeed", source=f"{file}: amp.enabled")
-    if flag(cast_, "enabled", file) and (dtype := DTYPES.get((word(cast_, "dtype") or "").removeprefix("torch."))):
+    cast_to = (word(section(data, "torch_autocast"), "dtype") or "").removeprefix("torch.")
+    if enabled("torch_autocast") and (dtype := DTYPES.get(cast_to)):
         scaler = "dynamic" if dtype == "float16" else "none"
         return Precision(compute=dtype, scaler=scaler, requested_by="deepspeed", source=f"{file}: torch_autocast.dtype")
-    if fp16 and fp16.get("enabled") == "auto":
+    auto = [name for name in ("fp16", bf16) if section(data, name).get("enabled") == "auto"]
+    if "fp16" in auto:
         return Precision(**scale)
-    undecided = "auto" in (fp16.get("enabled"), bf16.get("enabled"))
-    if undecided or (half is None and brain is None):
+    if auto or (half is None and brain is None):
         return None
     return Precision(compute="float32", scaler="none", requested_by="deepspeed", source=file)
 
@@ -100,10 +103,11 @@ def _scaling(fp16: Mapping[str, Any], file: str) -> dict[str, Any]:
 def _parallel(data: Mapping[str, Any], file: str) -> Parallel | None:
     zero = section(data, "zero_optimization")
     switch = data.get("zero_optimization")
+    stage = whole(zero, "stage", f"{file}: zero_optimization")
     return group(
         Parallel, data, file, PARALLEL_KEYS,
         kind="deepspeed",
-        zero_stage=int(switch) if isinstance(switch, bool) else whole(zero, "stage", file),  # a switch before 0.3
+        zero_stage=int(switch) if isinstance(switch, bool) else stage,  # a switch before 0.3
         offload_optimizer=_offload(zero, "offload_optimizer", ("cpu_offload",), file),
         offload_parameters=_offload(zero, "offload_param", ("cpu_offload_params", "cpu_offload_param"), file),
         communication_dtype=_dtype(data, "communication_data_type"),

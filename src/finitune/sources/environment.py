@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from finitune.finding import UnreadableInput
-from finitune.sources.text import kind_of, settings_of, short, text_of
+from finitune.sources.text import kind_of, settings_of, short, text_of, why_not
 
 RELEVANT = (
     "torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "tokenizers", "safetensors",
@@ -110,7 +110,7 @@ def _pipfile_lock(path: Path, text: str) -> dict[str, str]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: not JSON ({short(error)})") from None
+        raise UnreadableInput(f"{path}: not JSON ({why_not(error)})") from None
     found: dict[str, str] = {}
     for group in ("default", "develop"):
         packages = data.get(group)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from finitune.finding import UnreadableInput
-from finitune.sources.text import kind_of, opened, reason, short
+from finitune.sources.text import kind_of, opened, reason, short, why_not
 
 MAX_HEADER_BYTES = 100_000_000
 """The bound of the reference implementation."""
@@ -70,7 +70,7 @@ def read_header(path: Path) -> list[Tensor]:
     try:
         header = json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: header: not JSON ({short(error)})") from None
+        raise UnreadableInput(f"{path}: header: not JSON ({why_not(error)})") from None
     if not isinstance(header, dict):
         raise UnreadableInput(f"{path}: header: expected a JSON object, found {kind_of(header)}")
     entries = cast(dict[str, Any], header)

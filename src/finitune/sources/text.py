@@ -37,13 +37,13 @@ def opened(path: Path, *, expected: str) -> IO[bytes]:
     """
     try:
         mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise UnreadableInput(f"{path}: a pipe or a device (expected a file: {expected})")
-        return path.open("rb")
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            return path.open("rb")
     except OSError as error:
         raise UnreadableInput(f"{path}: {reason(error)} (expected {expected})") from None
     except ValueError:  # a null character
-        raise UnreadableInput(f"{path!r}: not the name of a file (expected {expected})") from None
+        raise UnreadableInput(f"{path}: not the name of a file (expected {expected})") from None
+    raise UnreadableInput(f"{path}: a pipe or a device (expected a file: {expected})")
 
 
 def text_of(path: Path, *, expected: str, limit: int = MAX_CONFIG_BYTES) -> str:
@@ -80,7 +80,14 @@ def _json(path: Path, text: str) -> Any:
         place = f"line {error.lineno} column {error.colno}"
         raise UnreadableInput(f"{path}: {place}: not JSON ({error.msg})") from None
     except (ValueError, RecursionError) as error:
-        raise UnreadableInput(f"{path}: not JSON ({short(error)})") from None
+        raise UnreadableInput(f"{path}: not JSON ({why_not(error)})") from None
+
+
+def why_not(error: ValueError | RecursionError) -> str:
+    """What is wrong with a text that was refused; with JSON of one line, at which of its characters."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else short(error)
 
 
 def json_object_of(path: Path) -> dict[str, Any]:
@@ -117,7 +124,12 @@ def _yaml(path: Path, text: str) -> Any:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1} column {mark.column + 1}" if mark else "somewhere"
         raise UnreadableInput(f"{path}: {place}: neither JSON nor YAML ({error.problem})") from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except yaml.reader.ReaderError as error:
+        line = text.encode()[: error.position].count(b"\n") + 1
+        raise UnreadableInput(f"{path}: line {line}: neither JSON nor YAML ({error.reason})") from None
+    except RecursionError as error:
+        raise UnreadableInput(f"{path}: neither JSON nor YAML ({why_not(error)})") from None
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         raise UnreadableInput(f"{path}: neither JSON nor YAML ({short(error)})") from None
 
 

@@ -1,0 +1,37 @@
+"""What is kept of a step so that it can be run again: its own calls, and no more."""
+
+from __future__ import annotations
+
+import torch
+from tests.monitor.loop import SETUPS, Loop, batch
+
+from finitune.monitor import watch
+from finitune.recording import Recording
+from finitune.replay.capture import MAX_CALLS
+
+
+def test_what_is_kept_of_a_line_search_is_one_evaluation_of_its_closure(tmp_path):
+    """Run again as a yardstick, the batch must give the one loss that was read, not the sum over the search."""
+    loop = Loop(**SETUPS["closure lbfgs"], bad=-1)
+    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run") as watched:
+        for _ in range(4):
+            loop.step()
+        kept = watched._incidents._yardstick._kept
+        assert kept
+        assert all(len(capture.micro_steps) == 1 for _, capture, _ in kept)
+
+
+def test_forwards_without_backward_are_not_hoarded(tmp_path):
+    loop = Loop(bad=2)
+    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run") as watched:
+        loop.step()
+        for i in range(5 * MAX_CALLS):
+            loop.model(batch(i)[0])
+        assert len(watched._calls) == MAX_CALLS
+        with torch.no_grad():
+            loop.model(batch(0)[0])
+        loop.step()
+        assert not watched._calls
+    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    assert origin["repeats"]
+    assert origin["why_not"] is None
