@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from finitune.sources.logs import banners, bars, deepspeed, dicts, messages, pasted
+from finitune.sources.logs.alike import Shapes
 from finitune.sources.logs.reading import ONE_IN, Notes
 from finitune.sources.reading import Track, untracked
 
@@ -30,6 +31,8 @@ MARKS = (
 )  # fmt: skip
 """Every line that a format reads holds one of them; few, as each costs a pass over the bytes."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,200}\x07?")
+SOUGHT = 256 * 2**10
+"""Bytes in which the marks are sought at a time, as many lines are read by their likeness alone."""
 LONGEST_WRAPPED = 200
 WRAPPED = 2000
 """A record that was wrapped by a terminal is looked for in so many bytes."""
@@ -38,6 +41,7 @@ WRAPPED = 2000
 def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Track = untracked) -> None:
     """Read all of `stream`, of `size` bytes where that is known; `track` shows how far the reading is."""
     rest, line, seen, ending = b"", 1, 0, b""
+    shapes = Shapes()
     total = None if size is None else -(-size // CHUNK) + 1
     for block in track(_blocks(stream), notes.file, total):
         data = rest + block
@@ -56,7 +60,7 @@ def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Trac
         if seen < HEAD:
             banners.read(data[:HEAD], line, notes)
         seen += len(data)
-        _scan(data, line, notes)
+        _scan(data, line, notes, shapes)
         line += data.count(b"\n")
         ending = data[-HEAD:] if len(data) >= HEAD else (ending + data)[-HEAD:]
     if seen > HEAD:
@@ -79,35 +83,35 @@ def _open_record(data: bytes) -> int:
     return begin if begin > 0 and data.find(b"}", begin) < 0 and data[begin + 1 : begin + 2] in b"'\"" else len(data)
 
 
-def _scan(data: bytes, first_line: int, notes: Notes) -> None:
-    counted, line, tried = 0, first_line, 0
+def _scan(data: bytes, first_line: int, notes: Notes, shapes: Shapes) -> None:
+    counted, line = 0, first_line
     marks = _Marks(data)
     begin, end = marks.next(0)
     while end:
         line += data.count(b"\n", counted, begin)
-        counted = begin
-        if begin >= tried and data.startswith(b"{", begin):
-            done = dicts.many(data, begin, line, notes)
-            if done:
-                begin, end = marks.next(done)
-                continue
-            tried = begin + dicts.AT_ONCE
-        before = notes.single
-        notes.rank = _rank(data, begin)
-        if data.find(pasted.TITLE, begin, min(end, begin + LONGEST_LINE)) >= 0:
-            done = pasted.read(data, begin, end, line, notes)
-        else:
-            done = dicts.read(data, begin, end, line, notes)
-        if done < end:
-            if data.find(deepspeed.OVERFLOW, begin, end) >= 0:
-                end = _unwrapped(data, begin, end)
-                _line(data[done or begin : end].replace(b"\n", b""), line, notes)
-            else:
-                _line(data[done or begin : end], line, notes)
-        done = max(done, end)
-        if notes.full and notes.single > before:
+        counted, before = begin, notes.single
+        notes.begin_line(_rank(data, begin))
+        done = _read(data, begin, end, line, notes, shapes)
+        if done == end:
+            done = shapes.read_on(data, begin, end, line, notes)
+        if done == end and notes.full and notes.single > before:
             done = marks.pass_over(begin, done, notes)
         begin, end = marks.next(done)
+
+
+def _read(data: bytes, begin: int, end: int, line: int, notes: Notes, shapes: Shapes) -> int:
+    """Read one line; returns where it ends, which is further below for a table or where a terminal wrapped it."""
+    if data.find(pasted.TITLE, begin, min(end, begin + LONGEST_LINE)) >= 0:
+        done = pasted.read(data, begin, end, line, notes)
+    else:
+        done = dicts.read(data, begin, end, line, notes)
+    if done < end:
+        if data.find(deepspeed.OVERFLOW, begin, end) >= 0:
+            end = _unwrapped(data, begin, end)
+            _line(data[done or begin : end].replace(b"\n", b""), line, notes, shapes)
+        else:
+            _line(data[done or begin : end], line, notes, shapes)
+    return max(done, end)
 
 
 def _rank(data: bytes, begin: int) -> str:
@@ -125,46 +129,77 @@ def _unwrapped(data: bytes, begin: int, end: int) -> int:
     return further if wrapped and data[end + 1 : end + 2] not in b"[{" else end
 
 
-def _line(text: bytes, line: int, notes: Notes) -> None:
-    drawn = b"\r" in text
-    for part in _pieces(text, notes) if drawn or len(text) > LONGEST_LINE else (text,):
-        if not (deepspeed.read(part, line, notes) or bars.read(part, line, notes)):
-            messages.read(part, line, notes)
-        elif b"nan" in part or b"NaN" in part:
-            messages.read_beside(part, line, notes)
-
-
-def _pieces(text: bytes, notes: Notes) -> Iterator[bytes]:
+def _line(text: bytes, line: int, notes: Notes, shapes: Shapes) -> None:
     """What the line showed: each drawing of a bar by itself, and no piece beyond bounds."""
-    parts, at = text.split(b"\r"), 0
-    while at < len(parts):
-        part = parts[at]
-        for begin in range(0, len(part), LONGEST_LINE):
-            yield part[begin : begin + LONGEST_LINE]
-        at += 1
-        if notes.full and at < len(parts):
-            further = range(at, min(at + ONE_IN - 1, len(parts) - 1))
-            at = next((n for n in further if UNSOUND.search(parts[n]) and not UNSOUND.search(part)), further.stop)
-            notes.passed_over = True
+    text = text.removesuffix(b"\r")
+    if b"\r" not in text and len(text) <= LONGEST_LINE:
+        _piece(text, line, notes)
+        return
+    at, rank = 0, notes.rank
+    while at < len(text):
+        end = text.find(b"\r", at)
+        end = len(text) if end < 0 else end
+        for begin in range(at, end, LONGEST_LINE):
+            notes.begin_line(rank)
+            _piece(text[begin : min(end, begin + LONGEST_LINE)], line, notes)
+        done = shapes.read_on(text, at, end, line, notes, b"\r")
+        if done == end and notes.full:
+            done = _next_drawing(text, at, end, notes)
+        at = done + 1
+    notes.begin_line(rank)
+
+
+def _next_drawing(text: bytes, begin: int, end: int, notes: Notes) -> int:
+    """Where the last drawing ends that is passed over after the one from `begin` to `end`."""
+    unsound = UNSOUND.search(text, begin, end)
+    for _ in range(ONE_IN - 1):
+        further = text.find(b"\r", end + 1)
+        if further < 0 or (not unsound and UNSOUND.search(text, end + 1, further)):
+            break
+        notes.passed_over = True
+        end = further
+    return end
+
+
+def _piece(text: bytes, line: int, notes: Notes) -> None:
+    if not (deepspeed.read(text, line, notes) or bars.read(text, line, notes)):
+        messages.read(text, line, notes)
+    elif b"nan" in text or b"NaN" in text:
+        messages.read_beside(text, line, notes)
 
 
 class _Marks:
-    """Lines that hold a mark, in order; each mark is sought once over the data."""
+    """Lines that hold a mark, in order; each mark is sought once over the data that is not read otherwise."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.at = [_find(data, mark, 0) for mark in MARKS]
+        self.limit = 0
+        """So far are the marks sought; none stands across it, as a line ends there."""
+        self.at = list[int]()
 
     def next(self, start: int) -> tuple[int, int]:
         """Begin and end of the next such line from `start` on; (0, 0) where there is none."""
-        data, at = self.data, self.at
-        while (first := min(at)) < start:
-            index = at.index(first)
-            at[index] = _find(data, MARKS[index], start)
-        if first == len(data):
-            return 0, 0
+        data = self.data
+        while (first := self._first(start)) == self.limit:
+            if first == len(data):
+                return 0, 0
+            start = max(start, first)
+            self.limit = data.find(b"\n", start + SOUGHT) + 1 or len(data)
+            self.at = [self._find(mark, start) for mark in MARKS]
         end = data.find(b"\n", first)
         return max(start, data.rfind(b"\n", start, first) + 1), len(data) if end < 0 else end
+
+    def _first(self, start: int) -> int:
+        """Where the next mark stands; the limit where there is none before it."""
+        at = self.at
+        while at and (first := min(at)) < min(start, self.limit):
+            index = at.index(first)
+            at[index] = self._find(MARKS[index], start)
+        return min(at, default=self.limit)
+
+    def _find(self, mark: bytes, start: int) -> int:
+        at = self.data.find(mark, start, self.limit)
+        return self.limit if at < 0 else at
 
     def pass_over(self, begin: int, end: int, notes: Notes) -> int:
         """Where to go on after the row of a line: some lines below, unless one of them holds anything but a row."""
@@ -180,8 +215,3 @@ class _Marks:
             return end
         notes.passed_over = True
         return stop + 1
-
-
-def _find(data: bytes, mark: bytes, start: int) -> int:
-    at = data.find(mark, start)
-    return len(data) if at < 0 else at
