@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import BinaryIO
 
 from finitune.sources.logs import banners, bars, deepspeed, dicts, messages, pasted
@@ -20,6 +21,12 @@ CHUNK = 4 * 2**20
 LONGEST_LINE = 16 * 2**10
 _RANK = re.compile(rb"\[(?:(?:rank|default)(\d{1,6})\]:|\d{1,4},(\d{1,6})\]<std)")
 """As torchrun and mpirun write it."""
+_LABEL = re.compile(rb" {0,5}(\d{1,6}): ")
+"""As `srun -l` writes it."""
+LABELLED = 0.75
+"""Of the lines at the beginning of a log; what a batch script itself says has no label."""
+FEW_RANKS = 8
+"""Of so many ranks each may have said the same so far, one after the other."""
 _CARRIES_ON = re.compile(rb"\d{1,9}\s*$|\.? ?Attempted loss scale", re.MULTILINE)
 WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 UNSOUND = re.compile(rb"nan|inf|NaN")
@@ -38,12 +45,14 @@ WRAPPED = 2000
 """A record that was wrapped by a terminal is looked for in so many bytes."""
 
 
-def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Track = untracked) -> None:
-    """Read all of `stream`, of `size` bytes where that is known; `track` shows how far the reading is."""
+def read(
+    stream: BinaryIO, notes: Notes, *, size: int | None = None, most: int | None = None, track: Track = untracked
+) -> None:
+    """Read `stream`, of `size` bytes where that is known, or the first `most` of it; `track` shows how far it is."""
     rest, line, seen, ending = b"", 1, 0, b""
-    shapes = Shapes()
+    shapes, labelled = Shapes(), False
     total = None if size is None else -(-size // CHUNK) + 1
-    for block in track(_blocks(stream), notes.file, total):
+    for block in track(_blocks(stream, notes, most), notes.file, total):
         data = rest + block
         if block:
             cut = data.rfind(b"\n") + 1
@@ -57,22 +66,29 @@ def read(stream: BinaryIO, notes: Notes, *, size: int | None = None, track: Trac
             continue
         if b"\x1b" in data:
             data = _ANSI.sub(b"", data)
+        if not seen:
+            labelled = _labelled(data[:HEAD])
         if seen < HEAD:
             banners.read(data[:HEAD], line, notes)
         seen += len(data)
-        _scan(data, line, notes, shapes)
+        _scan(data, line, notes, shapes, labelled=labelled)
         line += data.count(b"\n")
         ending = data[-HEAD:] if len(data) >= HEAD else (ending + data)[-HEAD:]
     if seen > HEAD:
         banners.read(ending, line - ending.count(b"\n"), notes, ending=True)
 
 
-def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+def _blocks(stream: BinaryIO, notes: Notes, most: int | None) -> Iterator[bytes]:
     """Chunks in UTF-8, and an empty one at the end; PowerShell redirects into UTF-16 with a byte-order mark."""
     block = stream.read(CHUNK)
     wide = codecs.getincrementaldecoder("utf-16")("replace") if block.startswith(WIDE) else None
+    read = 0
     while block:
         yield wide.decode(block).encode(errors="replace") if wide else block
+        read += len(block)
+        if most is not None and read >= most:
+            notes.cut = f"only the first {read / 1e6:,.0f} MB that it unpacks to were read"
+            break
         block = stream.read(CHUNK)
     yield b""
 
@@ -83,14 +99,14 @@ def _open_record(data: bytes) -> int:
     return begin if begin > 0 and data.find(b"}", begin) < 0 and data[begin + 1 : begin + 2] in b"'\"" else len(data)
 
 
-def _scan(data: bytes, first_line: int, notes: Notes, shapes: Shapes) -> None:
+def _scan(data: bytes, first_line: int, notes: Notes, shapes: Shapes, *, labelled: bool) -> None:
     counted, line = 0, first_line
     marks = _Marks(data)
     begin, end = marks.next(0)
     while end:
         line += data.count(b"\n", counted, begin)
         counted, before = begin, notes.single
-        notes.begin_line(_rank(data, begin))
+        notes.begin_line(_rank(data, begin, labelled=labelled))
         done = _read(data, begin, end, line, notes, shapes)
         if done == end:
             done = shapes.read_on(data, begin, end, line, notes)
@@ -114,8 +130,21 @@ def _read(data: bytes, begin: int, end: int, line: int, notes: Notes, shapes: Sh
     return max(done, end)
 
 
-def _rank(data: bytes, begin: int) -> str:
+def _labelled(head: bytes) -> bool:
+    """Whether `srun -l` wrote a rank before each line; a loop that writes its steps so counts them in order."""
+    lines = [line for line in head.split(b"\n") if line.strip()]
+    ranks = [int(found[1]) for line in lines if (found := _LABEL.match(line))]
+    known, steps = set(ranks), list(pairwise(ranks))
+    if len(ranks) < LABELLED * len(lines) or len(known) < 2 or max(ranks) >= FEW_RANKS * len(known):
+        return False
+    counted = all(after in (before + 1, 0) for before, after in steps)
+    return any(after < before for before, after in steps) and (len(known) <= FEW_RANKS or not counted)
+
+
+def _rank(data: bytes, begin: int, *, labelled: bool) -> str:
     """The rank that a launcher put before the line; empty where there is none."""
+    if labelled and (label := _LABEL.match(data, begin)):
+        return str(int(label[1]))
     found = _RANK.match(data, begin) if data.startswith(b"[", begin) else None
     return (found[1] or found[2]).decode() if found else ""
 
