@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,24 @@ def test_a_format_that_does_not_say_so_reads_every_line(tmp_path: Path, monkeypa
     monkeypatch.setattr(bars, "read", lambda text, line, notes: notes.row({"loss": 1.0}, line) or True)
     (tmp_path / "x.log").write_text("".join(f"step {n} loss 1.0\n" for n in range(1, 200)))
     assert list(logs.read(tmp_path / "x.log").attempts[0].trace("loss").lines) == list(range(1, 200))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"1.1." * 200, b"9" * 900, b"1.5e" * 200, b"1.5-" * 200, b"'a': 1.5" * 100, b" 1%|" * 200 + b"|", b"5/" * 400],
+)
+def test_no_line_makes_an_expression_that_tries_for_long(line: bytes, tmp_path: Path) -> None:
+    """Lines that are nearly alike: hours, and the timeout of pytest, if the ways to share characters were tried."""
+    lines = [b"step %d loss 2.5 %b%b\n" % (n, line, b"!" if n % 4 == 3 else b"") for n in range(1, 400)]
+    (tmp_path / "x.log").write_bytes(b"".join(lines))
+    assert len(logs.read(tmp_path / "x.log").attempts[0].trace("loss")) == 399
+
+
+def test_the_number_of_shapes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[alike._Shape]()
+    monkeypatch.setattr(alike, "_Shape", lambda *told, shape=alike._Shape: made.append(shape(*told)) or made[-1])
+    words = ("".join(letters) for letters in itertools.product("abcdefgh", repeat=4))
+    lines = [f"step {2 * n + twin} {word} loss 2.5\n" for n, word in enumerate(words) for twin in (0, 1)]
+    (tmp_path / "x.log").write_text("".join(lines))
+    assert len(logs.read(tmp_path / "x.log").attempts[0].trace("loss")) == 2 * 8**4
+    assert 0 < len(made) <= alike.MOST_TRIED

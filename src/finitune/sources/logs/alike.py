@@ -17,7 +17,7 @@ from finitune.sources.logs.reading import Heard, Notes, number_in
 
 LEARNED_FROM = 3
 """So many lines must agree on what the numbers of their shape are."""
-MOST_SHAPES = 32
+MOST_SHAPES, MOST_TRIED = 32, 256
 LONGEST = 1000
 """Bytes of a line that has a shape."""
 SAME_START = 4
@@ -29,6 +29,8 @@ _STEADY = rb"(?:[eE]poch[ :=]{0,20}|[rR]ank ?|(?<=/))\d{1,12}"
 _DRAWN = rb" {0,3}\d{1,3}%\|[^|\r\n]{0,300}\|"
 _CLOCK = rb"\[\d{1,4}:[\d:]{2,9}<[\d:?]{1,12}, {1,4}[\d.?]{1,9}(?:it/s|s/it)"
 _FRACTION = rb"\d{1,18}[.e][\d.e+-]{1,25}"
+_SHARED, _FRACTIONS = re.compile(rb"[\d.e+-]"), ("field", "fraction")
+"""What stands in fractions, and follows one only where that is too long."""
 _LOST = rb"nan|inf|NaN|Infinity"
 _KINDS = {
     "steady": _STEADY, "drawn": _DRAWN, "clock": _CLOCK, "field": rb"-?(?:%b|%b)" % (_FRACTION, _LOST),
@@ -49,6 +51,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self._shapes: list[_Shape] = []
+        self._tried = 0
 
     def read_on(self, data: bytes, begin: int, end: int, line: int, notes: Notes, feed: bytes = b"\n") -> int:
         """After the line from `begin` to `end` was read: read those like it below, and return where they end.
@@ -84,13 +87,26 @@ class Shapes:
             if shape.feed == feed and (found := shape.whole.match(data, begin)) and found.end() == end + 1:
                 break
         else:
-            if len(self._shapes) == MOST_SHAPES:
+            text = data[begin:end].removesuffix(b"\r")
+            tokens = _tokens(text, text.find(b":") if rank else 0)  # the rank is a word
+            if not tokens or len(self._shapes) == MOST_SHAPES or self._tried == MOST_TRIED:
                 return None
-            shape = _Shape(data[begin:end], feed, rank)
-            if shape.ambiguous:
-                return None
-            self._shapes.append(shape)
+            self._tried += 1
+            shape = _Shape(text, tokens, feed)
+            if shape.whole.match(data, end + 1):
+                self._shapes.append(shape)
         return shape if shape.whole.match(data, end + 1) else None
+
+
+def _tokens(text: bytes, begin: int) -> list[tuple[str, int, int]]:
+    """Kind, begin and end of what may differ; none where it is in doubt which characters belong to which.
+
+    An expression would try every way to share them.
+    """
+    tokens = [(found.lastgroup or "", *found.span()) for found in _TOKEN.finditer(text, begin)]
+    begins = {begin for _, begin, _ in tokens}
+    shared = any(end in begins or (kind in _FRACTIONS and _SHARED.match(text, end)) for kind, _, end in tokens)
+    return [] if shared else tokens
 
 
 def _unbroken(pattern: re.Pattern[bytes], data: bytes, at: int, stop: int) -> tuple[list[tuple[bytes, ...]], int]:
@@ -105,14 +121,10 @@ def _unbroken(pattern: re.Pattern[bytes], data: bytes, at: int, stop: int) -> tu
 class _Shape:
     """The words of a line with its numbers left open, and what these are."""
 
-    def __init__(self, text: bytes, feed: bytes, rank: str) -> None:
+    def __init__(self, text: bytes, tokens: Sequence[tuple[str, int, int]], feed: bytes) -> None:
         self.feed = feed
-        self._text = text.removesuffix(b"\r")
-        after = text.find(b":") if rank else 0  # the rank is a word
-        self._tokens = [(one.lastgroup or "", *one.span()) for one in _TOKEN.finditer(self._text, after)]
-        ends = [end for _, _, end in self._tokens]
-        self.ambiguous = any(begin in ends for _, begin, _ in self._tokens)
-        """Two tokens touch, and an expression would try every way to share their characters."""
+        self._text = text
+        self._tokens = tokens
         self._steady = self._of_kind("steady")
         self._kept = list(range(len(self._tokens)))
         self.whole = self.several = self._expression()
