@@ -86,7 +86,9 @@ def test_most_lines_of_a_run_are_not_given_to_their_format(
     (tmp_path / "x.log").write_text("".join(lines), newline="")
     single = list[int]()
     begin_line = Notes.begin_line
-    monkeypatch.setattr(Notes, "begin_line", lambda notes, rank="": (single.append(1), begin_line(notes, rank)))
+    monkeypatch.setattr(
+        Notes, "begin_line", lambda notes, *told, **more: (single.append(1), begin_line(notes, *told, **more))
+    )
     reading = logs.read(tmp_path / "x.log")
     trace = reading.attempts[-1].trace("skipped" if name == "overflow" else "loss")
     assert len(trace) == 4999

@@ -46,6 +46,11 @@ _TOKEN = re.compile(
 )
 
 
+def may_follow(data: bytes, begin: int, end: int) -> bool:
+    """Whether the line below that from `begin` to `end` begins as it does."""
+    return end - begin <= LONGEST and data.startswith(data[begin : begin + SAME_START], end + 1)
+
+
 class Shapes:
     """The shapes of the lines of one file, and what was learned of each."""
 
@@ -59,7 +64,7 @@ class Shapes:
         Each ends with `feed`. The last of a run is left to its format, as a terminal may have wrapped it.
         """
         at = end + 1
-        if len(notes.heard) != 1 or end - begin > LONGEST or not data.startswith(data[begin : begin + SAME_START], at):
+        if len(notes.heard) != 1:
             return end
         shape = self._shape(data, begin, end, feed, notes.rank)
         if shape is None or not shape.learned(data, begin, notes):

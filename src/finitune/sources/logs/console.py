@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import BinaryIO
 
 from finitune.sources.logs import banners, bars, deepspeed, dicts, messages, pasted
-from finitune.sources.logs.alike import Shapes
+from finitune.sources.logs.alike import Shapes, may_follow
 from finitune.sources.logs.reading import ONE_IN, Notes
 from finitune.sources.reading import Track, untracked
 
@@ -106,7 +106,7 @@ def _scan(data: bytes, first_line: int, notes: Notes, shapes: Shapes, *, labelle
     while end:
         line += data.count(b"\n", counted, begin)
         counted, before = begin, notes.single
-        notes.begin_line(_rank(data, begin, labelled=labelled))
+        notes.begin_line(_rank(data, begin, labelled=labelled), hear=may_follow(data, begin, end))
         done = _read(data, begin, end, line, notes, shapes)
         if done == end:
             done = shapes.read_on(data, begin, end, line, notes)
@@ -169,7 +169,7 @@ def _line(text: bytes, line: int, notes: Notes, shapes: Shapes) -> None:
         end = text.find(b"\r", at)
         end = len(text) if end < 0 else end
         for begin in range(at, end, LONGEST_LINE):
-            notes.begin_line(rank)
+            notes.begin_line(rank, hear=may_follow(text, at, end))
             _piece(text[begin : min(end, begin + LONGEST_LINE)], line, notes)
         done = shapes.read_on(text, at, end, line, notes, b"\r")
         if done == end and notes.full:

@@ -157,7 +157,8 @@ class Notes:
         self.rank = ""
         """The rank that says the line which is being read, where a launcher tells it."""
         self.heard: list[Heard] = []
-        """Rows of the line which is being read."""
+        """Rows of the line which is being read, where a line like it may follow."""
+        self._hears = False
         self.told: list[tuple[str, str]] = []
         """What that line said besides, each with its kind."""
         self.single = 0
@@ -170,9 +171,9 @@ class Notes:
     def attempt(self) -> Attempt:
         return self.attempts[-1]
 
-    def begin_line(self, rank: str = "") -> None:
-        """What is noted from here on stands in another line, which a launcher marks with `rank`."""
-        self.rank = rank
+    def begin_line(self, rank: str = "", *, hear: bool = False) -> None:
+        """What is noted from here on stands in another line, which a launcher marks with `rank`; `hear` its rows."""
+        self.rank, self._hears = rank, hear
         self.heard.clear()
         self.told.clear()
 
@@ -206,7 +207,7 @@ class Notes:
         if "eval_loss" in values and "loss" not in values:
             now.add("eval_loss", max(step or 0, now.last_step), values["eval_loss"], line)
             return
-        if alike:
+        if alike and self._hears:
             self.heard.append(Heard(numbers=values if epoch is None else {**values, "epoch": epoch}, step=step))
         now.begins = now.begins or (step == 1 and not now.traces)
         if epoch is not None and len(now.epochs) < 2:
@@ -280,7 +281,8 @@ class Notes:
         self.rows += 1
         if self.rows > MOST_ROWS:
             return
-        self.heard.append(Heard(numbers={} if scale is None else {"loss_scale": scale}, step=None, skipped=True))
+        if self._hears:
+            self.heard.append(Heard(numbers={} if scale is None else {"loss_scale": scale}, step=None, skipped=True))
         now = self.attempts[-1]
         now.last_step += 1
         now.pending = True
