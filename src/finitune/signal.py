@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ class Series:
         self._values = array("d", values)
         if len(self._steps) != len(self._values):
             raise ValueError(f"{len(self._steps)} steps but {len(self._values)} values")
-        if any(b <= a for a, b in pairwise(self._steps)):
+        if (np.diff(np.asarray(self._steps)) <= 0).any():
             raise ValueError("steps of a Series must increase")
 
     def add(self, step: int, value: float) -> None:

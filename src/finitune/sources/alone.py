@@ -31,7 +31,7 @@ PARTS = {
 NEUTRAL = {"self_attn.rotary_emb.inv_freq"}
 MULTIPLIERS = ("scale_emb", "scale_depth", "embedding_multiplier", "residual_multiplier", "attention_multiplier")
 """Settings of decoders that have the names of Llama and compute something else."""
-_LAYER = re.compile(r"(.*\blayers)\.(\d{1,9})\.(.+?)(?:\.(?:weight|bias))?$")
+_LAYER = re.compile(r"\A(.{0,200}\blayers)\.(\d{1,9})\.(.{1,200}?)(?:\.(?:weight|bias))?$")
 
 
 def tokens_of(

@@ -40,10 +40,10 @@ KERNEL_LEVEL = re.compile(
 CLIMBED, HUGE_LOSS, TINY_RATE = 1.6, 15.0, 1e-6
 """ln(vocabulary) is 10 to 12.5: a first loss above it is worse than guessing."""
 
-_LOSS = re.compile(r"(?<!eval_)\bloss['\"]?\s*[:=(]?\s*(nan|inf|\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
-_NORM = re.compile(r"grad_?norm['\"]?\s*[:=]?\s*(?:is )?(nan|inf|\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
-_EVAL = re.compile(r"eval_loss['\"]?\s*[:=]?\s*(nan|inf|\d+(?:\.\d+)?)", re.IGNORECASE)
-_RATE = re.compile(r"(?:learning_rate|\blr)['\"]?\s*[:=]\s*(\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
+_LOSS = re.compile(r"(?<!eval_)\bloss['\"]?\s{0,9}[:=(]?\s{0,9}(nan|inf|\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
+_NORM = re.compile(r"grad_?norm['\"]?\s{0,9}[:=]?\s{0,9}(?:is )?(nan|inf|\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
+_EVAL = re.compile(r"eval_loss['\"]?\s{0,9}[:=]?\s{0,9}(nan|inf|\d+(?:\.\d+)?)", re.IGNORECASE)
+_RATE = re.compile(r"(?:learning_rate|\blr)['\"]?\s{0,9}[:=]\s{0,9}(\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
 SENTINELS = (1.0, 1.4142, 1.7320)
 """DeepSpeed prints the root of the number of parameter groups where a norm was not finite."""
 

@@ -40,7 +40,7 @@ MODULES = {
 """What `python -m` may start, under the name of the command that does the same."""
 
 SCRIPT_START = re.compile(
-    r"#!.*\b(ba|z|da|k)?sh\b|(export\s+)?[A-Za-z_][A-Za-z0-9_]*=\S*\s*$|(cd|mpirun|nohup|set|source|srun) "
+    r"\A(?:#!.*\b(ba|z|da|k)?sh\b|(export\s+)?[A-Za-z_][A-Za-z0-9_]*=\S*\s*$|(cd|mpirun|nohup|set|source|srun) )"
 )
 SUFFIXES = {".sh", ".bash", ".zsh", ".slurm", ".sbatch"}
 

@@ -23,7 +23,7 @@ MAX_WORDS = 100_000
 _PLAIN = re.compile(r"[^\s\\'\"$`#;&|<>(){}]+")
 _IN_QUOTES = re.compile(r"[^\\\"$`]+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,199})(\+?)=")
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\1")
 _DEFAULT = re.compile(r":?[-=]")
 
@@ -111,7 +111,7 @@ class Script:
                     self._skip_heredocs(heredocs)
             elif c in "<>":
                 self._redirect(word, heredocs)
-            elif (found := _ASSIGNMENT.match(self._text, self._at)) and not word.begun:
+            elif not word.begun and (found := _ASSIGNMENT.match(self._text, self._at)):
                 self._assign(found, word)
             else:
                 self._piece(word)

@@ -25,6 +25,8 @@ from finitune.sources.text import reason
 FORMATS = (tensorboard, trainer_state, tables)
 HEAD_BYTES = 64 * 2**10
 GZIP = b"\x1f\x8b"
+LEAST_UNPACKED, MOST_TIMES = 2**30, 100
+"""A packed log is read up to this size, or this multiple of what it takes packed; logs shrink to a tenth or so."""
 
 
 def read(*files: str | Path, track: Track = untracked) -> LogReading:
@@ -65,7 +67,10 @@ def _read(path: Path, name: str, track: Track) -> Notes:
             file.seek(0)
             if head.startswith(GZIP):
                 with gzip.open(file) as unpacked:
-                    console.read(unpacked, notes, track=track)  # pyright: ignore[reportArgumentType]
+                    most = max(LEAST_UNPACKED, MOST_TIMES * path.stat().st_size)
+                    console.read(unpacked, notes, most=most, track=track)  # pyright: ignore[reportArgumentType]
+                if notes.cut and not notes.rows and not notes.said:
+                    raise UnreadableInput(f"{path}: {notes.cut}, and no line of it tells of training (expected a log)")
             else:
                 console.read(file, notes, size=path.stat().st_size, track=track)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

@@ -56,5 +56,5 @@ def read(text: bytes, line: int, notes: Notes) -> bool:
         and b":" not in found[0]
     ):
         return False  # prose
-    notes.row(values, line, step=step)
+    notes.row(values, line, step=step, alike=True)
     return True

@@ -12,15 +12,15 @@ import re
 from finitune.sources.logs.reading import Notes, number_in
 
 OVERFLOW = b"OVERFLOW"
-_NUMBER = rb"(\d[\d.e+]{0,40})"
+_NUMBER = rb"(\d[\d.e+-]{0,40})"
 _ATTEMPTED = re.compile(
     rb"(?:[Rr]ank (\d{1,6})\b[^\n]{0,60}?)?[Aa]ttempted loss scale: ?%b(?:, reducing to %b)?" % (_NUMBER, _NUMBER)
 )
-FINISHED = re.compile(rb"(?:reducing to [\d.e+]{1,40}|hysteresis to -?\d+|not updated\.|Skipping step\.?)\s{0,9}\Z")
+FINISHED = re.compile(rb"(?:reducing to [\d.e+-]{1,40}|hysteresis to -?\d+|not updated\.|Skipping step\.?)\s{0,9}\Z")
 """The end of a whole message about an overflow."""
 _SKIPPING = re.compile(rb"OVERFLOW! (?:Rank (\d{1,6}) )?Skipping step")
 _ITERATION = re.compile(rb"Grad overflow on iteration:? (\d{1,12})")
-_CHANGED = re.compile(rb"(?:Reducing|Increasing) dynamic loss scale from [\d.e+]{1,40} to %b" % _NUMBER)
+_CHANGED = re.compile(rb"(?:Reducing|Increasing) dynamic loss scale from [\d.e+-]{1,40} to %b" % _NUMBER)
 _STEP = re.compile(rb"\bstep=(\d{1,12}), skipped=(\d{1,12})(?:, lr=\[([^\]]{1,200})\])?")
 _MEGATRON = re.compile(
     rb"iteration\s{1,20}(\d{1,12})\s{0,20}/.{0,400}?lm loss: ([-+.\dEenaif]{1,40})"
@@ -35,7 +35,7 @@ def read(text: bytes, line: int, notes: Notes) -> bool:
     if b"lm loss:" in text and b"iteration" in text and (found := _MEGATRON.search(text, text.find(b"iteration"))):
         names = ("loss", "loss_scale", "grad_norm")
         values = {n: v for n, t in zip(names, found.groups()[1:], strict=True) if t and (v := number_in(t)) is not None}
-        notes.row(values, line, step=int(found[1]))
+        notes.row(values, line, step=int(found[1]), alike=True)
         return True
     if b"skipped=" in text and (found := _STEP.search(text)):
         _progress(int(found[1]), int(found[2]), number_in(found[3].split(b",")[0]) if found[3] else None, line, notes)

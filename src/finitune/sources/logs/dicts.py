@@ -7,8 +7,6 @@ terminal print into each other: a record is what stands between one brace and th
 from __future__ import annotations
 
 import re
-from array import array
-from functools import lru_cache
 
 from finitune.sources.logs.reading import Notes, number_in
 
@@ -23,9 +21,6 @@ _USUAL = re.compile(
     rb"\{'loss': %b, 'grad_norm': %b, 'learning_rate': %b, 'epoch': %b\}" % (_VALUE, _VALUE, _VALUE, _VALUE)
 )
 """The record of HF Trainer as it is nearly always, read at once."""
-_TELLS = re.compile(rb"(['\"])([\w/. ()-]{1,60})\1: (['\"]?)[^,'\"{}\[\]\n]{1,40}\3(?:, |\}$)")
-AT_ONCE = 64 * 2**10
-"""Bytes of successive records that are read at once, or not."""
 _BAR = re.compile(rb"(\d{1,9})/\d{1,9} \[")
 _STEP = re.compile(rb"['\"](?:global_step|step|current_steps)['\"]: ?(\d{1,12})(?![\d.])")
 """The last is that of `trainer_log.jsonl`, which LLaMA-Factory writes."""
@@ -45,7 +40,7 @@ def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
         if usual:
             loss, norm, rate, epoch = map(float, usual.groups())
             values = {"loss": loss, "grad_norm": norm, "lr": rate}
-            notes.row(values, line, step=_shown(data[max(0, at - LOOK_BACK) : at], notes), epoch=epoch)
+            notes.row(values, line, step=_shown(data[max(0, at - LOOK_BACK) : at], notes), epoch=epoch, alike=True)
             done = after = usual.end()
         elif _OPENS.match(data, at) and (found := RECORD.match(data, at)):
             after = found.end()
@@ -56,49 +51,6 @@ def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
             after = at + 1
         at = data.find(b"{", after, end)
     return done
-
-
-def many(data: bytes, begin: int, line: int, notes: Notes) -> int:
-    """Records alike, one to a line from `begin` on, at once: a log may consist of them.
-
-    Returns where the last of these lines ends, with its line feed; 0 where anything else stands between them in the
-    next `AT_ONCE` bytes: then `read` takes them one by one.
-    """
-    first = RECORD.match(data, begin)
-    if first is None or not data.startswith(first[0][:8], first.end() + 1):
-        return 0
-    alike = _alike(tuple(_TELLS.findall(first[0])))
-    end = data.rfind(b"\n", begin, begin + AT_ONCE) + 1
-    if alike is None or not end:
-        return 0
-    found = alike.findall(data, begin, end)
-    if len(found) != data.count(b"\n", begin, end):
-        return 0
-    try:
-        numbers = [array("d", map(float, column)) for column in zip(*found, strict=True)]
-    except ValueError:
-        return 0
-    columns = dict(zip(alike.groupindex, numbers, strict=True))
-    epochs = columns.pop("epoch", None)
-    return end if notes.successive(columns, line, epochs) else 0
-
-
-@lru_cache(maxsize=16)
-def _alike(told: tuple[tuple[bytes, bytes, bytes], ...]) -> re.Pattern[bytes] | None:
-    """A whole line with a record of these keys (and their quotes), a group for each number of ours."""
-    names = [NAMES.get(key, "epoch" if key == b"epoch" else "") for _, key, _ in told]
-    known = [name for name in names if name]
-    if "loss" not in known or len(known) == 1 or len(known) > len(set(known)):
-        return None
-    if any(b"step" in key or key.startswith(b"reward") for _, key, _ in told):
-        return None
-    parts = [
-        re.escape(quote + key + quote + b": " + around)
-        + (b"(?P<%b>[-+.0-9a-zA-Z]{1,40})" % name.encode() if name else rb"[^,'\"{}\n]{1,40}")
-        + around
-        for name, (quote, key, around) in zip(names, told, strict=True)
-    ]
-    return re.compile(rb"(?m)^\{" + b", ".join(parts) + rb"\}\r?\n")
 
 
 def _record(body: bytes, before: bytes, line: int, notes: Notes) -> bool:
@@ -117,9 +69,9 @@ def _record(body: bytes, before: bytes, line: int, notes: Notes) -> bool:
     if "loss" not in values and "eval_loss" not in values:
         return False
     if b"step" in body and (own := _STEP.search(body)):
-        notes.row(values, line, step=int(own[1]), epoch=epoch)
+        notes.row(values, line, step=int(own[1]), epoch=epoch, alike=True)
         return True
-    notes.row(values, line, step=_shown(before, notes), epoch=epoch)
+    notes.row(values, line, step=_shown(before, notes), epoch=epoch, alike=True)
     return True
 
 

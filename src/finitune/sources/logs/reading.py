@@ -7,6 +7,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,21 @@ class Said:
     @property
     def place(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A row of a line that its words alone decide how to read: other numbers in them give other numbers here."""
+
+    numbers: Mapping[str, float]
+    """By the names of the row, and `epoch`."""
+    step: int | None
+    skipped: bool = False
+
+    def is_like(self, other: Heard) -> bool:
+        """Of the same kind, with the same names."""
+        names = self.numbers.keys() == other.numbers.keys()
+        return names and self.skipped == other.skipped and (self.step is None) == (other.step is None)
 
 
 class Trace:
@@ -77,13 +93,21 @@ class Trace:
         index = int(np.searchsorted(np.asarray(self.steps), step, side="right")) - 1
         return self.lines[index] if index >= 0 else 0
 
+    def has(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether there is a value at exactly these steps."""
+        return self._found(steps)[1]
+
     def at(self, steps: npt.NDArray[np.int64], absent: float) -> npt.NDArray[np.float64]:
         """Values at exactly these steps, `absent` where the step has none."""
+        index, found = self._found(steps)
+        return np.where(found, np.asarray(self.values)[index], absent) if len(self) else np.full(len(steps), absent)
+
+    def _found(self, steps: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         own = np.asarray(self.steps, dtype=np.int64)
         if not len(own):
-            return np.full(len(steps), absent)
+            return np.zeros(len(steps), dtype=np.int64), np.zeros(len(steps), dtype=bool)
         index = np.minimum(np.searchsorted(own, steps), len(own) - 1)
-        return np.where(own[index] == steps, np.asarray(self.values)[index], absent)
+        return index, own[index] == steps
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,6 +156,11 @@ class Notes:
         """Why the rest of the file was not read."""
         self.rank = ""
         """The rank that says the line which is being read, where a launcher tells it."""
+        self.heard: list[Heard] = []
+        """Rows of the line which is being read, where a line like it may follow."""
+        self._hears = False
+        self.told: list[tuple[str, str]] = []
+        """What that line said besides, each with its kind."""
         self.single = 0
         """Rows that were read one by one."""
         self.passed_over = False
@@ -142,12 +171,25 @@ class Notes:
     def attempt(self) -> Attempt:
         return self.attempts[-1]
 
+    def begin_line(self, rank: str = "", *, hear: bool = False) -> None:
+        """What is noted from here on stands in another line, which a launcher marks with `rank`; `hear` its rows."""
+        self.rank, self._hears = rank, hear
+        self.heard.clear()
+        self.told.clear()
+
     def row(
-        self, values: Mapping[str, float], line: int, *, step: int | None = None, epoch: float | None = None
+        self,
+        values: Mapping[str, float],
+        line: int,
+        *,
+        step: int | None = None,
+        epoch: float | None = None,
+        alike: bool = False,
     ) -> None:
         """Numbers of one step. Without a step of its own it is the next one.
 
-        What ranks say beside the first is left out, unless it is not finite: then it stands for that step.
+        What ranks say beside the first is left out, unless it is not finite: then it stands for that step. `alike`: a
+        line of the same words with other numbers is read in the same way (see `alike`).
         """
         self.rows += 1
         self.single += 1
@@ -157,7 +199,7 @@ class Notes:
         if self.rank and not self.first("row", self.rank):
             if all(map(math.isfinite, values.values())):
                 return
-            step = now.last_step
+            step, alike = now.last_step, False
         if epoch is not None and not math.isfinite(epoch):
             epoch = None
         if (epoch is not None and epoch < now.last_epoch - 1e-9) or (step is not None and step < now.last_step - 1):
@@ -165,6 +207,8 @@ class Notes:
         if "eval_loss" in values and "loss" not in values:
             now.add("eval_loss", max(step or 0, now.last_step), values["eval_loss"], line)
             return
+        if alike and self._hears:
+            self.heard.append(Heard(numbers=values if epoch is None else {**values, "epoch": epoch}, step=step))
         now.begins = now.begins or (step == 1 and not now.traces)
         if epoch is not None and len(now.epochs) < 2:
             now.epochs.append(epoch)
@@ -193,32 +237,52 @@ class Notes:
         """Whether `rank` is the one that was the first to tell of this; what others say is said again."""
         return self._firsts.setdefault(kind, rank) == rank
 
-    def successive(self, columns: Mapping[str, array[float]], first_line: int, epochs: array[float] | None) -> bool:
-        """As `row` for each of many rows on successive lines without a step of their own, at once.
+    def successive(
+        self,
+        heard: Heard,
+        told: Sequence[tuple[str, str]],
+        columns: Mapping[str, array[float]],
+        steps: array[int] | None,
+        lines: array[int],
+    ) -> int:
+        """As `row` or `skipped` for rows that are like one that was heard: its numbers by name, and steps of their own.
 
-        False, and nothing was noted, where one of them may begin a new attempt or belong to a step told of before.
+        Returns how many were noted: those before a row that may begin a new attempt or belong to a step told of.
         """
-        now, count = self.attempts[-1], len(next(iter(columns.values())))
-        if now.pending or self.rows + count > MOST_ROWS:
-            return False
-        if epochs is not None:
-            told = np.asarray(epochs)
-            if not (told[0] >= now.last_epoch and (told[1:] >= told[:-1]).all()):
-                return False
-            now.last_epoch = epochs[-1]
-            now.epochs.extend(epochs[: 2 - len(now.epochs)])
+        now, count = self.attempts[-1], len(lines)
+        if now.pending and not heard.skipped:
+            return 0
+        if (epochs := columns.get("epoch")) is not None:
+            count = _rising(np.asarray(epochs), now.last_epoch)
+        if steps is None:
+            steps = array("q", range(now.last_step + 1, now.last_step + 1 + count))
+        else:
+            count = min(count, _rising(np.asarray(steps), now.last_step + 1, by=1))
+        kept = max(0, min(count, MOST_ROWS - self.rows))
         self.rows += count
-        steps = array("q", range(now.last_step + 1, now.last_step + 1 + count))
-        lines = array("q", range(first_line, first_line + count))
-        now.last_step += count
-        if "skipped" in now.traces:
-            columns = {**columns, "skipped": array("d", bytes(8 * count))}
+        if not kept:
+            return count
+        now.last_step = steps[kept - 1]
+        if epochs is not None:
+            now.last_epoch = epochs[kept - 1]
+            now.epochs.extend(epochs[: min(kept, 2 - len(now.epochs))])
+        if heard.skipped or "skipped" in now.traces:
+            columns = {**columns, "skipped": array("d", [float(heard.skipped)]) * kept}
         for name, values in columns.items():
-            now.traces.setdefault(name, Trace()).extend(steps, values, lines)
-        return True
+            if name != "epoch":
+                now.traces.setdefault(name, Trace()).extend(steps[:kept], values[:kept], lines[:kept])
+        for kind, text in told:
+            for line in lines[:kept]:
+                self.say(kind, text, line)
+        return count
 
     def skipped(self, line: int, scale: float | None) -> None:
         """A step whose update was discarded; a row that follows at once belongs to it."""
+        self.rows += 1
+        if self.rows > MOST_ROWS:
+            return
+        if self._hears:
+            self.heard.append(Heard(numbers={} if scale is None else {"loss_scale": scale}, step=None, skipped=True))
         now = self.attempts[-1]
         now.last_step += 1
         now.pending = True
@@ -229,6 +293,7 @@ class Notes:
     def say(self, kind: str, text: str, line: int) -> None:
         """A message or fact; of each kind the first hundred are kept, and no link in them."""
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        self.told.append((kind, text))
         if count <= MOST_OF_A_KIND:
             seen = _UNSEEN.sub(" ", without_links(text))[:LONGEST_TEXT]
             self.said.append(Said(kind=kind, text=seen, line=line, file=self.file))
@@ -261,6 +326,12 @@ class LogReading:
     def signals(self) -> Signals:
         """Those of the last attempt."""
         return self.attempts[-1].signals if self.attempts else {}
+
+
+def _rising(values: npt.NDArray[Any], least: float, by: int = 0) -> int:
+    """How many values at the beginning are `least` or more, each no less than `by` above the one before."""
+    rises = np.concatenate((values[:1] >= least, values[1:] >= values[:-1] + by))
+    return len(rises) if rises.all() else int(np.argmin(rises))
 
 
 def number_in(text: bytes) -> float | None:
