@@ -19,6 +19,7 @@ import torch
 from _run import Run
 from _world import IGNORED, LLAMAS, VOCABULARY, Row, World, adapted, keep, padded, rows
 from torch import Tensor
+from transformers import get_scheduler
 
 from finitune.gym.bits import with_stuck_exponent
 from finitune.gym.faults import corrupt_checkpoint, fp16_activation_overflow
@@ -228,12 +229,14 @@ def _learns(world: World) -> bool:
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     kind = torch.optim.SGD if world.optimizer == "sgd" else torch.optim.AdamW
     optimizer = kind(weights, lr=world.rate, fused=True)  # the default of the trainers
+    schedule = get_scheduler(world.schedule, optimizer, world.warmup, world.steps)
     losses: list[float] = []
     for at in range(0, len(world.rows), world.batch):
         loss = model(**world.collate(world.rows[at : at + world.batch])).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, world.clip or float("inf"))
         optimizer.step()
+        schedule.step()
         optimizer.zero_grad()
         losses.append(loss.item())
     return sum(losses[-5:]) / 5 < losses[0]

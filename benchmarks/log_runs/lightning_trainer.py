@@ -25,7 +25,7 @@ MIXED = ("fp32", "bf16", "fp16")
 RUNS = [
     *repeated(2, "all-ignored", ("fp32",)),
     *repeated(2, "evaluation-ignored", ("bf16",)),
-    *repeated(4, "overflowing-channels", ("fp16", "half")),
+    *repeated(4, "overflowing-channels", ("fp16",)),
     *repeated(2, "high-rate", ("fp32",)),
     *repeated(2, "high-rate", ("fp32",), form="csv"),
     *repeated(2, "half-weights-scaled", ("fp16",)),

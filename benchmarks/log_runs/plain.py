@@ -98,8 +98,8 @@ def train(run: Run, own: World, say: Say, *, crash: bool) -> None:
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(run.precision)
     shows = run.choice("shows").choice(("loss", "loss norm", "loss norm scale"))
     model.train()
+    total = 0.0
     for step, batches in enumerate(_steps(own), start=1):
-        total = 0.0
         for batch in batches:
             with torch.autocast("cpu", dtype=dtype) if dtype else nullcontext():
                 loss = model(**batch).loss / len(batches)
@@ -107,7 +107,7 @@ def train(run: Run, own: World, say: Say, *, crash: bool) -> None:
                 optimizer.backward(loss)
             else:
                 scaler.scale(loss).backward()
-            total += loss.item()
+            total += loss.item() / own.interval
         norm = _update(own, weights, optimizer, scaler)
         warmup.step()
         optimizer.zero_grad()
@@ -119,6 +119,7 @@ def train(run: Run, own: World, say: Say, *, crash: bool) -> None:
         seen["lr"] = warmup.get_last_lr()[0]
         if step % own.interval == 0:
             say(step, seen)
+            total = 0.0
         if own.evaluation and step % 10 == 0:
             say(step, {"eval_loss": evaluate(model, own)})
         if crash and step == own.steps // 2:

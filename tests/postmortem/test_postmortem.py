@@ -278,6 +278,37 @@ def test_a_loss_worse_than_guessing_throughout_at_a_ruinous_rate(rate: float, fo
     assert [cause.cause for one in incidents for cause in one.causes[:1]] == ["lr-too-high"] * found
 
 
+def test_a_short_log_that_climbs_beyond_guessing_is_no_healthy_one(tmp_path: Path) -> None:
+    def told(*losses: float) -> list[str]:
+        return [one.symptom for one in diagnose(tmp_path, "".join(record(loss, 1.0) for loss in losses)).incidents]
+
+    assert told(24.4, 290.6, 419.2, 446.9, 470.4, 454.6) == ["divergence"]
+    assert told(470.4, 446.9, 419.2, 290.6, 120.5, 24.4) == []
+    assert told(24.4, 290.6) == []
+
+
+BETWEEN = [record(6.2, 3.4), record(6.3, 3.9), record(4.7, 0.0), record(6.2, 3.4), record(4.6, 0.0), record(6.2, 3.7)]
+
+
+def test_rows_without_a_gradient_between_others_are_rows_without_a_target(tmp_path: Path) -> None:
+    found = diagnose(tmp_path, "".join(BETWEEN))
+    assert (found.incidents[0].symptom, found.incidents[0].step) == ("zero-gradient", 3)
+    assert first_three(found)[0] == "all-labels-ignored"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        record(6.2, 0.0) * 2 + "".join(falling(30)),  # skipped while the loss scale settles
+        "".join(BETWEEN[:4]),  # once
+        "".join(BETWEEN).replace("4.7", "0.001").replace("4.6", "0.001"),  # learnt
+        "".join(line.replace("}", ", 'reward': 0.5}") for line in BETWEEN),  # answers with one reward have none
+    ],
+)
+def test_a_gradient_of_zero_that_is_earned(text: str, tmp_path: Path) -> None:
+    assert "rows-without-gradient" not in signs(tmp_path, text)
+
+
 def test_what_was_tried_in_vain_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (
         "TrainingArguments(\nfp16=True,\nmax_grad_norm=0.3,\n)\n"

@@ -74,7 +74,7 @@ tells = {
     "sudden": (-4.0, "it would have shown at once"),
     "diverged": (1.0, "a fused kernel divides by 1e-8 instead"),
     "tiny-rate": (-1.0, "at such a rate nothing moves"),
-    "probability-tensor": (1.0, "training had gone NaN unseen"),
+    "probability-tensor": (1.5, "training had gone NaN unseen"),
     "computes-float32": (-8.0, "float32 has the range"),
     "kernel-level serving": (-3.0, "no optimizer takes part"),
     "loss-jumped": (1.0, "a quotient with a vanished denominator"),

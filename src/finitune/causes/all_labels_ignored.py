@@ -65,6 +65,7 @@ tells = {
     "tokenization-mismatch no-supervised-token": (7.0, "the program says that it ignores the labels"),
     "labels-ignored": (2.5, "what hides labels can hide all of a row"),
     "evaluation-only eval-loss-nan": (2.5, "one batch without targets makes the mean nan"),
+    "rows-without-gradient": (5.0, "such rows leave the gradient at 0, and trainers print a mean for their loss"),
     "zero-loss-zero-gradient": (4.0, "a guarded mean over no target is 0"),
     "pads-with-eos": (0.7, "labels of padding are ignored, and eos with them"),
     "template": (0.5, "a response marker that is not found hides all"),

@@ -29,6 +29,12 @@ espnet/espnet#2771 (empty targets), huggingface/diffusers#7563, alibaba/Pai-Mega
 mravanelli/pytorch-kaldi#154.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finitune.finding import Evidence, Origin
+
 remedies = ["drop-unsupervised-rows", "change-settings"]
 public_incidents = 6
 
@@ -45,3 +51,9 @@ tells = {
     "sudden": (1.5, "one record among many"),
     "nan-passes": (2.0, "one record among many"),
 }
+
+
+def weigh(origin: Origin) -> Iterator[Evidence]:
+    """What the batch holds before anything is computed of it cannot come from the model."""
+    if origin.phase == "input":
+        yield Evidence(text=f"the batch itself holds {origin.values or 'values that are not finite'}", bits=14.0)

@@ -94,7 +94,7 @@ tells = {
     "zero-0": (-4.0, "no such buffer"),
     "late": (0.5, "now and then"),
     "climbed loss-jumped": (-2.0, "it is at once"),
-    "no-word-of-deepspeed": (-5.0, "it needs DeepSpeed"),
+    "no-word-of-deepspeed": (-7.0, "it needs DeepSpeed"),
     "nan-passes first-step-lost same-step": (-3.0, "it strikes at any step"),
 }
 

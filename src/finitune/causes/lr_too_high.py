@@ -127,7 +127,8 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
     if len(norms) >= 4 and norms[-3:].mean() > 5 * norms[: max(1, len(norms) // 2)].mean():
         yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
     if optimizer is not None and any(foresee(optimizer)):
-        yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=3.0)
+        bits = 8.0 if ratio is not None and (optimizer.lr or 0.0) >= RUINOUS else 3.0
+        yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=bits)
     elif optimizer is not None and optimizer.lr and optimizer.lr < USUAL:
         yield Evidence(text=f"the learning rate {optimizer.lr:g} is one of usual recipes", bits=-3.0)
 

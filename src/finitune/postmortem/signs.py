@@ -43,7 +43,7 @@ NUMBERS = frozenset({
     "gradient-first", "gradient-nan", "from-the-start", "sudden", "climbed", "diverged", "tiny-rate", "rate-frozen",
     "rate-advancing", "scale-fell", "sound-loss", "evaluation-only", "second-step", "huge-norm", "loss-repeats",
     "same-step", "lower-rate-bad", "reinforcement", "policy-ratio", "loss-jumped", "nan-passes", "high-rate", "dead",
-    "first-step-lost", "gradient-lost-too", "midway",
+    "first-step-lost", "gradient-lost-too", "midway", "rows-without-gradient",
 })  # fmt: skip
 """Every sign that numbers give."""
 

@@ -26,6 +26,7 @@ SETTLES_BELOW = 2.0**16
 """Overflows above this scale only say that it began too high."""
 NOT_FALLING, RISEN = 0.75, 1.1
 """Of the level at the beginning."""
+FEW = 2
 DEAD = 10
 """So many rows with one and the same loss and no gradient."""
 
@@ -39,6 +40,7 @@ def trouble_of(attempt: Attempt, *, ended: bool = False, ruinous: Sign | None = 
         numbers_lost(attempt)
         or loss_scale_fell(attempt)
         or gradient_gone(attempt)
+        or rows_without_gradient(attempt)
         or loss_climbed(attempt, ended=ended, ruinous=ruinous)
         or evaluation_lost(attempt)
         or standstill(attempt)
@@ -90,6 +92,25 @@ def gradient_gone(attempt: Attempt) -> Trouble | None:
                    last_good=int(rows.steps[first - 1]) if first else None)  # fmt: skip
 
 
+def rows_without_gradient(attempt: Attempt) -> Trouble | None:
+    """Now and then the gradient is exactly 0 beside a loss that is not: what was NaN is printed as a mean of others."""
+    rows = rows_of(attempt)
+    if attempt.rewards or len(attempt.trace("skipped")) or len(attempt.trace("loss_scale")):
+        return None
+    sound = rows.has_norm & (rows.norm > 0)
+    none = rows.has_norm & (rows.norm == 0) & (rows.loss > CONVERGED)
+    if not sound.any():
+        return None
+    none[: int(np.argmax(sound))] = False  # a first step may be skipped
+    if none.sum() < FEW or none.sum() > sound.sum() or none[-DEAD:].all():
+        return None
+    step = int(rows.steps[np.argmax(none)])
+    text = f"the gradient is exactly 0 in {int(none.sum()):,} of {len(none):,} rows, and the loss there is not"
+    place = place_at(attempt, attempt.trace("grad_norm"), step)
+    sign = Sign(name="rows-without-gradient", text=text, place=place)
+    return Trouble(symptom="zero-gradient", step=step, text=text, place=place, signs={sign.name: sign})
+
+
 def loss_climbed(attempt: Attempt, *, ended: bool, ruinous: Sign | None = None) -> Trouble | None:
     """The loss went up and stayed there; in reinforcement learning it has no level."""
     loss = attempt.trace("loss")
@@ -100,12 +121,14 @@ def loss_climbed(attempt: Attempt, *, ended: bool, ruinous: Sign | None = None) 
     values = np.asarray(loss.values)
     quarter = max(RECOVERED, len(values) // 4)
     low, late = float(np.min(values[:quarter])), float(np.median(values[-quarter:]))
-    if not seen and len(values) > 2 * RECOVERED and low > 0:
+    if not seen and len(values) > RECOVERED and low > 0:
         if late > WORSE_THAN_CHANCE and late > 2 * low:
             seen = [f"loss {late:.4g} at the end, {late / low:.2g} times its level before and worse than guessing"]
-        elif low > WORSE_THAN_CHANCE and late > NOT_FALLING * float(np.median(values[:quarter])):
+        elif (
+            len(values) > 2 * RECOVERED and low > WORSE_THAN_CHANCE and late > NOT_FALLING * np.median(values[:quarter])
+        ):
             seen = [f"loss {late:.4g} and not falling, worse than guessing from the first row"]
-        elif high and values[len(values) // 2 :].min() > values[0] and late > RISEN * values[0]:
+        elif high and values[len(values) // 2 :].min() > values[0] and (ruinous or late > RISEN * values[0]):
             seen = [f"loss {late:.4g} at the end, above {values[0]:.4g} of the first row"]
     if not seen and ruinous and low > WORSE_THAN_CHANCE:
         seen = [f"loss {late:.4g} at the end and never below {low:.4g}, worse than guessing"]
