@@ -7,6 +7,7 @@
     remedies = ["slug", ...]                            chapters of `remedies/`, best first
     public_incidents = 10                               how often it occurs in the public incidents: the prior
     unseen = "whether ..."                              what no log shows of it, where every number stays sound
+    ruins = "high-rate"                                 the observation that what `foresee` calls an error stands for
 
 `weigh` may name any group of `Facts`, any signal (`loss`, `grad_norm`, `lr`, `loss_scale`, `skipped`: a Series up to
 the bad step), and: `signals` (all of these), `symptoms` (set of slugs seen), `origin` (Origin), `repeats` (bool),

@@ -92,6 +92,15 @@ def lowest_level(losses: Floats) -> float | None:
     return float(known.min())
 
 
+def climb(losses: Floats) -> float | None:
+    """How many times the lowest loss before it, or the first, a later one is; None where no multiple tells it."""
+    losses = losses[np.isfinite(losses)]
+    if not len(losses) or (lowest := lowest_level(losses)) is None:
+        return None
+    since = losses[int((losses == lowest).argmax()) :].max() / lowest
+    return float(max(since, losses.max() / losses[losses != 0][0]))
+
+
 Signals = Mapping[str, Series]
 """Signal name -> Series. Names: loss, grad_norm (before clipping), lr, loss_scale, skipped (0 or 1), bad_update
 (1 where the optimizer spoiled the weights), and reduction_error (see `finitune.reduction`)."""

@@ -40,12 +40,12 @@ import numpy as np
 from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Evidence, Finding, Where
-from finitune.signal import Series, lowest_level
+from finitune.signal import Series, climb
 
 LARGE = 1e-2
 """Learning rate times scale: 5e-3, a confirmed failure (ssbuild/chatglm_finetuning#28), at the usual scale 2."""
 FAR = 10
-"""So many times LARGE leave no doubt."""
+"""So many times LARGE leave no doubt: a rate of 5e-2 at the usual scale."""
 RATE_ALONE = 5e-3
 """From here on the rate is too high whatever the scale, which is another chapter."""
 RISEN = 1.5
@@ -53,6 +53,7 @@ RISEN = 1.5
 experiments = [Experiment(arm="update-times=0.01", expect="finite", optional=True)]
 remedies = ["lower-adapter-scale"]
 public_incidents = 6
+ruins = "adapter-scale"
 
 tells = {
     "adapter-scale": (3.5, "alpha over rank multiplies every update"),
@@ -86,7 +87,7 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
     elif optimizer.lr is not None and optimizer.lr < RATE_ALONE and optimizer.lr * scale >= LARGE:
         yield Finding(
             cause="lora-scale-or-init",
-            severity="warning",
+            severity="error" if optimizer.lr * scale >= FAR * LARGE else "warning",
             message=f"the adapter's scale is {scale:g} (alpha {adapter.alpha:g}, rank {adapter.rank}), so learning "
             f"rate {optimizer.lr:g} acts like {optimizer.lr * scale:g}; recipes stay below {LARGE:g}",
             where=Where(file=adapter.source, key="lora_alpha"),
@@ -109,11 +110,10 @@ def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evid
     far = optimizer.lr * scale >= FAR * LARGE
     text = f"learning rate times the adapter's scale is {optimizer.lr * scale:g}"
     yield Evidence(text=text, bits=8.0 if far else 5.0)
-    losses = loss.values[np.isfinite(loss.values)]
-    lowest = lowest_level(losses)
-    if len(losses) and lowest is None:
+    times = climb(loss.values)
+    if times is None and np.isfinite(loss.values).any():
         return
-    climbed = lowest is not None and losses[-1] > RISEN * lowest
+    climbed = times is not None and times > RISEN
     text = "the loss climbed first" if climbed else "the loss had not climbed"
     yield Evidence(text=text, bits=4.0 if climbed else -6.0)
 

@@ -42,7 +42,7 @@ from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 from finitune.rates import RUINOUS, USUAL, risk_of
-from finitune.signal import Floats, Series, lowest_level
+from finitune.signal import Series, climb
 
 RISEN, WORSE_THAN_CHANCE = 1.5, 15.0
 """Last finite loss over the lowest before it: training has undone what it learned; the log of a vocabulary is less."""
@@ -53,6 +53,7 @@ experiments = [
 ]
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
+ruins = "high-rate"
 tells = {
     "climbed diverged loss-rises": (4.0, "the loss climbs first"),
     "lower-rate-bad": (-3.0, "a lower rate does not"),
@@ -112,7 +113,7 @@ def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | 
         yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
         yield from _at_once(optimizer)
         return
-    ratio = _climb(losses) if len(losses) else None
+    ratio = climb(losses)
     if ratio is None:
         yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
     elif ratio > RISEN:
@@ -138,11 +139,3 @@ def _at_once(optimizer: Optimizer | None) -> Iterator[Evidence]:
     if optimizer is not None and any(finding.severity == "error" for finding in foresee(optimizer)):
         ruinous = (optimizer.lr or 0.0) >= RUINOUS
         yield Evidence(text=f"but one step at {optimizer.lr:g} is enough", bits=14.0 if ruinous else 4.0)
-
-
-def _climb(losses: Floats) -> float | None:
-    """How many times the lowest loss before it, or the first, a later one is."""
-    if (lowest := lowest_level(losses)) is None:
-        return None
-    since = losses[int((losses == lowest).argmax()) :].max() / lowest
-    return float(max(since, losses.max() / losses[losses != 0][0]))

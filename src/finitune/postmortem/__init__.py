@@ -132,8 +132,8 @@ def seen_in(reading: LogReading, facts: Facts | None = None) -> list[Seen]:
     """Every attempt that went wrong; messages belong to the last. `facts` are those of its configuration too."""
     messages = message_signs(reading)
     ended = any(name in messages for name in FATAL)
-    rate = _ruinous_rate(facts) if facts else None
-    found = [(a, t) for a in reading.attempts if (t := trouble_of(a, ended=ended, ruinous=rate)) is not None]
+    ruinous = _ruinous(facts) if facts else None
+    found = [(a, t) for a in reading.attempts if (t := trouble_of(a, ended=ended, ruinous=ruinous)) is not None]
     if not found and (fatal := next((messages[name] for name in FATAL if name in messages), None)):
         attempt = reading.attempts[-1] if reading.attempts else Attempt(file="")
         symptom = FATAL[fatal.name]
@@ -145,12 +145,15 @@ def seen_in(reading: LogReading, facts: Facts | None = None) -> list[Seen]:
     ]
 
 
-def _ruinous_rate(facts: Facts) -> Sign | None:
-    """The rate of the configuration, where `check` calls it an error."""
-    finding = foreseen(causes()["lr-too-high"], facts.by_name())
-    if finding is None or finding.severity != "error":
-        return None
-    return Sign(name="high-rate", text=finding.message, place=finding.where.file or "the configuration")
+def _ruinous(facts: Facts) -> Sign | None:
+    """A setting with which no model learns, where `check` calls it an error; its chapter names the sign in `ruins`."""
+    inputs = facts.by_name()
+    for chapter in causes().values():
+        sign: str | None = getattr(chapter.module, "ruins", None)
+        finding = foreseen(chapter, inputs) if sign else None
+        if sign and finding and finding.severity == "error":
+            return Sign(name=sign, text=finding.message, place=finding.where.file or "the configuration")
+    return None
 
 
 def trials(seen: Seen | None, reading: LogReading, facts: Facts) -> Iterator[Trial]:

@@ -34,7 +34,7 @@ DEAD = 10
 def trouble_of(attempt: Attempt, *, ended: bool = False, ruinous: Sign | None = None) -> Trouble | None:
     """What went wrong, the first and gravest; None for an attempt that is healthy.
 
-    `ended`: an error ended it; `ruinous`: its configuration has a learning rate that is known to ruin a model.
+    `ended`: an error ended it; `ruinous`: its configuration has a setting that is known to ruin a model.
     """
     return (
         numbers_lost(attempt)
