@@ -278,6 +278,14 @@ def test_a_loss_worse_than_guessing_throughout_at_a_ruinous_rate(rate: float, fo
     assert [cause.cause for one in incidents for cause in one.causes[:1]] == ["lr-too-high"] * found
 
 
+@pytest.mark.parametrize(("alpha", "found"), [(8192, ["lora-scale-or-init"]), (16, [])])
+def test_an_adapter_whose_scale_leaves_nothing_learned(alpha: int, found: list[str], tmp_path: Path) -> None:
+    text = "".join(record(loss, 300.0, 4e-3) for loss in (6.26, 13.9, 24.6, 44.3, 26.6, 15.1, 9.8, 8.3, 7.9, 7.4))
+    adapter = {"learning_rate": 4e-3, "use_peft": True, "lora_r": 8, "lora_alpha": alpha, "warmup_steps": 5}
+    incidents = configured(tmp_path, text, adapter).incidents
+    assert [cause.cause for one in incidents for cause in one.causes[:1]] == found
+
+
 def test_a_short_log_that_climbs_beyond_guessing_is_no_healthy_one(tmp_path: Path) -> None:
     def told(*losses: float) -> list[str]:
         return [one.symptom for one in diagnose(tmp_path, "".join(record(loss, 1.0) for loss in losses)).incidents]
