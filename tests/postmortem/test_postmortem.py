@@ -310,6 +310,7 @@ def test_rows_without_a_gradient_between_others_are_rows_without_a_target(tmp_pa
         record(6.2, 0.0) * 2 + "".join(falling(30)),  # skipped while the loss scale settles
         "".join(BETWEEN[:4]),  # once
         "".join(BETWEEN).replace("4.7", "0.001").replace("4.6", "0.001"),  # learnt
+        "".join(record(6.0 - n / 10, norm) for n, norm in enumerate((0.002, 0.001, 0.0, 0.001, 0.0, 0.001))),  # rounded
         "".join(line.replace("}", ", 'reward': 0.5}") for line in BETWEEN),  # answers with one reward have none
     ],
 )

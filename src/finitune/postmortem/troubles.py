@@ -27,6 +27,9 @@ SETTLES_BELOW = 2.0**16
 NOT_FALLING, RISEN = 0.75, 1.1
 """Of the level at the beginning."""
 FEW = 2
+"""So many rows without a gradient are no accident."""
+ROUNDED = 0.01
+"""Where norms are smaller than this, one that is printed as 0.000 may be none."""
 DEAD = 10
 """So many rows with one and the same loss and no gradient."""
 
@@ -99,7 +102,7 @@ def rows_without_gradient(attempt: Attempt) -> Trouble | None:
         return None
     sound = rows.has_norm & (rows.norm > 0)
     none = rows.has_norm & (rows.norm == 0) & (rows.loss > CONVERGED)
-    if not sound.any():
+    if not sound.any() or np.median(rows.norm[sound]) < ROUNDED:
         return None
     none[: int(np.argmax(sound))] = False  # a first step may be skipped
     if none.sum() < FEW or none.sum() > sound.sum() or none[-DEAD:].all():
