@@ -108,7 +108,7 @@ def weigh(
     broken = [tensor for tensor in weights.tensors if 0 < tensor.nonfinite < math.prod(tensor.shape)]
     huge = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and _beyond(t)]
     if broken:
-        yield Evidence(text=f"{broken[0].name} holds {broken[0].nonfinite} non-finite weights", bits=6.0)
+        yield Evidence(text=f"{broken[0].name} holds NaN or infinity (weights: {broken[0].nonfinite})", bits=6.0)
     elif huge:
         yield Evidence(text=f"{huge[0].name} has one weight of {huge[0].peak:.3g}, far beyond its others", bits=6.0)
     elif not weights.problems and not any(_misfits(weights, model)):
