@@ -1,6 +1,6 @@
 """What `finitune diagnose LOG` makes of the logs of real frameworks: broken runs and healthy ones.
 
-    python benchmarks/logs_diagnose.py [--framework NAME ...] [--verbose] [--keep DIRECTORY]
+    python benchmarks/logs_diagnose.py [--program NAME ...] [--verbose]
 
 The programs of `log_runs/` train tiny models on the CPU, as their users would, and keep all that they print; what is
 missing in `.cache/log-runs` is made first. A run is asked by its log alone, with its configuration, and with the model
@@ -144,10 +144,10 @@ def table(title: str, found: Sequence[Answer], groups: Iterable[tuple[str, Seque
     for name, chosen in [*groups, ("all", found)]:
         broken = [one for one in chosen if one.accepted]
         healthy = [one for one in chosen if not one.accepted]
-        cells = [_share(sum(one.right(one.alone, first=3) for one in broken), len(broken)),
-                 _share(sum(one.right(one.alone) for one in broken), len(broken)),
-                 _share(sum(one.right(one.configured) for one in broken), len(broken)),
-                 _share(sum(one.right(one.modelled) for one in broken), len(broken))]  # fmt: skip
+        cells = [_share([one.right(one.alone, first=3) for one in broken]),
+                 _share([one.right(one.alone) for one in broken]),
+                 _share([one.right(one.configured) for one in broken]),
+                 _share([one.right(one.modelled) for one in broken])]  # fmt: skip
         sound = sum(not (one.alone or one.configured) for one in healthy)
         print(
             f"{name:28} {len(broken):4}   {cells[0]:>11}   {cells[1]:>5}   {cells[2]:>11}   {cells[3]:>9}   | "
@@ -155,8 +155,8 @@ def table(title: str, found: Sequence[Answer], groups: Iterable[tuple[str, Seque
         )
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.0%}" if whole else "--"
+def _share(right: Sequence[bool]) -> str:
+    return f"{sum(right) / len(right):.0%}" if right else "--"
 
 
 def grouped(found: Sequence[Answer], key: Any) -> list[tuple[str, list[Answer]]]:

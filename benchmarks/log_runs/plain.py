@@ -61,7 +61,7 @@ def make(run: Run, place: Path) -> None:
     alone()
     own = world(run, place)
     write_config(run, own, place)
-    say, close = style(run, place)
+    say, close = style(run, own.steps, place)
     attempts = 2 if own.crash else 1
     for attempt in range(attempts):
         print(f"Start training: {own.steps} steps, batch size {own.batch}, {run.precision}", flush=True)
@@ -161,7 +161,7 @@ def generate(model: Any) -> None:
     loaded.generate(torch.tensor([[20, 30, 40]]), do_sample=True, max_new_tokens=8)
 
 
-def style(run: Run, place: Path) -> tuple[Say, Callable[[], None]]:
+def style(run: Run, steps: int, place: Path) -> tuple[Say, Callable[[], None]]:
     """One of the ways in which loops tell their numbers."""
     if run.form == "csv":
         return _table(place / "metrics.csv", run)
@@ -169,7 +169,7 @@ def style(run: Run, place: Path) -> tuple[Say, Callable[[], None]]:
         return _board(place)
     name = run.choice("style").choice(("lines", "bar", "logging", "colour", "dict"))
     if name == "bar":
-        bar = tqdm(total=world(run, Path()).steps, desc="Training")
+        bar = tqdm(total=steps, desc="Training")
 
         def on_bar(step: int, seen: dict[str, float]) -> None:
             bar.update(step - bar.n)

@@ -44,8 +44,8 @@ from finitune.signal import Series, climb
 
 LARGE = 1e-2
 """Learning rate times scale: 5e-3, a confirmed failure (ssbuild/chatglm_finetuning#28), at the usual scale 2."""
-FAR = 10
-"""So many times LARGE leave no doubt: a rate of 5e-2 at the usual scale."""
+RUINOUS = 1e-1
+"""A product that leaves no doubt: a rate of 5e-2 at the usual scale."""
 RATE_ALONE = 5e-3
 """From here on the rate is too high whatever the scale, which is another chapter."""
 RISEN = 1.5
@@ -87,7 +87,7 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
     elif optimizer.lr is not None and optimizer.lr < RATE_ALONE and optimizer.lr * scale >= LARGE:
         yield Finding(
             cause="lora-scale-or-init",
-            severity="error" if optimizer.lr * scale >= FAR * LARGE else "warning",
+            severity="error" if optimizer.lr * scale >= RUINOUS else "warning",
             message=f"the adapter's scale is {scale:g} (alpha {adapter.alpha:g}, rank {adapter.rank}), so learning "
             f"rate {optimizer.lr:g} acts like {optimizer.lr * scale:g}; recipes stay below {LARGE:g}",
             where=Where(file=adapter.source, key="lora_alpha"),
@@ -107,9 +107,8 @@ def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evid
             return  # it would not be small with a scale of alpha / sqrt(rank)
         yield Evidence(text=f"learning rate times the adapter's scale ({scale}) is usual", bits=-5.0)
         return
-    far = optimizer.lr * scale >= FAR * LARGE
-    text = f"learning rate times the adapter's scale is {optimizer.lr * scale:g}"
-    yield Evidence(text=text, bits=8.0 if far else 5.0)
+    bits = 8.0 if optimizer.lr * scale >= RUINOUS else 5.0
+    yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=bits)
     times = climb(loss.values)
     if times is None and np.isfinite(loss.values).any():
         return

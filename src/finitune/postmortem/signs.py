@@ -95,8 +95,7 @@ def groups_printed(norm: float) -> int | None:
     return groups if groups <= MOST_GROUPS and near else None
 
 
-def numbers_lost(attempt: Attempt) -> Trouble | None:
-    rows = rows_of(attempt)
+def numbers_lost(attempt: Attempt, rows: Rows) -> Trouble | None:
     if not len(rows.steps):
         return None
     bad_loss, bad_norm = ~np.isfinite(rows.loss), ~np.isfinite(rows.norm)

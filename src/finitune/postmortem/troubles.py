@@ -10,6 +10,7 @@ from finitune.postmortem.signs import (
     CONVERGED,
     RECOVERED,
     WORSE_THAN_CHANCE,
+    Rows,
     Sign,
     Trouble,
     high_rate,
@@ -39,11 +40,12 @@ def trouble_of(attempt: Attempt, *, ended: bool = False, ruinous: Sign | None = 
 
     `ended`: an error ended it; `ruinous`: its configuration has a setting that is known to ruin a model.
     """
+    rows = rows_of(attempt)
     return (
-        numbers_lost(attempt)
+        numbers_lost(attempt, rows)
         or loss_scale_fell(attempt)
-        or gradient_gone(attempt)
-        or rows_without_gradient(attempt)
+        or gradient_gone(attempt, rows)
+        or rows_without_gradient(attempt, rows)
         or loss_climbed(attempt, ended=ended, ruinous=ruinous)
         or evaluation_lost(attempt)
         or standstill(attempt)
@@ -77,9 +79,8 @@ def loss_scale_fell(attempt: Attempt) -> Trouble | None:
     return Trouble(symptom="loss-scale-collapse", step=start, text=text, place=place, signs=signs, last_good=None)
 
 
-def gradient_gone(attempt: Attempt) -> Trouble | None:
+def gradient_gone(attempt: Attempt, rows: Rows) -> Trouble | None:
     """One and the same loss to the end, and no gradient: nothing is learned any more."""
-    rows = rows_of(attempt)
     last = slice(len(rows.steps) - DEAD, None)
     if attempt.rewards or len(rows.steps) <= DEAD or rows.norm[last].any() or rows.loss[-1] <= CONVERGED:
         return None
@@ -95,9 +96,8 @@ def gradient_gone(attempt: Attempt) -> Trouble | None:
                    last_good=int(rows.steps[first - 1]) if first else None)  # fmt: skip
 
 
-def rows_without_gradient(attempt: Attempt) -> Trouble | None:
+def rows_without_gradient(attempt: Attempt, rows: Rows) -> Trouble | None:
     """Now and then the gradient is exactly 0 beside a loss that is not: what was NaN is printed as a mean of others."""
-    rows = rows_of(attempt)
     if attempt.rewards or len(attempt.trace("skipped")) or len(attempt.trace("loss_scale")):
         return None
     sound = rows.has_norm & (rows.norm > 0)
