@@ -23,7 +23,7 @@ from finitune.cause import causes
 from finitune.facts import Facts
 from finitune.finding import Finding
 from finitune.preflight import check, foresee
-from finitune.sources.case import read
+from finitune.sources.cases.case import read
 
 INCIDENTS = Path(__file__).parent / "incidents-dev.jsonl"
 SAME = {"zero-config-error": "config-disagreement"}

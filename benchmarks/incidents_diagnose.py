@@ -26,8 +26,8 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
-from finitune.casebook import FITTED, Scale, inputs_of_case, with_shares
-from finitune.diagnosis import counts, occurrences, rank
+from finitune.diagnosis.cases import FITTED, Scale, inputs_of_case, with_shares
+from finitune.diagnosis.ranking import counts, occurrences, rank
 from finitune.finding import RankedCause
 
 DEV = Path(__file__).parent / "incidents-dev.jsonl"

@@ -23,8 +23,8 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
+from finitune.diagnosis.logged.verdict import diagnose_logs
 from finitune.finding import UnreadableInput
-from finitune.postmortem import diagnose_logs
 from finitune.sources import logs
 
 RECORD = "{{'loss': {loss:.4f}, 'grad_norm': {norm:.7f}, 'learning_rate': {rate:.4g}, 'epoch': {epoch:.2f}}}\n"

@@ -28,8 +28,8 @@ from typing import Any
 
 import finitune
 from finitune.demo.tell import LAPTOP
+from finitune.diagnosis.logged.verdict import diagnose_logs
 from finitune.finding import Diagnosis, UnreadableInput
-from finitune.postmortem import diagnose_logs
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "benchmarks" / "log_runs"

@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
-from finitune.sources import dataset
-from finitune.sources.rows import embedding_rows
-from finitune.sources.safetensors import ITEM_BYTES, read_header
-from finitune.sources.scan import scan
-from finitune.sources.tokenizer import Encoded
+from finitune.sources.data import tokenised
+from finitune.sources.data.tokenizer import Encoded
+from finitune.sources.weights.embedding_rows import embedding_rows
+from finitune.sources.weights.safetensors import ITEM_BYTES, read_header
+from finitune.sources.weights.scan import scan
 
 VOCABULARY, COLUMNS = 150_000, 4096
 TOKENS_PER_ROW = 512
@@ -127,15 +127,15 @@ def census() -> bool:
     rng = np.random.default_rng(0)
     spans = [(4 * i, 4 * i + 4) for i in range(TOKENS_PER_ROW)]
     answers = [(i, i + TOKENS_PER_ROW // 2) for i in range(0, 4 * TOKENS_PER_ROW, TOKENS_PER_ROW)]
-    text = dataset._Text(text="", special=False, supervised=answers)
+    text = tokenised._Text(text="", special=False, supervised=answers)
     encoded = [
         Encoded(ids=rng.integers(0, VOCABULARY, TOKENS_PER_ROW).tolist(), spans=spans)
         for _ in range(TOKENS // TOKENS_PER_ROW)
     ]
     start = time.process_time()  # one thread that never waits
-    counts = dataset._Census()
+    counts = tokenised._Census()
     for one in encoded:
-        counts.add(dataset._encoded_row(one, text, None, []))
+        counts.add(tokenised._encoded_row(one, text, None, []))
     found = counts.use(None, "benchmark")
     rate = int(found.counts.sum()) / (time.process_time() - start)
     print(

@@ -14,7 +14,9 @@ import click
 import pytest
 from tests.reports.examples import CHECKED, DIAGNOSIS, record
 
-from finitune import __version__, cli, launch
+from finitune import __version__, launch
+from finitune.cli.main import INTERRUPTED, main
+from finitune.cli.main import finitune as group
 from finitune.demo import story
 from finitune.finding import CheckResult, Diagnosis, Finding
 
@@ -73,7 +75,7 @@ def surface(command: click.Command) -> list[str]:
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from finitune.cli import main; sys.exit(main())"
+    code = "import sys; from finitune.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", code, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
@@ -86,16 +88,16 @@ def one_line(captured: str) -> str:
 
 def test_verbs_and_options_are_frozen() -> None:
     """A change here is a change of the contract: say so in CHANGELOG.md."""
-    context = click.Context(cli.finitune)
-    verbs = cli.finitune.list_commands(context)
-    found = {verb: surface(importlib.import_module(f"finitune.commands.{verb}").command) for verb in verbs}
+    context = click.Context(group)
+    verbs = group.list_commands(context)
+    found = {verb: surface(importlib.import_module(f"finitune.cli.commands.{verb}").command) for verb in verbs}
     assert found == SURFACE
 
 
 @pytest.mark.parametrize("verb", SURFACE)
 def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([verb, "--help"]) == 0
-    assert cli.main(["--help"]) == 0
+    assert main([verb, "--help"]) == 0
+    assert main(["--help"]) == 0
     commands = capsys.readouterr().out.split("Commands:\n")[1]
     summary = next(line for line in commands.splitlines() if line.startswith(f"  {verb} "))
     assert summary.endswith("."), "not cut short"
@@ -103,18 +105,18 @@ def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str
 
 
 def test_demo_names_every_story(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["demo", "--help"]) == 0
+    assert main(["demo", "--help"]) == 0
     said = capsys.readouterr().out
     assert [name for name in story.stories() if name not in said] == []
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--version"]) == 0
+    assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"finitune {__version__}\n"
 
 
 def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([]) == 2
+    assert main([]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert "diagnose" in err
@@ -153,7 +155,7 @@ def test_bad_usage_and_bad_input_are_one_line_and_2(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(words) == 2
+    assert main(words) == 2
     out, err = capsys.readouterr()
     assert out == ""
     line = one_line(err)
@@ -170,7 +172,7 @@ def test_unreadable_recordings_are_one_line(
         path.mkdir()
     elif place == "unreadable-bytes":
         path.write_bytes(b"\xff\xfe\x00garbage\n" * 10)
-        assert cli.main(["diagnose", str(tmp_path)]) == 0
+        assert main(["diagnose", str(tmp_path)]) == 0
         assert "damaged" in capsys.readouterr().out
         return
     else:
@@ -179,8 +181,8 @@ def test_unreadable_recordings_are_one_line(
         def refuse(*_: object, **__: object) -> None:
             raise PermissionError(13, "Permission denied", str(path))
 
-        monkeypatch.setattr("finitune.diagnosis.Recording.load", refuse)
-    assert cli.main(["diagnose", str(tmp_path)]) == 2
+        monkeypatch.setattr("finitune.diagnosis.ranking.Recording.load", refuse)
+    assert main(["diagnose", str(tmp_path)]) == 2
     assert str(tmp_path) in one_line(capsys.readouterr().err)
 
 
@@ -197,14 +199,14 @@ def test_check_fails_on_severity(
 ) -> None:
     findings = [Finding(cause="x", severity=s, message="m") for s in severities]  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr("finitune.preflight.check", lambda *_, **__: CheckResult(findings=findings, not_checked=[]))
-    assert cli.main(["check", "a.json", "--fail-on", threshold]) == code
+    assert main(["check", "a.json", "--fail-on", threshold]) == code
 
 
 def test_check_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[object] = []
     monkeypatch.setattr("finitune.preflight.check", lambda *a, **k: seen.extend([a, k]) or CHECKED)
     words = "check a.json b.yaml --model m --data d --gpu V100 --requirements r --format json"
-    assert cli.main(words.split()) == 1
+    assert main(words.split()) == 1
     assert callable(seen[1].pop("track"))
     assert seen == [("a.json", "b.yaml"), {"model": "m", "data": "d", "gpu": "V100", "requirements": "r"}]
     assert json.loads(capsys.readouterr().out)["verdict"] == "broken"
@@ -212,56 +214,56 @@ def test_check_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_diagnose(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = str(record(tmp_path / "run"))
-    assert cli.main(["diagnose", run_dir]) == 1
+    assert main(["diagnose", run_dir]) == 1
     assert capsys.readouterr().out.startswith("step")
-    assert cli.main(["diagnose", run_dir, "--fail-on", "never", "--format", "json"]) == 0
+    assert main(["diagnose", run_dir, "--fail-on", "never", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema"] == "finitune.diagnosis/1"
-    monkeypatch.setattr("finitune.diagnosis.diagnose", lambda _: Diagnosis(incidents=[]))
-    assert cli.main(["diagnose", run_dir]) == 0
+    monkeypatch.setattr("finitune.diagnosis.ranking.diagnose", lambda _: Diagnosis(incidents=[]))
+    assert main(["diagnose", run_dir]) == 0
     assert capsys.readouterr().out == "healthy: no incident\n"
 
 
 def test_diagnose_verbose_shows_bits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("finitune.diagnosis.diagnose", lambda _: DIAGNOSIS)
-    cli.main(["diagnose", str(tmp_path), "-v"])
+    monkeypatch.setattr("finitune.diagnosis.ranking.diagnose", lambda _: DIAGNOSIS)
+    main(["diagnose", str(tmp_path), "-v"])
     assert "+9.4 bits" in capsys.readouterr().out
 
 
 def test_diagnose_reads_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "train.log"
     log.write_text("step 1 loss 2.5\nRuntimeError: probability tensor contains either `inf`, `nan` or element < 0\n")
-    assert cli.main(["diagnose", str(log)]) == 1
+    assert main(["diagnose", str(log)]) == 1
     assert "train.log:2" in capsys.readouterr().out
-    assert cli.main(["diagnose", str(log), "--gpu", "V100", "--format", "json"]) == 1
+    assert main(["diagnose", str(log), "--gpu", "V100", "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["verdict"]) == ("finitune.diagnosis/1", "incident")
     log.write_text("step 1 loss 2.5\n")
-    assert cli.main(["diagnose", str(log)]) == 0
+    assert main(["diagnose", str(log)]) == 0
     assert capsys.readouterr().out.startswith("healthy: no incident\n\nnot checked  log (whether the model learned")
     log.write_text("no training here\n")
-    assert cli.main(["diagnose", str(log)]) == 2
+    assert main(["diagnose", str(log)]) == 2
     assert "expected the log of a training" in one_line(capsys.readouterr().err)
 
 
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = record(tmp_path / "run")
-    assert cli.main(["report", str(run_dir), "-o", str(tmp_path / "page.html")]) == 0
+    assert main(["report", str(run_dir), "-o", str(tmp_path / "page.html")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'page.html'}\n"
     assert "<svg" in (tmp_path / "page.html").read_text()
-    assert cli.main(["report", str(run_dir), "-o", str(tmp_path / "no" / "page.html")]) == 2
+    assert main(["report", str(run_dir), "-o", str(tmp_path / "no" / "page.html")]) == 2
 
 
 def test_run_hands_over_the_command_and_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     monkeypatch.setattr(launch, "run", lambda *a, **k: seen.extend([a, k]) or 3)
     words = "run --run-dir r --mode observe --inject nan:lm_head:3 --inject inf:x:4:1 -- python t.py --mode x -- y"
-    assert cli.main(words.split()) == 3
+    assert main(words.split()) == 3
     options = {"run_dir": "r", "mode": "observe", "inject": ["nan:lm_head:3", "inf:x:4:1"]}
     assert seen == [(["python", "t.py", "--mode", "x", "--", "y"],), options]
     seen.clear()
-    cli.main(["run", "python", "t.py", "--lr", "1"])
+    main(["run", "python", "t.py", "--lr", "1"])
     assert seen[0] == (["python", "t.py", "--lr", "1"],)
 
 
@@ -272,7 +274,7 @@ def test_repair_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: py
     )
     words = "repair n --model m --data d --tokens 6,7 --rows 1 --config a --config b --output o --seed 3 --format json"
     words += " --gpu V100 --requirements r --like 1,2 --dtype float32 --modules x,y"
-    assert cli.main(words.split()) == 0
+    assert main(words.split()) == 0
     options = {
         "model": "m", "data": "d", "tokens": "6,7", "rows": "1", "config": ["a", "b"], "output": "o", "seed": 3,
         "gpu": "V100", "requirements": "r", "like": "1,2", "dtype": "float32", "modules": "x,y", "patch": False,
@@ -283,9 +285,9 @@ def test_repair_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_causes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["causes"]) == 0
+    assert main(["causes"]) == 0
     assert "untrained-token-embeddings" in capsys.readouterr().out
-    assert cli.main(["causes", "untrained-token-embeddings"]) == 0
+    assert main(["causes", "untrained-token-embeddings"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("# untrained-token-embeddings\n")
     assert "## What happens" in out
@@ -305,7 +307,7 @@ def test_real_processes(tmp_path: Path) -> None:
 def test_help_loads_nothing_heavy() -> None:
     """The time is printed only: timed assertions lie on a busy machine."""
     code = (
-        "import sys, time; start = time.perf_counter(); from finitune.cli import main; main(['--help']);"
+        "import sys, time; start = time.perf_counter(); from finitune.cli.main import main; main(['--help']);"
         "print(time.perf_counter() - start, *({'torch', 'numpy', 'rich', 'matplotlib', 'yaml'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -317,14 +319,14 @@ def test_help_loads_nothing_heavy() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes end differently there")
 def test_a_closed_pipe_and_control_c_are_quiet(tmp_path: Path) -> None:
     run_dir = record(tmp_path / "run")
-    main = "import sys; from finitune.cli import main; sys.exit(main())"
+    main = "import sys; from finitune.cli.main import main; sys.exit(main())"
     for words in (["diagnose", str(run_dir)], ["diagnose", str(run_dir), "--format", "json"], ["causes"]):
         reader, writer = os.pipe()
         os.close(reader)
         done = subprocess.run([sys.executable, "-c", main, *words], stdout=writer, stderr=subprocess.PIPE, check=False)
         os.close(writer)
         assert done.stderr == b"", words
-    slow = "import signal, sys, time, finitune.diagnosis as d;"
+    slow = "import signal, sys, time, finitune.diagnosis.ranking as d;"
     slow += "signal.signal(signal.SIGINT, signal.default_int_handler);"  # which a job in the background does not have
     slow += "d.diagnose = lambda _: (print('on', flush=True), time.sleep(60))"
     command = [sys.executable, "-c", f"{slow}\n{main}", "diagnose", str(run_dir)]
@@ -333,13 +335,13 @@ def test_a_closed_pipe_and_control_c_are_quiet(tmp_path: Path) -> None:
         assert child.stdout.readline() == b"on\n"
         child.send_signal(signal.SIGINT)
         _, err = child.communicate(timeout=30)
-        assert child.returncode == cli.INTERRUPTED
+        assert child.returncode == INTERRUPTED
         assert err.strip() == b""
 
 
 def test_names_that_the_terminal_cannot_encode(tmp_path: Path) -> None:
     run_dir = record(tmp_path / "run", text="\u68af\u5ea6\u4e0d\u662f\u6709\u9650\u503c")
-    main = "import sys; from finitune.cli import main; sys.exit(main())"
+    main = "import sys; from finitune.cli.main import main; sys.exit(main())"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
     command = [sys.executable, "-c", main, "diagnose", str(run_dir)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

@@ -16,7 +16,7 @@ from finitune.chapter import Chapter
 from finitune.finding import Finding, NotChecked, UnreadableInput, as_json
 from finitune.preflight import foresee
 from finitune.repairs import repair
-from finitune.sources.reading import Reading
+from finitune.sources.result import Reading
 
 
 def check(*configs, **more):

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from finitune.printed import groups_in, untruth
-from finitune.signal import Series
+from finitune.series import Series
 
 LOSS = Series([1, 2, 3, 4], [3.7, 3.6, math.nan, math.nan])
 NORM = Series([1, 2, 3, 4], [1.0, 1.4, math.inf, math.nan])

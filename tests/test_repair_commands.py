@@ -14,7 +14,7 @@ import yaml
 from tests.sources import worlds
 from tests.sources.worlds import chat, jsonl
 
-from finitune import cli
+from finitune.cli.main import main
 from finitune.preflight import check
 
 LORA = {"use_peft": True, "lora_r": 8}
@@ -150,7 +150,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
-    assert cli.main(words) == 0, capsys.readouterr().err
+    assert main(words) == 0, capsys.readouterr().err
     return capsys.readouterr().out
 
 

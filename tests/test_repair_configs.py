@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.sources import worlds
 from tests.sources.worlds import one_line
 
-from finitune import cli
+from finitune.cli.main import main
 from finitune.finding import UnreadableInput
 from finitune.preflight import check
 from finitune.repairs import configs as writing
@@ -91,9 +91,9 @@ def test_applied_files_keep_their_mode_and_their_originals_and_come_back(run: Pa
 def test_a_directory_is_undone_as_a_whole(run: Path) -> None:
     before = seal(run)
     repair("use-bfloat16", config="a.sh", apply=True)
-    assert cli.main(["repair", "--undo", str(run)]) == 0
+    assert main(["repair", "--undo", str(run)]) == 0
     assert seal(run) == before
-    assert cli.main(["repair", "--undo", str(run)]) == 2
+    assert main(["repair", "--undo", str(run)]) == 2
 
 
 def test_a_second_repair_keeps_the_first_original(run: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_second_repair_keeps_the_first_original(run: Path) -> None:
 def test_nothing_to_change_is_said_so(run: Path, how: str, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "sound.json").write_text('{"bf16": {"enabled": true}, "gradient_clipping": 1.0}')
     before = seal(run)
-    assert cli.main(["repair", "--config", "sound.json", how]) == 0
+    assert main(["repair", "--config", "sound.json", how]) == 0
     assert capsys.readouterr() == ("", "finitune: nothing to change\n")
     assert seal(run) == before
 
@@ -120,7 +120,7 @@ def test_what_somebody_wrote_since_is_not_thrown_away(run: Path, capsys: pytest.
     repair("use-bfloat16", config="a.sh", apply=True)
     (run / "ds.json").write_text(ENGINE + "\n")
     before = seal(run)
-    assert cli.main(["repair", "--undo", "ds.json"]) == 2
+    assert main(["repair", "--undo", "ds.json"]) == 2
     assert "ds.json: changed since the repair" in one_line(ValueError(capsys.readouterr().err.strip()))
     with pytest.raises(UnreadableInput, match="has changed since"):
         repair("disable-overlap-comm", config="ds.json", apply=True)
@@ -219,7 +219,7 @@ def test_a_place_that_another_launch_shares_is_not_changed_for_one(
     (run / "a.sh").write_text(text)
     assert [one.remedy and one.remedy.command for one in check("a.sh").findings] == [None, None]
     before = seal(run)
-    assert cli.main(["repair", "--config", "a.sh", "--apply"]) == 2
+    assert main(["repair", "--config", "a.sh", "--apply"]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "a.sh: cannot be patched here: no place in the script sets learning_rate for the launch in line 2" in err
@@ -283,7 +283,7 @@ def test_wrong_usage_is_one_line_and_writes_nothing(
     (run / "cut-short.json").write_text(ENGINE)
     (run / "cut-short.json.finitune-repair.json").write_text('{"sch')
     before = seal(run)
-    assert cli.main(words.split()) == 2
+    assert main(words.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
@@ -314,12 +314,12 @@ def test_hostile_files_are_refused_or_come_back(
     file = folder / name
     file.write_bytes(raw)
     before = seal(folder)
-    code = cli.main(["repair", "use-bfloat16", "--config", str(file), "--apply"])
+    code = main(["repair", "use-bfloat16", "--config", str(file), "--apply"])
     assert code in (0, 2)
     if code == 2:
         assert seal(folder) == before
     elif seal(folder) != before:
-        assert cli.main(["repair", "--undo", str(file)]) == 0
+        assert main(["repair", "--undo", str(file)]) == 0
         assert seal(folder) == before
 
 
@@ -349,8 +349,8 @@ def test_patch_then_undo_is_the_same_file(
         text = f"#!/bin/sh\n{comment}python t.py" + "".join(f" \\\n  --{k} '{v}'" for k, v in held.items()) + "\n"
     file.write_bytes((b"\xef\xbb\xbf" if bom and kind != "sh" else b"") + text.encode())
     before = seal(folder)
-    assert cli.main(["repair", "use-bfloat16", "--config", str(file), "--apply"]) == 0
+    assert main(["repair", "use-bfloat16", "--config", str(file), "--apply"]) == 0
     assert seal(folder) != before
     assert file.read_bytes().startswith(b"\xef\xbb\xbf") == (bom and kind != "sh")
-    assert cli.main(["repair", "--undo", str(file)]) == 0
+    assert main(["repair", "--undo", str(file)]) == 0
     assert seal(folder) == before

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from tests.sources import worlds
 from tests.sources.worlds import jsonl
 
-from finitune import cli
+from finitune.cli.main import main
 from finitune.finding import UnreadableInput
 from finitune.preflight import check
 from finitune.repairs import repair, undo
@@ -147,10 +147,10 @@ def test_a_copy_is_removed_only_as_it_was_made(tmp_path: Path, capsys: pytest.Ca
         if spoil is not None:
             kept = spoil.read_bytes() if spoil.exists() else None
             spoil.write_bytes(b"{} ")
-            assert cli.main(["repair", "--undo", str(new)]) == 2
+            assert main(["repair", "--undo", str(new)]) == 2
             assert f"{spoil}: changed since the repair" in capsys.readouterr().err
             spoil.unlink() if kept is None else spoil.write_bytes(kept)
-        assert cli.main(["repair", "--undo", str(new)]) == 0
+        assert main(["repair", "--undo", str(new)]) == 0
         assert digests(tmp_path) == before
     repair("reinit-token-rows", model=model, tokens="6", output=new)
     (new / "tokenizer.json").unlink()

@@ -260,7 +260,7 @@ def test_wrong_usage_on_data_is_one_line(tmp_path, monkeypatch, given, expected)
 
 
 def test_the_command_line_repairs_and_refuses(tmp_path):
-    from finitune.commands.repair import command
+    from finitune.cli.commands.repair import command
 
     model = broken(tmp_path / "m")
     arguments = [

@@ -42,7 +42,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     assert not [
         path for path in held if path.parts[0] not in ("finitune", f"finitune-{finitune.__version__}.dist-info")
     ]
-    assert "finitune = finitune.cli:main" in entry_points
+    assert "finitune = finitune.cli.main:main" in entry_points
 
 
 def core_distributions(wheel: Path) -> set[str]:

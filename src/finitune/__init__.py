@@ -6,10 +6,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from finitune.aftermath import diagnose as diagnose
-    from finitune.monitor import Monitor as Monitor
-    from finitune.monitor import Stopped as Stopped
-    from finitune.monitor import watch as watch
+    from finitune.diagnosis.diagnose import diagnose as diagnose
+    from finitune.monitor.gate import Monitor as Monitor
+    from finitune.monitor.gate import Stopped as Stopped
+    from finitune.monitor.gate import watch as watch
     from finitune.preflight import check as check
     from finitune.repairs import repair as repair
     from finitune.show import report as report
@@ -20,12 +20,12 @@ __version__ = "0.1.0"
 # a submodule binds its name on the package and would replace the function.
 _PUBLIC = {
     "check": "finitune.preflight",
-    "diagnose": "finitune.aftermath",
+    "diagnose": "finitune.diagnosis.diagnose",
     "repair": "finitune.repairs",
     "report": "finitune.show",
-    "watch": "finitune.monitor",
-    "Monitor": "finitune.monitor",
-    "Stopped": "finitune.monitor",
+    "watch": "finitune.monitor.gate",
+    "Monitor": "finitune.monitor.gate",
+    "Stopped": "finitune.monitor.gate",
 }
 
 

@@ -11,8 +11,10 @@
 
 `weigh` may name any group of `Facts`, any signal (`loss`, `grad_norm`, `lr`, `loss_scale`, `skipped`: a Series up to
 the bad step), and: `signals` (all of these), `symptoms` (set of slugs seen), `origin` (Origin), `repeats` (bool),
-`incident` (the recorded event). Observations are the signs of a log (`postmortem/signs.py`, `sources/logs/messages.py`)
-and the slugs of `sources/statements.txt` and `sources/circumstances.py`; those that mean the same have one name. `bits`
+`incident` (the recorded event). Observations are the signs of a log (`diagnosis/logged/signs.py`,
+`sources/logs/messages.py`)
+and the slugs of `sources/cases/statements.txt` and `sources/cases/circumstances.py`; those that mean
+the same have one name. `bits`
 is the log2 of how much likelier one is under this cause. Observations that share a row ("climbed diverged") say one
 thing in two ways, and are weighed once. Experiments are weighed by the diagnosis itself.
 """

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from finitune.reach import ActivationPeak, Reach
+from finitune.naming import ActivationPeak, Reach
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -14,10 +14,10 @@ from finitune.chapter import Chapter, ask, required
 from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked, as_json
 from finitune.remedy import remedies
-from finitune.sources import Config, gather_each, is_config
-from finitune.sources.patching import standings_each, takes
-from finitune.sources.reading import Track, untracked
-from finitune.sources.spelling import Standing
+from finitune.sources.editing.patching import standings_each, takes
+from finitune.sources.editing.spelling import Standing
+from finitune.sources.gather import Config, gather_each, is_config
+from finitune.sources.result import Track, untracked
 
 INPUT_OF = {
     "precision": "config", "optimizer": "config", "model": "model", "weights": "model", "rows": "model",

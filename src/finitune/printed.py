@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from finitune.signal import Series
+from finitune.series import Series
 
 MOST_GROUPS = 64
 

@@ -29,7 +29,7 @@ from typing import Any
 from finitune.facts import Facts
 from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import as_json, number
-from finitune.signal import Series
+from finitune.series import Series
 
 FORMAT = 1
 SIGNALS = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "bad_update", "reduction_error", "seconds")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from finitune.chapter import Chapter, ask, chapters
-from finitune.signal import Signals
+from finitune.series import Signals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

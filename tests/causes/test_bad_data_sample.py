@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from finitune.casebook import diagnose_case
 from finitune.cause import causes
-from finitune.diagnosis import diagnose, told_evidence
-from finitune.monitor import watch
+from finitune.diagnosis.cases import diagnose_case
+from finitune.diagnosis.ranking import diagnose, told_evidence
+from finitune.monitor.gate import watch
 
 CASE = {"log": ["WARNING: empty target in batch 7"], "config": {"note": "fails at the same step with a fixed order"}}
 

@@ -3,7 +3,7 @@ import pytest
 
 from finitune.causes.fp16_activation_overflow import foresee
 from finitune.facts import Activations, Attention, Model, Precision, TensorScan, Weights
-from finitune.reach import ActivationPeak
+from finitune.naming import ActivationPeak
 
 HALF = Precision(compute="float16", source="ds.json: fp16.enabled")
 

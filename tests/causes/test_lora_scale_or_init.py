@@ -3,7 +3,7 @@ import pytest
 
 from finitune.causes.lora_scale_or_init import foresee, weigh
 from finitune.facts import Adapter, Optimizer
-from finitune.signal import Series
+from finitune.series import Series
 
 
 def lora(rank: int, alpha: float, **more) -> Adapter:

@@ -3,7 +3,7 @@ import pytest
 
 from finitune.causes.loss_scale_exhaustion import foresee, weigh
 from finitune.facts import Precision
-from finitune.signal import Series
+from finitune.series import Series
 
 
 def scaler(**more) -> Precision:

@@ -3,7 +3,7 @@ import pytest
 
 from finitune.causes.lr_schedule_mismatch import foresee, weigh
 from finitune.facts import Batching, Optimizer, Parallel, TokenUse
-from finitune.signal import Series
+from finitune.series import Series
 
 DATA = TokenUse(ids=np.array([1]), counts=np.array([1]), first=np.array([1]), sequences=320, source="data.jsonl")
 

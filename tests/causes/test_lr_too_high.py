@@ -2,7 +2,7 @@ import pytest
 
 from finitune.causes.lr_too_high import foresee, weigh
 from finitune.facts import Adapter, Optimizer
-from finitune.signal import Series
+from finitune.series import Series
 
 
 @pytest.mark.parametrize(

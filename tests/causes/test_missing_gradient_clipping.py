@@ -3,7 +3,7 @@ import pytest
 
 from finitune.causes.missing_gradient_clipping import foresee, weigh
 from finitune.facts import Optimizer, Precision
-from finitune.signal import Series
+from finitune.series import Series
 
 
 def series(*values: float) -> Series:

@@ -1,7 +1,7 @@
-from finitune.casebook import diagnose_case
 from finitune.cause import causes
 from finitune.causes.moe_router import foresee
-from finitune.diagnosis import told_evidence
+from finitune.diagnosis.cases import diagnose_case
+from finitune.diagnosis.ranking import told_evidence
 from finitune.facts import Model, Optimizer
 
 CASE = {"model": "Mixtral-8x7B", "config": {"router_dtype": "bf16", "norm_topk_prob": True}}

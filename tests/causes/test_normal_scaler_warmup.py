@@ -4,7 +4,7 @@ import pytest
 from finitune.causes.normal_scaler_warmup import foresee, weigh
 from finitune.facts import Precision
 from finitune.finding import Origin
-from finitune.signal import Series
+from finitune.series import Series
 
 
 def dynamic(scale: float) -> Precision:

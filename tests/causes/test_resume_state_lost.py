@@ -1,6 +1,6 @@
-from finitune.casebook import diagnose_case
 from finitune.cause import causes
-from finitune.diagnosis import told_evidence
+from finitune.diagnosis.cases import diagnose_case
+from finitune.diagnosis.ranking import told_evidence
 
 CASE = {"config": {"resume": "optimizer state not loaded", "note": "loss spikes after resuming"}}
 

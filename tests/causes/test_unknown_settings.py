@@ -16,8 +16,8 @@ from finitune.cause import causes
 from finitune.chapter import ask
 from finitune.facts import EmbeddingRows, Facts, Labels, TensorScan, TokenUse, Weights
 from finitune.finding import Origin
-from finitune.signal import Series
-from finitune.sources.circumstances import of_facts
+from finitune.series import Series
+from finitune.sources.cases.circumstances import of_facts
 
 WORLDS = 300
 DTYPES = ("float16", "bfloat16", "float32")

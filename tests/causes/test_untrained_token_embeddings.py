@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 from finitune.causes.untrained_token_embeddings import foresee
 from finitune.facts import Adapter, EmbeddingRows, Precision, TokenUse
-from finitune.sources import checkpoint
+from finitune.sources.weights import checkpoint
 
 HALF, BRAIN = Precision(compute="float16"), Precision(compute="bfloat16")
 MEDIAN = 0.02

@@ -3,7 +3,7 @@ import pytest
 from finitune.causes.vision_tower_fp16 import foresee, weigh
 from finitune.facts import Model, Precision, Training, Weights
 from finitune.finding import Origin
-from finitune.reach import Reach
+from finitune.naming import Reach
 
 HALF = Precision(compute="float16", source="args.json: fp16")
 

@@ -15,10 +15,10 @@ from finitune.causes import (
     lr_too_high,
     untrained_token_embeddings,
 )
-from finitune.diagnosis import inputs_of, proof_of, rank
+from finitune.diagnosis.ranking import inputs_of, proof_of, rank
 from finitune.facts import EmbeddingRows, Facts, Labels, Optimizer, TensorScan, TokenUse, Weights
 from finitune.finding import Origin
-from finitune.signal import Series
+from finitune.series import Series
 
 
 def bits(chapter, **inputs) -> float:

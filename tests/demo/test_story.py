@@ -14,7 +14,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from finitune.cli import main
+from finitune.cli.main import main
 from finitune.demo import story, tell
 from finitune.finding import UnreadableInput
 from finitune.recording import Recorder
@@ -269,7 +269,7 @@ def test_torch_is_waited_for_even_when_somebody_looks_for_it_first(tmp_path):
         "import importlib.util; importlib.util.find_spec('torch'); import torch;"
         "a = torch.full((8, 8), 300.0, dtype=torch.float16); print(float((a @ a).max()),"
         "bool(torch._C._dispatch_has_kernel_for_dispatch_key('aten::mm', 'CPU')));"
-        "from finitune.precision import float16_on_cpu as f; print(f._replacement._blocks)"
+        "from finitune.monitor.precision import float16_on_cpu as f; print(f._replacement._blocks)"
     )
     assert python(code, LAPTOP) == ["inf", "True", "1"]
     assert python(code) == ["inf", "True", "0"]

@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 @pytest.fixture(autouse=True)
 def fast_float16():
-    from finitune.precision.float16_on_cpu import float16_on_cpu
+    from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 
     with float16_on_cpu():
         yield

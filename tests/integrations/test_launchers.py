@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from finitune.diagnosis import diagnose
+from finitune.diagnosis.ranking import diagnose
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow

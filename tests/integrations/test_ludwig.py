@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from finitune.monitor import Stopped, watch
+from finitune.monitor.gate import Stopped, watch
 from finitune.recording import Recording
 
 

@@ -14,7 +14,7 @@ from tests.integrations.test_transformers import rows, trainer  # noqa: E402
 from transformers.integrations import integration_utils  # noqa: E402
 
 from finitune.integrations.trackers import News  # noqa: E402
-from finitune.signal import Series  # noqa: E402
+from finitune.series import Series  # noqa: E402
 
 
 def monitor(losses, alerts=()):

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import clip_grad_norm_ as clip_imported_early
 
-from finitune.monitor import watch
+from finitune.monitor.gate import watch
 from finitune.recording import Recording
 
 BAD = 3

@@ -7,12 +7,12 @@ import torch
 from tests.monitor.loop import Loop, same, state
 from torch.nn.utils import clip_grad_norm_ as clip_imported_early
 
-from finitune import incidents
-from finitune.monitor import watch
-from finitune.probes import reading
-from finitune.probes.optimizers import TorchUpdate
+from finitune.monitor import incidents
+from finitune.monitor.gate import watch
+from finitune.monitor.probes import measurement
+from finitune.monitor.probes.optimizers import TorchUpdate
+from finitune.monitor.replay.capture import Call
 from finitune.recording import Recording
-from finitune.replay.capture import Call
 
 
 def raises(*_args, **_kwargs):
@@ -22,7 +22,7 @@ def raises(*_args, **_kwargs):
 BROKEN = {
     "incidents": (incidents.Incidents, "bad"),
     "over": (incidents.Incidents, "over"),
-    "norms": (reading, "norms"),
+    "norms": (measurement, "norms"),
     "calls": (Call, "of"),
     "gradients": (TorchUpdate, "gradients"),
 }

@@ -11,11 +11,11 @@ import io
 import pytest
 import torch
 
-from finitune.diagnosis import diagnose
+from finitune.diagnosis.ranking import diagnose
 from finitune.gym.fault import faults
 from finitune.gym.loop import train
-from finitune.monitor import Stopped, watch
-from finitune.precision.float16_on_cpu import float16_on_cpu
+from finitune.monitor.gate import Stopped, watch
+from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.recording import Recording
 
 CASES = [(name, family) for name, fault in faults().items() for family in fault.families]

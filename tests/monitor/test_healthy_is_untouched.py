@@ -15,8 +15,8 @@ from finitune.gym.data import batches
 from finitune.gym.healthy import CONTROLS
 from finitune.gym.loop import Options, prepare, train
 from finitune.gym.models import tiny
-from finitune.monitor import watch
-from finitune.precision.float16_on_cpu import float16_on_cpu
+from finitune.monitor.gate import watch
+from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.recording import Recording
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from tests.monitor.loop import SETUPS, Loop, batch
 
-from finitune.monitor import watch
+from finitune.monitor.gate import watch
+from finitune.monitor.replay.capture import MAX_CALLS
 from finitune.recording import Recording
-from finitune.replay.capture import MAX_CALLS
 
 
 def test_what_is_kept_of_a_line_search_is_one_evaluation_of_its_closure(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.monitor.loop import BAD, Loop, discards_one_step
 
-from finitune.monitor import Stopped, watch
+from finitune.monitor.gate import Stopped, watch
 from finitune.recording import Recording
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.monitor.loop import BAD, Loop, adamw, finite, net, same, state
 
-from finitune.monitor import watch
+from finitune.monitor.gate import watch
 from finitune.recording import Recording
 
 

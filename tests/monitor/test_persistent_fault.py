@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file
 from tests.monitor.loop import BAD, SETUPS, Loop, same, state
 
-from finitune.monitor import Stopped, watch
+from finitune.monitor.gate import Stopped, watch
 from finitune.recording import Recording
 
 

@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from finitune.monitor import watch  # noqa: E402
+from finitune.monitor.gate import watch  # noqa: E402
 from finitune.recording import Recording  # noqa: E402
-from finitune.signal import Series  # noqa: E402
+from finitune.series import Series  # noqa: E402
 
 
 def loop(run_dir, steps, *, bad=(), resume=None, make=torch.optim.AdamW):
@@ -58,7 +58,7 @@ def test_an_optimizer_that_does_not_count_begins_at_one(tmp_path):
 
 
 def test_a_step_that_only_allocates_state_is_no_step():
-    from finitune.probes.resumed import steps_before
+    from finitune.monitor.probes.resumed_steps import steps_before
 
     class FP16_UnfusedOptimizer:  # noqa: N801 - as DeepSpeed names it
         state = {"p": {"step": torch.tensor(1.0)}}  # noqa: RUF012

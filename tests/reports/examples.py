@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from finitune.facts import Facts, Hardware, Model, Optimizer, Precision
-from finitune.finding import (
+from finitune.finding import (  # fmt: skip
     CheckResult,
     Cure,
     Diagnosis,
@@ -17,7 +17,7 @@ from finitune.finding import (
     Origin,
     RankedCause,
     Where,
-)  # fmt: skip
+)
 from finitune.recording import Recorder
 
 ORIGIN = Origin(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from finitune.reports import charts
-from finitune.signal import Series
+from finitune.series import Series
 
 NAN, INF = math.nan, math.inf
 

@@ -20,7 +20,7 @@ from finitune.recording import Recorder, Recording
 from finitune.reports import report
 from finitune.reports.html import Line, Section, story
 from finitune.reports.run_page import page
-from finitune.signal import Series
+from finitune.series import Series
 
 HOSTILE = "</svg></td></pre></title><script>alert('x')</script><img src=x onerror=alert(1)>&\"'{{ 7*7 }}$x$"
 VOID = {"meta", "br", "hr", "img", "link", "input"}

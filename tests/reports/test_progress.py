@@ -13,7 +13,7 @@ from tests.sources.worlds import chat, jsonl, settings
 from finitune.reports import progress
 
 CHECK = "import sys; from finitune.reports import progress; progress.DELAY = float(sys.argv.pop(1)); "
-CHECK += "from finitune.cli import main; sys.exit(main())"
+CHECK += "from finitune.cli.main import main; sys.exit(main())"
 
 
 def run(tmp_path, delay: float, *more: str) -> tuple[str, str]:

@@ -8,10 +8,10 @@ from click.testing import CliRunner
 from tests.reports.sarif_schema import check_structure, valid_log
 from tests.sources.worlds import settings
 
-from finitune.commands.check import command
+from finitune.cli.commands.check import command
 from finitune.finding import CheckResult, Cure, Finding, NotChecked, Where
 from finitune.preflight import foresee
-from finitune.sources.case import read
+from finitune.sources.cases.case import read
 
 
 def log_of(*findings, not_checked=()):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.sources import worlds
 from tests.sources.worlds import chat, jsonl
 
-from finitune import sources
+from finitune.sources import gather
 
 LONGEST_SECONDS = 5.0
 HANGS = 60.0
@@ -29,7 +29,7 @@ ADDRESS_SPACE = 6 * 2**30
 CHILD = f"""
 import contextlib, io, json, resource, sys, time
 resource.setrlimit(resource.RLIMIT_AS, ({ADDRESS_SPACE}, {ADDRESS_SPACE}))
-from finitune.cli import main
+from finitune.cli.main import main
 for line in sys.stdin:
     out, err, begun = io.StringIO(), io.StringIO(), time.process_time()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -165,8 +165,8 @@ def test_every_format_has_a_sound_file_here(tmp_path):
     known = set()
     for name, text in CONFIGS:
         (tmp_path / name).write_text(text)
-        known.add(sources.format_of(sources._loaded(tmp_path / name)[0]))
-    assert known == set(sources.config_formats())
+        known.add(gather.format_of(gather._loaded(tmp_path / name)[0]))
+    assert known == set(gather.config_formats())
 
 
 @settings(max_examples=200)
@@ -258,9 +258,9 @@ def test_an_index_that_leads_outside(child, world, name):
 def test_a_configuration_is_known_by_its_content_whatever_its_name(tmp_path, name, text, suffix):
     right, wrong = tmp_path / name, tmp_path / f"config{suffix}"
     right.write_text(text)
-    expected = sources.format_of(sources._loaded(right)[0])
+    expected = gather.format_of(gather._loaded(right)[0])
     wrong.write_text(text)
-    assert sources.format_of(sources._loaded(wrong)[0]) is expected
+    assert gather.format_of(gather._loaded(wrong)[0]) is expected
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from finitune.facts import Facts
-from finitune.sources.case import read
+from finitune.sources.cases.case import read
 
 
 def test_settings_in_the_words_of_a_bug_report():

@@ -12,10 +12,10 @@ from tests.sources import worlds
 from tests.sources.worlds import one_line
 
 from finitune.finding import UnreadableInput
-from finitune.sources import dataset
-from finitune.sources.chat_render import CHARACTERS
-from finitune.sources.chat_template import ChatTemplate, Refused
-from finitune.sources.tokenizer import NoTokenizer, load
+from finitune.sources.data import tokenised
+from finitune.sources.data.chat_render import CHARACTERS
+from finitune.sources.data.chat_template import ChatTemplate, Refused
+from finitune.sources.data.tokenizer import NoTokenizer, load
 
 HELLO = [{"role": "user", "content": "what"}]
 
@@ -123,7 +123,7 @@ ENDLESS = {
 def why_not(folder, data):
     """The one line that says why these data were not tokenised."""
     try:
-        (left_out,) = dataset.read(data, load(folder)).not_checked
+        (left_out,) = tokenised.read(data, load(folder)).not_checked
     except UnreadableInput as error:
         return str(error)
     return left_out.why

@@ -12,7 +12,7 @@ from tests.sources import worlds
 from tests.sources.worlds import HIDDEN, VOCABULARY, one_line
 
 from finitune.finding import UnreadableInput
-from finitune.sources import checkpoint
+from finitune.sources.weights import checkpoint
 
 
 def test_a_sound_model_is_read_whole(tmp_path):
@@ -186,7 +186,7 @@ def test_memory_does_not_grow_with_the_model(tmp_path):
     big = {f"l.{i}.up_proj.weight": np.full((8192, 4096), 0.5, ml_dtypes.bfloat16) for i in range(4)}
     save_file(big, tmp_path / "model.safetensors")  # 256 MiB
     program = (
-        "import resource, sys; from finitune.sources import checkpoint\n"
+        "import resource, sys; from finitune.sources.gather import checkpoint\n"
         "start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "checkpoint.read(sys.argv[1]); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start)"
     )

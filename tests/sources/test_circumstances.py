@@ -1,7 +1,7 @@
 import pytest
 
 from finitune.facts import Facts
-from finitune.sources import case, circumstances
+from finitune.sources.cases import case, circumstances
 
 
 def seen(**told):

@@ -2,8 +2,9 @@ import pytest
 from tests.sources.worlds import one_line, settings
 
 from finitune.finding import UnreadableInput
-from finitune.sources import config_formats, format_of, gather, training_arguments
-from finitune.sources.reading import Supervision
+from finitune.sources.configs import training_arguments
+from finitune.sources.gather import config_formats, format_of, gather
+from finitune.sources.result import Supervision
 
 
 def facts_of(*configs):
@@ -199,7 +200,7 @@ def test_a_config_that_is_not_there_or_no_text(tmp_path):
 )
 def test_files_of_other_trainers_are_not_taken_for_training_arguments(other, framework):
     assert format_of(other).__name__.endswith(f".{framework}")
-    assert [m.__name__ for m in config_formats() if m.recognises(other)] == [f"finitune.sources.{framework}"]
+    assert [m.__name__ for m in config_formats() if m.recognises(other)] == [f"finitune.sources.configs.{framework}"]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from tests.sources.worlds import one_line
 
 from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import UnreadableInput
-from finitune.sources import config_formats, format_of, gather, is_config
-from finitune.sources.fields import fields_of, unknown
-from finitune.sources.shell_words import MAX_VALUE, Script
+from finitune.sources.configs.known_keys import fields_of, unknown
+from finitune.sources.editing.shell_words import MAX_VALUE, Script
+from finitune.sources.gather import config_formats, format_of, gather, is_config
 
 LONGEST_SECONDS = 5.0
 MOST_MEMORY = 2**28

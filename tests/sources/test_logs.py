@@ -332,7 +332,7 @@ def test_lines_are_counted_right(
 
 
 def test_too_many_rows_are_thinned_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("finitune.sources.logs.reading.EXACT_ROWS", 50)
+    monkeypatch.setattr("finitune.sources.logs.attempt.EXACT_ROWS", 50)
     for end in ("\n", "\r"):
         text = end.join(  # no two lines have the same words
             f"Epoch 0: {n}/4000 [00:01<00:01, 9it/s, v={'ab'[n % 2]}, loss={'nan' if n >= 3333 else 2.5}]"

@@ -15,10 +15,11 @@ from hypothesis import settings as run_with
 from hypothesis import strategies as st
 
 from finitune.finding import UnreadableInput
-from finitune.sources import json_text, shell, shell_text, yaml_text
-from finitune.sources.patching import patched, standings_each
-from finitune.sources.shell import SHELL
-from finitune.sources.spelling import NoPlace, same, settled
+from finitune.sources.configs import shell
+from finitune.sources.configs.shell import SHELL
+from finitune.sources.editing import json_text, shell_text, yaml_text
+from finitune.sources.editing.patching import patched, standings_each
+from finitune.sources.editing.spelling import NoPlace, same, settled
 
 HALF = {"fp16": False, "bf16": True}
 quiet = run_with(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from tests.sources.worlds import one_line
 
 from finitune.finding import UnreadableInput
-from finitune.sources.safetensors import decode, encode, float8_values, read_header, read_rows
+from finitune.sources.weights.safetensors import decode, encode, float8_values, read_header, read_rows
 
 DTYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64}
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from finitune.finding import UnreadableInput
-from finitune.sources import scan as module
-from finitune.sources.safetensors import ITEM_BYTES, read_header
-from finitune.sources.scan import OVERFLOWS_FROM, Part, scan
+from finitune.sources.weights import scan as module
+from finitune.sources.weights.safetensors import ITEM_BYTES, read_header
+from finitune.sources.weights.scan import OVERFLOWS_FROM, Part, scan
 
 DTYPES = {
     "BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64,

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from finitune.sources.safetensors import read_header
-from finitune.sources.scan import scan
+from finitune.sources.weights.safetensors import read_header
+from finitune.sources.weights.scan import scan
 
 DTYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
 

@@ -9,10 +9,12 @@ from tests.sources.worlds import one_line, settings
 from finitune.finding import UnreadableInput
 from finitune.preflight import check
 from finitune.reports import sarif
-from finitune.sources import checkpoint, gather, gather_each, shell
-from finitune.sources.reading import Reading
-from finitune.sources.shell import MAX_LAUNCHES
-from finitune.sources.shell_words import UNKNOWN, Script
+from finitune.sources.configs import shell
+from finitune.sources.configs.shell import MAX_LAUNCHES
+from finitune.sources.editing.shell_words import UNKNOWN, Script
+from finitune.sources.gather import gather, gather_each
+from finitune.sources.result import Reading
+from finitune.sources.weights import checkpoint
 
 
 def script(tmp_path, text, name="run.sh"):

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from finitune.cause import causes, tells_of
-from finitune.sources import statements
+from finitune.sources.cases import statements
 
 
 def said(text: str, key: str = "note") -> set[str]:

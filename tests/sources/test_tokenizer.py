@@ -3,8 +3,8 @@ from tests.sources import worlds
 from tests.sources.worlds import one_line
 
 from finitune.finding import UnreadableInput
-from finitune.sources import tokenizer as module
-from finitune.sources.tokenizer import NoTokenizer, encode, load, names
+from finitune.sources.data import tokenizer as module
+from finitune.sources.data.tokenizer import NoTokenizer, encode, load, names
 
 
 def test_ids_special_tokens_and_words(tmp_path):

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from finitune.finding import UnreadableInput
-from finitune.sources import checkpoint, torch_checkpoint
+from finitune.sources.weights import checkpoint, torch_checkpoint
 
 torch = pytest.importorskip("torch")
 

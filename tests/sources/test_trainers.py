@@ -6,8 +6,9 @@ import pytest
 from tests.sources.worlds import settings
 
 from finitune.finding import UnreadableInput
-from finitune.sources import axolotl, gather, llamafactory, ludwig
-from finitune.sources.reading import Supervision
+from finitune.sources.configs import axolotl, llamafactory, ludwig
+from finitune.sources.gather import gather
+from finitune.sources.result import Supervision
 
 
 def facts_of(tmp_path, text, name="config.yaml"):

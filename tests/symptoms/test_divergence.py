@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finitune.signal import Series
+from finitune.series import Series
 from finitune.symptoms.divergence import see
 
 

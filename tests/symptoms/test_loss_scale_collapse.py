@@ -1,6 +1,6 @@
 import pytest
 
-from finitune.signal import Series
+from finitune.series import Series
 from finitune.symptoms.loss_scale_collapse import WINDOW, see, steps_left
 
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from finitune.signal import Series
+from finitune.series import Series
 from finitune.symptoms.nonfinite_loss import see
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from finitune.signal import Series
+from finitune.series import Series
 from finitune.symptoms.nonfinite_update import see
 
 

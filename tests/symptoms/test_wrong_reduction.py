@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from finitune.signal import Series
+from finitune.series import Series
 from finitune.symptoms.wrong_reduction import see
 
 STEPS = Series([1, 2, 3], [0.0, 0.0, 0.0])

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import finitune
-from finitune.cli import main
+from finitune.cli.main import main
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "medicalgpt"
 NEWER = "deepspeed>=0.19.3"

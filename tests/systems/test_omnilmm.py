@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from finitune.cli import main
+from finitune.cli.main import main
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "omnilmm"
 CASES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import finitune
-from finitune.cli import main
+from finitune.cli.main import main
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "yi"
 

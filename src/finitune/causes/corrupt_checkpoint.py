@@ -40,7 +40,7 @@ from collections.abc import Iterator
 from finitune.cause import Experiment
 from finitune.facts import Model, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
-from finitune.signal import Series
+from finitune.series import Series
 
 experiments = [
     Experiment(arm="repair-weight={tensor}", expect="finite"),

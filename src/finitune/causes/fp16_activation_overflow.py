@@ -39,7 +39,7 @@ import numpy as np
 from finitune.cause import Experiment
 from finitune.facts import MAX_FLOAT16, Activations, Attention, Model, Precision, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
-from finitune.signal import Series, lowest_level
+from finitune.series import Series, lowest_level
 
 FAMILIES = "t5 mt5 umt5 longt5 gemma qwen2 qwen3 baichuan chatglm glm phi falcon bloom minicpm"
 """`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""

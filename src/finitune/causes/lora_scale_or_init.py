@@ -40,7 +40,7 @@ import numpy as np
 from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Evidence, Finding, Where
-from finitune.signal import Series, climb
+from finitune.series import Series, climb
 
 LARGE = 1e-2
 """Learning rate times scale: 5e-3, a confirmed failure (ssbuild/chatglm_finetuning#28), at the usual scale 2."""

@@ -43,7 +43,7 @@ import numpy as np
 
 from finitune.facts import Precision
 from finitune.finding import Cure, Evidence, Finding, Origin, Severity, Where
-from finitune.signal import Series
+from finitune.series import Series
 
 LITTLE_ROOM = 6.0
 """Octaves. A sound start skips two to four steps, and one spike later takes two more."""

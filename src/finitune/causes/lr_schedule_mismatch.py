@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from finitune.facts import Batching, Optimizer, Parallel, TokenUse
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
-from finitune.signal import Series
+from finitune.series import Series
 
 HALF = 0.5
 """Of the run spent on warming up: more than any recipe, and worth a question."""

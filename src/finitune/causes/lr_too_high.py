@@ -42,7 +42,7 @@ from finitune.cause import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 from finitune.rates import RUINOUS, USUAL, risk_of
-from finitune.signal import Series, climb
+from finitune.series import Series, climb
 
 RISEN, WORSE_THAN_CHANCE = 1.5, 15.0
 """Last finite loss over the lowest before it: training has undone what it learned; the log of a vocabulary is less."""

@@ -37,7 +37,7 @@ import numpy as np
 
 from finitune.facts import Optimizer, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
-from finitune.signal import Series
+from finitune.series import Series
 
 SPIKE = 10.0
 """Gradient norm over its median: ordinary noise stays within a factor of two or three."""

@@ -39,7 +39,7 @@ import numpy as np
 
 from finitune.facts import Precision
 from finitune.finding import Evidence, Finding, Origin, Where
-from finitune.signal import Series
+from finitune.series import Series
 
 HIGH_START = 2.0**20
 USUAL_START = 2.0**16

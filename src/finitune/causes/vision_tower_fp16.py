@@ -40,7 +40,7 @@ from collections.abc import Iterator
 from finitune.cause import Experiment
 from finitune.facts import MAX_FLOAT16, Model, Precision, Training, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
-from finitune.reach import tower_of
+from finitune.naming import tower_of
 
 SEES = re.compile(
     r"llava|minicpm-?_?v|internvl|idefics|paligemma|mllama|blip|cogvlm|florence|smolvlm|pixtral|sdxl|omnilmm|"

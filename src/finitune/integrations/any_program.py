@@ -16,8 +16,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from finitune.gym.inject import inject
-from finitune.monitor import Monitor, watch
-from finitune.probes.alive import living
+from finitune.monitor.gate import Monitor, watch
+from finitune.monitor.probes.gc_objects import living
 
 AFTER = ("torch",)
 

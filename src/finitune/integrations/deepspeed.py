@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from finitune.monitor import Monitor, watch
+from finitune.monitor.gate import Monitor, watch
 
 AFTER = ("deepspeed.runtime.engine",)
 

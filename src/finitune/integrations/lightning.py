@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from finitune.integrations.trackers import News
-from finitune.monitor import Mode, Monitor, watch
+from finitune.monitor.gate import Mode, Monitor, watch
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 AFTER = (

@@ -16,8 +16,8 @@ from typing import Any
 from ludwig.callbacks import Callback  # pyright: ignore[reportMissingImports]
 from torch import nn
 
-from finitune.monitor import Mode, Monitor, watch
-from finitune.probes.optimizers import parameters_of
+from finitune.monitor.gate import Mode, Monitor, watch
+from finitune.monitor.probes.optimizers import parameters_of
 
 AFTER = ("ludwig.trainers.trainer",)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from finitune.monitor import Monitor
+from finitune.monitor.gate import Monitor
 
 SHOWN = ("loss", "grad_norm", "loss_scale")
 

@@ -18,8 +18,8 @@ from transformers.integrations import integration_utils
 from transformers.trainer_callback import CallbackHandler
 
 from finitune.integrations.trackers import News
-from finitune.monitor import Mode, Monitor, watch
-from finitune.probes.alive import living
+from finitune.monitor.gate import Mode, Monitor, watch
+from finitune.monitor.probes.gc_objects import living
 
 AFTER = ("transformers.trainer",)
 

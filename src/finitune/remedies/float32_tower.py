@@ -18,7 +18,7 @@ unslothai/unsloth-zoo#787 (the vision MLP of Qwen3-VL in float32, with a table o
 from __future__ import annotations
 
 from finitune.finding import Cure, Origin, Where
-from finitune.reach import tower_of
+from finitune.naming import tower_of
 
 safety = "advice"
 

@@ -26,7 +26,7 @@ from finitune.repairs.outputs import places
 from finitune.repairs.result import Change, RepairResult
 from finitune.repairs.undoing import undo
 from finitune.repairs.weights import repair_rows
-from finitune.sources import Config, gather, gather_each
+from finitune.sources.gather import Config, gather, gather_each
 from finitune.sources.text import short
 
 __all__ = ["Change", "RepairResult", "repair", "undo"]

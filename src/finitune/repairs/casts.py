@@ -20,11 +20,11 @@ from finitune.recording import write_json
 from finitune.repairs.outputs import MANIFEST, digests, work_directory
 from finitune.repairs.result import Change, RepairResult
 from finitune.repairs.weights import sound_tensors
-from finitune.sources import json_text
-from finitune.sources.checkpoint import INDEX
-from finitune.sources.patching import raw_text
-from finitune.sources.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor, decode, read_header
+from finitune.sources.editing import json_text
+from finitune.sources.editing.patching import raw_text
 from finitune.sources.text import json_object_of, section
+from finitune.sources.weights.checkpoint import INDEX
+from finitune.sources.weights.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor, decode, read_header
 
 BLOCK_ELEMENTS = 2**20
 STORED = {name: code for code, name in TORCH_NAMES.items()}

@@ -22,10 +22,10 @@ from finitune.preflight import foresee
 from finitune.recording import write_json
 from finitune.repairs.outputs import digest, kept_of, manifest_of, read_manifest, temporary
 from finitune.repairs.result import SCHEMA, Change, RepairResult
-from finitune.sources import Config
-from finitune.sources.patching import Patched, patched, standings_each
-from finitune.sources.reading import Reading
-from finitune.sources.spelling import NoPlace, Setting, Standing, settled
+from finitune.sources.editing.patching import Patched, patched, standings_each
+from finitune.sources.editing.spelling import NoPlace, Setting, Standing, settled
+from finitune.sources.gather import Config
+from finitune.sources.result import Reading
 from finitune.sources.text import reason
 
 BOM = b"\xef\xbb\xbf"

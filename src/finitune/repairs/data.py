@@ -13,8 +13,8 @@ from finitune.finding import UnreadableInput
 from finitune.recording import write_json
 from finitune.repairs.outputs import digest, manifest_of, temporary
 from finitune.repairs.result import Change, RepairResult
-from finitune.sources.dataset_rows import is_lines_or_list
-from finitune.sources.dataset_rows import rows as data_rows
+from finitune.sources.data.rows import is_lines_or_list
+from finitune.sources.data.rows import rows as data_rows
 
 
 def repair_data(chapter: Chapter, source: Path, output: Path, rows: Sequence[int], seed: int) -> RepairResult:

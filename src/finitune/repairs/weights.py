@@ -18,9 +18,9 @@ from finitune.finding import UnreadableInput
 from finitune.recording import write_json
 from finitune.repairs.outputs import MANIFEST, copy_directory, digests, work_directory
 from finitune.repairs.result import Change, RepairResult
-from finitune.sources.checkpoint import headers, input_embedding, output_head, weight_files
-from finitune.sources.safetensors import ITEM_BYTES, Tensor, decode, encode, read_rows
 from finitune.sources.text import flag, json_object_of, section, whole
+from finitune.sources.weights.checkpoint import headers, input_embedding, output_head, weight_files
+from finitune.sources.weights.safetensors import ITEM_BYTES, Tensor, decode, encode, read_rows
 
 BLOCK_ROWS = 1024
 

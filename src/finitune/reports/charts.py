@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from finitune.facts import MAX_FLOAT16
 from finitune.reports.sentences import figure, printable
-from finitune.signal import Floats, Series
+from finitune.series import Floats, Series
 
 Scale = Literal["linear", "log", "log2"]
 

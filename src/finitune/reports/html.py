@@ -15,7 +15,7 @@ from markupsafe import Markup
 from finitune import __version__
 from finitune.reports import charts
 from finitune.reports.sentences import printable
-from finitune.signal import Series
+from finitune.series import Series
 
 Row = Sequence[str]
 Tone = Literal["good", "bad", "plain"]

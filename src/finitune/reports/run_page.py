@@ -12,7 +12,7 @@ from finitune.recording import Recording
 from finitune.reports import charts
 from finitune.reports import sentences as say
 from finitune.reports.html import Line, Picture, Row, Section, Tone, story
-from finitune.signal import Series
+from finitune.series import Series
 
 INCIDENTS_SHOWN = 10
 CAUSES_SHOWN = 4

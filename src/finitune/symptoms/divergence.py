@@ -21,7 +21,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from finitune.signal import Series, lowest_level
+from finitune.series import Series, lowest_level
 from finitune.symptom import Sighting
 
 EARLY = 48

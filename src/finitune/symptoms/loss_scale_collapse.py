@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from finitune.signal import Series
+from finitune.series import Series
 from finitune.symptom import Sighting
 
 WINDOW = 8

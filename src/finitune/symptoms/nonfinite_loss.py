@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from finitune.signal import Series
+from finitune.series import Series
 from finitune.symptom import Sighting
 
 

@@ -12,7 +12,7 @@ Where weights are trained in float16, they are read again after the step; the st
 
 from __future__ import annotations
 
-from finitune.signal import Series
+from finitune.series import Series
 from finitune.symptom import Sighting
 
 

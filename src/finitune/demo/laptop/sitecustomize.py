@@ -48,7 +48,7 @@ def _without_gpu(shim):
 
 @_without_gpu
 def _float16_products(_torch):
-    block = importlib.import_module("finitune.precision.float16_on_cpu").float16_on_cpu()
+    block = importlib.import_module("finitune.monitor.precision.float16_on_cpu").float16_on_cpu()
     block.__enter__()
     KEPT.append(block)
 

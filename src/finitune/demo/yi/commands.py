@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from finitune.demo.stage import ENVIRONMENT, WIDTH, Outcome
 from finitune.finding import UnreadableInput
 
-FINITUNE = (sys.executable, "-c", "from finitune.cli import main; raise SystemExit(main())")
+FINITUNE = (sys.executable, "-c", "from finitune.cli.main import main; raise SystemExit(main())")
 
 
 def finitune(directory: Path, *words: str, width: int = WIDTH) -> Outcome:

@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from finitune.gym.float16_optimizer import Float16Optimizer
 from finitune.gym.loss_scale import DynamicLossScaler
-from finitune.precision.float16_on_cpu import float16_on_cpu
+from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 
 MAX_LENGTH = 160
 

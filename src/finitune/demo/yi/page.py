@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from finitune.demo.stage import Outcome, Stage, Step
 from finitune.reports.html import Line, Section, story
-from finitune.signal import Series
+from finitune.series import Series
 
 INTRODUCTION = """A base model was trained on plain text, so the embedding row of <|im_start|> was never used and weight
 decay has left almost nothing of it. Every conversation begins with it. Attention cannot help the first position, so

@@ -17,9 +17,9 @@ from finitune.facts import Facts, Hardware, Parallel, Precision, Quantization, T
 from finitune.finding import UnreadableInput
 from finitune.sources import hardware
 from finitune.sources.logs import console, tables, tensorboard, trainer_state
+from finitune.sources.logs.attempt import Attempt, LogReading, Notes, Said
 from finitune.sources.logs.banners import TRIED
-from finitune.sources.logs.reading import Attempt, LogReading, Notes, Said
-from finitune.sources.reading import Track, untracked
+from finitune.sources.result import Track, untracked
 from finitune.sources.text import reason
 
 FORMATS = (tensorboard, trainer_state, tables)

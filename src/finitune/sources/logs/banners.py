@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from finitune.sources import trials
-from finitune.sources.logs.reading import Notes
+from finitune.sources.cases import trials
+from finitune.sources.logs.attempt import Notes
 
 _PACKAGE = (
     rb"(deepspeed|transformers|torch|pytorch|peft|trl|accelerate|bitsandbytes|flash[-_]attn|unsloth|lightning|ludwig)"

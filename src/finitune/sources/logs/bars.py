@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from finitune.sources.logs.reading import Notes, number_in
+from finitune.sources.logs.attempt import Notes, number_in
 
 _NUMBER = rb"([-+]?(?:\d{1,20}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?|nan|NaN|inf|Infinity))(?:(?<=[nf])\.0)?(?![\w.])"
 """Lightning's bar pads what is not finite too: `nan.0`."""

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import BinaryIO
 
 from finitune.sources.logs import banners, bars, deepspeed, dicts, messages, pasted
-from finitune.sources.logs.alike import Shapes, may_follow
-from finitune.sources.logs.reading import ONE_IN, Notes
-from finitune.sources.reading import Track, untracked
+from finitune.sources.logs.attempt import ONE_IN, Notes
+from finitune.sources.logs.line_shapes import Shapes, may_follow
+from finitune.sources.result import Track, untracked
 
 CHUNK = 4 * 2**20
 LONGEST_LINE = 16 * 2**10

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from finitune.sources.logs.reading import Notes, number_in
+from finitune.sources.logs.attempt import Notes, number_in
 
 OVERFLOW = b"OVERFLOW"
 _NUMBER = rb"(\d[\d.e+-]{0,40})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from finitune.sources.logs.reading import Notes, number_in
+from finitune.sources.logs.attempt import Notes, number_in
 
 RECORD = re.compile(rb"\{([^{}]{1,4000})\}")
 _OPENS = re.compile(rb"\{\s?['\"][\w/ ]{1,60}['\"]:")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from finitune.sources.logs.reading import Notes
+from finitune.sources.logs.attempt import Notes
 
 KNOWN: tuple[tuple[str, bytes], ...] = (
     ("probability-tensor", rb"probability tensor contains either"),

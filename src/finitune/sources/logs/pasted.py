@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from finitune.sources.logs.reading import Notes, number_in
+from finitune.sources.logs.attempt import Notes, number_in
 
 TITLE = b"Training Loss"
 _NAMES = {b"training loss": "loss", b"validation loss": "eval_loss", b"grad norm": "grad_norm", b"learning rate": "lr"}

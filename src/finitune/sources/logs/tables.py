@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from finitune.finding import UnreadableInput
-from finitune.sources.logs.reading import Notes
+from finitune.sources.logs.attempt import Notes
 from finitune.sources.text import short
 
 COLUMNS = {

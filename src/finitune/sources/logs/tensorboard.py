@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from finitune.sources.logs.reading import Notes
+from finitune.sources.logs.attempt import Notes
 
 LARGEST = 64 * 2**20
 """No event is larger; pictures are a few MB."""

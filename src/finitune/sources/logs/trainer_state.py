@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from finitune.finding import UnreadableInput
+from finitune.sources.logs.attempt import Notes
 from finitune.sources.logs.dicts import NAMES
-from finitune.sources.logs.reading import Notes
 from finitune.sources.text import json_of
 
 MOST_BYTES = 512 * 2**20

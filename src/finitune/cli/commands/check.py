@@ -1,0 +1,56 @@
+"""`finitune check`: will this run survive, and what to change."""
+
+from __future__ import annotations
+
+import click
+
+from finitune.cli.commands import console, exit_code, fail_on, print_json
+
+
+@click.command
+@click.argument("configs", nargs=-1, metavar="[CONFIG]...")
+@click.option("--model", metavar="DIR", help="Directory of the model to fine-tune.")
+@click.option("--data", metavar="FILE", help="Training data: JSONL, JSON, Parquet, CSV or text.")
+@click.option("--gpu", metavar="NAME", help="Accelerator of the run: V100, T4, A100, H100, 4090, ...")
+@click.option("--requirements", metavar="FILE", help="Versions of the run, if not those of this environment.")
+@click.option(
+    "--each", is_flag=True,
+    help="Check every CONFIG by itself and pass over files that are none; for pre-commit.",
+)  # fmt: skip
+@click.option(
+    "--format", "form", type=click.Choice(["terminal", "json", "sarif"]), default="terminal", show_default=True
+)
+@fail_on
+def command(
+    *,
+    configs: tuple[str, ...],
+    model: str | None,
+    data: str | None,
+    gpu: str | None,
+    requirements: str | None,
+    each: bool,
+    form: str,
+    fail_on: str,
+) -> int:
+    """Foresee numerical failures before a run.
+
+    Reads configs, model, data and hardware; trains nothing. Several configs are taken for one run.
+    """
+    if not configs and model is None and data is None:
+        raise click.UsageError("Nothing to check: name a config, --model or --data.")
+    from finitune.preflight import check, check_each
+    from finitune.reports.progress import bar
+
+    ask = check_each if each else check
+    result = ask(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=bar)
+    if form == "json":
+        print_json(result)
+    elif form == "sarif":
+        from finitune.reports import sarif
+
+        click.echo(sarif.render(result))
+    else:
+        from finitune.reports.terminal import print_check
+
+        print_check(result, console())
+    return exit_code((finding.severity for finding in result.findings), fail_on)

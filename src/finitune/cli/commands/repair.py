@@ -1,0 +1,76 @@
+"""`finitune repair`: apply a remedy that rewrites files, or change the settings that check found."""
+
+from __future__ import annotations
+
+import click
+
+from finitune.cli.commands import console, output_format, print_json
+
+
+@click.command
+@click.argument("name", required=False)
+@click.option("--model", metavar="DIR", help="Directory of the model to repair.")
+@click.option("--data", metavar="FILE", help="Training data, for remedies that look at it or rewrite it.")
+@click.option("--tokens", metavar="IDS", help="Token ids: 6,7,10-12. By default those that check finds.")
+@click.option("--like", metavar="IDS", help="A related, trained token for each of --tokens, in the same order.")
+@click.option("--rows", metavar="IDS", help="Rows of the data. By default those that check finds.")
+@click.option("--dtype", metavar="DTYPE", help="For casts: float32, float16, bfloat16 or float64.")
+@click.option("--modules", metavar="NAMES", help="For casts: modules or patterns with *, divided by commas.")
+@click.option("--config", metavar="FILE", multiple=True, help="Configuration of the run; may be repeated.")
+@click.option("--gpu", metavar="NAME", help="Accelerator of the run, as for check.")
+@click.option("--requirements", metavar="FILE", help="Versions of the run, as for check.")
+@click.option("--patch", is_flag=True, help="Print the change of the configuration as a diff; write nothing.")
+@click.option("--apply", is_flag=True, help="Patch the configuration; the original is kept beside it.")
+@click.option("--undo", metavar="PATH", help="Take back the repair of a file or directory, if nobody touched it since.")
+@click.option("--output", metavar="PATH", help="Where to write a copy; models and data are never changed in place.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For remedies that draw random numbers.")
+@output_format
+def command(
+    *,
+    name: str | None,
+    model: str | None,
+    data: str | None,
+    tokens: str | None,
+    like: str | None,
+    rows: str | None,
+    dtype: str | None,
+    modules: str | None,
+    config: tuple[str, ...],
+    gpu: str | None,
+    requirements: str | None,
+    patch: bool,
+    apply: bool,
+    undo: str | None,
+    output: str | None,
+    seed: int,
+    form: str,
+) -> None:
+    """Write a repaired model or data set, or patch settings.
+
+    NAME is the remedy, as check and diagnose name it. Without it every patch that check proposes is taken.
+    """
+    from finitune import repairs
+
+    if undo is not None:
+        if name or patch or apply or output:
+            raise click.UsageError("--undo stands alone.")
+        result = repairs.undo(undo)
+    elif name is None and not (config or model):
+        raise click.UsageError("Nothing to repair: name a remedy, or --config with --patch or --apply.")
+    else:
+        result = repairs.repair(
+            name, model=model, data=data, tokens=tokens, rows=rows, config=list(config), output=output, seed=seed,
+            gpu=gpu, requirements=requirements, patch=patch, apply=apply, like=like, dtype=dtype, modules=modules,
+        )  # fmt: skip
+    if form == "json":
+        print_json(result)
+    elif patch or (apply and not result.diff):
+        click.echo(result.diff, nl=False)
+        if not result.diff:
+            click.echo("finitune: nothing to change", err=True)
+        for why in result.not_applied:
+            click.echo(f"finitune: not changed: {why}", err=True)
+    else:
+        from finitune.reports.terminal import print_repair
+
+        print_repair(result, console())

@@ -1,0 +1,1 @@
+"""The diagnosis of logs: attempts -> signs -> incidents."""

@@ -1,0 +1,209 @@
+"""Facts read off a live model, optimizer and batch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from finitune.facts import (
+    EmbeddingRows,
+    Facts,
+    Hardware,
+    Labels,
+    Model,
+    Optimizer,
+    Precision,
+    Quantization,
+    TensorScan,
+    TokenUse,
+    Weights,
+)
+from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.probes.ranks import is_spread, local
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "accelerate",
+    "peft",
+    "trl",
+    "deepspeed",
+    "lightning",
+    "bitsandbytes",
+    "ludwig",
+    "unsloth",
+)
+IGNORED_LABEL = -100
+SUSPECTS = 5
+
+
+def run_facts(model: nn.Module, optimizer: Any, compute: torch.dtype | None) -> Facts:
+    """What holds for the whole run; `compute` is the autocast dtype of the first forward, None without autocast."""
+    return Facts(
+        precision=precision(model, optimizer, compute),
+        model=_model(model),
+        optimizer=_optimizer(model, optimizer),
+        hardware=_hardware(model),
+        versions=_versions(),
+        quantization=_quantization(model),
+    )
+
+
+def batch_facts(
+    model: nn.Module, embedding: nn.Module | None, ids: Tensor | None, labels: Any, targets: Sequence[Tensor] = ()
+) -> Facts:
+    """What the captured batch says: its tokens, their embedding rows, its labels, and the model's odd weights.
+
+    `labels` go into the model, which shifts them; `targets` are those of a loss outside the model.
+    """
+    return Facts(
+        tokens=None if ids is None else _tokens(ids),
+        rows=None if ids is None or embedding is None else _rows(model, embedding, ids),
+        labels=_labels(labels, targets),
+        weights=_weights(model),
+    )
+
+
+def precision(model: nn.Module, optimizer: Any, compute: torch.dtype | None) -> Precision:
+    held = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    parameters = min(held, key=lambda dtype: dtype.itemsize) if held else torch.float32
+    return Precision(
+        compute=dtype_name(compute or parameters),
+        parameters=dtype_name(parameters),
+        scaler="dynamic" if hasattr(optimizer, "loss_scale") else None,
+        source="the live model",
+    )
+
+
+def _model(model: nn.Module) -> Model:
+    config = getattr(model, "config", None)
+    get = lambda *names: next((v for n in names if (v := getattr(config, n, None)) is not None), None)  # noqa: E731
+    dtypes = [p.dtype for p in model.parameters() if p.is_floating_point()]
+    return Model(
+        family=get("model_type") or type(model).__name__,
+        path=get("_name_or_path") or None,
+        vocabulary=get("vocab_size"),
+        hidden=get("hidden_size", "n_embd"),
+        layers=get("num_hidden_layers", "n_layer"),
+        norm_eps=get("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
+        tied=get("tie_word_embeddings"),
+        dtype=dtype_name(max(set(dtypes), key=dtypes.count)) if dtypes else None,
+        trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        total=sum(p.numel() for p in model.parameters()),
+    )
+
+
+def _optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
+    groups = optimizer.param_groups
+    first = groups[0]
+    return Optimizer(
+        name=type(optimizer).__name__,
+        lr=max(float(group["lr"]) for group in groups) if "lr" in first else None,
+        eps=first.get("eps"),
+        betas=first.get("betas"),
+        weight_decay=first.get("weight_decay"),
+        lora=any("lora_" in name for name, p in model.named_parameters() if p.requires_grad),
+        source="the live optimizer",
+    )
+
+
+def _quantization(model: nn.Module) -> Quantization | None:
+    """As bitsandbytes keeps it on its 4-bit layers."""
+    computed = [(m, d) for m in model.modules() if isinstance(d := getattr(m, "compute_dtype", None), torch.dtype)]
+    if not computed:
+        return None
+    layer, dtype = computed[0]
+    kind = getattr(getattr(layer, "weight", None), "quant_type", None)
+    return Quantization(bits=4, kind=kind, compute_dtype=dtype_name(dtype), source=f"{len(computed)} live layers")
+
+
+def _hardware(model: nn.Module) -> Hardware:
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    if device.type != "cuda":
+        return Hardware(name=device.type, bfloat16=True)
+    properties = torch.cuda.get_device_properties(device)
+    return Hardware(name=properties.name, bfloat16=properties.major >= 8, memory_gib=properties.total_memory / 2**30)
+
+
+def _versions() -> dict[str, str]:
+    out = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for package in PACKAGES:
+        try:
+            out[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return out
+
+
+def _tokens(ids: Tensor) -> TokenUse:
+    flat, counts = torch.unique(ids, return_counts=True)
+    first = torch.bincount(ids[:, 0].clamp_min(0), minlength=int(flat.max()) + 1)[flat.clamp_min(0)]
+    return TokenUse(
+        ids=flat.cpu().numpy().astype(np.int64),
+        counts=counts.cpu().numpy().astype(np.int64),
+        first=first.cpu().numpy().astype(np.int64),
+        sequences=ids.shape[0],
+        source="the captured batch",
+    )
+
+
+def _rows(model: nn.Module, embedding: nn.Module, ids: Tensor) -> EmbeddingRows | None:
+    weight = embedding.weight.detach()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+    if weight.dim() != 2 or not weight.is_floating_point() or is_spread([weight]):
+        return None
+    used = torch.unique(ids)
+    used = used[(used >= 0) & (used < weight.shape[0])]
+    rms = torch.linalg.vector_norm(weight, dim=1, dtype=torch.float32) / weight.shape[1] ** 0.5
+    name = next((n for n, p in model.named_parameters() if p is embedding.weight), "embedding")
+    return EmbeddingRows(
+        tensor=name,
+        ids=used.cpu().numpy().astype(np.int64),
+        rms=rms[used].double().cpu().numpy(),
+        median_rms=float(rms.median()),
+        lost_in_cast=np.zeros(len(used)),
+        dtype=dtype_name(weight.dtype),
+    )
+
+
+def _labels(labels: Any, targets: Sequence[Tensor]) -> Labels | None:
+    if isinstance(labels, Tensor) and labels.dim() >= 1:
+        rows = [labels[..., 1:] if labels.dim() >= 2 else labels]
+    else:
+        rows = [target.reshape(1, -1) if target.dim() < 2 else target for target in targets]
+    if not rows:
+        return None
+    supervised = [(part != IGNORED_LABEL).reshape(part.shape[0], -1).sum(dim=1).cpu() for part in rows]
+    return Labels(supervised=torch.cat(supervised).numpy().astype(np.int64), source="the captured batch")
+
+
+def _weights(model: nn.Module) -> Weights:
+    """The tensors that stand out: every non-finite one, and those whose peak is furthest above their own norm."""
+    own = [(name, local(p.detach())) for name, p in model.named_parameters() if p.is_floating_point()]
+    scans = [_scan(name, p) for name, p in own if p.numel()]
+    bad = [scan for scan in scans if scan.nonfinite]
+    odd = sorted((s for s in scans if not s.nonfinite), key=lambda s: -s.peak / max(s.rms, 1e-38))
+    return Weights(tensors=[*bad, *odd[:SUSPECTS]], source=f"{len(scans)} tensors of the live model")
+
+
+def _scan(name: str, tensor: Tensor) -> TensorScan:
+    finite = torch.isfinite(tensor)
+    sound = torch.where(finite, tensor, torch.zeros_like(tensor)).float()
+    bad = torch.nonzero(~finite)[:1].tolist()
+    # The peak is taken out before squaring, so that one element of 1e38 does not overflow the norm.
+    peak = float(sound.abs().amax())
+    rms = peak * float((sound / peak).square().mean().sqrt()) if peak else 0.0
+    return TensorScan(
+        name=name,
+        dtype=dtype_name(tensor.dtype),
+        shape=list(tensor.shape),
+        nonfinite=int((~finite).sum()),
+        peak=peak,
+        rms=rms,
+        first_nonfinite=bad[0] if bad else None,
+    )

@@ -1,0 +1,1 @@
+"""What people write about a run -> Facts and observations."""

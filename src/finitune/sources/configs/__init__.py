@@ -1,0 +1,1 @@
+"""Configurations of trainers -> Facts, one file per format."""

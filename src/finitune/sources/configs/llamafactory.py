@@ -1,0 +1,149 @@
+"""A LLaMA-Factory configuration (YAML or JSON) -> facts: the arguments of transformers, and LLaMA-Factory's own.
+
+What is computed in which dtype was read in llamafactory 0.9.5: model/adapter.py and model/model_utils.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from finitune.facts import Adapter, Attention, Facts, Precision, Quantization
+from finitune.sources.configs import training_arguments
+from finitune.sources.configs.keys import group
+from finitune.sources.result import Supervision
+from finitune.sources.text import flag, section, whole, word
+
+LENIENT = True
+"""The DeepSpeed files that come with LLaMA-Factory are named as they lie in its own folder."""
+
+KEYS = {"finetuning_type", "cutoff_len", "neat_packing", "pure_bf16", "quantization_bit"}
+STAGES = {"pt", "sft", "rm", "ppo", "dpo", "kto"}
+FIRST = {"model", "train_dataset"}
+"""What its second generation (v1) calls them."""
+
+IMPLEMENTATIONS = {
+    "disabled": "eager", "off": "eager", "sdpa": "sdpa", "fa2": "flash_attention_2", "fa3": "flash_attention_3",
+}  # fmt: skip
+
+OPTIMIZER_KEYS, BATCHING_KEYS = training_arguments.OPTIMIZER_KEYS, training_arguments.BATCHING_KEYS
+ADAPTER_KEYS, TRAINING_KEYS = training_arguments.ADAPTER_KEYS, training_arguments.TRAINING_KEYS
+OPENS = training_arguments.OPENS
+INNER_KEYS = {"rank": ("r",), "alpha": ("lora_alpha",), "dropout": ("lora_dropout",)}
+
+follows, left_out = training_arguments.follows, training_arguments.left_out
+
+FLAGS = True
+"""Programs of this format take its settings as flags too, which win over the file."""
+
+
+def recognises(data: Mapping[str, Any]) -> bool:
+    """True for a flat mapping with fields that only LLaMA-Factory's files have."""
+    return bool(KEYS & data.keys() or _staged(data) or data.keys() >= FIRST) and "base_model" not in data
+
+
+def recognises_flags(flags: Mapping[str, Any]) -> bool:
+    """True for flags of LLaMA-Factory; other programs have a few of the same name."""
+    return "finetuning_type" in flags or _staged(flags) or len(KEYS & flags.keys()) > 1
+
+
+def read(data: Mapping[str, Any], file: str) -> Facts:
+    """What LLaMA-Factory is told."""
+    facts = training_arguments.read(data, file, framework="llama-factory")
+    precision = _precision(data, file, facts.precision)
+    adapter = _adapter(data, file, facts.adapter)
+    optimizer = facts.optimizer and dataclasses.replace(
+        facts.optimizer, lora=None if adapter is None else adapter.kind != "none"
+    )
+    return dataclasses.replace(
+        facts,
+        precision=precision,
+        adapter=adapter,
+        optimizer=optimizer,
+        quantization=_quantization(data, file, precision) or facts.quantization,
+        attention=_attention(data, file) or facts.attention,
+    )
+
+
+def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Trainable weights in float32 and automatic mixed precision; `pure_bf16` is switched off where it is on."""
+    pure = {"pure_bf16": False} if data.get("pure_bf16") and dtype != "bfloat16" else {}
+    if data.get("pure_bf16") and not pure:
+        return {"pure_bf16": True}
+    return {"fp16": dtype == "float16", "bf16": dtype == "bfloat16", **pure}
+
+
+def spelled(key: str, value: Any, data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Quantised products are computed in the dtype of the run, and attention has short names."""
+    if key == "dtype":
+        return {"pure_bf16": False, "bf16": True} if data.get("pure_bf16") and value == "float32" else {}
+    if key == "bnb_4bit_compute_dtype":
+        return precision_keys(value, data)
+    if key == "attn_implementation":
+        return {"flash_attn": next((short for short, long in IMPLEMENTATIONS.items() if long == value), value)}
+    return {"quantization_bit": None} if key == "load_in_8bit" and value is False else None
+
+
+def supervision(data: Mapping[str, Any], file: str) -> Supervision:
+    """Prompts are no targets unless `train_on_prompt` says so."""
+    prompts = flag(data, "train_on_prompt", file)
+    pack = [flag(data, key, file) for key in ("packing", "neat_packing")]
+    return Supervision(
+        max_length=whole(data, "cutoff_len", file),
+        completion_only=not prompts,
+        assistant_only=not prompts,
+        packing=True if True in pack else False if False in pack else None,
+    )
+
+
+def _staged(data: Mapping[str, Any]) -> bool:
+    return data.get("stage") in STAGES and ("template" in data or "dataset" in data)
+
+
+def _precision(data: Mapping[str, Any], file: str, asked: Precision | None) -> Precision | None:
+    """Trainable weights are kept in float32 unless `pure_bf16` is on."""
+    if flag(data, "pure_bf16", file):
+        return Precision(
+            compute="bfloat16", parameters="bfloat16", scaler="none", requested_by="llama-factory",
+            source=f"{file}: pure_bf16",
+        )  # fmt: skip
+    return asked and (dataclasses.replace(asked, parameters="float32") if asked.compute else asked)
+
+
+def _adapter(data: Mapping[str, Any], file: str, lora: Adapter | None) -> Adapter | None:
+    inner = section(data, "peft_config")
+    kind = word(data, "finetuning_type") or word(inner, "name") or ("full" if data.keys() >= FIRST else None)
+    if inner and kind == "lora":
+        return group(Adapter, inner, f"{file}: peft_config", INNER_KEYS, kind=kind)
+    if kind in ("full", "freeze"):
+        return Adapter(kind="none", source=file)
+    if kind in (None, "lora"):
+        found = lora or (Adapter(kind="lora", source=file) if kind else None)
+        # the default of lora_alpha is twice the rank
+        if found and found.rank is not None and found.alpha is None:
+            found = dataclasses.replace(found, alpha=2.0 * found.rank)
+        return found
+    return Adapter(kind=kind, source=file)
+
+
+def _quantization(data: Mapping[str, Any], file: str, precision: Precision | None) -> Quantization | None:
+    bits = whole(data, "quantization_bit", file)
+    if bits is None:
+        return None
+    method = word(data, "quantization_method") or "bnb"
+    bitsandbytes = method in ("bnb", "bitsandbytes")
+    return Quantization(
+        bits=bits,
+        kind=(word(data, "quantization_type") or "nf4") if bits == 4 and bitsandbytes else f"int{bits}",
+        compute_dtype=precision.compute if precision else None,
+        compute_dtype_is_default=True,
+        source=f"{file}: quantization_bit",
+    )
+
+
+def _attention(data: Mapping[str, Any], file: str) -> Attention | None:
+    said = word(data, "flash_attn")
+    if said is None or said.lower() in ("true", "false"):
+        return None
+    return Attention(implementation=IMPLEMENTATIONS.get(said, said), source=f"{file}: flash_attn")

@@ -1,0 +1,1 @@
+"""Training data, tokenizers and chat templates -> Facts."""

@@ -1,0 +1,1 @@
+"""Changes inside the user's own text: JSON, YAML and shell scripts."""

@@ -1,0 +1,275 @@
+"""A patch -> the new text of the files that it changes, read back before anybody writes it.
+
+Model directories take part with their JSON files, for the few keys that belong there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources.configs import shell
+from finitune.sources.configs.shell import SHELL, Launch
+from finitune.sources.editing import json_text, shell_text, yaml_text
+from finitune.sources.editing.spelling import NOTHING, OF_MODEL, Kind, Setting, Standing, same, settled
+from finitune.sources.gather import Config, Named, runs_of, walk
+from finitune.sources.text import json_object_of, settings_of, short, text_of
+
+MODEL_FILES = {
+    "tokenizer_config.json": ("padding_side", "pad_token", "add_bos_token"),
+    "special_tokens_map.json": ("pad_token",),
+    "config.json": ("tie_word_embeddings", "pad_token_id"),
+    "generation_config.json": ("pad_token_id",),
+}
+"""The files of a model directory that a patch may change, and their keys."""
+
+ALWAYS_HELD = {"tokenizer_config.json": {"padding_side", "pad_token", "add_bos_token"}}
+"""Keys that are added where they are not; the other files only repeat what this one says."""
+
+
+MAX_CHARACTERS = 2**16
+"""Larger configurations are written by programs; finding a place in one takes time."""
+
+MAX_PLACES = 8
+"""So many places of a script are tried for one flag."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyChange:
+    """One key with its value before (None where it was not there) and after."""
+
+    file: str
+    key: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patched:
+    """One file before and after. The texts are without a byte-order mark, which stays where it was."""
+
+    file: Path
+    before: str
+    after: str
+    changes: Sequence[KeyChange]
+
+
+def standings_each(configs: Sequence[Config], model: str | Path | None = None) -> list[list[Standing]]:
+    """Of each run that the configurations start, every set of its settings that stands in a file.
+
+    Raises UnreadableInput as the reading of configurations does.
+    """
+    of_model = list(_model_files(Path(model))) if model is not None else []
+    return [[*_standings(run), *of_model] for run in runs_of(configs)]
+
+
+def _standings(run: Sequence[Named]) -> Iterator[Standing]:
+    for one in walk(run):
+        if isinstance(one, NotChecked) or one.under is None or SHELL in one.data or not Path(one.file).is_file():
+            continue
+        yield _standing(one)
+        if one.flags is not None:
+            # keys that are new go to the file, whose programs may not know them as flags
+            yield dataclasses.replace(_standing(one.flags), grows=False)
+
+
+def _standing(one: Named) -> Standing:
+    return Standing(
+        file=one.file, kind=_kind(Path(one.file)), module=one.module, data=one.data, under=one.under or (),
+        launch=one.launch,
+    )  # fmt: skip
+
+
+def _kind(path: Path) -> Kind:
+    text = text_of(path, expected="a configuration")
+    if shell.is_script(text, str(path)):
+        return "shell"
+    return "json" if text.lstrip()[:1] in ("{", "[") else "yaml"
+
+
+def _model_files(directory: Path) -> Iterator[Standing]:
+    for name, keys in MODEL_FILES.items():
+        file = directory / name
+        try:
+            data = json_object_of(file) if file.is_file() else None
+        except UnreadableInput:  # whoever needs the file says so; here it only takes no patch
+            data = None
+        if data is not None:
+            yield Standing(file=str(file), kind="json", module=_model_file(name, keys), data=data)
+
+
+def _model_file(name: str, keys: Sequence[str]) -> SimpleNamespace:
+    """A format of its own as far as `spelling` asks: these keys, and no others."""
+    spelling = {key: (key,) for key in keys}
+    return SimpleNamespace(__name__=name, SPELLING=spelling, ADDS=ALWAYS_HELD.get(name, set()), PRECEDENCE=OF_MODEL)
+
+
+def takes(patch: Mapping[str, Any], runs: Sequence[Sequence[Standing]], first: str | None) -> bool:
+    """Whether the files of these runs can be given the patch, each key in its place."""
+    try:
+        return bool(patched([setting for found in runs for setting in settled(patch, found, first)]))
+    except ValueError:
+        return False
+
+
+def patched(settings: Sequence[Setting]) -> list[Patched]:
+    """The files with these settings, each read back. Raises UnreadableInput for one that cannot be changed safely."""
+    files: dict[Path, list[Setting]] = {}
+    for setting in settings:
+        files.setdefault(Path(setting.standing.file), []).append(setting)
+    return [_patched(file, group) for file, group in files.items()]
+
+
+def _patched(file: Path, settings: Sequence[Setting]) -> Patched:
+    text = raw_text(file)
+    kind = settings[0].standing.kind
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableInput(f"{file}: {len(text)} characters (expected at most {MAX_CHARACTERS} to be patched here)")
+    try:
+        if kind == "shell":
+            after = _script(file, text, settings)
+        else:
+            changes = {(*one.standing.under, *one.path): one.value for one in settings}
+            after = (json_text if kind == "json" else yaml_text).edited(text, changes)
+            _compare(file, settings_of(file, text), settings_of(file, after), changes)
+    except UnreadableInput:
+        raise
+    except Exception as error:
+        raise UnreadableInput(f"{file}: cannot be patched here: {short(error)}; change it by hand") from None
+    changed = [KeyChange(file=str(file), key=one.key, before=_old(one), after=one.value) for one in settings]
+    return Patched(file=file, before=text, after=after, changes=changed)
+
+
+def raw_text(file: Path) -> str:
+    """The text as it is, line ends and all, without a byte-order mark."""
+    text_of(file, expected="a configuration")
+    return file.read_bytes().decode("utf-8").removeprefix("\ufeff")
+
+
+def _old(one: Setting) -> Any:
+    data: Any = one.standing.data
+    for key in one.path:
+        data = cast(Mapping[str, Any], data).get(key, NOTHING) if isinstance(data, Mapping) else NOTHING
+    return None if data is NOTHING else data
+
+
+def _compare(file: Path, before: Any, after: Any, changes: Mapping[tuple[str, ...], Any]) -> None:
+    """Everything as it was but for the keys that were to change, which say what they should."""
+    expected = _with(before, changes)
+    if not _equal(expected, after):
+        raise UnreadableInput(f"{file}: cannot be patched here: it does not read back as meant; change it by hand")
+
+
+def _with(data: Any, changes: Mapping[tuple[str, ...], Any]) -> Any:
+    out: dict[str, Any] = dict(data)
+    for (name, *inner), value in changes.items():
+        held = out.get(name)
+        out[name] = _with(held if isinstance(held, Mapping) else {}, {tuple(inner): value}) if inner else value
+    return out
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Equal in value and in type, which == is not: 1 is no True, and NaN is itself here."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        first, second = cast("Mapping[Any, Any]", one), cast("Mapping[Any, Any]", other)
+        return first.keys() == second.keys() and all(_equal(first[key], second[key]) for key in first)
+    if isinstance(one, list) and isinstance(other, list):
+        pairs = cast("list[Any]", one), cast("list[Any]", other)
+        return len(pairs[0]) == len(pairs[1]) and all(map(_equal, *pairs))
+    single = cast(Any, one)
+    return type(single) is type(other) and (single == other or single != single)
+
+
+def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
+    if "\r" in text:  # the whole script as Windows ends its lines, or nothing
+        plain = text.replace("\r\n", "\n")
+        if "\r" in plain or text != plain.replace("\n", "\r\n"):
+            raise ValueError("only some of its lines end in a carriage return")
+        return _script(file, plain, settings).replace("\n", "\r\n")
+    beside = {one.path[0] for one in settings}
+    first = _launches(file, text)
+    for one in _in_order(settings):
+        name, *inner = one.path
+        if inner and name in one.standing.data:
+            raise ValueError(f"{name} holds no section")
+        value = one.value
+        for key in reversed(inner):
+            value = {key: value}
+        before, at = _launches(file, text), one.standing.launch
+        if _is_meant(before[at], name, value) and not _is_meant(first[at], name, value):
+            continue  # it has the flag from the same place as another launch
+        alike = {other.standing.launch for other in settings if (other.path, other.value) == (one.path, one.value)}
+        candidates = islice(shell_text.edited(text, before[at].line, name, value, beside), MAX_PLACES)
+        done = next((new for new in candidates if _reads_as(file, new, before, name, value, at, alike)), None)
+        if done is None:
+            raise ValueError(f"no place in the script sets {name} for the launch in line {before[at].line} alone")
+        text = done
+    return text
+
+
+def _in_order(settings: Sequence[Setting]) -> list[Setting]:
+    """New flags first, while the flag beside which they stand is still there."""
+    return sorted(settings, key=lambda one: one.path[0] in one.standing.data)
+
+
+def _launches(file: Path, text: str) -> list[Launch]:
+    found = shell.parse(text, str(file))
+    if found is None:
+        raise ValueError("it is no script any more")
+    if len(found[SHELL]) > shell.MAX_LAUNCHES:
+        raise ValueError(f"it has more than {shell.MAX_LAUNCHES} launches")
+    return found[SHELL]
+
+
+def _reads_as(
+    file: Path, text: str, before: Sequence[Launch], name: str, value: Any, at: int, alike: Collection[int]
+) -> bool:
+    """Only this flag differs, in the launch `at`; those that are to be set `alike` may change with it."""
+    try:
+        after = _launches(file, text)
+    except ValueError:
+        return False
+    if len(after) != len(before):
+        return False
+    for i, (old, new) in enumerate(zip(before, after, strict=True)):
+        kept = i != at and dataclasses.replace(new, line=old.line) == old
+        changed = i in alike and _differs_in(old, new, name) and _is_meant(new, name, value)
+        if not (kept or changed):
+            return False
+    return True
+
+
+def _differs_in(old: Launch, new: Launch, name: str) -> bool:
+    """In this flag, and in nothing else."""
+    group = _group(old, name)
+    kept = {key: said for key, said in getattr(old, group).items() if key != name}
+    others = {key: said for key, said in getattr(new, group).items() if key != name}
+    rest = {f.name for f in dataclasses.fields(Launch)} - {group, "line", "unknown"}
+    same_rest = kept == others and all(getattr(old, key) == getattr(new, key) for key in rest)
+    return same_rest and set(new.unknown) == set(old.unknown) - {name}
+
+
+def _is_meant(launch: Launch, name: str, value: Any) -> bool:
+    """Whether it says so; a switch that is not there says False."""
+    said = getattr(launch, _group(launch, name)).get(name, NOTHING)
+    return value is False and name not in launch.unknown if said is NOTHING else _says(said, value)
+
+
+def _group(launch: Launch, name: str) -> str:
+    return "launcher_flags" if name in launch.launcher_flags and name not in launch.flags else "flags"
+
+
+def _says(said: Any, value: Any) -> bool:
+    if isinstance(value, Mapping) and isinstance(said, str):
+        try:
+            return json.loads(said) == value
+        except ValueError:
+            return False
+    return same(said, value)

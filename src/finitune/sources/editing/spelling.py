@@ -1,0 +1,203 @@
+"""The keys of a patch -> the keys of the files that a run has, each in the words of its format.
+
+Patches of findings are in the words of transformers, and of DeepSpeed for what only DeepSpeed knows. The tables by
+which the formats are read tell under which of its own names each keeps the same thing; a format may add
+- `SPELLING`: own names of further keys;
+- `spelled(key, value, data)`: own keys and values for one key, None to leave it to the tables;
+- `precision_keys(dtype, data)`: what to set so that the run computes in `dtype`, None where it cannot be said;
+- `ADDS`: the only keys that may be added to a file that does not have them yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from finitune.sources.configs import training_arguments
+from finitune.sources.configs.known_keys import fields_of
+from finitune.sources.text import section
+
+TABLES = ("OPTIMIZER_KEYS", "ADAPTER_KEYS", "BATCHING_KEYS", "TRAINING_KEYS")
+HALVES = {
+    "fp16": "float16", "fp16.enabled": "float16", "bf16": "bfloat16", "bf16.enabled": "bfloat16",
+}  # fmt: skip
+REPEATS = ("pad_token_id",)
+"""Keys that repeat what another one says: where no file holds them, nothing is missing."""
+OF_MODEL = 2
+"""Precedence of the files of a model directory."""
+NOTHING = object()
+
+Path = tuple[str, ...]
+Kind = Literal["json", "yaml", "shell"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Settings where they stand: the file, how it is written, and the sections that lead to them."""
+
+    file: str
+    kind: Kind
+    module: Any
+    """What `spelling` asks for: the module of the format, or what stands in for one."""
+    data: Mapping[str, Any]
+    under: Path = ()
+    launch: int = 0
+    """Of the launches of a script, the one that these flags belong to."""
+    grows: bool = True
+    """Whether keys may be added."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One key of one file and its new value; `flag` is its name in a script."""
+
+    standing: Standing
+    path: Path
+    value: Any
+
+    @property
+    def key(self) -> str:
+        return ".".join((*self.standing.under, *self.path))
+
+
+class NoPlace(ValueError):
+    """A key of a patch that no file of the run takes; the message says which."""
+
+
+def settled(patch: Mapping[str, Any], standings: Sequence[Standing], first: str | None = None) -> list[Setting]:
+    """What to set where. A file that says a key already is told so; else the file that is asked first and takes it.
+
+    `first` is the file of the finding. Values that are already so are left out. Raises NoPlace.
+    """
+    ranked = sorted(standings, key=lambda one: (one.file != first, getattr(one.module, "PRECEDENCE", 0) > 0))
+    found: list[Setting] = []
+    flat = dict(_flat(patch))
+    asked = {HALVES[key]: value for key, value in flat.items() if key in HALVES and isinstance(value, bool)}
+    if asked:
+        found += _precision(asked, patch, ranked)
+    for key, value in flat.items():
+        if not (key in HALVES and isinstance(value, bool)):
+            found += _placed(key, value, ranked)
+    return [one for one in found if not _is_so(one)]
+
+
+def _precision(asked: Mapping[str, bool], patch: Mapping[str, Any], ranked: Sequence[Standing]) -> list[Setting]:
+    """The dtype of compute is said in the words of each file that says one, else of the first that can."""
+    wanted = next((dtype for dtype, on in asked.items() if on), "float32")
+    able: list[tuple[Standing, Mapping[str, Any]]] = []
+    for one in ranked:
+        spell = getattr(one.module, "precision_keys", None)
+        keys: Mapping[str, Any] | None = spell(wanted, one.data) if spell else None
+        if keys:
+            able.append((one, keys))
+    said = [(one, keys) for one, keys in able if _says_precision(one)] or able[:1]
+    if not said:
+        raise NoPlace(f"{', '.join(patch)}: no file here takes it")
+    return [
+        Setting(standing=one, path=_path(key), value=value)
+        for one, keys in said
+        for key, value in keys.items()
+        if value is not False or _at(one.data, _path(key)) is not NOTHING
+    ]
+
+
+def _says_precision(one: Standing) -> bool:
+    precision = one.module.read(one.data, one.file).precision
+    return precision is not None and precision.compute is not None
+
+
+def _placed(key: str, value: Any, ranked: Sequence[Standing]) -> list[Setting]:
+    held: list[Setting] = []
+    free: list[Setting] = []
+    for one in ranked:
+        options = [[Setting(standing=one, path=_path(k), value=v) for k, v in o.items()] for o in _own(key, value, one)]
+        told = next((option for option in options if any(_says(setting, ranked) for setting in option)), None)
+        held += told or []
+        if told is None and not free:
+            free = next((option for option in options if all(map(_may_be_added, option))), free)
+    # a model's own files count where no configuration says the same
+    held = [one for one in held if not _of_model(one)] or held
+    if held or free or key in REPEATS:
+        return held or ([] if key in REPEATS else free)
+    raise NoPlace(f"{key}: no file here takes it")
+
+
+def _of_model(setting: Setting) -> bool:
+    return getattr(setting.standing.module, "PRECEDENCE", 0) == OF_MODEL
+
+
+def _says(setting: Setting, ranked: Sequence[Standing]) -> bool:
+    """Whether the file says this key already; "auto" says that another file does."""
+    old = _at(setting.standing.data, setting.path)
+    return old is not NOTHING and (old != "auto" or setting.value == "auto" or len(ranked) == 1)
+
+
+def _own(key: str, value: Any, one: Standing) -> Iterator[Mapping[str, Any]]:
+    """The ways in which the format may say `key`, the usual one first."""
+    special = getattr(one.module, "spelled", None)
+    said: Mapping[str, Any] | None = special(key, value, one.data) if special else None
+    if said is not None:
+        yield said
+        return
+    names = [*getattr(one.module, "SPELLING", {}).get(key, ())]
+    for table in TABLES:
+        own: Mapping[str, Sequence[str]] = getattr(one.module, table, {})
+        fields = [field for field, keys in getattr(training_arguments, table).items() if key in keys]
+        names += [name for field in fields for name in own.get(field, ())]
+    fields = fields_of(one.module.__name__.rsplit(".", 1)[-1])
+    if fields is not None and (key in fields.names or key.partition(".")[0] in fields.names - fields.sections):
+        names.append(key)
+    for name in dict.fromkeys(names):
+        yield {name: value}
+
+
+def _may_be_added(setting: Setting) -> bool:
+    """Not where a program would refuse a key that it does not know, and no section is begun for one key."""
+    one, path = setting.standing, setting.path
+    adds = getattr(one.module, "ADDS", None)
+    old = _at(one.data, path)
+    parent = _at(one.data, path[:-1]) if len(path) > 1 else one.data
+    if not one.grows:
+        return False
+    opens = isinstance(parent, Mapping) or ".".join(path[:-1]) in getattr(one.module, "OPENS", ())
+    return opens and old is NOTHING and (adds is None or next(iter(path)) in adds)
+
+
+def _is_so(one: Setting) -> bool:
+    old = _at(one.standing.data, one.path)
+    return old is not NOTHING and same(old, one.value)
+
+
+def same(old: Any, new: Any) -> bool:
+    """Whether a value in a file says what is meant; flags are text, and YAML reads 1e-5 as text."""
+    if isinstance(new, bool):
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        return old is new or (isinstance(old, str) and words.get(old.lower()) is new)
+    if isinstance(new, int | float) and not isinstance(old, bool):
+        try:
+            return float(old) == new
+        except (TypeError, ValueError, OverflowError):
+            return False
+    if isinstance(new, list) and isinstance(old, str):
+        return [old] == new
+    return old == new and isinstance(old, bool) == isinstance(new, bool)
+
+
+def _at(data: Mapping[str, Any], path: Path) -> Any:
+    *sections, key = path
+    for name in sections:
+        data = section(data, name)
+    return data.get(key, NOTHING)
+
+
+def _path(key: str) -> Path:
+    return tuple(key.split("."))
+
+
+def _flat(patch: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in patch.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

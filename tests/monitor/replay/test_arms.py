@@ -1,0 +1,308 @@
+"""Each arm changes the one thing it says, and puts the model back bit for bit, also when the model raises."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.monitor.replay.steps import capture_of
+from torch import nn
+
+from finitune.monitor.replay.arms import arm, arm_names, input_embedding
+from finitune.monitor.replay.rerun import rerun
+
+IDS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+
+
+class Tiny(nn.Module):
+    """Tells what it was called with; `inner` overflows float16 where `size` is large."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(16, 8)
+        self.norm = nn.BatchNorm1d(4)
+        self.inner = nn.Linear(8, 8)
+        self.other = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 16)
+        self.seen = []
+        self.fails = False
+
+    def forward(self, input_ids, labels=None):
+        h = self.norm(self.embed(input_ids))
+        h = self.other(torch.tanh(self.inner(h)))
+        self.seen.append({
+            "ids": input_ids.clone(), "labels": None if labels is None else labels.clone(), "hidden": h.dtype,
+            "weights": {p.dtype for p in self.parameters()}, "row": self.embed.weight[3].detach().clone(),
+            "inner": self.inner.weight.detach().clone(),
+        })  # fmt: skip
+        if self.fails:
+            raise ArithmeticError("the model raises")
+        logits = self.head(h)
+        return F.cross_entropy(logits.view(-1, 16), (input_ids if labels is None else labels).view(-1))
+
+
+ARMS = [
+    "again", "float32", "bfloat16", "loss-scale-1", "module-float32=inner", "replace-embedding-rows=3,5",
+    "repair-weight=inner.weight", "label-every-token", "shuffle-tokens", "update-times=0.01", "optimizer-float32",
+    "row-by-row", "reverse-rows",
+]  # fmt: skip
+
+
+def setting_of(model, **more):
+    labels = IDS.clone()
+    labels[0] = -100
+    return capture_of(model, lambda _: model(input_ids=IDS, labels=labels), **more)
+
+
+def run_arm(spelling, setting):
+    function, arguments = arm(spelling)
+    setting = dataclasses.replace(setting)  # as every arm gets one of its own
+    return rerun(setting, function(setting, *arguments))
+
+
+def photograph(model, optimizer):
+    return {
+        "weights": {
+            n: (p.data_ptr(), p.dtype, p.requires_grad, p.detach().clone()) for n, p in model.named_parameters()
+        },
+        "gradients": [p.grad for p in model.parameters()],
+        "buffers": {n: b.clone() for n, b in model.named_buffers()},
+        "attributes": [sorted(vars(m)) for m in model.modules()],
+        "optimizer": copy.deepcopy(optimizer.state_dict()),
+        "random": torch.get_rng_state(),
+    }
+
+
+def assert_same(a, b):
+    assert str(a) == str(b)
+    for name, (*_, values) in a["weights"].items():
+        assert torch.equal(values, b["weights"][name][3]), name
+    assert all(torch.equal(values, b["buffers"][name]) for name, values in a["buffers"].items())
+    assert torch.equal(a["random"], b["random"])
+
+
+def test_every_arm_is_tested_here():
+    in_test_padding = ["pad-other-side"]
+    assert sorted([*in_test_padding, *(spelling.partition("=")[0] for spelling in ARMS)]) == arm_names()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("fails", [False, True], ids=["runs", "raises"])
+@pytest.mark.parametrize("spelling", ARMS)
+def test_puts_everything_back(spelling, fails, dtype):
+    model = Tiny().to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for p in model.parameters():
+        optimizer.state[p]["momentum_buffer"] = torch.full_like(p, 0.25)
+    setting = setting_of(model, optimizer=optimizer)
+    before, calls = photograph(model, optimizer), len(model.seen)
+    model.fails = fails
+    with pytest.raises(ArithmeticError) if fails else contextlib.nullcontext():
+        run_arm(spelling, setting)
+    assert len(model.seen) > calls, "it ran"
+    assert_same(before, photograph(model, optimizer))
+
+
+def last_seen(spelling, model=None, **more):
+    model = model or Tiny()
+    setting = setting_of(model, **more)
+    return run_arm(spelling, setting), model.seen[-1], setting
+
+
+def test_again_changes_nothing():
+    model = Tiny()
+    setting = setting_of(model)
+    outcome = run_arm("again", setting)
+    first, last = model.seen
+    assert torch.equal(first["ids"], last["ids"])
+    assert torch.equal(first["labels"], last["labels"])
+    assert outcome.losses == (float(setting.capture.micro_steps[0].root),)
+    assert outcome.sound
+
+
+@pytest.mark.parametrize("held", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_float32_holds_and_computes_in_float32(held):
+    _, seen, _ = last_seen("float32", Tiny().to(held))
+    assert seen["weights"] == {torch.float32}
+    assert seen["hidden"] == torch.float32
+
+
+def test_float32_switches_autocast_off():
+    model = Tiny()
+    setting = setting_of(model, autocast=torch.float16)
+    assert model.seen[-1]["hidden"] == torch.float16
+    run_arm("float32", setting)
+    assert model.seen[-1]["hidden"] == torch.float32
+
+
+def test_bfloat16_takes_the_place_of_float16_and_only_of_that():
+    _, seen, _ = last_seen("bfloat16", Tiny().to(torch.float16))
+    assert seen["weights"] == {torch.bfloat16}
+    model = Tiny()
+    setting = setting_of(model, autocast=torch.float16)
+    run_arm("bfloat16", setting)
+    assert model.seen[-1]["weights"] == {torch.float32}
+    assert model.seen[-1]["hidden"] == torch.bfloat16
+
+
+def test_loss_scale_1_takes_the_scale_away():
+    model = Tiny()
+    setting = setting_of(model, scale=1024.0)
+    scaled, plain = run_arm("again", setting), run_arm("loss-scale-1", setting)
+    assert scaled.losses[0] == plain.losses[0] * 1024
+    assert torch.allclose(scaled.norms, plain.norms * 1024)
+
+
+@pytest.mark.parametrize("autocast", [None, torch.float16], ids=str)
+def test_module_float32_is_about_one_module(autocast):
+    """inner's product leaves float16's range; in float32 it is squashed by tanh before anything else sees it."""
+    model = Tiny()
+    with torch.no_grad():
+        model.inner.weight.mul_(1e6)
+    if autocast is None:
+        model.half()
+        model.inner.weight.data.clamp_(-6e4, 6e4)
+    dtypes = []
+    model.inner.register_forward_hook(lambda m, a, out: dtypes.append((a[0].dtype, m.weight.dtype, out.dtype)))
+    setting = setting_of(model, autocast=autocast)
+    run_arm("module-float32=inner", setting)
+    assert dtypes[-1][1:] == (torch.float32, torch.float16), "weights in float32, output back in float16"
+    with pytest.raises(AttributeError):
+        run_arm("module-float32=no.such.module", setting)
+
+
+def test_module_float32_cures_what_overflows_inside_of_it():
+    class Square(nn.Module):
+        def forward(self, x):
+            return (x * 300) * 300 / 90000
+
+    model = nn.Sequential(nn.Linear(4, 4), Square(), nn.Linear(4, 2), Square()).half()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(0.5)
+    setting = capture_of(model, lambda _: model(torch.ones(2, 4, dtype=torch.float16)).float().mean())
+    assert not run_arm("again", setting).sound
+    assert run_arm("float32", setting).sound
+    assert run_arm("bfloat16", setting).sound
+    assert not run_arm("module-float32=0", setting).sound
+    assert not run_arm("loss-scale-1", setting).sound
+
+
+def test_replaced_rows_are_other_rows_of_the_matrix():
+    model = Tiny()
+    with torch.no_grad():
+        model.embed.weight[3] = 1e-8
+        model.embed.weight[5] = 1e-8
+    own = model.embed.weight.detach().clone()
+    _, seen, _ = last_seen("replace-embedding-rows=3,5", model)
+    assert seen["row"].norm() > 0.1
+    assert any(torch.equal(seen["row"], row) for i, row in enumerate(own) if i not in (3, 5))
+    assert torch.equal(model.embed.weight, own)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30])
+def test_repaired_weight(value):
+    model = Tiny()
+    own = model.inner.weight.detach().clone()
+    with torch.no_grad():
+        model.inner.weight[2, 1] = value
+    _, seen, _ = last_seen("repair-weight=inner.weight", model)
+    own[2, 1] = 0
+    assert torch.equal(seen["inner"], own)
+    with pytest.raises(KeyError):
+        last_seen("repair-weight=no.such.weight")
+
+
+def test_a_buffer_can_be_repaired():
+    model = Tiny().eval()
+    model.norm.running_mean[1] = math.nan
+    setting = setting_of(model)
+    assert not run_arm("again", setting).sound
+    assert run_arm("repair-weight=norm.running_mean", setting).sound
+    assert model.norm.running_mean[1].isnan()
+
+
+def test_every_token_labelled():
+    model = Tiny()
+    ignored = torch.full_like(IDS, -100)
+    setting = capture_of(model, lambda _: model(input_ids=IDS, labels=ignored))
+    assert not run_arm("again", setting).sound
+    assert run_arm("label-every-token", setting).sound
+    assert torch.equal(model.seen[-1]["labels"], IDS)
+    assert not run_arm("shuffle-tokens", setting).sound
+
+
+def test_shuffled_tokens_are_the_same_tokens_in_another_order():
+    _, seen, _ = last_seen("shuffle-tokens")
+    assert not torch.equal(seen["ids"], IDS)
+    assert torch.equal(seen["ids"].sort(dim=1).values, IDS)
+    assert seen["labels"][0].tolist() == [-100] * 4
+
+
+def test_arms_on_the_inputs_do_not_reach_a_model_that_takes_them_by_position():
+    model = Tiny()
+    setting = capture_of(model, lambda _: model(IDS, IDS))
+    for spelling in ("label-every-token", "shuffle-tokens"):
+        with pytest.raises((KeyError, ValueError)):
+            run_arm(spelling, setting)
+
+
+def test_update_times():
+    model = Tiny()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1000.0)
+    setting = setting_of(model, optimizer=optimizer)
+    wild, small = run_arm("update-times=1", setting), run_arm("update-times=0.0001", setting)
+    assert wild.losses == small.losses
+    assert not wild.sound
+    assert small.sound
+    assert small.losses_after[0] < small.losses[0]
+    assert optimizer.param_groups[0]["lr"] == 1000.0
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize("spelling", ["no-such-arm", "nullcontext", "_changed", "input-embedding", ""])
+def test_what_is_no_arm_is_refused_with_the_names_there_are(spelling):
+    with pytest.raises(ValueError, match="module-float32"):
+        arm(spelling)
+
+
+def test_the_input_embedding_of_models_that_say_it_and_of_those_that_do_not():
+    from finitune.gym.models import tiny
+
+    llama = tiny("llama", hidden=32, vocabulary=128)
+    assert input_embedding(llama) is llama.model.embed_tokens
+    model = Tiny()
+    assert input_embedding(model) is model.embed
+    assert input_embedding(nn.Linear(2, 2)) is None
+
+
+class Casting(Tiny):
+    """Turns autocast on in its own forward, twice with the same object, as accelerate makes a model do."""
+
+    def __init__(self):
+        super().__init__()
+        self.autocast = torch.autocast("cpu", torch.float16)
+
+    def forward(self, input_ids, labels=None):
+        with self.autocast:
+            return super().forward(input_ids, labels)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "dtype"), [("again", torch.float16), ("float32", torch.float32), ("bfloat16", torch.bfloat16)]
+)
+def test_an_arm_reaches_the_autocast_that_the_model_itself_turns_on(spelling, dtype):
+    model = Casting()
+    setting = setting_of(model, micro_steps=2)
+    own = torch.autocast.__enter__
+    model.seen.clear()
+    run_arm(spelling, setting)
+    assert {seen["hidden"] for seen in model.seen} == {dtype}
+    assert (model.autocast.fast_dtype, model.autocast._enabled) == (torch.float16, True)
+    assert torch.autocast.__enter__ is own

@@ -1,0 +1,275 @@
+"""The loss of a loop's own code, read off the graph: rebuilt from the model's outputs it has the same value."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from finitune.monitor.gate import watch
+from finitune.monitor.replay.objective import NotReadable, read, sequence_number
+from finitune.recording import Recording
+
+ROWS, LENGTH, VOCABULARY = 3, 5, 7
+
+
+def logits(seed=0):
+    torch.manual_seed(seed)
+    return nn.Linear(4, VOCABULARY)(torch.randn(ROWS, LENGTH, 4))
+
+
+def labels():
+    out = torch.randint(VOCABULARY, (ROWS, LENGTH), generator=torch.Generator().manual_seed(1))
+    out[0, :2] = -100
+    return out
+
+
+def mask():
+    return (labels() != -100).float()
+
+
+def shifted(x, **more):
+    return F.cross_entropy(x[:, :-1].reshape(-1, VOCABULARY), labels()[:, 1:].reshape(-1), **more)
+
+
+def hand_written_masked_mean(x):
+    token_losses = -torch.log_softmax(x, dim=-1).gather(-1, labels().clamp_min(0).unsqueeze(-1)).squeeze(-1)
+    return (token_losses * mask()).sum() / mask().sum()
+
+
+def unreduced_masked_mean(x):
+    each = F.cross_entropy(x.transpose(1, 2), labels().clamp_min(0), reduction="none")
+    return (each * mask()).sum() / mask().sum().clamp_min(1)
+
+
+def summed_and_divided(x):
+    return shifted(x, reduction="sum") / torch.tensor(9.0)
+
+
+OBJECTIVES = {
+    "mean": lambda x: F.cross_entropy(x.view(-1, VOCABULARY), labels().view(-1)),
+    "shifted": shifted,
+    "shifted sum": lambda x: shifted(x, reduction="sum"),
+    "shifted weighted": lambda x: shifted(x, weight=torch.arange(VOCABULARY) + 1.0),
+    "shifted ignore index": lambda x: shifted(x, ignore_index=3) if (labels() >= 0).all() else shifted(x),
+    "contiguous": lambda x: F.cross_entropy(
+        x[..., :-1, :].contiguous().view(-1, VOCABULARY), labels()[..., 1:].contiguous().view(-1)
+    ),
+    "classes second": lambda x: F.cross_entropy(x.transpose(1, 2), labels()),
+    "last position": lambda x: F.cross_entropy(x[:, -1], labels()[:, -1]),
+    "accumulated and scaled": lambda x: shifted(x) / 4 * 1024.0,
+    "scaled by a tensor": lambda x: shifted(x) * torch.tensor(256.0),
+    "float": lambda x: shifted(x.float()),
+    "double": lambda x: shifted(x.double()),
+    "hand-written masked mean": hand_written_masked_mean,
+    "unreduced masked mean": unreduced_masked_mean,
+    "sum over count": summed_and_divided,
+    "mse": lambda x: F.mse_loss(x, torch.zeros_like(x)),
+    "mse sum": lambda x: F.mse_loss(x, torch.ones_like(x), reduction="sum"),
+    "two terms": lambda x: shifted(x) + 0.1 * x.mean(),
+    "difference": lambda x: shifted(x) - 0.5 * x.sum(),
+    "negative mean": lambda x: -x.mean(),
+    "mean over a dimension": lambda x: x.mean(dim=-1).mean(dim=(0, 1)),
+    "sum, dimension kept": lambda x: x.sum(dim=1, keepdim=True).mean(),
+    "nll": lambda x: F.nll_loss(torch.log_softmax(x.view(-1, VOCABULARY), -1), labels().view(-1)),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_rebuilt_with_the_same_value_and_the_same_gradient(name):
+    x = logits()
+    loss = OBJECTIVES[name](x)
+    number = sequence_number(x)
+    objective = read(loss, {number})
+    assert objective.uses == {number}
+    again = x.detach().requires_grad_()
+    rebuilt = objective.rebuild({number: again})
+    assert rebuilt.dtype == loss.dtype
+    assert torch.equal(rebuilt, loss)
+    (gradient,) = torch.autograd.grad(rebuilt, again)
+    (own,) = torch.autograd.grad(loss, x)
+    assert torch.equal(gradient, own)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_follows_other_outputs(name):
+    """It is the function that was read, not its value."""
+    number = sequence_number(x := logits())
+    objective = read(OBJECTIVES[name](x), {number})
+    other = logits(seed=9).detach()
+    assert torch.equal(objective.rebuild({number: other}), OBJECTIVES[name](other))
+
+
+def test_autocast_outputs_cast_by_the_loop_itself():
+    with torch.autocast("cpu", torch.bfloat16):
+        x = logits()
+        loss = shifted(x.float())
+    assert x.dtype == torch.bfloat16
+    number = sequence_number(x)
+    assert torch.equal(read(loss, {number}).rebuild({number: x.detach()}), loss)
+
+
+def test_a_scale_is_kept_as_it_was_when_it_is_changed_later():
+    scale = torch.tensor(1024.0)
+    number = sequence_number(x := logits())
+    loss = shifted(x) * scale
+    objective = read(loss, {number})
+    value = loss.item()
+    scale.fill_(2.0)
+    assert objective.rebuild({number: x.detach()}).item() == value
+
+
+@pytest.mark.parametrize(
+    ("loss", "scale"),
+    [
+        (lambda x: shifted(x), 1),
+        (lambda x: shifted(x) * 65536.0, 65536),
+        (lambda x: shifted(x) / 8 * 65536.0, 65536),
+        (lambda x: shifted(x) * 65536.0 / 8, 65536),
+        (lambda x: shifted(x) * 0.5, 1),
+        (lambda x: shifted(x) * 3.0, 1),
+        (lambda x: shifted(x) * torch.tensor(2.0**24), 2**24),
+    ],
+)
+def test_the_loss_scale_is_told_from_other_factors(loss, scale):
+    number = sequence_number(x := logits())
+    assert read(loss(x), {number}).scale() == scale
+
+
+def test_a_float16_loss_that_its_scale_takes_out_of_range_is_so_again():
+    """A Python number is no float64 tensor: the product stays in float16."""
+    number = sequence_number(x := logits())
+    loss = shifted(x).half() * 65536.0
+    assert loss.isinf()
+    rebuilt = read(loss, {number}).rebuild({number: x.detach()})
+    assert rebuilt.dtype == torch.float16
+    assert rebuilt.isinf()
+
+
+def test_two_outputs():
+    a, b = logits(1), logits(2)
+    numbers = sequence_number(a), sequence_number(b)
+    objective = read(shifted(a) + shifted(b) / 2, set(numbers))
+    assert objective.uses == set(numbers)
+    rebuilt = objective.rebuild(dict(zip(numbers, (a.detach(), b.detach()), strict=True)))
+    assert torch.equal(rebuilt, shifted(a) + shifted(b) / 2)
+
+
+UNREADABLE = {
+    "SinBackward0": lambda x: x.sin().sum(),
+    "CumsumBackward0": lambda x: x.cumsum(0).mean(),
+    "SortBackward0": lambda x: x.sort(dim=-1).values.sum(),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_an_unknown_operator_is_named(name):
+    number = sequence_number(x := logits())
+    with pytest.raises(NotReadable, match=name):
+        read(UNREADABLE[name](x), {number})
+
+
+def test_a_loss_of_something_else():
+    with pytest.raises(NotReadable):
+        read(logits().mean(), {-1})
+    with pytest.raises(NotReadable, match="no graph"):
+        read(torch.zeros(()), {-1})
+
+
+@pytest.mark.parametrize("total", [0, torch.tensor(3.0)], ids=["zero", "three"])
+def test_a_constant_term_is_not_kept_but_known_to_be_there(total):
+    """Ludwig begins its loss as `total = 0`; gradients are the same whatever the constant was."""
+    number = sequence_number(x := logits())
+    objective = read(total + shifted(x), {number})
+    assert objective.constant
+    assert torch.equal(objective.rebuild({number: x}), shifted(x))
+    assert not read(shifted(x), {number}).constant
+
+
+def test_a_long_chain_ends():
+    number = sequence_number(x := logits())
+    y = x
+    for _ in range(5000):
+        y = -y
+    with pytest.raises(NotReadable, match="more than"):
+        read(y.sum(), {number})
+
+
+# In a run
+
+
+def train(loss, tmp_path, bad=3, steps=5):
+    """The weights after training on `loss(out, factor)`, where the factor is NaN at the bad step; and the recording."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, VOCABULARY)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(2)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, steps + 1):
+            x = torch.randn(ROWS, LENGTH, 4, generator=generator)
+            loss(model(x), math.nan if step == bad else 1.0).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return model, Recording.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_training_goes_on_unharmed_where_the_objective_cannot_be_read(name, tmp_path):
+    model, recording = train(lambda out, factor: UNREADABLE[name](out) * factor, tmp_path)
+    assert all(p.isfinite().all() for p in model.parameters())
+    (origin,) = recording.events("origin")
+    assert name in origin["why_not"]
+    assert origin["repeats"] is None
+    assert recording.signals["skipped"].values.tolist() == [0, 0, 1, 0, 0]
+    assert not recording.events("broken")
+
+
+def test_a_masked_mean_over_nothing_is_located_in_the_loops_own_code(tmp_path):
+    def masked_mean(out, factor):
+        weights = mask() * (0.0 if math.isnan(factor) else 1.0)
+        each = F.cross_entropy(out.transpose(1, 2), labels().clamp_min(0), reduction="none")
+        return (each * weights).sum() / weights.sum()
+
+    model, recording = train(masked_mean, tmp_path)
+    assert all(p.isfinite().all() for p in model.parameters())
+    (origin,) = recording.events("origin")
+    assert origin["repeats"]
+    assert origin["bit_for_bit"]
+    assert (origin["origin"]["op"], origin["origin"]["phase"]) == ("aten.div", "forward")
+    assert not origin["origin"]["module"], "not in the model"
+
+
+def test_a_nan_factor_put_in_from_outside_is_not_said_to_be_sound_when_run_again(tmp_path, capsys):
+    train(lambda out, factor: shifted(out) * torch.tensor(factor), tmp_path)
+    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    assert origin["repeats"]
+    assert "was sound when run again" not in capsys.readouterr().err
+
+
+def test_targets_of_a_loss_outside_the_model_are_known() -> None:
+    logits = torch.randn(2, 3, 5, requires_grad=True) * 1
+    target = torch.tensor([[-100, 1, 2], [3, -100, 0]])
+    loss = F.cross_entropy(logits.view(-1, 5), target.view(-1))
+    number = sequence_number(logits)
+    assert number is not None
+    assert [t.tolist() for t in read(loss, {number}).targets] == [target.view(-1).tolist()]
+
+
+@pytest.mark.parametrize("power", [2, 0.5])
+def test_powers_logarithms_and_log_sigmoids_are_read(power: float) -> None:
+    x = (torch.rand(4, requires_grad=True) + 0.5) * 1
+    number = sequence_number(x)
+    assert number is not None
+    loss = (F.logsigmoid(x.exp()).sum().neg() + x.pow(power).mean().log()) * 2
+    again = read(loss, {number}).rebuild({number: x})
+    assert torch.equal(again, loss)
+
+
+def test_a_constant_that_is_nan_is_not_called_a_fault_that_does_not_repeat(tmp_path):
+    _, recording = train(lambda out, factor: torch.tensor(factor - 1) + out.square().mean(), tmp_path)
+    (origin,) = recording.events("origin")
+    assert origin["repeats"] is None
+    assert "term of the loss without a graph" in origin["why_not"]

@@ -1,0 +1,81 @@
+"""Where a batch is padded; and the arms that lay its rows out in another way give the same loss in a sound model."""
+
+import pytest
+import torch
+from tests.monitor.replay.steps import capture_of
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from finitune.monitor.replay.arms import arm
+from finitune.monitor.replay.padding import padding_of
+from finitune.monitor.replay.rerun import rerun
+
+LEFT = torch.tensor([[0, 0, 0, 1, 5, 6], [1, 7, 8, 9, 4, 3], [0, 1, 5, 5, 6, 2]])
+RIGHT = LEFT.flip(1)
+PADS = torch.tensor([[1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]], dtype=torch.bool)
+
+
+@pytest.mark.parametrize("mask", [None, torch.ones_like(LEFT), (LEFT != 5).long()], ids=["none", "ones", "of a token"])
+def test_padding_that_no_mask_covers(mask):
+    found = padding_of(LEFT, mask)
+    assert torch.equal(found.where, PADS)
+    assert (found.side, found.token, found.rows, found.attended) == ("left", 0, 2, True)
+    found = padding_of(RIGHT, None if mask is None else mask.flip(1))
+    assert torch.equal(found.where, PADS.flip(1))
+    assert found.side == "right"
+
+
+def test_padding_that_the_mask_covers_is_what_the_mask_says():
+    mask = torch.ones_like(LEFT)
+    mask[0, 0] = 0
+    found = padding_of(LEFT, mask)
+    assert found.where.sum() == 1
+    assert not found.attended
+
+
+@pytest.mark.parametrize("ids", [LEFT[1:2], torch.tensor([[1, 5, 6], [1, 7, 8]]), torch.tensor([[5, 5, 6], [5, 5, 8]])])
+def test_a_batch_without_padding(ids):
+    assert padding_of(ids, None) is None
+
+
+def setting_of(ids, labels, mask):
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=16, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        attn_implementation="eager",
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    batch = {"input_ids": ids, "labels": labels, "attention_mask": mask}
+    return capture_of(model, lambda _: model(**batch, use_cache=False).loss)
+
+
+def outcome(setting, spelling):
+    function, arguments = arm(spelling)
+    return rerun(setting, function(setting, *arguments))
+
+
+@pytest.mark.parametrize("ids", [LEFT, RIGHT], ids=["left", "right"])
+@pytest.mark.parametrize("spelling", ["row-by-row", "pad-other-side", "reverse-rows"])
+def test_with_a_right_mask_the_layout_of_rows_makes_no_difference(ids, spelling):
+    mask = (ids != 0).long()
+    labels = ids.masked_fill((ids == 0) | (mask.cumsum(dim=1) == 1), -100)  # a first token has nothing before it
+    setting = setting_of(ids, labels, mask)
+    expected = rerun(setting)
+    changed = outcome(setting_of(ids, labels, mask), spelling)
+    assert changed.losses == pytest.approx(expected.losses, rel=1e-4)
+    assert torch.allclose(changed.norms, expected.norms, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "differs"), [("row-by-row", True), ("pad-other-side", True), ("reverse-rows", False)]
+)
+def test_padding_that_is_seen_makes_one(spelling, differs):
+    labels = LEFT.masked_fill(LEFT == 0, -100)
+    expected = rerun(setting_of(LEFT, labels, None))
+    changed = outcome(setting_of(LEFT, labels, None), spelling)
+    assert (abs(changed.losses[0] - expected.losses[0]) > 1e-3) is differs
+
+
+def test_there_is_nothing_to_move_where_no_row_is_padded():
+    ids = torch.tensor([[1, 5, 6], [1, 7, 8]])
+    with pytest.raises(ValueError, match="no row"):
+        outcome(setting_of(ids, ids, None), "pad-other-side")

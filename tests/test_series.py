@@ -1,0 +1,84 @@
+"""A Series answers the same whether it grew live, was read back, or was cut at a step."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from finitune.series import Series, lowest_level
+
+steps = st.integers(-(2**40), 2**40)
+points = st.dictionaries(steps, st.floats(), max_size=30).map(lambda d: sorted(d.items()))
+
+
+def build(data: list[tuple[int, float]]) -> Series:
+    return Series([step for step, _ in data], [value for _, value in data])
+
+
+def same(one: Series, other: Series) -> bool:
+    return np.array_equal(one.steps, other.steps) and np.array_equal(one.values, other.values, equal_nan=True)
+
+
+@given(points)
+def test_growing_equals_building(data: list[tuple[int, float]]) -> None:
+    grown = Series()
+    for step, value in data:
+        grown.add(step, value)
+    assert same(grown, build(data))
+    assert len(grown) == len(data)
+    assert bool(grown) == bool(data)
+
+
+@given(points, steps)
+def test_until_is_the_series_as_it_was(data: list[tuple[int, float]], step: int) -> None:
+    series = build(data)
+    past = series.until(step)
+    assert same(past, build([point for point in data if point[0] <= step]))
+    past.add(2**41, 1.0)
+    assert len(series) == len(data), "a cut shares nothing with its series"
+
+
+@given(points, st.integers(0, 40))
+def test_window_is_the_newest_values(data: list[tuple[int, float]], size: int) -> None:
+    window = build(data).window(size)
+    expected = [value for _, value in data][max(len(data) - size, 0) :]
+    assert np.array_equal(window, expected, equal_nan=True)
+
+
+@given(points, points)
+def test_a_resumed_run_replaces_what_came_later(data: list[tuple[int, float]], again: list[tuple[int, float]]) -> None:
+    series = build(data)
+    for step, value in again:
+        series.add(step, value)
+    start = again[0][0] if again else 2**62
+    assert same(series, build([point for point in data if point[0] < start] + again))
+    assert np.all(np.diff(series.steps) > 0)
+
+
+def test_the_newest_value_of_nothing_is_nan() -> None:
+    assert math.isnan(Series().last)
+    assert Series().last_step == -1
+    series = Series([3, 5], [1.0, math.inf])
+    assert (series.last_step, series.last) == (5, math.inf)
+    assert repr(series) == "Series(2 steps, last 5: inf)"
+
+
+@pytest.mark.parametrize(("at", "values"), [([1, 1], [0.0, 0.0]), ([2, 1], [0.0, 0.0]), ([1], [])])
+def test_a_series_that_does_not_increase_is_refused(at: list[int], values: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"Series|values"):
+        Series(at, values)
+
+
+@pytest.mark.parametrize(
+    ("losses", "level"),
+    [
+        ([4.0, 2.0, 3.0], 2.0), ([math.nan, 4.0, math.inf, 0.0], 4.0), ([2.0, 1e-6], 1e-6),
+        ([-5.6e-6, 8.4e-6], None), ([0.7, -0.1], None), ([0.0, 1e-9, 0.2], None), ([0.0, math.nan], None), ([], None),
+    ],
+)  # fmt: skip
+def test_a_loss_that_begins_at_zero_or_passes_it_has_no_level(losses: list[float], level: float | None) -> None:
+    assert lowest_level(np.array(losses, float)) == level
