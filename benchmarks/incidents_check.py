@@ -19,7 +19,7 @@ from typing import Any
 
 from healthy_configs import HEALTHY
 
-from finitune.cause import causes
+from finitune.chapter import causes
 from finitune.facts import Facts
 from finitune.finding import Finding
 from finitune.preflight import check, foresee

@@ -16,24 +16,17 @@ from pathlib import Path
 import pytest
 
 import finitune
-from finitune import cause, remedy
-from finitune.cause import tells_of
-from finitune.chapter import Chapter, chapters
+from finitune.chapter import SECTIONS, Chapter, chapters, tells_of
 from finitune.diagnosis.logged import signs
 from finitune.diagnosis.ranking import inputs_of
 from finitune.facts import Facts
-from finitune.recording import SIGNALS
+from finitune.signals import SIGNALS
 from finitune.sources.cases import circumstances, statements
 
 TESTS = Path(__file__).parent
 PACKAGE = Path(finitune.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-SECTIONS = {
-    "causes": cause.SECTIONS,
-    "symptoms": ("What it means", "How it is seen"),
-    "remedies": remedy.SECTIONS,
-}
 CHAPTERS = [
     pytest.param(folder, path.stem, id=f"{folder}/{path.stem}")
     for folder in SECTIONS
@@ -189,9 +182,9 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 import finitune
-from finitune.cause import causes
-from finitune.remedy import remedies
-from finitune.symptom import symptoms
+from finitune.chapter import causes
+from finitune.chapter import remedies
+from finitune.chapter import symptoms
 
 def walk(package):
     for info in pkgutil.iter_modules(package.__path__, package.__name__ + "."):

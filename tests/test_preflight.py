@@ -11,8 +11,7 @@ from tests.sources import worlds
 from tests.sources.worlds import chat, jsonl, settings
 
 from finitune import preflight
-from finitune.cause import causes
-from finitune.chapter import Chapter
+from finitune.chapter import Chapter, causes
 from finitune.finding import Finding, NotChecked, UnreadableInput, as_json
 from finitune.preflight import foresee
 from finitune.repairs import repair

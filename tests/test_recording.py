@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from finitune.facts import Facts, Hardware, Precision
-from finitune.recording import FORMAT, SIGNALS, Recorder, Recording, new_directory
+from finitune.recording import FORMAT, Recorder, Recording, new_directory
+from finitune.signals import SIGNALS
 
 FACTS = Facts(precision=Precision(compute="float16"), hardware=Hardware(name="V100", bfloat16=False))
 

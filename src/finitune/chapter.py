@@ -1,8 +1,37 @@
-"""Chapters: how the files of `causes/`, `symptoms/` and `remedies/` are found and asked.
+"""Chapters: how the files of `causes/`, `symptoms/` and `remedies/` are found and asked, and what they may declare.
 
 A chapter is one module, found by its file name; there is no other registration. A third party adds
 chapters through the entry point group of the folder (`finitune.causes`, `finitune.symptoms`, `finitune.remedies`).
 A function of a chapter declares what it reads by the names of its parameters.
+
+A cause:
+
+    foresee(facts by name...) -> Iterator[Finding]      before the run, from facts alone
+    weigh(inputs by name...)  -> Iterator[Evidence]     after it, for and against, from what a run measured
+    tells = {"observation": (bits, "reason"), ...}      the same, from what a log shows and somebody tells
+    experiments = [Experiment(...), ...]                what decides it
+    remedies = ["slug", ...]                            chapters of `remedies/`, best first
+    public_incidents = 10                               how often it occurs in the public incidents: the prior
+    unseen = "whether ..."                              what no log shows of it, where every number stays sound
+    ruins = "high-rate"                                 the observation that what `foresee` calls an error stands for
+
+`weigh` may name any group of `Facts`, any signal (`loss`, `grad_norm`, `lr`, `loss_scale`, `skipped`: a Series up to
+the bad step), and: `signals` (all of these), `symptoms` (set of slugs seen), `origin` (Origin), `repeats` (bool),
+`incident` (the recorded event). Observations are the signs of a log (`diagnosis/logged/signs.py`,
+`sources/logs/messages.py`)
+and the slugs of `sources/cases/statements.txt` and `sources/cases/circumstances.py`; those that mean
+the same have one name. `bits`
+is the log2 of how much likelier one is under this cause. Observations that share a row ("climbed diverged") say one
+thing in two ways, and are weighed once. Experiments are weighed by the diagnosis itself.
+
+A symptom: `see(signals by name...) -> Sighting | None`. It judges the newest step of the series it is given and keeps
+no state: the window is the state, so the answer is the same live, on a recording and on a parsed log.
+
+A remedy:
+
+    safety = "safe" | "unsafe" | "advice"     safe: no meaning changes; unsafe: read what it changes; advice: by hand
+    propose(facts by name...) -> Cure | None  the command or patch for these facts
+    apply(model, output, ...) -> Iterator     for `finitune repair NAME`; only where files are rewritten
 """
 
 from __future__ import annotations
@@ -13,12 +42,20 @@ import pkgutil
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+from finitune.series import Signals
+
+SECTIONS = {
+    "causes": ("What happens", "How to tell", "How to prove", "What to do", "What does not help", "References"),
+    "symptoms": ("What it means", "How it is seen"),
+    "remedies": ("What it changes", "When it is safe", "References"),
+}
+"""The sections that the docstring of every chapter has, in this order."""
 _SECTION = re.compile(r"^## (.+?)\s*$", re.MULTILINE)
 
 
@@ -114,3 +151,63 @@ def required(function: Callable[..., Any]) -> frozenset[str]:
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     """Symptoms are asked at every step, so the signature is read once."""
     return tuple(inspect.signature(function).parameters.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """Run the captured step again under `arm`; the cause predicts the outcome `expect`.
+
+    A placebo changes something of the same kind that the cause says is innocent, so it expects no cure.
+    Placeholders: `{origin}` the module of the origin, `{sibling}` a like module elsewhere, `{tower}` the encoder of
+    images or sound around it; `{short_rows}` the batch's
+    token ids whose embedding rows are far too short, `{other_rows}` as many ordinary ones; `{tensor}` the weight that
+    stands out, `{other_tensor}` another of its shape. An experiment whose placeholder has no value is not run.
+    """
+
+    arm: str
+    expect: Literal["finite", "non-finite"]
+    placebo: bool = False
+    optional: bool = False
+    """A prediction that the cause allows but does not demand: its failure says nothing."""
+
+
+def tells_of(chapter: Chapter) -> list[tuple[tuple[str, ...], float, str]]:
+    """The rows of the chapter's table: observations that say one thing, bits for or against, and the reason."""
+    table: Mapping[str, tuple[float, str]] = getattr(chapter.module, "tells", {})
+    return [(tuple(row.split()), bits, why) for row, (bits, why) in table.items()]
+
+
+def causes() -> Mapping[str, Chapter]:
+    """Every chapter of the cause book, by slug."""
+    return chapters("causes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A symptom seen at `step`, in one line with its numbers."""
+
+    step: int
+    text: str
+    numbers: Mapping[str, float] = field(default_factory=dict[str, float])
+    symptom: str = ""
+
+
+def symptoms() -> Mapping[str, Chapter]:
+    """Every symptom, by slug."""
+    return chapters("symptoms")
+
+
+def sightings(signals: Signals) -> list[Sighting]:
+    """The symptoms present at the newest step of `signals`."""
+    inputs = {name: series for name, series in signals.items() if series}
+    out: list[Sighting] = []
+    for name, chapter in symptoms().items():
+        see = chapter.function("see")
+        for sighting in ask(see, inputs).results if see else []:
+            out.append(Sighting(step=sighting.step, text=sighting.text, numbers=sighting.numbers, symptom=name))
+    return out
+
+
+def remedies() -> Mapping[str, Chapter]:
+    """Every remedy, by slug."""
+    return chapters("remedies")

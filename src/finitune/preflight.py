@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from finitune.cause import causes
-from finitune.chapter import Chapter, ask, required
+from finitune.chapter import Chapter, ask, causes, remedies, required
 from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked, as_json
-from finitune.remedy import remedies
 from finitune.sources.editing.patching import standings_each, takes
 from finitune.sources.editing.spelling import Standing
 from finitune.sources.gather import Config, gather_each, is_config

@@ -30,9 +30,9 @@ from finitune.facts import Facts
 from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import as_json, number
 from finitune.series import Series
+from finitune.signals import SIGNALS
 
 FORMAT = 1
-SIGNALS = ("loss", "grad_norm", "lr", "loss_scale", "skipped", "bad_update", "reduction_error", "seconds")
 _RANK_FILE = re.compile(r"rank(\d{5})\.jsonl$")
 
 

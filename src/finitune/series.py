@@ -1,15 +1,22 @@
-"""Signals: one number per step, held in a Series; live, from a recording or from a log alike."""
+"""A Series: the values of one signal by step; live, from a recording or from a log alike.
+
+A training process may have no numpy, so it is loaded only where an array is asked for.
+"""
 
 from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+    Floats = npt.NDArray[np.float64]
 
 NEAR_ZERO = 1e-4
 """Losses of likelihoods begin far above. Those of policy gradients begin at zero and change sign: TRL's GRPO logs 1e-9
@@ -26,7 +33,7 @@ class Series:
         self._values = array("d", values)
         if len(self._steps) != len(self._values):
             raise ValueError(f"{len(self._steps)} steps but {len(self._values)} values")
-        if (np.diff(np.asarray(self._steps)) <= 0).any():
+        if any(later <= earlier for earlier, later in pairwise(self._steps)):
             raise ValueError("steps of a Series must increase")
 
     def add(self, step: int, value: float) -> None:
@@ -63,44 +70,60 @@ class Series:
 
     @property
     def steps(self) -> npt.NDArray[np.int64]:
+        """All steps, as an array of their own."""
+        import numpy as np
+
         return np.array(self._steps, dtype=np.int64)
 
     @property
     def values(self) -> Floats:
+        """All values, as an array of their own."""
+        import numpy as np
+
         return np.array(self._values, dtype=np.float64)
 
-    def window(self, size: int) -> Floats:
+    def window(self, size: int) -> array[float]:
         """The newest `size` values, oldest first; fewer when there are fewer."""
-        return np.array(self._values[max(len(self) - size, 0) :], dtype=np.float64)
+        return self._values[max(len(self) - size, 0) :]
 
     def until(self, step: int) -> Series:
         """The same series as it was right after `step`."""
-        count = int(np.searchsorted(self.steps, step, side="right"))
+        return self._part(0, bisect_right(self._steps, step))
+
+    def since(self, step: int) -> Series:
+        """What came after `step`; found by binary search."""
+        return self._part(bisect_right(self._steps, step), len(self))
+
+    def pairs(self) -> list[tuple[int, float]]:
+        """(step, value), oldest first."""
+        return list(zip(self._steps, self._values, strict=True))
+
+    def _part(self, start: int, stop: int) -> Series:
         out = Series()
-        out._steps, out._values = self._steps[:count], self._values[:count]
+        out._steps, out._values = self._steps[start:stop], self._values[start:stop]
         return out
 
 
-def lowest_level(losses: Floats) -> float | None:
+def lowest_level(losses: Iterable[float]) -> float | None:
     """The lowest loss, oldest first, of which a later one may be a multiple; None where multiples say nothing.
 
     Left out are values that are not finite, and zeros: a printed 0 hides NaN, or no label counted.
     """
-    known = losses[np.isfinite(losses) & (losses != 0)]
-    if not len(known) or known[0] < NEAR_ZERO or known.min() < 0:
+    known = [loss for loss in losses if loss and math.isfinite(loss)]
+    if not known or known[0] < NEAR_ZERO or min(known) < 0:
         return None
-    return float(known.min())
+    return float(min(known))
 
 
-def climb(losses: Floats) -> float | None:
+def climb(losses: Iterable[float]) -> float | None:
     """How many times the lowest loss before it, or the first, a later one is; None where no multiple tells it."""
-    losses = losses[np.isfinite(losses)]
-    if not len(losses) or (lowest := lowest_level(losses)) is None:
+    known = [loss for loss in losses if math.isfinite(loss)]
+    lowest = lowest_level(known)
+    if lowest is None:
         return None
-    since = losses[int((losses == lowest).argmax()) :].max() / lowest
-    return float(max(since, losses.max() / losses[losses != 0][0]))
+    since = max(known[known.index(lowest) :]) / lowest
+    return float(max(since, max(known) / next(loss for loss in known if loss)))
 
 
 Signals = Mapping[str, Series]
-"""Signal name -> Series. Names: loss, grad_norm (before clipping), lr, loss_scale, skipped (0 or 1), bad_update
-(1 where the optimizer spoiled the weights), and reduction_error (see `finitune.monitor.reduction`)."""
+"""Signal name -> Series; `finitune.signals` names them."""

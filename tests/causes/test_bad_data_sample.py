@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from finitune.cause import causes
+from finitune.chapter import causes
 from finitune.diagnosis.cases import diagnose_case
 from finitune.diagnosis.ranking import diagnose, told_evidence
 from finitune.monitor.gate import watch

@@ -1,5 +1,5 @@
-from finitune.cause import causes
 from finitune.causes.moe_router import foresee
+from finitune.chapter import causes
 from finitune.diagnosis.cases import diagnose_case
 from finitune.diagnosis.ranking import told_evidence
 from finitune.facts import Model, Optimizer

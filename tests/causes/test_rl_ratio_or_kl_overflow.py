@@ -1,4 +1,4 @@
-from finitune.cause import causes
+from finitune.chapter import causes
 from finitune.diagnosis.cases import diagnose_case
 from finitune.diagnosis.ranking import told_evidence
 

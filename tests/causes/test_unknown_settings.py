@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from finitune import facts
-from finitune.cause import causes
-from finitune.chapter import ask
+from finitune.chapter import ask, causes
 from finitune.facts import EmbeddingRows, Facts, Labels, TensorScan, TokenUse, Weights
 from finitune.finding import Origin
 from finitune.series import Series

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from finitune.cause import causes
+from finitune.chapter import causes, remedies
 from finitune.diagnosis.advice import ADVICE, useless
 from finitune.facts import Batching, Facts, Optimizer, Parallel, Precision
-from finitune.remedy import remedies
 from finitune.sources.cases.trials import SPELLINGS, Trial, in_facts, in_text
 
 CLIPPED = Trial(name="clipping", text="max_grad_norm=0.3", place="train.log:7")

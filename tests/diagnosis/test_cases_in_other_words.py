@@ -7,7 +7,7 @@ mended where a mechanism was missing. Before that the first cause was right in 8
 import json
 from pathlib import Path
 
-from finitune.cause import causes
+from finitune.chapter import causes
 from finitune.diagnosis.cases import inputs_of_case
 from finitune.diagnosis.ranking import rank
 

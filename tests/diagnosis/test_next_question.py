@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.test_house import known_observations
 
-from finitune.cause import causes
+from finitune.chapter import causes
 from finitune.diagnosis.cases import diagnose_case
 from finitune.diagnosis.logged.verdict import diagnose_logs
 from finitune.diagnosis.next_question import (

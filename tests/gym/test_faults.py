@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from finitune.cause import causes
+from finitune.chapter import causes
 from finitune.gym.fault import faults
 from finitune.gym.loop import Run, train
 

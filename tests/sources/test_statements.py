@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from finitune.cause import causes, tells_of
+from finitune.chapter import causes, tells_of
 from finitune.sources.cases import statements
 
 

@@ -1,1 +1,1 @@
-"""The cause book: one file per way to fail. `finitune.cause` says what a chapter may declare."""
+"""The cause book: one file per way to fail. `finitune.chapter` says what a chapter may declare."""

@@ -36,7 +36,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import Adapter, Optimizer, Parallel, Precision
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 

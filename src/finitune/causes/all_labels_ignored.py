@@ -42,7 +42,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import Labels, Optimizer
 from finitune.finding import Evidence, Finding, Origin, Where
 

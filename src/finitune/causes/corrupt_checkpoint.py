@@ -37,7 +37,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import Model, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.series import Series

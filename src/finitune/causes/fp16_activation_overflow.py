@@ -36,7 +36,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import MAX_FLOAT16, Activations, Attention, Model, Precision, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.series import Series, lowest_level

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import Precision
 from finitune.finding import Evidence, Finding, Origin, Where
 

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import Attention, Batching, Optimizer, Precision, Quantization, Vocabulary
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 

@@ -41,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.finding import Evidence
 
 experiments = [Experiment(arm="again", expect="finite")]

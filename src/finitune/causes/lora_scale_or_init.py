@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Evidence, Finding, Where
 from finitune.series import Series, climb

@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 from finitune.rates import RUINOUS, USUAL, risk_of

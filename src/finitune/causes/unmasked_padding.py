@@ -41,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import Batching, EmbeddingRows, Optimizer, Precision, Vocabulary
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 

@@ -40,7 +40,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import Adapter, EmbeddingRows, Precision, TokenUse
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 

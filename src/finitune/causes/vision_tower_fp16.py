@@ -37,7 +37,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.facts import MAX_FLOAT16, Model, Precision, Training, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.naming import tower_of

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from finitune.cause import causes
+from finitune.chapter import causes
 from finitune.sources.cases.trials import Trial
 
 NOT_FINITE = frozenset({

@@ -15,8 +15,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from finitune.cause import causes, tells_of
-from finitune.chapter import Chapter
+from finitune.chapter import Chapter, causes, tells_of
 from finitune.finding import RankedCause
 
 UNLISTED = 0.03

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from finitune.cause import Experiment, causes, tells_of
-from finitune.chapter import Chapter, ask
+from finitune.chapter import Chapter, Experiment, ask, causes, remedies, tells_of
 from finitune.diagnosis.next_question import Question, next_check
 from finitune.facts import Facts
 from finitune.facts_json import facts_from_json
@@ -32,7 +31,6 @@ from finitune.finding import (
     number,
 )
 from finitune.recording import Recording
-from finitune.remedy import remedies
 from finitune.series import Signals
 from finitune.sources.cases.circumstances import of_facts
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from finitune.chapter import sightings
 from finitune.facts import Facts
 from finitune.finding import Incident, as_json
 from finitune.monitor.earlier_batches import Yardstick
@@ -26,10 +27,10 @@ from finitune.monitor.probes.update import Update
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
-from finitune.recording import SIGNALS, Recorder
+from finitune.recording import Recorder
 from finitune.reports.terminal import incident_lines
 from finitune.series import Series
-from finitune.symptom import sightings
+from finitune.signals import SIGNALS
 from finitune.symptoms.loss_scale_collapse import steps_left
 
 Mode = Literal["observe", "guard"]

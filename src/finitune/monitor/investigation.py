@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from finitune.cause import Experiment
+from finitune.chapter import Experiment
 from finitune.diagnosis.ranking import experiments_of, incident_of, proof_of
 from finitune.facts import Batching, Facts
 from finitune.facts_json import facts_as_json, facts_from_json

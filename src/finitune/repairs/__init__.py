@@ -15,10 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from finitune.cause import causes
-from finitune.chapter import Chapter, ask
+from finitune.chapter import Chapter, ask, causes, remedies
 from finitune.finding import Finding, UnreadableInput
-from finitune.remedy import remedies
 from finitune.repairs.casts import cast_weights
 from finitune.repairs.configs import repair_configs
 from finitune.repairs.data import repair_data

@@ -20,9 +20,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from finitune.facts import MAX_FLOAT16
+from finitune.facts import MAX_FLOAT16, Floats
 from finitune.reports.sentences import figure, printable
-from finitune.series import Floats, Series
+from finitune.series import Series
 
 Scale = Literal["linear", "log", "log2"]
 

@@ -9,8 +9,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import finitune
-from finitune.cause import causes
-from finitune.chapter import Chapter
+from finitune.chapter import Chapter, causes
 from finitune.finding import CheckResult, Finding, Where, as_json
 from finitune.reports import json
 

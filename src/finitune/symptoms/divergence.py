@@ -17,12 +17,11 @@ Non-finite values never enter a baseline. A loss that begins at zero or passes i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from statistics import median
 
-import numpy as np
-import numpy.typing as npt
-
+from finitune.chapter import Sighting
 from finitune.series import Series, lowest_level
-from finitune.symptom import Sighting
 
 EARLY = 48
 EARLY_RATIO = 2.0
@@ -40,10 +39,10 @@ def see(loss: Series) -> Sighting | None:
     last = loss.last
     if not math.isfinite(last) or last <= 0:
         return None
-    values = loss.window(BASELINE + RECENT)
-    if lowest_level(np.append(loss.first, values)) is None:
+    window = loss.window(BASELINE + RECENT)
+    if lowest_level([loss.first, *window]) is None:
         return None
-    values = values[np.isfinite(values) & (values > 0)]
+    values = [value for value in window if math.isfinite(value) and value > 0]
     before = _level_before(values, whole=len(loss) <= BASELINE + RECENT)
     if before is None:
         return None
@@ -51,21 +50,21 @@ def see(loss: Series) -> Sighting | None:
     return Sighting(step=loss.last_step, text=text, numbers={"loss": last, "before": before})
 
 
-def _level_before(values: npt.NDArray[np.float64], *, whole: bool) -> float | None:
+def _level_before(values: Sequence[float], *, whole: bool) -> float | None:
     """The level that the loss has left, None when it has not. `whole`: the run has no steps before these."""
     if len(values) < EARLY:
         if not whole or len(values) <= IN_A_ROW:
             return None
         earlier, recent = values[:-IN_A_ROW], values[-IN_A_ROW:]
-        level = float(np.median(earlier))
-        risen = recent.min() > EARLY_RATIO * level and recent.min() > values[0]
+        level = median(earlier)
+        risen = min(recent) > EARLY_RATIO * level and min(recent) > values[0]
         return level if risen else None
-    recent_count = min(RECENT, len(values) // 2)
-    baseline, recent = np.log(values[:-recent_count]), np.log(values[-recent_count:])
-    median = float(np.median(baseline))
-    deviation = max(1.4826 * float(np.median(np.abs(baseline - median))), MAD_FLOOR)
+    count = min(RECENT, len(values) // 2)
+    baseline, recent = [math.log(v) for v in values[:-count]], [math.log(v) for v in values[-count:]]
+    middle = median(baseline)
+    deviation = max(1.4826 * median(abs(value - middle) for value in baseline), MAD_FLOOR)
     total = 0.0
     for value in recent:
-        total = max(0.0, total + min(max((float(value) - median) / deviation, -CLIP), CLIP) - DRIFT)
-    risen = float(np.median(recent)) - median > math.log(RISE)
-    return math.exp(median) if total > ALARM and risen else None
+        total = max(0.0, total + min(max((value - middle) / deviation, -CLIP), CLIP) - DRIFT)
+    risen = median(recent) - middle > math.log(RISE)
+    return math.exp(middle) if total > ALARM and risen else None

@@ -15,11 +15,11 @@ where the scale grows, every 1000 or 2000 steps. The forecast is the rate at whi
 from __future__ import annotations
 
 import math
+from itertools import dropwhile, pairwise
+from statistics import fmean
 
-import numpy as np
-
+from finitune.chapter import Sighting
 from finitune.series import Series
-from finitune.symptom import Sighting
 
 WINDOW = 8
 EXHAUSTED = 16.0
@@ -27,7 +27,7 @@ EXHAUSTED = 16.0
 
 def see(loss_scale: Series, skipped: Series) -> Sighting | None:
     recent = skipped.window(WINDOW)
-    lost = int(recent.sum())
+    lost = int(sum(recent))
     if len(recent) < WINDOW or not skipped.last:
         return None
     if lost < WINDOW and not (loss_scale.last <= EXHAUSTED and lost >= WINDOW // 2):
@@ -49,9 +49,9 @@ def steps_left(loss_scale: Series, minimum: float = 1.0) -> int | None:
     the hysteresis of the scaler swallowed before says nothing about it.
     """
     scales = loss_scale.window(WINDOW + 1)
-    if len(scales) < 2 or not (np.isfinite(scales).all() and scales.min() > 0) or scales[-1] <= minimum:
+    if len(scales) < 2 or not all(0 < scale < math.inf for scale in scales) or scales[-1] <= minimum:
         return None
-    halvings = -np.diff(np.log2(scales))
-    falling = halvings[np.argmax(halvings > 0) :]
-    rate = float(falling.mean()) if halvings.max() > 0 else 0.0
+    halvings = [math.log2(earlier / later) for earlier, later in pairwise(scales)]
+    falling = list(dropwhile(lambda halving: halving <= 0, halvings))
+    rate = fmean(falling) if falling else 0.0
     return math.ceil(math.log2(scales[-1] / minimum) / rate) if rate > 0 else None

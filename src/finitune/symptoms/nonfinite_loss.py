@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 
+from finitune.chapter import Sighting
 from finitune.series import Series
-from finitune.symptom import Sighting
 
 
 def see(loss: Series) -> Sighting | None:

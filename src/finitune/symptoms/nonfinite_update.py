@@ -12,8 +12,8 @@ Where weights are trained in float16, they are read again after the step; the st
 
 from __future__ import annotations
 
+from finitune.chapter import Sighting
 from finitune.series import Series
-from finitune.symptom import Sighting
 
 
 def see(bad_update: Series, skipped: Series) -> Sighting | None:

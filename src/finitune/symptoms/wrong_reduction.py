@@ -13,8 +13,8 @@ What the optimizer would use is more than 2 % away from that, whatever the commo
 
 from __future__ import annotations
 
+from finitune.chapter import Sighting
 from finitune.series import Series
-from finitune.symptom import Sighting
 
 OFF = 0.02
 

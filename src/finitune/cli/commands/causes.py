@@ -14,7 +14,7 @@ from finitune.finding import UnreadableInput
 @click.argument("name", required=False)
 def command(name: str | None) -> None:
     """Show the cause book, or the chapter called NAME."""
-    from finitune.cause import causes
+    from finitune.chapter import causes
 
     book = causes()
     out = console()

@@ -5,7 +5,7 @@ A model that learned something else has a healthy loss. Chapters of such causes 
 
 from __future__ import annotations
 
-from finitune.cause import causes
+from finitune.chapter import causes
 from finitune.diagnosis.ranking import expected, foreseen
 from finitune.facts import Facts
 from finitune.finding import SEVERITIES, Finding, Incident, NotChecked, RankedCause

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from finitune.chapter import sightings
 from finitune.sources.logs.attempt import Attempt, Trace
 from finitune.sources.logs.messages import KNOWN
-from finitune.symptom import sightings
 
 RECOVERED = 3
 """So many sound rows at the end of an attempt say that it goes on."""

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from finitune.chapter import sightings
 from finitune.diagnosis.logged.signs import (
     CONVERGED,
     RECOVERED,
@@ -21,7 +22,6 @@ from finitune.diagnosis.logged.signs import (
 )
 from finitune.diagnosis.logged.standstill import standstill
 from finitune.sources.logs.attempt import Attempt, Trace
-from finitune.symptom import sightings
 
 SETTLES_BELOW = 2.0**16
 """Overflows above this scale only say that it began too high."""

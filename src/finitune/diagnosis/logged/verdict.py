@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from finitune.cause import causes, tells_of
+from finitune.chapter import causes, tells_of
 from finitune.diagnosis.advice import useless
 from finitune.diagnosis.logged.attempt_signs import across, message_signs, policy
 from finitune.diagnosis.logged.fatal import FATAL

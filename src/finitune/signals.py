@@ -1,0 +1,131 @@
+"""The signals: one number per optimizer step each. One catalogue of names, units, costs and reductions over ranks.
+
+`finitune run --signals gate|economy|full` chooses how much is measured; each level holds those before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["gate", "economy", "full"]
+LEVELS: tuple[Level, ...] = ("gate", "economy", "full")
+
+Reduction = Literal["same", "own", "whole", "max"]
+"""Over ranks: every rank has the same number; each records its own; one number of all shards; the largest of any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One row of the catalogue."""
+
+    name: str
+    unit: str
+    meaning: str
+    level: Level
+    cost: str
+    over_ranks: Reduction
+
+
+def _signal(name: str, unit: str, meaning: str, level: Level, cost: str, over_ranks: Reduction) -> Signal:
+    return Signal(name=name, unit=unit, meaning=meaning, level=level, cost=cost, over_ranks=over_ranks)
+
+
+_ONE_READ = "one fused read of the gradients"
+_SAMPLED = "every 16th step, at most 65,536 elements"
+_SCHEDULED = "every 64th step"
+
+CATALOGUE = (
+    _signal("loss", "as the loop computes it", "the sum of what was handed to backward", "gate", "none", "own"),
+    _signal(
+        "grad_norm", "L2 norm", "of all gradients, before clipping, without the loss scale", "gate", _ONE_READ, "whole"
+    ),
+    _signal("lr", "learning rate", "the largest over parameter groups", "gate", "none", "same"),
+    _signal("loss_scale", "factor", "of a float16 run; absent where nothing is scaled", "gate", "none", "same"),
+    _signal("skipped", "0 or 1", "the update was discarded, by the trainer or by finitune", "gate", "none", "same"),
+    _signal(
+        "bad_update",
+        "0 or 1",
+        "finite gradients, and the optimizer made non-finite weights of them",
+        "gate",
+        "one read of float16 weights",
+        "same",
+    ),
+    _signal("seconds", "s", "since the step before", "gate", "none", "own"),
+    _signal(
+        "clip_factor",
+        "factor",
+        "by which clipping multiplied the gradients; 1 where it left them",
+        "economy",
+        "none",
+        "same",
+    ),
+    _signal(
+        "zero_gradients", "fraction", "of the trained tensors whose gradient is exactly zero", "economy", "none", "own"
+    ),
+    _signal(
+        "targets", "count", "labels that the loss is computed on; absent where not known", "economy", _SCHEDULED, "own"
+    ),
+    _signal(
+        "repeated_batch",
+        "0 or 1",
+        "the batch is the one of the step before, element by element",
+        "economy",
+        "a hash of 64 elements",
+        "own",
+    ),
+    _signal(
+        "update_ratio",
+        "ratio",
+        "norm of the update over norm of the weights, median over sampled tensors",
+        "economy",
+        _SAMPLED,
+        "own",
+    ),
+    _signal("moved", "fraction", "of sampled elements that the update changed", "economy", _SAMPLED, "own"),
+    _signal(
+        "unmoved_tensors",
+        "count",
+        "trained tensors with a gradient, none of whose sampled elements changed",
+        "economy",
+        _SAMPLED,
+        "own",
+    ),
+    _signal("frozen_moved", "count", "frozen tensors that changed", "economy", _SCHEDULED, "own"),
+    _signal(
+        "embedding_outlier",
+        "ratio",
+        "largest row norm of the input embedding over the median",
+        "economy",
+        "every 256th step",
+        "own",
+    ),
+    _signal(
+        "reduction_error",
+        "relative distance",
+        "of the gradients from an independent average over ranks",
+        "economy",
+        "steps 1 to 5 and every 50th, one collective",
+        "max",
+    ),
+    _signal(
+        "replica_error",
+        "relative distance",
+        "between the weights of ranks that should be the same",
+        "economy",
+        "every 50th step, on the same collective",
+        "max",
+    ),
+    _signal(
+        "attention_logit", "largest magnitude", "of query times key, over sampled heads", "full", _SCHEDULED, "own"
+    ),
+    _signal("activation_peak", "largest magnitude", "that any module puts out", "full", _SCHEDULED, "own"),
+)
+"""Per-tensor gradient norms are recorded besides: all of them around an incident, and with `full` every 64th step."""
+
+SIGNALS = tuple(signal.name for signal in CATALOGUE)
+
+
+def measured_at(level: Level) -> frozenset[str]:
+    """The names of the signals that `level` measures."""
+    return frozenset(signal.name for signal in CATALOGUE if LEVELS.index(signal.level) <= LEVELS.index(level))
