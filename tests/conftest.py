@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -14,3 +16,13 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Hea
 settings.register_profile("default", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("search", max_examples=5000, **_COMMON)  # HYPOTHESIS_PROFILE=search, by hand
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def no_monitor_is_left():
+    """There is one monitor in a process, and a test that fails may leave it open to the next."""
+    yield
+    process = sys.modules.get("finitune.monitor.process")
+    monitor = process.active() if process is not None else None
+    if monitor is not None:
+        monitor.close()

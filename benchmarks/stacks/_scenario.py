@@ -356,4 +356,4 @@ def break_finitune() -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("broken on purpose")
 
-    finitune.monitor.gate.read_step = broken
+    finitune.monitor.gate.measure = broken

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from finitune.diagnosis.diagnose import diagnose as diagnose
-    from finitune.monitor.gate import Monitor as Monitor
-    from finitune.monitor.gate import Stopped as Stopped
-    from finitune.monitor.gate import watch as watch
+    from finitune.monitor.process import Monitor as Monitor
+    from finitune.monitor.process import Stopped as Stopped
+    from finitune.monitor.watch import watch as watch
     from finitune.preflight import check as check
     from finitune.repairs import repair as repair
     from finitune.show import report as report
@@ -23,9 +23,9 @@ _PUBLIC = {
     "diagnose": "finitune.diagnosis.diagnose",
     "repair": "finitune.repairs",
     "report": "finitune.show",
-    "watch": "finitune.monitor.gate",
-    "Monitor": "finitune.monitor.gate",
-    "Stopped": "finitune.monitor.gate",
+    "watch": "finitune.monitor.watch",
+    "Monitor": "finitune.monitor.process",
+    "Stopped": "finitune.monitor.process",
 }
 
 

@@ -105,7 +105,8 @@ class Origin:
     """The first operator whose inputs are finite and whose output is not.
 
     `op` is the ATen name without overload (`aten.mm`), `rows` and `positions` index the batch,
-    `values` says what was seen there, `peak` is the largest finite magnitude that went in.
+    `values` says what was seen there, `peak` is the largest finite magnitude that went in, `line` is the user's own
+    source line, as `train.py:41 in compute_loss: loss = a / b`.
     """
 
     module: str | None
@@ -120,6 +121,10 @@ class Origin:
     tensor: str | None = None
     padding: bool | None = None
     line: str | None = None
+    divisor: str | None = None
+    """Of a division: how many elements of what it divided by are zero."""
+    shape: Sequence[int] | None = None
+    """Of the tensor that is not finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,12 +35,11 @@ def untruth(name: str, printed: Any, series: Series, *, since: int) -> Untruth |
     """Compare what is printed as `name` for the steps after `since` with what was; None where nothing is hidden."""
     if not isinstance(printed, int | float):
         return None
-    pairs = list(zip(series.steps.tolist(), series.values.tolist(), strict=True))
     if math.isnan(printed):
-        return _stuck(name, printed, pairs, since)
+        return _stuck(name, printed, series, since)
     if not math.isfinite(printed):
         return None
-    bad = [(step, true) for step, true in pairs if step > since and not math.isfinite(true)]
+    bad = [(step, true) for step, true in series.since(since).pairs() if not math.isfinite(true)]
     if not bad:
         return None
     step, true = bad[0]
@@ -52,10 +51,10 @@ def untruth(name: str, printed: Any, series: Series, *, since: int) -> Untruth |
     return Untruth(printed=printed, true=true, steps=[step for step, _ in bad], text=text)
 
 
-def _stuck(name: str, printed: float, pairs: list[tuple[int, float]], since: int) -> Untruth | None:
+def _stuck(name: str, printed: float, series: Series, since: int) -> Untruth | None:
     """NaN for steps that were all finite, after one that was not."""
-    new = [(step, true) for step, true in pairs if step > since]
-    last = max((step for step, true in pairs if step <= since and not math.isfinite(true)), default=None)
+    new = series.since(since).pairs()
+    last = series.until(since).last_where(lambda value: not math.isfinite(value))
     if last is None or not new or not all(math.isfinite(true) for _, true in new):
         return None
     step, true = new[-1]

@@ -4,6 +4,7 @@
 
     {"kind": "open", "format": 1, "rank": 0, ...}
     {"kind": "step", "step": 31, "loss": 2.1, "grad_norm": "inf", "lr": 1e-4, "loss_scale": 65536.0}
+    {"kind": "beside", "step": 31, "optimizer": "AdamW (optimizer 2)", ...}
     {"kind": "event", "event": "incident", "step": 31, ...}
 
 Events: `incident`, `origin`, `arm`, `action`, `log`, `stop`, `end`, `broken` (a fault of finitune itself).
@@ -24,13 +25,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from finitune.facts import Facts
-from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import as_json, number
 from finitune.series import Series
 from finitune.signals import SIGNALS
+
+if TYPE_CHECKING:
+    from finitune.facts import Facts
 
 FORMAT = 1
 _RANK_FILE = re.compile(r"rank(\d{5})\.jsonl$")
@@ -48,51 +50,112 @@ def new_directory(stem: str = "") -> Path:
 
 
 class Recorder:
-    """Appends to the recording of one rank; an existing recording is continued, never overwritten.
+    """Appends to the recording of one rank. Nothing is made on the disk before there is something to record.
 
-    Of what it held when it was opened, `earlier_incidents` is their number and `earlier_skips` the series `skipped`.
+    A recording that is there already is continued by a resumed run, and never by another one, which goes beside it.
     """
 
     def __init__(self, directory: str | Path, *, rank: int = 0, world: int = 1) -> None:
         self.directory = Path(directory)
         self.rank = rank
-        self._lock = _locked(self.directory, rank)
-        if self._lock is None:
-            self.directory = self.directory / f"process{os.getpid()}"
-            print(f"finitune: {directory}: another process records here; this one in {self.directory}", file=sys.stderr)
-        self.captures = self.directory / "captures"
-        self.captures.mkdir(parents=True, exist_ok=True)
-        self.path = self.directory / f"rank{rank:05d}.jsonl"
-        self._torn = _ends_in_half_a_line(self.path)
-        earlier = _read_rank(self.path, [])
-        self.earlier_incidents = sum(event["event"] == "incident" for event in earlier.events)
-        self.earlier_skips = earlier.signals["skipped"]
+        self.world = world
+        self._earlier: Rank | None = None
+        self._lock: FileIO | None = None
+        self._torn = False
         self._silent = False
         self._pid = os.getpid()
-        self._file: FileIO | None = self.path.open("ab", buffering=0)
-        self._write({"kind": "open", "format": FORMAT, "rank": rank, "world": world, "pid": os.getpid()})
+        self._file: FileIO | None = None
+        self._closed = False
 
-    def header(self, facts: Facts, **more: Any) -> None:
-        """Write `header.json`; rank 0 only, by a temporary name and a rename."""
+    @property
+    def opened(self) -> bool:
+        """Was anything recorded?"""
+        return self._file is not None
+
+    @property
+    def captures(self) -> Path:
+        return self.directory / "captures"
+
+    @property
+    def path(self) -> Path:
+        return self.directory / f"rank{self.rank:05d}.jsonl"
+
+    @property
+    def earlier_incidents(self) -> int:
+        """How many the recording held when it was opened."""
+        return sum(event["event"] == "incident" for event in self._before().events)
+
+    @property
+    def earlier_skips(self) -> Series:
+        """The series `skipped` that it held."""
+        return self._before().signals["skipped"]
+
+    def begin(self, step: int) -> None:
+        """The first step that is recorded is `step`; a run that begins anew does not go into another run's recording.
+
+        Says so where the recording goes elsewhere. A disk that cannot be written is said once.
+        """
+        if self._file is not None or self._closed:
+            return
+        asked = self.directory
+        if step <= 1 and len(self._before().signals["skipped"]):
+            self.directory, self._earlier = beside(asked), None
+        try:
+            self._lock = _locked(self.directory, self.rank)
+            if self._lock is None:
+                self.directory, self._earlier = self.directory / f"process{os.getpid()}", None
+                self._lock = _locked(self.directory, self.rank)
+            self._before()
+            self.captures.mkdir(parents=True, exist_ok=True)
+            self._torn = _ends_in_half_a_line(self.path)
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            self._complain(error)
+            return
+        if self.directory != asked and not self.rank:
+            why = "another run is recorded here" if step <= 1 else "another process records here"
+            print(f"finitune: {asked}: {why}; this one in {self.directory}", file=sys.stderr)
+        self._write({"kind": "open", "format": FORMAT, "rank": self.rank, "world": self.world, "pid": os.getpid()})
+
+    def _before(self) -> Rank:
+        if self._earlier is None:
+            self._earlier = _read_rank(self.path, [])
+        return self._earlier
+
+    def header(self, facts: Mapping[str, Any], **more: Any) -> None:
+        """Write `header.json`; rank 0 only, by a temporary name and a rename. `facts` are JSON already."""
         if self.rank == 0:
-            data = {"format": FORMAT, "facts": facts_as_json(facts), **more}
+            self.begin(0)
+            data = {"format": FORMAT, "facts": facts, **more}
             try:
                 write_json(self.directory / "header.json", data)
             except OSError as error:
                 self._complain(error)
 
     def step(self, step: int, **signals: float | None) -> None:
-        """One row of signals; a value of None is left out."""
+        """One row of signals; a value of None is left out. A second row of a step adds to the first."""
+        self.begin(step)
         self._write({"kind": "step", "step": step, **{k: v for k, v in signals.items() if v is not None}})
+
+    def beside(self, step: int, **fields: Any) -> None:
+        """What a further optimizer measured in the same step: recorded, and part of no series."""
+        self._write({"kind": "beside", "step": step, **{k: v for k, v in fields.items() if v is not None}})
 
     def event(self, event: str, *, step: int, **fields: Any) -> None:
         """One event, synced to the disk."""
+        self.begin(step)
         self._write({"kind": "event", "event": event, "step": step, "time": time.time(), **fields})
         if self._file is not None:
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
 
+    def forked(self) -> None:
+        """Go on as a fork of the process that recorded until now, which goes on by itself."""
+        self._pid = os.getpid()
+        self._file = self._lock = self._earlier = None
+
     def close(self) -> None:
+        self._closed = True
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -118,13 +181,21 @@ class Recorder:
         self._silent = True
 
 
+def beside(directory: Path) -> Path:
+    """`DIRECTORY-2`, `DIRECTORY-3`...: the first that is not there."""
+    names = (directory.with_name(f"{directory.name}-{count}") for count in itertools.count(2))
+    return next(path for path in names if not path.exists())
+
+
 def continued(directory: Path, *, rank: int, world: int) -> Recorder | None:
     """A recorder that adds to the recording of `rank`; None while the run itself still writes it."""
     lock = _locked(directory, rank)
     if lock is None:
         return None
     lock.close()
-    return Recorder(directory, rank=rank, world=world)
+    recorder = Recorder(directory, rank=rank, world=world)
+    recorder.begin(2)  # it goes on with this recording, whatever it holds
+    return recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +236,9 @@ class Recording:
 
     @property
     def facts(self) -> Facts:
+        from finitune.facts import Facts
+        from finitune.facts_json import facts_from_json
+
         facts = self.header.get("facts")
         return facts_from_json(facts) if isinstance(facts, Mapping) else Facts()  # pyright: ignore[reportUnknownArgumentType]
 

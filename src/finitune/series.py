@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,12 @@ class Series:
     def since(self, step: int) -> Series:
         """What came after `step`; found by binary search."""
         return self._part(bisect_right(self._steps, step), len(self))
+
+    def last_where(self, holds: Callable[[float], bool]) -> int | None:
+        """The newest step whose value `holds`; looked for from the end."""
+        found = (n for n in range(len(self) - 1, -1, -1) if holds(self._values[n]))
+        place = next(found, None)
+        return None if place is None else self._steps[place]
 
     def pairs(self) -> list[tuple[int, float]]:
         """(step, value), oldest first."""

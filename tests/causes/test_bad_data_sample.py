@@ -5,7 +5,7 @@ from torch import nn
 from finitune.chapter import causes
 from finitune.diagnosis.cases import diagnose_case
 from finitune.diagnosis.ranking import diagnose, told_evidence
-from finitune.monitor.gate import watch
+from finitune.monitor.watch import watch
 
 CASE = {"log": ["WARNING: empty target in batch 7"], "config": {"note": "fails at the same step with a fixed order"}}
 

@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 from tests.integrations.test_transformers import rows, trainer  # noqa: E402
 from transformers.integrations import integration_utils  # noqa: E402
 
-from finitune.integrations.trackers import News  # noqa: E402
+from finitune.integrations.trackers import TrackerFeed  # noqa: E402
 from finitune.series import Series  # noqa: E402
 
 
@@ -28,20 +28,20 @@ def monitor(losses, alerts=()):
 
 
 def test_a_bad_loss_among_several_is_not_lost_and_skipped_steps_add_up():
-    news = News()
-    told = news.numbers(monitor([3.0, math.inf, 2.0, math.nan, 1.0]))
+    feed = TrackerFeed()
+    told = feed.numbers(monitor([3.0, math.inf, 2.0, math.nan, 1.0]))
     assert told == {"finitune/loss": math.inf, "finitune/skipped": 2.0}
-    assert news.numbers(monitor([3.0, math.inf, 2.0, math.nan, 1.0])) == {}
-    assert news.numbers(monitor([3.0, math.inf, 2.0, math.nan, 1.0, 0.5, 0.25])) == {
+    assert feed.numbers(monitor([3.0, math.inf, 2.0, math.nan, 1.0])) == {}
+    assert feed.numbers(monitor([3.0, math.inf, 2.0, math.nan, 1.0, 0.5, 0.25])) == {
         "finitune/loss": 0.25, "finitune/skipped": 0.0
     }  # fmt: skip
 
 
 def test_an_alert_is_told_once():
-    news = News()
-    assert news.texts(monitor([1.0], alerts=["a", "b"])) == ["a", "b"]
-    assert news.texts(monitor([1.0], alerts=["a", "b"])) == []
-    assert news.texts(monitor([1.0], alerts=["a", "b", "c"])) == ["c"]
+    feed = TrackerFeed()
+    assert feed.texts(monitor([1.0], alerts=["a", "b"])) == ["a", "b"]
+    assert feed.texts(monitor([1.0], alerts=["a", "b"])) == []
+    assert feed.texts(monitor([1.0], alerts=["a", "b", "c"])) == ["c"]
 
 
 class Reporter(transformers.TrainerCallback):

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +20,10 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from finitune.diagnosis.ranking import diagnose  # noqa: E402
 from finitune.gym.inject import inject  # noqa: E402
-from finitune.integrations.any_program import model_of  # noqa: E402
+from finitune.injection import Injection  # noqa: E402
 from finitune.integrations.transformers import TrainerCallback, _reporters_beside  # noqa: E402
-from finitune.monitor.gate import watch  # noqa: E402
+from finitune.monitor.probes.modules import Modules  # noqa: E402
+from finitune.monitor.watch import watch  # noqa: E402
 from finitune.recording import Recording  # noqa: E402
 
 
@@ -41,8 +41,9 @@ def frozen():
 def test_a_model_in_a_frozen_heap_is_found_and_the_heap_stays_frozen(frozen):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     frozen()
-    optimizer = SimpleNamespace(param_groups=[{"params": list(model.parameters())}])
-    assert model_of(optimizer) is model
+    modules = Modules()
+    modules.find(model.parameters())
+    assert modules.roots() == [model]
     assert gc.get_freeze_count() > 0
 
 
@@ -73,7 +74,8 @@ class Reentrant(nn.Module):
 def train(model: Any, run_dir: Path, loss: Any = None, fault: str = "nan:block:3") -> Recording:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     with watch(model, optimizer, run_dir=run_dir) as monitor:
-        inject(monitor, [fault])
+        planned = Injection.parse(fault)
+        inject(monitor, planned, model, model.get_submodule(planned.module))
         for step in range(1, 6):
             out = model(torch.full((2, 4), 1.0 / step))
             (loss(out) if loss else out.square().mean()).backward()
@@ -152,7 +154,9 @@ class TestUnsloth:
         assert (guarded["callbacks"], plain["callbacks"]) == (1, 0)
         assert guarded["steps"] == plain["steps"]
         assert guarded["shown"] == plain["shown"]
-        assert "finitune:" not in said
+        assert [line.split(";")[0] for line in said.splitlines() if "finitune:" in line] == [
+            "finitune: 5 steps, all finite"
+        ]
         signals = Recording.load(tmp_path / "guarded" / "run").signals
         for name in ("loss", "grad_norm"):
             shown = [row[name] for row in guarded["shown"]]
@@ -183,4 +187,6 @@ class TestUnsloth:
         result, said = fine_tune(tmp_path / "out", "--empty", "3")
         assert result["shown"][2]["loss"] == 0
         assert all(row["sound"] for row in result["steps"])
-        assert "finitune:" not in said
+        assert [line.split(";")[0] for line in said.splitlines() if "finitune:" in line] == [
+            "finitune: 5 steps, all finite"
+        ]

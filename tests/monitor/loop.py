@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import clip_grad_norm_ as clip_imported_early
 
-from finitune.monitor.gate import watch
+from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
 BAD = 3
@@ -155,6 +156,14 @@ def same(a, b) -> bool:
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
     return type(a) is type(b) and (a == b or a is b or (a != a and b != b))
+
+
+END = re.compile(r"finitune: (rank \d+: )?\d+ steps?, all finite; recorded in .*")
+
+
+def without_the_end(err: str) -> str:
+    """What was said but for the line at the end of a healthy run."""
+    return "".join(line for line in err.splitlines(keepends=True) if not END.fullmatch(line.strip()))
 
 
 def finite(loop):

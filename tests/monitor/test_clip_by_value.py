@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.utils import clip_grad, clip_grad_value_  # noqa: E402
 
-from finitune.monitor.gate import watch  # noqa: E402
+from finitune.monitor.watch import watch  # noqa: E402
 from finitune.recording import Recording  # noqa: E402
 
 

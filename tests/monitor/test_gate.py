@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from tests.monitor.loop import BAD, SETUPS, VALUES, Loop, batch, discards_one_step, finite, net, same, state
 from torch.nn.utils import clip_grad_norm_ as clip_imported_early
 
-from finitune.monitor.gate import watch
+from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
 

@@ -14,8 +14,9 @@ import torch
 from finitune.diagnosis.ranking import diagnose
 from finitune.gym.fault import faults
 from finitune.gym.loop import train
-from finitune.monitor.gate import Stopped, watch
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
+from finitune.monitor.process import Stopped
+from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
 CASES = [(name, family) for name, fault in faults().items() for family in fault.families]

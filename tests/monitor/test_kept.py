@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from tests.monitor.loop import SETUPS, Loop, batch
 
-from finitune.monitor.gate import watch
 from finitune.monitor.replay.capture import MAX_CALLS
+from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
 
@@ -16,9 +16,9 @@ def test_what_is_kept_of_a_line_search_is_one_evaluation_of_its_closure(tmp_path
     with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run") as watched:
         for _ in range(4):
             loop.step()
-        kept = watched._incidents._yardstick._kept
-        assert kept
-        assert all(len(capture.micro_steps) == 1 for _, capture, _ in kept)
+        (earlier,) = watched._incidents._earlier.values()
+        _, capture, _ = earlier._kept
+        assert len(capture.micro_steps) == 1
 
 
 def test_forwards_without_backward_are_not_hoarded(tmp_path):
@@ -27,11 +27,11 @@ def test_forwards_without_backward_are_not_hoarded(tmp_path):
         loop.step()
         for i in range(5 * MAX_CALLS):
             loop.model(batch(i)[0])
-        assert len(watched._calls) == MAX_CALLS
+        assert len(watched.last_calls()) == MAX_CALLS
         with torch.no_grad():
             loop.model(batch(0)[0])
         loop.step()
-        assert not watched._calls
+        assert not len(watched.last_calls())
     (origin,) = Recording.load(tmp_path / "run").events("origin")
     assert origin["repeats"]
     assert origin["why_not"] is None

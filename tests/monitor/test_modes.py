@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.monitor.loop import BAD, Loop, adamw, finite, net, same, state
 
-from finitune.monitor.gate import watch
+from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
 
@@ -38,7 +38,7 @@ def test_guard_says_what_it_did_once_per_step(tmp_path, capsys):
             loop.step()
     out, err = capsys.readouterr()
     assert out == ""
-    begins = [line for line in err.splitlines() if line.startswith("finitune: ")]
+    begins = [line for line in err.splitlines() if line.startswith("finitune: step ")]
     assert len(begins) == 2
     assert begins[0].startswith(f"finitune: step {BAD}: gradients are not finite (1 of 4 tensors)")
     assert begins[1].startswith(f"finitune: step {BAD + 1}: gradients are not finite (1 of 4 tensors)")

@@ -6,7 +6,8 @@ import pytest
 from safetensors.torch import load_file
 from tests.monitor.loop import BAD, SETUPS, Loop, same, state
 
-from finitune.monitor.gate import Stopped, watch
+from finitune.monitor.process import Stopped
+from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
 
@@ -34,8 +35,8 @@ def test_a_persistent_fault_ends_the_run_with_the_last_good_weights(setup, tmp_p
     assert stop["step"] == BAD + 2
     assert stop["incident"] == recording.events("incident")[0]["id"]
     assert [e["step"] for e in recording.events("action")] == [BAD + 1, BAD + 2]
-    assert "Run ended; weights of the last good step are in" in capsys.readouterr().err
-    assert not watched._handles
+    assert "Run ended; weights of the last finite step are in" in capsys.readouterr().err
+    assert watched.closed
 
 
 def test_a_fault_in_every_other_step_ends_the_run_too(tmp_path):

@@ -27,9 +27,10 @@ from finitune.gym.data import batches  # noqa: E402
 from finitune.gym.fault import faults  # noqa: E402
 from finitune.gym.loop import train  # noqa: E402
 from finitune.gym.models import tiny  # noqa: E402
-from finitune.monitor.gate import Stopped, watch  # noqa: E402
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu  # noqa: E402
+from finitune.monitor.process import Stopped  # noqa: E402
 from finitune.monitor.proof import prove  # noqa: E402
+from finitune.monitor.watch import watch  # noqa: E402
 from finitune.recording import Recording  # noqa: E402
 
 FINITUNE = Path(sysconfig.get_path("scripts")) / "finitune"
@@ -184,7 +185,8 @@ def test_a_spoilt_capture_is_one_line(copy, spoil):
 
 def test_a_recording_that_is_still_written_is_left_alone(copy):
     script = (
-        "import sys, time; from finitune.recording import Recorder as R; r = R(sys.argv[1]); print(); time.sleep(60)"
+        "import sys, time; from finitune.recording import Recorder\n"
+        "r = Recorder(sys.argv[1]); r.begin(2); print(); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-u", "-c", script, str(copy)], stdout=subprocess.PIPE) as process:
         process.stdout.readline()

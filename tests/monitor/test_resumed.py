@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from finitune.monitor.gate import watch  # noqa: E402
+from finitune.monitor.watch import watch  # noqa: E402
 from finitune.recording import Recording  # noqa: E402
 from finitune.series import Series  # noqa: E402
 

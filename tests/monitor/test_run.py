@@ -80,21 +80,28 @@ def python(*words, **more):
 def test_a_healthy_program_prints_the_same_and_ends_the_same(script, tmp_path):
     plain = run(sys.executable, script, "no", 0, cwd=tmp_path)
     watched = python(script, "no", 0, cwd=tmp_path)
-    assert (watched.returncode, watched.stdout, watched.stderr) == (0, plain.stdout, plain.stderr)
+    assert (watched.returncode, watched.stdout) == (0, plain.stdout)
+    assert watched.stderr == f"{plain.stderr}finitune: 8 steps, all finite; recorded in {tmp_path / 'run'}\n"
     recording = Recording.load(tmp_path / "run")
     printed = [float(line.split()[-1]) for line in plain.stdout.splitlines()[:-1]]
     assert recording.signals["loss"].values.tolist() == pytest.approx(printed, abs=1e-8)
-    assert [event["event"] for event in recording.events()] == ["end"]
+    assert [event["event"] for event in recording.events()] == ["end", "exit"]
     assert recording.facts.optimizer is not None
     assert recording.facts.optimizer.name == "AdamW"
 
 
-def test_a_program_that_raises_shows_its_own_traceback_and_nothing_of_ours(script, tmp_path):
+def test_a_program_that_raises_shows_its_own_traceback_first_and_then_the_incident(script, tmp_path):
     plain = run(sys.executable, script, "raise", 2, cwd=tmp_path)
     watched = python(script, "raise", 2, cwd=tmp_path)
-    assert (watched.returncode, watched.stdout, watched.stderr) == (1, plain.stdout, plain.stderr)
-    assert "the user's own mistake" in watched.stderr
-    assert "finitune" not in watched.stderr
+    assert (watched.returncode, watched.stdout) == (1, plain.stdout)
+    assert watched.stderr.startswith(plain.stderr)
+    first, *more = watched.stderr[len(plain.stderr) :].splitlines()
+    assert first == "finitune: step 3: the program ended in RuntimeError: the user's own mistake"
+    place = more[0].removeprefix("  raised at").strip()
+    assert place == """train.py:25: raise RuntimeError("the user's own mistake")"""
+    assert "finitune" not in plain.stderr
+    (crash,) = Recording.load(tmp_path / "run").events("incident")
+    assert (crash["symptom"], crash["step"], crash["last_good"]) == ("crash", 3, 2)
 
 
 def test_a_persistent_fault_ends_with_3_and_the_last_good_weights(script, tmp_path):
@@ -146,10 +153,10 @@ def test_an_injection_that_cannot_be_read_is_one_line(script, tmp_path, text):
     assert done.stdout == ""
 
 
-def test_an_injection_into_a_module_that_is_not_there_is_said_and_the_run_goes_on(script, tmp_path):
-    done = python(script, "exit", 1, cwd=tmp_path, options=["--inject", "nan:no.such.module:2"])
-    assert done.returncode == 7
-    assert "no.such.module" in done.stderr
+def test_an_injection_into_a_module_that_is_not_there_ends_the_program_before_its_first_step(script, tmp_path):
+    done = python(script, "no", 0, cwd=tmp_path, options=["--inject", "nan:no.such.module:2"])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--inject nan:no.such.module:2: no such module in Sequential" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -193,7 +200,8 @@ def test_the_exit_code_is_passed_on_and_the_users_own_sitecustomize_still_runs(s
         "import sys\nif sys.orig_argv[1].endswith('train.py'):\n    print('own sitecustomize', file=sys.stderr)\n"
     )
     done = python(script, "exit", 1, cwd=tmp_path, PYTHONPATH=str(tmp_path / "own"))
-    assert (done.returncode, done.stderr) == (7, "own sitecustomize\n")
+    assert done.returncode == 7
+    assert done.stderr.splitlines()[0] == "own sitecustomize"
     assert len(Recording.load(tmp_path / "run").signals["loss"]) == 1
 
 
@@ -204,7 +212,8 @@ def test_kill_9_leaves_a_readable_recording(script, tmp_path):
     assert recording.problems == []
     assert recording.signals["loss"].steps.tolist() == [1, 2, 3, 4, 5]
     assert recording.facts.model is not None
-    assert diagnose(tmp_path / "run").incidents == []
+    (crash,) = recording.events("incident")
+    assert (crash["symptom"], crash["step"], crash["text"]) == ("crash", 6, "the program was ended by SIGKILL")
 
 
 def test_a_signal_reaches_the_program(script, tmp_path):

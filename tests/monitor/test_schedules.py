@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from finitune.monitor.gate import watch
+from finitune.monitor.watch import watch
 
 SCHEDULES = {
     "LambdaLR": lambda o: LambdaLR(o, lambda step: 1 / (1 + step)),

@@ -87,7 +87,7 @@ def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):
     loss, gradient = [incident for incident in diagnose(tmp_path / "run").incidents if incident.origin is not None]
     assert (loss.origin.op, loss.origin.phase) == ("aten.nll_loss_forward", "forward")
     assert (gradient.origin.op, gradient.origin.phase) == ("aten.mul", "backward")
-    assert "not tried        experiments: the model is spread over ranks" in said[1]
+    assert "not tried        experiments: the model is sharded over ranks" in said[1]
 
 
 def test_a_healthy_run_is_bit_identical_and_its_norm_is_that_of_all_shards(tmp_path):

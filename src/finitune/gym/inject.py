@@ -18,30 +18,24 @@ from finitune.injection import Injection
 class Watched(Protocol):
     """What an injection needs to know of a monitor."""
 
-    model: nn.Module
-    rank: int
+    @property
+    def rank(self) -> int: ...
 
     @property
     def running_step(self) -> int: ...
 
 
-def inject(monitor: Watched, faults: list[str]) -> None:
-    """Plant `faults`, each `KIND:MODULE:STEP[:RANK]`; raises ValueError for a module that is not there."""
-    for fault in faults:
-        planned = Injection.parse(fault)
-        if planned.rank is not None and planned.rank != monitor.rank:
-            continue
-        try:
-            module = monitor.model.get_submodule(planned.module)
-        except AttributeError:
-            raise ValueError(f"--inject {fault}: the model has no module {planned.module!r}") from None
-        if planned.kind == "bitflip":
-            _flip_gradient_bit(monitor, module, planned.step)
-        else:
-            _spoil_output(monitor, module, planned.step, planned.kind)
+def inject(monitor: Watched, planned: Injection, model: nn.Module, module: nn.Module) -> None:
+    """Plant a fault in `module`, which is a part of `model` or all of it."""
+    if planned.rank is not None and planned.rank != monitor.rank:
+        return
+    if planned.kind == "bitflip":
+        _flip_gradient_bit(monitor, module, planned.step)
+    else:
+        _spoil_output(monitor, model, module, planned.step, planned.kind)
 
 
-def _spoil_output(monitor: Watched, module: nn.Module, step: int, kind: str) -> None:
+def _spoil_output(monitor: Watched, model: nn.Module, module: nn.Module, step: int, kind: str) -> None:
     training = False  # a checkpoint that re-enters runs the module without gradients, within a call that has them
 
     def entered(_model: nn.Module, _args: Any) -> None:
@@ -60,8 +54,8 @@ def _spoil_output(monitor: Watched, module: nn.Module, step: int, kind: str) -> 
         return _spoiled(output, kind)
 
     module.register_forward_hook(hook)
-    monitor.model.register_forward_pre_hook(entered)
-    monitor.model.register_forward_hook(left, always_call=True)
+    model.register_forward_pre_hook(entered)
+    model.register_forward_hook(left, always_call=True)
 
 
 def _spoiled(output: Tensor, kind: str) -> Tensor:

@@ -1,61 +1,65 @@
-"""Any program that trains with PyTorch: an optimizer is watched from the moment it is made.
+"""Any program that trains with PyTorch: everything that the process trains is watched from the import of torch on.
 
-Used by `finitune run`. The model is the outermost module that holds all of the optimizer's parameters.
+Used by `finitune run`. What is trained is found by its backwards and its optimizers, of whatever class.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torch.optim import Optimizer
 
 from finitune.gym.inject import inject
-from finitune.monitor.gate import Monitor, watch
-from finitune.monitor.probes.gc_objects import living
+from finitune.injection import Injection
+from finitune.monitor.crash import report_crashes
+from finitune.monitor.optimizers import Watched
+from finitune.monitor.process import Monitor
 
 AFTER = ("torch",)
 
 
 def attach() -> None:
-    """Watch every optimizer that this process makes from now on; the environment says where and how."""
-    mode: Any = os.environ.get("FINITUNE_MODE", "guard")
-    injections = json.loads(os.environ.get("FINITUNE_INJECT", "[]"))
-    make = Optimizer.__init__
-    monitors: list[Monitor] = []
-
-    @functools.wraps(make)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        # One recording holds one optimizer; further ones get a directory of their own beside it.
-        directory = Path(os.environ["FINITUNE_RUN_DIR"])
-        place = directory if not monitors else directory / f"optimizer{len(monitors) + 1}"
-        try:
-            model = model_of(self)
-            if model is None:
-                return
-            monitors.append(watch(model, self, run_dir=place, mode=mode))
-            if len(monitors) == 1:
-                inject(monitors[0], injections)
-        except Exception as error:
-            print(f"finitune: this optimizer is not watched ({type(error).__name__}: {error})", file=sys.stderr)
-
-    Optimizer.__init__ = made
+    """Watch this process; the environment says where, how and how much."""
+    monitor = _Injecting(
+        run_dir=os.environ["FINITUNE_RUN_DIR"],
+        mode=_from_environment("FINITUNE_MODE", "guard"),
+        signals=_from_environment("FINITUNE_SIGNALS", "economy"),
+        everything=True,
+    )
+    report_crashes(monitor)
 
 
-def model_of(optimizer: Any) -> nn.Module | None:
-    """The outermost live module whose parameters include all of the optimizer's; None when there is none."""
-    trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    holders = [
-        module
-        for module in living()
-        if issubclass(type(module), nn.Module) and trained <= {id(p) for p in module.parameters()}
-    ]
-    inner = {id(child) for module in holders for child in module.modules() if child is not module}
-    outermost = [module for module in holders if id(module) not in inner]
-    return outermost[0] if outermost else None
+def _from_environment(name: str, default: str) -> Any:
+    return os.environ.get(name, default)
+
+
+class _Injecting(Monitor):
+    """Plants the faults of `--inject`, each as soon as there is a model that has its module."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._faults: list[str] = json.loads(os.environ.get("FINITUNE_INJECT", "[]"))
+
+    def add(self, optimizer: Any, model: nn.Module | None = None) -> Watched:
+        watched = super().add(optimizer, model)
+        self._plant()
+        return watched
+
+    def training_begins(self) -> None:
+        super().training_begins()
+        self._plant()
+        if self._faults and self.models:
+            known = ", ".join(type(model).__name__ for model in self.models)
+            print(f"finitune: --inject {self._faults[0]}: no such module in {known}", file=sys.stderr)
+            raise SystemExit(2)
+
+    def _plant(self) -> None:
+        for fault in list(self._faults):
+            planned = Injection.parse(fault)
+            model = next((m for m in self.models if planned.module in dict(m.named_modules())), None)
+            if model is not None:
+                self._faults.remove(fault)
+                inject(self, planned, model, model.get_submodule(planned.module))

@@ -6,11 +6,10 @@ In a script, `finitune.watch(engine, optimizer)` after `deepspeed.initialize` do
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from typing import Any
 
-from finitune.monitor.gate import Monitor, watch
+from finitune.monitor.process import active
 
 AFTER = ("deepspeed.runtime.engine",)
 
@@ -36,9 +35,6 @@ def _follow(engine: Any) -> None:
     """The user's optimizer was watched as soon as it was made; from now on the engine's own is."""
     if engine.optimizer is None:
         return  # inference
-    known = getattr(getattr(engine, "basic_optimizer", None), "_finitune_monitor", None)
-    if isinstance(known, Monitor):
-        known.follow(engine, engine.optimizer)
-    else:
-        mode: Any = os.environ.get("FINITUNE_MODE", "guard")
-        watch(engine, engine.optimizer, run_dir=os.environ["FINITUNE_RUN_DIR"], mode=mode)
+    monitor = active()
+    if monitor is not None:
+        monitor.follow(getattr(engine, "basic_optimizer", None), engine.optimizer, engine)

@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from finitune.integrations.trackers import News
-from finitune.monitor.gate import Mode, Monitor, watch
+from finitune.integrations.trackers import TrackerFeed
+from finitune.monitor.incidents import Mode
+from finitune.monitor.process import Monitor, active
+from finitune.monitor.watch import watch
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 AFTER = (
@@ -35,46 +37,49 @@ class _Watching:
         super().__init__()
         self.run_dir = run_dir
         self.mode: Mode = mode
-        self.monitors: list[Monitor] = []
-        self._news = News()
+        self.monitor: Monitor | None = None
+        self._own = False
+        self._feed = TrackerFeed()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(trainer.default_root_dir) / "finitune"
         try:
-            for number, optimizer in enumerate(trainer.optimizers):
-                # One recording holds one optimizer; further ones get a directory of their own beside it.
-                place = Path(run_dir) / f"optimizer{number + 1}" if number else run_dir
-                self.monitors.append(watch(pl_module, optimizer, run_dir=place, mode=self.mode))
-            if len(self.monitors) == 1:
-                self.monitors[0].step = trainer.global_step  # a resumed training goes on counting
-                self._news.told_until = trainer.global_step
+            self._own = active() is None
+            for optimizer in trainer.optimizers:
+                self.monitor = watch(pl_module, optimizer, run_dir=run_dir, mode=self.mode)
+            if self.monitor is not None and self.monitor.step < trainer.global_step:
+                self.monitor.step = trainer.global_step  # a resumed training goes on counting
+                self._feed.reported_until = trainer.global_step
         except Exception as error:  # the training goes on, watched or not
             print(f"finitune: this training is not watched ({type(error).__name__}: {error})", file=sys.stderr)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        if not self.monitors or self.monitors[0].step % trainer.log_every_n_steps or not trainer.loggers:
+        if self.monitor is None or self.monitor.step % trainer.log_every_n_steps or not trainer.loggers:
             return
         try:
             self._log(trainer)
         except Exception as error:
-            self.monitors[0].broken(error)
+            self.monitor.broken(error)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        monitor, self.monitor = self.monitor, None
+        if monitor is None:
+            return
         try:
-            if self.monitors and trainer.loggers:
-                self._log(trainer)
+            if trainer.loggers:
+                self._log(trainer, monitor)
         except Exception as error:
-            self.monitors[0].broken(error)
-        for monitor in self.monitors:
+            monitor.broken(error)
+        if self._own:
             monitor.close()
-        self.monitors.clear()
 
-    def _log(self, trainer: Any) -> None:
-        monitor = self.monitors[0]
-        numbers, texts = self._news.numbers(monitor), self._news.texts(monitor)
+    def _log(self, trainer: Any, monitor: Monitor | None = None) -> None:
+        monitor = monitor or self.monitor
+        assert monitor is not None
+        numbers, texts = self._feed.numbers(monitor), self._feed.texts(monitor)
         for logger in trainer.loggers:
             if numbers or texts:
-                logger.log_metrics({**numbers, "finitune/alerts": float(self._news.alerts)}, step=monitor.step)
+                logger.log_metrics({**numbers, "finitune/alerts": float(self._feed.alerts)}, step=monitor.step)
             if hasattr(logger.experiment, "add_text"):  # TensorBoard; elsewhere the number of alerts has to do
                 for text in texts:
                     logger.experiment.add_text("finitune/alert", text, monitor.step)

@@ -16,8 +16,10 @@ from typing import Any
 from ludwig.callbacks import Callback  # pyright: ignore[reportMissingImports]
 from torch import nn
 
-from finitune.monitor.gate import Mode, Monitor, watch
+from finitune.monitor.incidents import Mode
 from finitune.monitor.probes.optimizers import parameters_of
+from finitune.monitor.process import Monitor, active
+from finitune.monitor.watch import watch
 
 AFTER = ("ludwig.trainers.trainer",)
 
@@ -29,15 +31,15 @@ class LudwigCallback(Callback):  # pyright: ignore[reportUntypedBaseClass]
         self.run_dir = run_dir
         self.mode: Mode = mode
         self.monitor: Monitor | None = None
+        self._own = False
         self._shown_until = 0
 
     def on_trainer_train_setup(self, trainer: Any, save_path: str, is_coordinator: bool) -> None:  # noqa: FBT001
         run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(save_path).parent / "finitune"
         try:
             model = _what_is_called(trainer)
+            self._own = active() is None
             self.monitor = watch(model, trainer.optimizer, run_dir=run_dir, mode=self.mode)
-            if self.monitor.model is not model:  # watched since the optimizer was made, as Ludwig's outer model
-                self.monitor.follow(model, trainer.optimizer)
         except Exception as error:  # the training goes on, watched or not
             print(f"finitune: this training is not watched ({type(error).__name__}: {error})", file=sys.stderr)
 
@@ -61,8 +63,9 @@ class LudwigCallback(Callback):  # pyright: ignore[reportUntypedBaseClass]
         save_path: str,
         is_coordinator: bool,  # noqa: FBT001
     ) -> None:
-        if self.monitor is not None:
-            self.monitor.close()
+        monitor, self.monitor = self.monitor, None
+        if monitor is not None and self._own:
+            monitor.close()
 
 
 def _what_is_called(trainer: Any) -> nn.Module:

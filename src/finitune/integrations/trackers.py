@@ -1,4 +1,4 @@
-"""What the framework's own tracker (TensorBoard, Trackio, MLflow, W&B...) is told, whichever framework logs.
+"""What the framework's own tracker (TensorBoard, Trackio, MLflow, W&B...) is given, whichever framework logs.
 
 Numbers under `finitune/...`, as the guard measured them and not as the trainer shows them; alerts as text.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from finitune.monitor.gate import Monitor
+from finitune.monitor.process import Monitor
 
 SHOWN = ("loss", "grad_norm", "loss_scale")
 
 
 @dataclass(slots=True, kw_only=True)
-class News:
-    """What a tracker has not been told yet."""
+class TrackerFeed:
+    """What a tracker has not got yet."""
 
-    told_until: int = 0
+    reported_until: int = 0
     """Step up to which signals were passed on."""
     alerts: int = 0
     """Number of the last alert that was passed on."""
@@ -26,12 +26,12 @@ class News:
         """The newest of each signal since the last time, or the first that was not finite; skipped steps add up."""
         out: dict[str, float] = {}
         for name, series in monitor.signals.items():
-            new = series.values[series.steps > self.told_until].tolist()
+            new = [value for _, value in series.since(self.reported_until).pairs()]
             if name in SHOWN and new:
                 out[f"finitune/{name}"] = next((value for value in new if not math.isfinite(value)), new[-1])
             if name == "skipped" and new:
                 out["finitune/skipped"] = sum(new)
-        self.told_until = monitor.step
+        self.reported_until = monitor.step
         return out
 
     def texts(self, monitor: Monitor) -> list[str]:

@@ -17,9 +17,11 @@ import transformers
 from transformers.integrations import integration_utils
 from transformers.trainer_callback import CallbackHandler
 
-from finitune.integrations.trackers import News
-from finitune.monitor.gate import Mode, Monitor, watch
+from finitune.integrations.trackers import TrackerFeed
+from finitune.monitor.incidents import Mode
 from finitune.monitor.probes.gc_objects import living
+from finitune.monitor.process import Monitor, active
+from finitune.monitor.watch import watch
 
 AFTER = ("transformers.trainer",)
 
@@ -31,22 +33,25 @@ class TrainerCallback(transformers.TrainerCallback):
         self.run_dir = run_dir
         self.mode: Mode = mode
         self.monitor: Monitor | None = None
+        self._own = False
         self._logged_until = 0
         self._reporters: list[Any] = []
-        self._news = News()
+        self._feed = TrackerFeed()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model, optimizer = kwargs.get("model"), kwargs.get("optimizer")
         if model is not None and optimizer is not None:
             run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(args.output_dir) / "finitune"
             try:
+                self._own = active() is None
                 monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode)
-                if monitor.told_by not in (None, self):
+                if monitor.logged_by not in (None, self):
                     return  # under `finitune run` this trainer has another of us
-                monitor.told_by = self
+                monitor.logged_by = self
                 self.monitor = monitor
-                self.monitor.step = state.global_step  # a resumed training goes on counting
-                self._logged_until = self._news.told_until = state.global_step
+                if monitor.step < state.global_step:
+                    monitor.step = state.global_step  # a resumed training goes on counting
+                self._logged_until = self._feed.reported_until = state.global_step
                 self._reporters = _reporters_beside(self)
             except Exception as error:  # the training goes on, watched or not
                 print(f"finitune: this training is not watched ({type(error).__name__}: {error})", file=sys.stderr)
@@ -65,16 +70,19 @@ class TrainerCallback(transformers.TrainerCallback):
             self.monitor.broken(error)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.monitor is not None:
-            self.monitor.close()
+        monitor, self.monitor = self.monitor, None
+        if monitor is not None:
+            monitor.logged_by = None  # another trainer of this process may follow
+            if self._own:
+                monitor.close()
 
     def _report(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         assert self.monitor is not None
-        numbers, texts = self._news.numbers(self.monitor), self._news.texts(self.monitor)
+        numbers, texts = self._feed.numbers(self.monitor), self._feed.texts(self.monitor)
         if not numbers and not texts:
             return
         for reporter in self._reporters:
-            logs: dict[str, Any] = {**numbers, "finitune/alerts": float(self._news.alerts)}
+            logs: dict[str, Any] = {**numbers, "finitune/alerts": float(self._feed.alerts)}
             if texts and type(reporter).__name__ in TEXT:
                 logs["finitune/alert"] = "\n".join(texts)
             reporter.on_log(args, state, control, logs=logs, **kwargs)

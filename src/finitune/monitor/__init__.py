@@ -1,21 +1,24 @@
-"""All that lives inside a training process; `finitune.watch` starts it. Each name loads torch when it is used."""
+"""All that lives inside a training process; `finitune.watch` starts it."""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from finitune.monitor.gate import MODES as MODES
-    from finitune.monitor.gate import Mode as Mode
-    from finitune.monitor.gate import Monitor as Monitor
-    from finitune.monitor.gate import Stopped as Stopped
-    from finitune.monitor.gate import watch as watch
+import torch as torch  # before every module here: under `finitune run` its import attaches the monitor
 
-__all__ = ["MODES", "Mode", "Monitor", "Stopped", "watch"]
+if TYPE_CHECKING:
+    from finitune.monitor.incidents import Mode as Mode
+    from finitune.monitor.process import Monitor as Monitor
+    from finitune.monitor.process import Stopped as Stopped
+    from finitune.monitor.process import active as active
+    from finitune.monitor.watch import watch as watch
+
+_HOMES = {"Mode": "incidents", "Monitor": "process", "Stopped": "process", "active": "process"}
+__all__ = ["Mode", "Monitor", "Stopped", "active"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(importlib.import_module("finitune.monitor.gate"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"finitune.monitor.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'finitune.monitor' has no attribute {name!r}")

@@ -1,376 +1,334 @@
-"""The monitor: asks before every optimizer step whether loss and gradients are finite, and acts when they are not.
+"""The gate: before every optimizer step one question is asked, and a bad update is discarded.
 
-A bad update is discarded by withholding the gradients from the optimizer for that one step. An optimizer that carries
-its own loss scaler, and a GradScaler, keep their right to skip; then the monitor only looks.
+The verdict comes first and depends on nothing else. What is made of it afterwards, who is told and what is recorded,
+may fail without letting a bad update through. An optimizer that carries its own loss scaler, and a GradScaler, keep
+their right to skip; then the gate only looks.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from typing_extensions import Self
+from torch import Tensor
 
-from finitune.monitor.incidents import Incidents, Mode, watched
-from finitune.monitor.last_good import save_last_good
-from finitune.monitor.probes import calls
-from finitune.monitor.probes.finite import norms
-from finitune.monitor.probes.measurement import Reading, Unclipped, read_step
-from finitune.monitor.probes.optimizers import BeforeStep, GradScalerInside, innermost, learning_rate
-from finitune.monitor.probes.ranks import rank_and_world
+from finitune.monitor.incidents import Incidents, Run
+from finitune.monitor.live_step import LiveStep
+from finitune.monitor.micro_steps import Pending
+from finitune.monitor.optimizers import Deferred, Watched, step_of
+from finitune.monitor.probes import float16_update
+from finitune.monitor.probes.measurement import Measured, Reading, any_bad, confirmed, measure, shares_of
+from finitune.monitor.probes.optimizers import learning_rate
+from finitune.monitor.probes.readback import Readback
 from finitune.monitor.probes.resumed_steps import steps_before
 from finitune.monitor.probes.schedules import Schedules
-from finitune.monitor.probes.update import update_of
 from finitune.monitor.reduction import ReductionCheck
-from finitune.monitor.replay.capture import Calls, Capture, entry_points
-from finitune.printed import untruth
-from finitune.recording import Recorder
-from finitune.series import Series
+from finitune.monitor.replay.capture import Capture, MicroStep
+from finitune.monitor.samples import WEIGHTS, Samples
 
-MODES: tuple[Mode, ...] = ("observe", "guard")
+DEVICE_ERRORS = ("AcceleratorError", "DeferredCudaCallError")
 
 
-class Stopped(SystemExit):
-    """Raised where a guarded run ends because its fault persists; the process exits with code 3."""
+class Gate:
+    """The steps of one process. `step` is the last optimizer step that was begun, from 1."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(3)
-        self.message = message
-
-    def __str__(self) -> str:
-        return self.message
-
-
-def watch(model: nn.Module, optimizer: Any, *, run_dir: str | Path | None = None, mode: Mode = "guard") -> Monitor:
-    """Watch every step of `optimizer` on `model` from now on; nothing else in the loop changes.
-
-    `model` may be a DeepSpeed engine, a DistributedDataParallel or what Accelerate made of it. The recording goes to
-    `run_dir`, by default `runs/<time>`. The result is a context manager; leaving it, or the end of the process, ends
-    the watch. An optimizer that is watched already keeps its monitor.
-    """
-    known = getattr(update_of(model, optimizer)[1].optimizer, "_finitune_monitor", None)
-    return known if isinstance(known, Monitor) else Monitor(model, optimizer, run_dir=run_dir, mode=mode)
-
-
-class Monitor:
-    """Watches one model and its optimizer until closed. `step` is the last optimizer step that was begun, from 1."""
-
-    def __init__(self, model: nn.Module, optimizer: Any, *, run_dir: str | Path | None = None, mode: Mode = "guard"):
-        if mode not in MODES:
-            raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
-        self.model, self.update = update_of(model, optimizer)
-        self.mode = mode
-        self.rank, world = rank_and_world()
-        self.run_dir = Path(run_dir) if run_dir else Path("runs") / time.strftime("%Y%m%d-%H%M%S")
+    def __init__(
+        self, run: Run, pending: Pending, incidents: Incidents, live: LiveStep,
+        stop: Callable[..., None], broken: Callable[[BaseException], None],
+    ) -> None:  # fmt: skip
         self.step = 0
-        self.told_by: object = None  # the framework's callback that passes on what is shown; there is one
-        recorder = Recorder(self.run_dir, rank=self.rank, world=world)
-        self.run_dir = recorder.directory
-        self._run = watched(self.model, self.update, recorder, mode, world)
-        self._incidents = Incidents(self._run)
-        self._capture = Capture()
-        self._calls = Calls()
-        self._unclipped: Unclipped | None = None
-        self._reading: Reading | None = None
-        self._discarded = False
-        self._before: BeforeStep | None = None
-        self._schedules = Schedules()
-        self._busy = False
-        self._said: set[str] = set()
-        self._began = time.perf_counter()
-        self._handles: list[Any] = []
-        self._listen()
+        self.shut = False
+        """Every update is discarded: the run is about to end."""
+        self.began = time.perf_counter()
+        self.schedules = Schedules()
+        self._run = run
+        self._pending = pending
+        self._incidents = incidents
+        self._live = live
+        self._stop = stop
+        self._broken = broken
+        self._reductions: dict[int, ReductionCheck] = {}
+        self._samples: dict[int, Samples] = {}
 
-    def __enter__(self) -> Self:
-        return self
+    # Before a step.
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def opens(self, watched: Watched, *, skippable: bool) -> bool:
+        """A step is about to run. False where it must not be called; else it may, with its gradients taken away where
+        it must change nothing.
+        """
+        if self.shut:
+            self.discard(watched, skippable=skippable)
+            return not skippable
+        self._safely(self.settle, watched)
+        watched.discarded, watched.reading = False, None
+        on = self._pending.of(watched.number)
+        pairs = watched.update.gradients()
+        gradients = [gradient for _, gradient in pairs]
+        if not gradients or (not on and not self.step and not self._pending.micro_steps):
+            return True  # nothing to step with, or a framework that has its optimizer make its state
+        self._safely(self._number, watched, on)
+        watched.stepping_on = on
+        bad, measured, reading = self._verdict(watched, on, gradients)
+        alone = watched.group.size > 1 and not watched.group.known
+        leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients
+        discard = bad and self._run.mode == "guard" and not leaves_it and not alone
+        if discard:
+            self.discard(watched, skippable=skippable)
+        watched.reading = reading
+        if reading is not None and measured is not None:
+            reading.parameters = [p for p, _ in pairs]
+            capture = Capture(micro_steps=list(on))
+            self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
+            if bad and alone and self._run.mode == "guard":
+                self._stop("no group of ranks is known, and a rank never skips a step alone", watched)
+        return not (discard and skippable)
 
-    @property
-    def running_step(self) -> int:
-        """The step whose forward, backward or replay is running now, from 1."""
-        return self.step if self._busy else self.step + 1
-
-    @property
-    def signals(self) -> Mapping[str, Series]:
-        """What was measured so far, by name."""
-        return self._run.signals
-
-    @property
-    def alerts(self) -> Sequence[tuple[int, str]]:
-        """What was said so far, as (number from 1, text), the newest only."""
-        return self._run.alerts
-
-    def close(self) -> None:
-        """End the watch; model and optimizer are as they were before it."""
-        if not self._handles:
-            return
-        self._leave()
-        self._run.recorder.event("end", step=self.step)
-        self._run.recorder.close()
-
-    def follow(self, model: nn.Module, optimizer: Any) -> None:
-        """Watch these instead, which a framework has wrapped around the ones watched so far, before the first step."""
-        self._leave()
-        self.model, self.update = update_of(model, optimizer)
-        self._run = replace(self._run, model=self.model, update=self.update)
-        self._incidents = Incidents(self._run)
-        self._listen()
-
-    def check_printed(self, printed: Any, *, since: int, name: str = "loss") -> None:
-        """Say and record the truth where a trainer shows a finite number for a step that was not, or the reverse."""
-        seen = untruth(name, printed, self._run.signals[name], since=since)
-        if seen is None or (seen.true_is_finite and self._run.world > 1):  # another rank's may be in what is shown
-            return
-        self._run.recorder.event(
-            "log", step=self.step, signal=name, printed=seen.printed, true=seen.true, steps=seen.steps
-        )
-        self._say_once(f"{name} {seen.printed}", seen.text)  # a dead run shows the same line to its end
-
-    def broken(self, error: BaseException) -> None:
-        """A fault of finitune itself: said once, recorded, and training goes on."""
-        text = f"{type(error).__name__}: {str(error)[:300]}"
-        with contextlib.suppress(Exception):
-            if text not in self._said:
-                self._run.recorder.event("broken", step=self.step, text=text)
-        self._say_once(text, f"finitune itself failed and left the run alone ({text})")
-
-    def _say_once(self, key: str, text: str) -> None:
-        if key not in self._said:
-            self._said.add(key)
-            self._run.say(f"step {self.step}: {text}")
-
-    # The calls of the training loop, in the order in which a step makes them.
-
-    def _listen(self) -> None:
-        self._reduction = ReductionCheck(list(self.model.named_parameters()))
-        for module in entry_points(self.model, self.update.parameters()):
-            self._handles += [
-                module.register_forward_pre_hook(self._guarded(self._before_forward), with_kwargs=True),
-                module.register_forward_hook(self._guarded(self._after_forward), with_kwargs=True, always_call=True),
-            ]
-        self.update.listen(
-            before=self._guarded(self._before_step),
-            after=self._guarded(self._after_step),
-            dropping=self._guarded(self._before_zero_grad),
-        )
-        self.update.optimizer._finitune_monitor = self
-        calls.listen(self)
-        atexit.register(self.close)
-
-    def _leave(self) -> None:
-        atexit.unregister(self.close)
-        calls.leave(self)
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._reduction.leave()
-        self.update.leave()
-        del self.update.optimizer._finitune_monitor
-
-    def _guarded(self, method: Any) -> Any:
-        """Our own exception never reaches the training loop; Stopped is meant to."""
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if self._busy:
-                return None
-            try:
-                return method(*args, **kwargs)
-            except Exception as error:
-                self.broken(error)
-                return None
-
-        return run
-
-    def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._calls.begin(module, args, kwargs) and not self.update.sharded:
-            self._reduction.begin(self.step + 1)
-
-    def _after_forward(self, _module: nn.Module, _args: Any, _kwargs: Any, output: Any) -> None:
-        self._calls.end(output)
-
-    def before_backward(self, roots: list[Tensor]) -> None:
-        micro = None if self._busy else self._calls.micro_step(roots[0])
-        if micro is not None:
-            self._capture.micro_steps.append(micro)
-
-    def after_total_norm(self, norm: Tensor, count: int) -> None:
-        """Clipping has measured the gradients and is about to scale them."""
-        gradients = self._gradients()
-        if not self._busy and count == len(gradients):
-            self._unclipped = Unclipped.of(gradients, norm)
-
-    def before_value_clip(self) -> None:
-        """Clipping by value is about to turn infinities into the largest value that it allows."""
-        gradients = self._gradients()
-        if not self._busy and gradients:
-            self._unclipped = Unclipped.by_value(gradients)
-
-    def _before_step(self, _optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        itself, *rest = args
-        closure = kwargs.get("closure", rest[0] if rest else None)
-        self._before = self.update.before_step(self.step + 1) if self.mode == "guard" else None
-        if not callable(closure):
-            self._gate()
-            return None
-        gated = self._gated(closure)
-        return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((itself, gated, *rest[1:]), kwargs)
-
-    def _gated(self, closure: Any) -> Any:
-        """The closure, passing the gate each time it has computed gradients."""
-        self._discarded = False
-        evaluations = 0
-
-        def gated() -> Any:
-            nonlocal evaluations
-            result = closure()
-            evaluations += 1
-            if evaluations == 1:
-                self._guarded(self._gate)()
-            elif self._before and not bool(torch.isfinite(norms(self._gradients())).all()):
-                self._discard()
-            return result
-
-        return gated
-
-    def _gate(self) -> None:
-        self._discarded = False
-        if self._only_makes_state():
-            return
-        update = self.update
-        fused = GradScalerInside.of(update.optimizer)
-        self._reading = self._read(scale=update.loss_scale, scaled=update.loss_scale is not None or fused.scaled)
-        if not update.sharded:
-            with self._paused():
-                self._incidents.compare_reduction(self._reduction, self._reading, self._capture)
-        if not self._reading.bad:
-            return
+    def _safely(self, method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """What fails here changes no verdict, and no random number of the run."""
         try:
-            with self._paused():
-                self._incidents.bad(self._reading, self._capture, may_settle=update.skips_overflows or fused.decides)
-        finally:  # an investigation that fails lets no bad update through
-            # A bad loss with sound gradients is none of the loss scaler's business.
-            if self.mode == "guard" and not (update.skips_overflows and self._reading.bad_gradients):
-                self._discard()
+            method(*args, **kwargs)
+        except Exception as error:
+            self._broken(error)
 
-    def _only_makes_state(self) -> bool:
-        """DeepSpeed has the optimizer make its state by a step on zero gradients, before anything was computed."""
-        begun = self.step > 0 or self._capture.micro_steps
-        return not begun and not bool(norms(self._gradients()).any())
+    def discard(self, watched: Watched, *, skippable: bool) -> None:
+        """Let the step that is about to run change nothing."""
+        watched.discarded = True
+        skip = getattr(watched.update, "skip", None)
+        if skippable:
+            if skip is not None:
+                skip()
+        else:
+            watched.update.withhold()
 
-    def _discard(self) -> None:
-        self.update.withhold()
-        self._discarded = True
+    def _verdict(
+        self, watched: Watched, on: list[MicroStep], gradients: list[Tensor]
+    ) -> tuple[bool, Measured | None, Reading | None]:
+        """Whether the update is bad. What cannot be measured is judged by the plainest means, and never let through."""
+        roots = [micro.root for micro in on if micro.root is not None]
+        try:
+            measured = self._measured(watched, on, gradients)
+            if self._defers(watched):
+                watched.update.discard_on_device(measured.flag)
+                watched.deferred = Deferred(
+                    measured=measured, values=Readback(measured.values), micro_steps=list(on), seconds=self._seconds()
+                )
+                return False, None, None
+            reading = confirmed(measured.read(), measured)
+        except Exception as error:
+            if type(error).__name__ in DEVICE_ERRORS or "CUDA error" in str(error):
+                raise  # the device is lost, and the user's own operator did it
+            self._broken(error)
+            return any_bad(roots, gradients), None, None
+        reading.bad_update = bool(reading.more.get("spoils")) and not reading.bad
+        return reading.bad, measured, reading
 
-    def _after_step(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        before, self._before = self._before, None
-        self.update.give_back()
-        reading, self._reading = self._reading, None
-        if before is not None:
-            spoiled = before.spoiled() if reading is not None and not self._discarded else []
-            if self._discarded or spoiled:
-                before.restore()
-            if reading is not None and spoiled:
-                self._discarded = reading.bad = reading.bad_update = True
-                with self._paused():
-                    self._incidents.bad_update(reading, self._capture, spoiled)
-        if reading is not None:
-            del self._capture.micro_steps[len(reading.losses) :]  # of a line search, which calls its closure again
-            reading.skipped = self._discarded or self.update.skipped
-            self._finish(reading)
+    def _defers(self, watched: Watched) -> bool:
+        update, group = watched.update, watched.group
+        return self._run.mode == "guard" and group.size == 1 and update.takes_flag and not self._live.running
 
-    def after_scaler_step(self, scaler: Any, optimizer: Any) -> None:
-        """GradScaler.step has returned; if it did not call the optimizer, it skipped."""
-        if self._busy or innermost(optimizer) is not self.update.optimizer or not self._capture.micro_steps:
-            return
-        reading = self._read(scale=float(scaler.get_scale()), scaled=False)
-        reading.skipped = reading.bad = True
-        with self._paused():
-            self._incidents.bad(reading, self._capture, may_settle=True)
-        self._finish(reading)
-
-    def _before_zero_grad(self) -> None:
-        """Gradients about to be dropped without a step: the loop itself decided to skip."""
-        if not self._capture.micro_steps or self._reading is not None:
-            return
-        reading = self._read(scale=None, scaled=True)
-        reading.skipped = True
-        if reading.bad:
-            with self._paused():
-                self._incidents.bad(reading, self._capture, may_settle=reading.scale > 1)
-        self._finish(reading)
-
-    def scheduler_may_step(self, scheduler: Any) -> bool:
-        if self._busy or innermost(scheduler.optimizer) is not self.update.optimizer:
-            return True
-        return self._schedules.may_step(scheduler, self.step, discarded=self._discarded)
-
-    # What a step comes to.
-
-    def _read(self, *, scale: float | None, scaled: bool) -> Reading:
-        """Measure the step; `scale` None means: what the loop itself multiplied its loss with."""
-        self.step = (self.step or steps_before(self.update.optimizer, self._run.recorder.earlier_skips)) + 1
-        micros = self._capture.micro_steps
-        if scale is None:
-            scale = micros[0].objective.scale() if micros and micros[0].objective else 1.0
-        roots = [micro.root for micro in micros if micro.root is not None and micro.root.numel() == 1]
-        return read_step(
-            self.step, roots, self._gradients(), self._unclipped,
-            scale=scale, scaled=scaled, sharded=self.update.sharded,
+    def _measured(self, watched: Watched, on: list[MicroStep], gradients: list[Tensor]) -> Measured:
+        update, group = watched.update, watched.group
+        own_scale = update.loss_scale
+        scale = own_scale if own_scale is not None else next((m.scale for m in on if m.scale is not None), None)
+        unclipped, watched.unclipped = watched.unclipped, None
+        length, shares = watched.shares
+        if length != len(gradients):
+            shares = shares_of(gradients, group, gradients[0].device)
+            watched.shares = len(gradients), shares
+        more: dict[str, Tensor | float] = {}
+        rate = learning_rate(watched.optimizer())
+        if isinstance(rate, Tensor):
+            more["lr"] = rate
+        spoils = float16_update.spoils(watched.optimizer()) if self._run.mode == "guard" else None
+        if spoils is not None:
+            more["spoils"] = spoils
+        samples = self._samples_of(watched)
+        more |= samples.before(self.step, on)
+        check = self.reduction_of(watched)
+        scaled = own_scale is not None or update.gradients_are_scaled
+        return measure(
+            self.step, [m.root for m in on if m.root is not None], gradients, unclipped, scale=scale, scaled=scaled,
+            group=group, shares=shares, more=more, exact=self._defers(watched),
+            extra=check.flat(self.step, update.gradients()) if check is not None else None,
+            replicas=samples.of_weights(self.step) if check is not None else None,
         )  # fmt: skip
 
-    def _gradients(self) -> list[Tensor]:
-        return [gradient for _, gradient in self.update.gradients()]
+    def _consider(
+        self, watched: Watched, reading: Reading, capture: Capture, *, acted: bool, summed: Tensor | None = None
+    ) -> None:
+        """What to make of a verdict that has been acted on. `summed` is the sample of gradients over all ranks."""
+        reading.skipped = acted
+        live = self._live.taken()
+        check = self._reductions.get(watched.number)
+        if check is not None and summed is not None:
+            self._incidents.compare_reduction(watched, check, summed, reading, capture)
+        if reading.bad_update:
+            names = [self._run.modules.name(p) for p in reading.parameters if p.dtype == torch.float16]
+            self._incidents.bad_update(watched, reading, capture, names, "float16")
+        elif reading.bad:
+            may_settle = watched.update.skips_overflows or watched.update.scaler_decides
+            self._incidents.bad(watched, reading, capture, may_settle=may_settle, acted=acted, live=live)
+        elif reading.more.get(WEIGHTS) == 0:
+            self._incidents.bad_weights(watched, reading, capture)
 
-    def _finish(self, reading: Reading) -> None:
+    # After it.
+
+    def closes(self, watched: Watched, *, failed: bool) -> None:
+        """A step has returned, or raised."""
+        watched.update.restore_gradients()
+        before, watched.before = watched.before, None
+        reading, watched.reading = watched.reading, None
+        on, watched.stepping_on = watched.stepping_on, []
+        if before is not None and watched.discarded:
+            before.restore()
+        if failed:
+            return
+        self._pending.stepped(watched.number, on)
+        if reading is None:
+            if watched.deferred is not None:
+                self._samples_of(watched).after(self.step)
+                self._live.step_follows(self.step + 1)
+            return
+        reading.skipped = watched.discarded or watched.update.skipped
+        if not reading.skipped:
+            self._samples_of(watched).after(self.step)
+        self.finish(watched, reading, Capture(micro_steps=on))
+
+    def finish(self, watched: Watched, reading: Reading, capture: Capture, seconds: float | None = None) -> None:
+        """A step is over and its verdict known: record it, and see whether the run must end."""
+        self._record(watched, reading, self._seconds() if seconds is None else seconds)
+        why = self._incidents.over(watched, reading, capture)
+        if why is not None:
+            self._stop(why, watched)
+        if reading.step == self._live.asked:
+            seen = "" if reading.bad else ": every number of it is finite"
+            self._stop(f"step {reading.step} was watched operator by operator{seen}", watched, asked=True)
+        if self._incidents.wants_live_watch:
+            self._incidents.live_watch_begins()
+            self._live.begin()
+        self._live.step_follows(self.step + 1)
+
+    def settle(self, watched: Watched) -> None:
+        """Read the verdict of the step before, where the device acted on it alone."""
+        deferred, watched.deferred = watched.deferred, None
+        if deferred is None:
+            return
+        reading = deferred.measured.read(deferred.values.read())
+        reading.bad_update = bool(reading.more.get("spoils")) and not reading.bad
+        reading.skipped = watched.discarded = reading.bad
+        capture = Capture(micro_steps=deferred.micro_steps)
+        if reading.bad:
+            self.schedules.set_back(deferred.schedules)
+            self._consider(watched, reading, capture, acted=True)
+        self.finish(watched, reading, capture, deferred.seconds)
+
+    def scaler_skipped(self, watched: Watched) -> None:
+        """GradScaler.step has returned without calling the optimizer."""
+        on = self._pending.of(watched.number)
+        gradients = watched.gradients()
+        if not on or not gradients:
+            return
+        self._number(watched, on)
+        reading = self._looked_at(watched, on, gradients, scaled=False)
+        reading.skipped = reading.bad_gradients = True
+        capture = Capture(micro_steps=on)
+        live = self._live.taken()
+        self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=live)
+        self._pending.stepped(watched.number, on)
+        self.finish(watched, reading, capture)
+
+    def dropped(self, watched: Watched) -> None:
+        """Gradients are about to be set to zero without a step. Where they are bad, the loop itself skips the step."""
+        gradients = watched.gradients()
+        lost = self._pending.dropped(watched.number)
+        if not lost or not gradients or watched.reading is not None:
+            return
+        reading = self._looked_at(watched, lost, gradients, scaled=watched.unclipped is None)
+        if not reading.bad:
+            return  # a look ahead, as of SAM, or gradients that were copied elsewhere
+        reading.step = self.step = step_of(watched, self.step, lost)
+        watched.last = self.step
+        reading.skipped = True
+        capture = Capture(micro_steps=lost)
+        live = self._live.taken()
+        self._incidents.bad(watched, reading, capture, may_settle=reading.scale > 1, acted=False, live=live)
+        self.finish(watched, reading, capture)
+
+    def reduction_of(self, watched: Watched) -> ReductionCheck | None:
+        """The comparison with an independent reduction, where the ranks of a group hold the same parameters."""
+        group = watched.group
+        if group.size == 1 or not group.known or group.sharded:
+            return None
+        if watched.number not in self._reductions:
+            named = [(self._run.modules.name(p), p) for p in watched.parameters()]
+            self._reductions[watched.number] = ReductionCheck(named, group)
+        return self._reductions[watched.number]
+
+    # What both use.
+
+    def _number(self, watched: Watched, on: list[MicroStep]) -> None:
+        if not self.step:
+            earlier = steps_before(watched.optimizer(), self._run.recorder.earlier_skips)
+            self.step = earlier
+            watched.last = earlier
+        self.step = step_of(watched, self.step, on)
+        watched.last = self.step
+
+    def _looked_at(self, watched: Watched, on: list[MicroStep], gradients: list[Tensor], *, scaled: bool) -> Reading:
+        """Measure a step that the optimizer does not take. `scaled`: the gradients still carry the loss scale."""
+        unclipped, watched.unclipped = watched.unclipped, None
+        roots = [micro.root for micro in on if micro.root is not None]
+        scale = next((micro.scale for micro in on if micro.scale is not None), None)
+        measured = measure(
+            self.step, roots, gradients, unclipped, scale=scale, scaled=scaled and scale is not None,
+            group=watched.group,
+        )  # fmt: skip
+        return confirmed(measured.read(), measured)
+
+    def _samples_of(self, watched: Watched) -> Samples:
+        if watched.number not in self._samples:
+            self._samples[watched.number] = Samples(watched, self._run)
+        return self._samples[watched.number]
+
+    def _seconds(self) -> float:
         now = time.perf_counter()
-        row = {
+        passed, self.began = now - self.began, now
+        return passed
+
+    def _record(self, watched: Watched, reading: Reading, seconds: float) -> None:
+        """One row of signals. A second optimizer of the same step records what is its own under its name."""
+        rate = learning_rate(watched.optimizer()) if "lr" not in reading.more else reading.more["lr"]
+        row: dict[str, float | None] = {
             "loss": reading.loss if reading.losses else None,
             "grad_norm": reading.grad_norm,
-            "lr": learning_rate(self.update.optimizer),
+            "lr": rate if isinstance(rate, float) else None,
             "loss_scale": reading.scale if reading.scale != 1 else None,
             "skipped": float(reading.skipped),
             "bad_update": 1.0 if reading.bad_update else None,
             "reduction_error": reading.reduction_error,
-            "seconds": now - self._began,
+            "seconds": seconds,
         }
-        self._began = now
+        if self._run.level != "gate":
+            row |= {"clip_factor": reading.clip_factor, "zero_gradients": reading.zero_gradients}
+            row |= {name: value for name, value in reading.more.items() if name in self._run.signals}
+        signals = self._run.signals
+        if signals["skipped"].last_step == reading.step:
+            self._record_beside(watched, reading, row)
+            return
         for name, value in row.items():
             if value is not None:
-                self._run.signals[name].add(reading.step, value)
+                signals[name].add(reading.step, value)
         self._run.recorder.step(reading.step, **row)
-        capture, self._capture, self._unclipped = self._capture, Capture(), None
-        with self._paused():
-            why = self._incidents.over(reading, capture)
-            if why is not None:
-                self._stop(why)
 
-    def _stop(self, why: str) -> None:
-        checkpoint = self.run_dir / "last-good"
-        why_not = save_last_good(self.model, self.update, checkpoint, write=self.rank == 0)
-        self._run.recorder.event(
-            "stop", step=self.step, incident=self._incidents.open_id, text=why,
-            checkpoint=None if why_not else str(checkpoint),
-        )  # fmt: skip
-        where = why_not or f"weights of the last good step are in {checkpoint}"
-        if self.rank == 0:
-            self._run.say(f"step {self.step}: {why}. Run ended; {where}")
-        self.close()
-        raise Stopped(why)
-
-    @contextlib.contextmanager
-    def _paused(self) -> Iterator[None]:
-        """While the monitor itself runs the model, it does not watch."""
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False
+    def _record_beside(self, watched: Watched, reading: Reading, row: Mapping[str, float | None]) -> None:
+        """Another optimizer has stepped in this step already: the norm of the gradients is that of both."""
+        signals = self._run.signals
+        norm = math.hypot(signals["grad_norm"].last, reading.grad_norm)
+        amended = {"grad_norm": norm, "skipped": max(signals["skipped"].last, float(reading.skipped))}
+        for name, value in amended.items():
+            signals[name].add(reading.step, value)
+        self._run.recorder.step(reading.step, **amended)
+        self._run.recorder.beside(reading.step, optimizer=watched.name, **row)

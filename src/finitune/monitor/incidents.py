@@ -1,262 +1,368 @@
-"""What to make of a bad step: settling scaler, known incident, new incident; and when a run must end."""
+"""What to make of a bad step: a scaler that settles, a known incident, a new one; and when a run must end."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor
 
-from finitune.chapter import sightings
-from finitune.facts import Facts
-from finitune.finding import Incident, as_json
-from finitune.monitor.earlier_batches import Yardstick
-from finitune.monitor.investigation import Investigation, is_sound
-from finitune.monitor.probes.live_facts import run_facts
+from finitune.chapter import Sighting, sightings
+from finitune.finding import as_json
+from finitune.monitor.earlier_batches import EarlierBatch
+from finitune.monitor.investigation import Investigation
+from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes import crash_facts
+from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading
-from finitune.monitor.probes.names import parameter_names
-from finitune.monitor.probes.ranks import agree, is_spread
-from finitune.monitor.probes.update import Update
+from finitune.monitor.probes.modules import Modules, device_of
+from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.reduction import ReductionCheck
-from finitune.monitor.replay.capture import Capture
+from finitune.monitor.replay.capture import Capture, randomness_kept
+from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
+from finitune.monitor.settling import has_collapsed, settles
+from finitune.monitor.speech import Speech
 from finitune.recording import Recorder
-from finitune.reports.terminal import incident_lines
 from finitune.series import Series
-from finitune.signals import SIGNALS
+from finitune.signals import SIGNALS, Level
 from finitune.symptoms.loss_scale_collapse import steps_left
 
 Mode = Literal["observe", "guard"]
 
 PATIENCE = 3
 """Bad steps in a row after which a fault counts as persistent."""
-RECENT, RECENT_BAD = 20, 10
-"""A fault is persistent too when so many of so many recent steps were bad."""
+RECENT_BAD = 10
+"""A fault is persistent too when so many of the last 20 steps were bad."""
 MAX_INVESTIGATIONS = 20
-ALERTS = 100
-"""The newest are kept for a tracker that asks less often."""
-SETTLED_SCALE = 2.0**10
-"""A sound float16 run bears a loss scale of 2**10 and more (seed incident 000: 2**13 to 2**15)."""
-EDGE = 2.0
-"""An overflow of the loss scale repeats at this many times its scale, and a sum over ranks at as many more; one that
-does not repeat even there is none of the scaler's business."""
-RECHECK_SCALE = 16.0
-"""A settling loss scale is looked at again each time it has fallen by this factor."""
+MAX_LIVE_WATCHES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """The run that is watched, and where its recording goes."""
+class Run:
+    """The process that is watched, and where its recording goes."""
 
-    model: nn.Module
-    update: Update
     recorder: Recorder
     mode: Mode
-    world: int
-    signals: dict[str, Series]
-    alerts: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=ALERTS))
-    """What was said, as (number from 1, text): trackers pass it on."""
+    level: Level
+    speech: Speech
+    modules: Modules
+    signals: dict[str, Series] = field(default_factory=lambda: {name: Series() for name in SIGNALS})
 
     @property
     def run_dir(self) -> Path:
         return self.recorder.directory
 
-    def say(self, *lines: str) -> None:
-        self.alerts.append((self.alerts[-1][0] + 1 if self.alerts else 1, "\n".join(lines)))
-        print("finitune: " + "\n".join(lines), file=sys.stderr, flush=True)
-
-
-def watched(model: nn.Module, update: Update, recorder: Recorder, mode: Mode, world: int) -> Watched:
-    signals = {name: Series() for name in SIGNALS}
-    return Watched(model=model, update=update, recorder=recorder, mode=mode, world=world, signals=signals)
+    @property
+    def world(self) -> int:
+        return self.recorder.world
 
 
 class Incidents:
-    """The incidents of one run. Every method that takes part in a rank reduction is called by all ranks alike."""
+    """The incidents of one process. What takes part in a collective is called by all ranks of a group alike."""
 
-    def __init__(self, run: Watched) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._facts: Facts | None = None
-        self._yardstick = Yardstick()
+        self._facts: dict[str, Any] | None = None
+        self._earlier: dict[int, EarlierBatch] = {}
         self._count = 0
-        self._open: dict[str, Any] | None = None
-        self._bad_in_a_row = 0
-        self._recent: deque[bool] = deque(maxlen=RECENT)
-        self._settling_from: float | None = None
+        self._open: Investigation | None = None
+        self._open_for: int | None = None
+        self._live_watches = 0
         self._looked = 0
-        self._mismatched = False
-        self._spread = is_spread(run.update.parameters())
+        self._seen: set[str] = set()
+        self.bad_steps = 0
+        self.suspicions = 0
 
-    def bad(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
-        """A step is not sound. `may_settle`: the loop's own scaler skips it, normal until proved otherwise."""
-        self._describe_run(capture)
+    @randomness_kept()
+    def bad(
+        self, watched: Watched, reading: Reading, capture: Capture, *, may_settle: bool, acted: bool,
+        live: LiveWatch | None = None,
+    ) -> None:  # fmt: skip
+        """A step is not finite. `may_settle`: the loop's own scaler skips it, normal until proved otherwise; `acted`:
+        finitune has discarded the update; `live` has watched this step.
+        """
+        self._describe_run(watched, capture)
         self._looked = 0
-        may_settle = may_settle and not reading.bad_loss and self._open is None
-        if may_settle and self._is_settling(reading, capture) and not self._has_collapsed(reading):
-            return
-        self._bad_in_a_row += 1
-        if self._open is not None:
-            self._continue(reading)
+        limits = Limits()
+        may_settle = may_settle and not reading.bad_loss and not self._is_open_for(watched)
+        if may_settle and not has_collapsed(self._run.signals, reading):
+            settled, self._looked = settles(watched, reading, capture, limits)
+            if settled:
+                return
+        watched.bad_in_a_row += 1
+        if self._open is not None and self._open.event["step"] == reading.step:
+            return  # another optimizer of the same step has reported it
+        self.bad_steps += 1
+        if self._is_open_for(watched):
+            self._continue(watched, reading, acted=acted)
+            self._seen_live(live, reading, capture)
         else:
-            self._investigate(reading, capture, may_settle=may_settle)
+            self._investigate(watched, reading, capture, limits, may_settle=may_settle, acted=acted, live=live)
 
-    def bad_update(self, reading: Reading, capture: Capture, spoiled: list[nn.Parameter]) -> None:
-        """Loss and gradients were finite, the weights that the optimizer made of them not; they have been put back."""
-        self._describe_run(capture)
-        self._bad_in_a_row += 1
-        if self._open is not None:
-            self._continue(reading)
+    @randomness_kept()
+    def bad_update(
+        self, watched: Watched, reading: Reading, capture: Capture, names: Sequence[str], dtype: str
+    ) -> None:
+        """Loss and gradients were finite, the weights that the optimizer makes of them are not."""
+        self._describe_run(watched, capture)
+        watched.bad_in_a_row += 1
+        self.bad_steps += 1
+        if self._is_open_for(watched):
+            self._continue(watched, reading, acted=reading.skipped)
             return
-        names = parameter_names(self._run.model)
-        inquiry = self._inquiry(reading, capture, "nonfinite-update", reading.what, passes=0)
-        inquiry.event["bad"] = [names.get(id(p), "?") for p in spoiled][:100]
-        self._open = inquiry.event
-        inquiry.blame_optimizer(names.get(id(spoiled[0]), "?"), spoiled[0])
+        inquiry = self._inquiry(watched, reading, capture, "nonfinite-update", reading.what, acted=reading.skipped)
+        inquiry.event["bad"] = list(names)[:100]
+        inquiry.blame_optimizer(names[0] if names else "?", dtype)
+        self._opened(inquiry, watched)
         inquiry.record()
         inquiry.prove()
-        self._tell(inquiry.incident())
+        self._tell(inquiry)
 
-    def compare_reduction(self, check: ReductionCheck, reading: Reading, capture: Capture) -> None:
-        """Finite gradients may still be wrong: where ranks averaged others than they computed, say so."""
-        if not check.looks_at(reading.step):
+    @randomness_kept()
+    def bad_weights(self, watched: Watched, reading: Reading, capture: Capture) -> None:
+        """Trained weights were found not finite, while losses and gradients are: an update of the last steps made them.
+
+        The gate could not see it coming, and the weights are lost.
+        """
+        bad = [p for p in watched.parameters() if not is_finite(p)]
+        if not bad or "weights" in self._seen:
             return
-        setting = Setting(model=self._run.model, capture=capture, scale=reading.scale)
-        again = partial(own_gradients, setting) if capture.runnable is None else lambda _: []
-        seen = check.end(reading.step, self._run.update.gradients(), again)
+        self._seen.add("weights")
+        names = [self._run.modules.name(p) for p in bad]
+        text = f"{len(bad)} trained tensors are not finite, although losses and gradients were"
+        inquiry = self._inquiry(watched, reading, capture, "nonfinite-update", text, acted=False)
+        inquiry.event["bad"] = names[:100]
+        inquiry.blame_optimizer(names[0], dtype_name(bad[0].dtype))
+        inquiry.record()
+        self._tell(inquiry)
+
+    @randomness_kept()
+    def compare_reduction(
+        self, watched: Watched, check: ReductionCheck, summed: Tensor, reading: Reading, capture: Capture
+    ) -> None:
+        """Finite gradients may still be wrong: where ranks averaged others than they computed, say so."""
+        model = watched.model
+        again = lambda _: []  # noqa: E731
+        if model is not None and capture.runnable is None:
+            setting = Setting(model=model, capture=capture, scale=reading.scale, group=watched.group)
+            again = partial(own_gradients, setting)
+        seen = check.judge(summed, again)
         if seen is None or reading.bad:
             return
         reading.reduction_error = seen.worst
-        if not seen.wrong or self._mismatched:
+        if not seen.wrong or watched.mismatched:
             return
-        self._mismatched = True  # told once: a race goes on for the whole run
-        self._describe_run(capture)
-        inquiry = self._inquiry(reading, capture, "wrong-reduction", seen.text, passes=int(seen.repeats is not None))
-        inquiry.event |= {"bad": list(seen.names), "action": "none", "reduction": as_json(seen)}
+        watched.mismatched = True  # reported once: a race goes on for the whole run
+        self._describe_run(watched, capture)
+        inquiry = self._inquiry(watched, reading, capture, "wrong-reduction", seen.text, acted=False)
+        inquiry.event |= {"bad": list(seen.names), "reduction": as_json(seen)}
+        inquiry.passes = int(seen.repeats is not None)
         inquiry.repeats, inquiry.why_not = False, "every number is finite"
         inquiry.record()
-        self._tell(inquiry.incident())
+        self._tell(inquiry)
 
-    def over(self, reading: Reading, capture: Capture) -> str | None:
-        """A step has ended. Returns why the run must end, None while it may go on."""
-        self._describe_run(capture)
-        self._recent.append(reading.bad and self._open is not None)
+    def crashed(self, step: int, *, text: str, **fields: Any) -> None:
+        """The program ended in an exception, in the step that it was about to make."""
+        self._count += 1
+        event = {"id": self._run.recorder.earlier_incidents + self._count, "level": "incident", "symptom": "crash"}
+        open_ = self._open.event["id"] if self._open is not None else None
+        self._run.recorder.event(
+            "incident", step=step, **event, text=f"the program ended in {text}", action="none", settles=False,
+            after=open_, last_good=max(step - 1, 0), **fields,
+        )  # fmt: skip
+        frames, facts = fields.get("frames") or (), crash_facts.in_words(fields.get("facts") or ())
+        where = [f"  raised at        {frames[-1]}"] if frames else []
+        self._run.speech.say(
+            f"step {step}: the program ended in {text}", *where, *(f"  batch            {fact}" for fact in facts)
+        )
+
+    def over(self, watched: Watched, reading: Reading, capture: Capture) -> str | None:
+        """A step of this optimizer has ended. Returns why the run must end, None while it may go on."""
+        self._describe_run(watched, capture)
+        watched.recent.append(reading.bad and self._is_open_for(watched))
         if not reading.bad:
-            self._open, self._settling_from, self._bad_in_a_row = None, None, 0
-            self._look_for_divergence(reading, capture)
+            if self._is_open_for(watched):
+                self._open, self._open_for = None, None
+            watched.settling_from, watched.bad_in_a_row = None, 0
+            self._look_at_signals(watched, reading, capture)
             return None
-        return self._persistent()
+        return self._persistent(watched)
 
     @property
     def open_id(self) -> int | None:
-        return self._open["id"] if self._open else None
+        return self._open.event["id"] if self._open else None
 
-    def _persistent(self) -> str | None:
-        if self._run.mode != "guard" or self._open is None or self._open["settles"]:
+    @property
+    def wants_live_watch(self) -> bool:
+        """The origin of the present incident is not known, and the next step may show it."""
+        open_ = self._open
+        return (
+            open_ is not None and open_.origin is None and open_.event["symptom"] in ("nonfinite-loss",
+            "nonfinite-gradient", "loss-scale-collapse") and not open_.watched_live
+            and self._live_watches < MAX_LIVE_WATCHES
+        )  # fmt: skip
+
+    def live_watch_begins(self) -> None:
+        self._live_watches += 1
+        if self._open is not None:
+            self._open.watched_live = True
+
+    def _seen_live(self, live: LiveWatch | None, reading: Reading, capture: Capture) -> None:
+        """The step after a bad one was watched operator by operator."""
+        inquiry = self._open
+        if live is None or inquiry is None or inquiry.origin is not None:
+            return
+        inquiry.locate_live(live, capture, reading.step)
+        if inquiry.origin is not None:
+            inquiry.record_origin()
+            inquiry.prove()
+            self._tell(inquiry, again=True)
+
+    def _is_open_for(self, watched: Watched) -> bool:
+        return self._open is not None and self._open_for == watched.number
+
+    def _opened(self, inquiry: Investigation, watched: Watched) -> None:
+        self._open, self._open_for = inquiry, watched.number
+
+    def _persistent(self, watched: Watched) -> str | None:
+        if self._run.mode != "guard" or not self._is_open_for(watched) or self._open is None:
             return None
-        if self._bad_in_a_row >= PATIENCE:
-            return f"the fault persists ({self._bad_in_a_row} steps in a row)"
-        if sum(self._recent) >= RECENT_BAD:
-            return f"the fault persists ({sum(self._recent)} of the last {len(self._recent)} steps)"
+        if self._open.event["settles"]:
+            return None
+        if watched.bad_in_a_row >= PATIENCE:
+            return f"the fault persists ({watched.bad_in_a_row} steps in a row)"
+        if sum(watched.recent) >= RECENT_BAD:
+            return f"the fault persists ({sum(watched.recent)} of the last {len(watched.recent)} steps)"
         return None
 
-    def _is_settling(self, reading: Reading, capture: Capture) -> bool:
-        """True for an overflow that a somewhat lower loss scale cures, and that is there again at its own."""
-        if self._settling_from is not None and reading.scale * RECHECK_SCALE > self._settling_from:
-            return True
-        (unsound,) = agree(self._is_sound_at(min(SETTLED_SCALE, reading.scale / 4), reading, capture) is not True)
-        settles = False
-        if not unsound:
-            upper = reading.scale * EDGE * self._run.world
-            (settles,) = agree(self._is_sound_at(upper, reading, capture) is False)
-        self._settling_from = reading.scale if settles else None
-        return settles
-
-    def _is_sound_at(self, scale: float, reading: Reading, capture: Capture) -> bool | None:
-        self._looked += 1
-        return is_sound(Setting(model=self._run.model, capture=capture, scale=reading.scale, run_scale=scale))
-
-    def _has_collapsed(self, reading: Reading) -> bool:
-        """True when the scaler has been skipping for so long that it is no settling any more."""
-        signals = {name: self._run.signals[name].until(reading.step) for name in ("loss_scale", "skipped")}
-        signals["loss_scale"].add(reading.step, reading.scale)
-        signals["skipped"].add(reading.step, 1.0)
-        return any(seen.symptom == "loss-scale-collapse" for seen in sightings(signals))
-
-    def _continue(self, reading: Reading) -> None:
+    def _continue(self, watched: Watched, reading: Reading, *, acted: bool) -> None:
         assert self._open is not None
-        text = f"{reading.what}. {self._consequence(reading)}{self._forecast(reading)}"
+        text = f"{reading.what}. {self._consequence(watched, reading, acted=acted)}{self._forecast(reading)}"
         self._run.recorder.event(
-            "action", step=reading.step, incident=self._open["id"], action=self._open["action"], text=text
+            "action", step=reading.step, incident=self.open_id, action=self._open.event["action"], text=text
         )  # fmt: skip
-        if self._run.recorder.rank == 0:
-            self._run.say(f"step {reading.step}: {text}")
+        self._run.speech.rarer(f"incident {self.open_id}", f"step {reading.step}: {text}")
 
-    def _investigate(self, reading: Reading, capture: Capture, *, may_settle: bool) -> None:
+    def _investigate(
+        self, watched: Watched, reading: Reading, capture: Capture, limits: Limits, *, may_settle: bool, acted: bool,
+        live: LiveWatch | None,
+    ) -> None:  # fmt: skip
         symptom = "nonfinite-loss" if reading.bad_loss else "nonfinite-gradient"
-        if self._settling_from is not None:
+        if watched.settling_from is not None:
             symptom = "loss-scale-collapse"
-        inquiry = self._inquiry(reading, capture, symptom, reading.what, passes=self._looked)
-        self._open = inquiry.event
+        inquiry = self._inquiry(watched, reading, capture, symptom, reading.what, acted=acted)
+        inquiry.passes, inquiry.limits = self._looked, limits
+        self._opened(inquiry, watched)
         for name, value in (("loss", reading.loss), ("grad_norm", reading.grad_norm)):
             self._run.signals[name].add(reading.step, value)
-        if self._count <= MAX_INVESTIGATIONS:
-            inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
-            repeats_here = bool(inquiry.repeats) and (inquiry.origin is not None or not inquiry.is_spread)
-            (elsewhere,) = agree(repeats_here)
-            (again,) = agree(bool(inquiry.repeats))
-            # A scaler that will find a scale low enough is the loop's own business, however long it takes.
-            inquiry.event["settles"] = (
-                may_settle and again and not any(agree(inquiry.result("loss-scale-1") != "finite"))
-            )
-            if not repeats_here and elsewhere:
-                return  # it repeats on another rank, which will say so
-            inquiry.record()
-            inquiry.prove()
-        else:
+        group, device = watched.group, device_of(watched.model)
+        if self._count > MAX_INVESTIGATIONS:
             inquiry.why_not = f"more than {MAX_INVESTIGATIONS} incidents in this run"
             inquiry.record()
-        self._tell(inquiry.incident())
+            self._tell(inquiry)
+            return
+        inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
+        if live is not None and inquiry.origin is None:
+            inquiry.locate_live(live, capture, reading.step)
+        first = group.first(bool(inquiry.repeats) and inquiry.origin is not None, device)
+        speaker = first if first is not None else group.first(reading.own_bad, device)
+        repeats = group.agree(bool(inquiry.repeats), device=device)[0]
+        # A scaler that will find a scale low enough is the loop's own business, however long it takes.
+        unscaled_bad = may_settle and repeats and inquiry.result("loss-scale-1") != "finite"
+        inquiry.event["settles"] = may_settle and repeats and not group.agree(unscaled_bad, device=device)[0]
+        if speaker is not None and speaker != group.rank:
+            self._run.speech.once(
+                f"waits {reading.step}",
+                f"step {reading.step}: {reading.what}; rank {speaker} investigates, for at most {limits.seconds:g} s",
+            )
+            return  # another rank says what it was
+        inquiry.record()
+        inquiry.prove()
+        self._tell(inquiry)
 
-    def _look_for_divergence(self, reading: Reading, capture: Capture) -> None:
-        """Finite, but is the loss running away? Earlier batches decide between divergence and other data."""
-        if self._spread:
-            return  # the ranks see different losses, and one alone cannot run the model
-        seen = next((s for s in sightings(self._run.signals) if s.symptom == "divergence"), None)
-        if seen is None:
-            self._yardstick.keep(reading.step, capture, sum(reading.losses))
-        elif not self._yardstick.asked_at(reading.step) and self._yardstick.is_damaged(self._run.model):
-            inquiry = self._inquiry(reading, capture, "divergence", seen.text, passes=0)
-            inquiry.why_not = "every number of this step is finite"
-            inquiry.record()
+    @randomness_kept()
+    def _diverged(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:
+        """An earlier batch decides between divergence and other data."""
+        earlier = self._earlier[watched.number]
+        damaged = None
+        if watched.model is not None and not watched.group.split:  # one rank alone cannot run a part of a model
+            damaged = earlier.is_damaged(watched.model)
+        if damaged:
+            self._record_sighting(watched, reading, capture, seen, level="incident", last_good=earlier.step)
+        elif damaged is None:
+            self._suspect(watched, reading, capture, seen)
+
+    def _look_at_signals(self, watched: Watched, reading: Reading, capture: Capture) -> None:
+        """Finite, but is something else wrong? Suspicions are said once, and change nothing."""
+        earlier = self._earlier.setdefault(watched.number, EarlierBatch())
+        found = [seen for seen in sightings(self._run.signals) if seen.step == reading.step]
+        diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
+        if diverges is None:
+            earlier.keep(reading.step, capture, reading.losses)
+        elif not earlier.asked_at(reading.step):
+            self._diverged(watched, reading, capture, diverges)
+        for seen in found:
+            if seen.symptom not in ("divergence", "loss-scale-collapse"):
+                self._suspect(watched, reading, capture, seen)
+
+    @randomness_kept()
+    def _suspect(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:
+        if seen.symptom in self._seen:
+            return
+        self._seen.add(seen.symptom)
+        level = getattr(seen, "level", "suspicion")
+        if level == "note":
+            self._run.recorder.event("note", step=reading.step, symptom=seen.symptom, text=seen.text)
+            return
+        self._record_sighting(watched, reading, capture, seen, level=level, last_good=reading.step)
+
+    def _record_sighting(
+        self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting, *, level: str, last_good: int
+    ) -> None:
+        inquiry = self._inquiry(watched, reading, capture, seen.symptom, seen.text, acted=False)
+        confirm = getattr(seen, "confirm", "")
+        inquiry.event |= {"level": level, "last_good": last_good, "confirm": confirm}
+        inquiry.why_not = "every number of this step is finite"
+        inquiry.record()
+        self.suspicions += level == "suspicion"
+        if level == "incident":
             inquiry.prove()
-            self._tell(inquiry.incident())
+            self._tell(inquiry)
+            return
+        more = f"; {confirm}" if confirm else ""
+        self._run.speech.say(f"step {reading.step}: suspicion: {seen.text} ({seen.symptom}{more})")
 
-    def _inquiry(self, reading: Reading, capture: Capture, symptom: str, text: str, passes: int) -> Investigation:
+    def _inquiry(
+        self, watched: Watched, reading: Reading, capture: Capture, symptom: str, text: str, *, acted: bool
+    ) -> Investigation:
         self._count += 1
-        discards = self._run.mode == "guard" and symptom != "divergence"
-        names = parameter_names(self._run.model)
-        graded = [names.get(id(p), "?") for p, _ in self._run.update.gradients()]
-        bad = [name for name, norm in zip(graded, reading.norms.tolist(), strict=False) if not math.isfinite(norm)]
-        assert self._facts is not None
+        names = self._run.modules
+        parameters = reading.parameters or [p for p, _ in watched.update.gradients()]
+        norms = reading.norms.tolist()
+        bad = [names.name(p) for p, norm in zip(parameters, norms, strict=False) if not math.isfinite(norm)]
         return Investigation(
             recorder=self._run.recorder,
-            model=self._run.model,
-            optimizer=self._run.update.optimizer,
+            modules=self._run.modules,
+            model=watched.model,
+            optimizer=watched.optimizer(),
             capture=capture,
             scale=reading.scale,
-            run_facts=self._facts,
+            run_facts=self._facts or {},
             signals=self._run.signals,
-            passes=passes,
+            group=watched.group,
             event={
                 "step": reading.step,
                 "id": self._run.recorder.earlier_incidents + self._count,
+                "level": "incident",
                 "symptom": symptom,
                 "text": text,
                 "bad": bad[:100],
@@ -264,18 +370,20 @@ class Incidents:
                 "loss": reading.loss,
                 "grad_norm": reading.grad_norm,
                 "loss_scale": reading.scale,
-                "action": "skipped-step" if discards else "none",
+                "optimizer": watched.name,
+                "action": "skipped-step" if acted or reading.skipped else "none",
                 "settles": False,
-                "last_good": reading.step - 1 if reading.bad else self._yardstick.last_step,
+                "last_good": reading.step - 1,
             },
         )
 
-    def _consequence(self, reading: Reading) -> str:
-        if self._run.mode == "observe":
-            return "Only observed, nothing was changed."
-        who = "The trainer skips it" if reading.skipped or self._run.update.skips_overflows else "Update discarded"
-        last_good = self._open["last_good"] if self._open else reading.step - 1
-        return f"{who}; weights are those of step {last_good}."
+    def _consequence(self, watched: Watched, reading: Reading, *, acted: bool) -> str:
+        if acted:
+            last_good = self._open.event["last_good"] if self._open else reading.step - 1
+            return f"Update discarded; weights are those of step {last_good}."
+        if reading.skipped or watched.update.skips_overflows:
+            return f"The trainer skips it; weights are those of step {reading.step - 1}."
+        return "Only observed, nothing was changed." if self._run.mode == "observe" else "It could not be discarded."
 
     def _forecast(self, reading: Reading) -> str:
         """How long a loss scale that falls with every bad step will last."""
@@ -284,21 +392,22 @@ class Incidents:
         left = steps_left(scales)
         return f" Loss scale {reading.scale:g}; at this rate at its minimum in {left} steps." if left else ""
 
-    def _tell(self, incident: Incident) -> None:
-        lines = incident_lines(incident, run_dir=str(self._run.run_dir))
-        if self._spread:
-            lines.append(
-                "  not tried        experiments: the model is spread over ranks, which would have to run them together"
-            )
-        self._run.say(*lines)
+    def _tell(self, inquiry: Investigation, *, again: bool = False) -> None:
+        self._run.speech.say(*inquiry.lines(again=again))
 
-    def _describe_run(self, capture: Capture) -> None:
+    def _describe_run(self, watched: Watched, capture: Capture) -> None:
         """Once the first step has shown the dtype of its forward, write the header of the recording."""
         if self._facts is not None:
             return
         micro = next((m for m in capture.micro_steps if m.calls), None)
         dtype: torch.dtype | None = micro.calls[0].autocast.dtype if micro else None
-        self._facts = run_facts(self._run.model, self._run.update.optimizer, dtype)
+        try:
+            from finitune.facts_json import facts_as_json
+            from finitune.monitor.probes.live_facts import run_facts
+
+            self._facts = facts_as_json(run_facts(watched.model, watched.optimizer(), dtype))
+        except ImportError:  # the user's environment may hold torch alone
+            self._facts = {}
         self._run.recorder.header(
             self._facts, mode=self._run.mode, world=self._run.world, command=sys.argv, started=time.time()
         )

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from finitune.diagnosis.ranking import SHOWN, incident_of, of_same_incident
+from finitune.facts_json import facts_as_json
 from finitune.finding import Incident, UnreadableInput
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
@@ -118,7 +119,7 @@ def _proved(recording: Recording, story: _Story, given: Path | None) -> str:
             capture=stored.capture,
             scale=stored.scale,
             event=event,
-            run_facts=recording.facts,
+            run_facts=facts_as_json(recording.facts),
             signals={name: series.until(event["step"]) for name, series in signals.items()},
             following=story.following,
         )
@@ -198,5 +199,5 @@ def _whose(weights: Path | None, directory: Path | None) -> str:
     return "the weights of that step" if weights is not None else f"the weights in {directory}"
 
 
-def _device(model: nn.Module) -> str:
-    return next(model.parameters()).device.type
+def _device(model: nn.Module | None) -> str:
+    return "cpu" if model is None else next(model.parameters()).device.type

@@ -10,9 +10,10 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import nn
 
-from finitune.monitor.gate import watch
+from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.locate import locate
 from finitune.monitor.replay.rerun import Setting
+from finitune.monitor.watch import watch
 
 
 def capture_of(model, loss, *, micro_steps=1, autocast=None, scale=1.0, optimizer=None) -> Setting:
@@ -23,7 +24,12 @@ def capture_of(model, loss, *, micro_steps=1, autocast=None, scale=1.0, optimize
             with torch.autocast("cpu", autocast) if autocast else contextlib.nullcontext():
                 one = loss(number)
             (one * scale if scale != 1 else one).backward()
-        setting = Setting(model=model, capture=monitor._capture, scale=scale, optimizer=optimizer)
+        setting = Setting(
+            model=model,
+            capture=Capture(micro_steps=list(monitor._pending.micro_steps)),
+            scale=scale,
+            optimizer=optimizer,
+        )
     model.zero_grad()
     assert setting.capture.runnable is None, setting.capture.runnable
     return setting

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from finitune.monitor.gate import watch
 from finitune.monitor.replay.objective import NotReadable, read, sequence_number
+from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
 ROWS, LENGTH, VOCABULARY = 3, 5, 7
@@ -122,23 +122,6 @@ def test_a_scale_is_kept_as_it_was_when_it_is_changed_later():
     assert objective.rebuild({number: x.detach()}).item() == value
 
 
-@pytest.mark.parametrize(
-    ("loss", "scale"),
-    [
-        (lambda x: shifted(x), 1),
-        (lambda x: shifted(x) * 65536.0, 65536),
-        (lambda x: shifted(x) / 8 * 65536.0, 65536),
-        (lambda x: shifted(x) * 65536.0 / 8, 65536),
-        (lambda x: shifted(x) * 0.5, 1),
-        (lambda x: shifted(x) * 3.0, 1),
-        (lambda x: shifted(x) * torch.tensor(2.0**24), 2**24),
-    ],
-)
-def test_the_loss_scale_is_told_from_other_factors(loss, scale):
-    number = sequence_number(x := logits())
-    assert read(loss(x), {number}).scale() == scale
-
-
 def test_a_float16_loss_that_its_scale_takes_out_of_range_is_so_again():
     """A Python number is no float64 tensor: the product stays in float16."""
     number = sequence_number(x := logits())
@@ -160,7 +143,7 @@ def test_two_outputs():
 
 UNREADABLE = {
     "SinBackward0": lambda x: x.sin().sum(),
-    "CumsumBackward0": lambda x: x.cumsum(0).mean(),
+    "ErfBackward0": lambda x: x.erf().mean(),
     "SortBackward0": lambda x: x.sort(dim=-1).values.sum(),
 }
 

@@ -15,8 +15,24 @@ import click
     "--inject", multiple=True, metavar="KIND:MODULE:STEP[:RANK]",
     help="Plant a fault (nan, inf, bitflip, overflow) to test your set-up; may be repeated.",
 )  # fmt: skip
+@click.option(
+    "--signals", type=click.Choice(["gate", "economy", "full"]), default="economy", show_default=True,
+    help="How much is recorded of each step.",
+)  # fmt: skip
+@click.option(
+    "--watch-step", type=click.IntRange(min=1), metavar="N",
+    help="Watch step N operator by operator, and end the run right after it (exit code 3).",
+)  # fmt: skip
+@click.option(
+    "--rerun",
+    is_flag=True,
+    help="After a bad step that could not be located, run COMMAND again to watch that step; its saves are held back.",
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-def command(run_dir: str | None, mode: str, inject: tuple[str, ...], words: tuple[str, ...]) -> int:
+def command(
+    run_dir: str | None, mode: str, inject: tuple[str, ...], signals: str, watch_step: int | None,
+    words: tuple[str, ...], *, rerun: bool,
+) -> int:  # fmt: skip
     """Watch the training command you already use.
 
     For instance: finitune run -- torchrun --nproc-per-node 8 train.py --lr 1e-4
@@ -27,4 +43,7 @@ def command(run_dir: str | None, mode: str, inject: tuple[str, ...], words: tupl
         raise click.UsageError("No command given; expected finitune run -- COMMAND")
     from finitune.launch import run
 
-    return run(list(words), run_dir=run_dir, mode=mode, inject=list(inject))
+    return run(
+        list(words),
+        run_dir=run_dir, mode=mode, inject=list(inject), signals=signals, watch_step=watch_step, rerun=rerun,
+    )  # fmt: skip

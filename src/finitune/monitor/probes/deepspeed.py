@@ -6,14 +6,12 @@ Written against what the releases 0.16 to 0.19 have in common. Nothing of DeepSp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import weakref
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from finitune.monitor.probes.optimizers import BeforeStep
 
 
 def is_own_optimizer(optimizer: Any) -> bool:
@@ -32,17 +30,23 @@ def _is_deepspeeds(thing: Any) -> bool:
 class DeepSpeedUpdate:
     """One of DeepSpeed's own optimizers; see `finitune.monitor.probes.update.Update`."""
 
-    def __init__(self, model: nn.Module, optimizer: Any, engine: Any = None) -> None:
-        self.optimizer = optimizer
-        self._model = model
-        self._engine = engine
+    scaler_decides = False
+    gradients_are_scaled = False
+    takes_flag = False
+
+    def __init__(self, model: nn.Module | None, optimizer: Any, engine: Any = None) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._model = None if model is None else weakref.ref(model)
+        self._engine = None if engine is None else weakref.ref(engine)
         self._withheld = False
-        self._own_step: Callable[..., Any] | None = None
-        self._own_zero_grad: Callable[..., Any] | None = None
 
     @property
-    def sharded(self) -> bool:
-        return hasattr(self.optimizer, "averaged_gradients") or hasattr(self.optimizer, "fp32_groups_gradients")
+    def optimizer(self) -> Any:
+        return self._optimizer()
+
+    @property
+    def engine(self) -> Any:
+        return self._engine() if self._engine else None
 
     @property
     def skips_overflows(self) -> bool:
@@ -62,7 +66,10 @@ class DeepSpeedUpdate:
         return float(getattr(self.optimizer, "cur_scale", 1.0) if scale is None else scale)
 
     def parameters(self) -> list[nn.Parameter]:
-        return [p for p in self._model.parameters() if p.requires_grad]
+        model = self._model() if self._model else None
+        if model is None:
+            return [p for group in self.optimizer.param_groups for p in group["params"]]
+        return [p for p in model.parameters() if p.requires_grad]
 
     def gradients(self) -> list[tuple[nn.Parameter, Tensor]]:
         own = self.optimizer
@@ -71,50 +78,37 @@ class DeepSpeedUpdate:
             return [(group[0], part.grad) for group, part in parts if group and part.grad is not None]
         if hasattr(own, "fp32_groups_gradients"):
             return _paired(own.bf16_groups, own.fp32_groups_gradients)
+        flat = getattr(own, "fp32_partitioned_groups_flat", None)
+        if getattr(own, "offload_optimizer", False) and flat:  # ZeRO 3: one flat partition per sub-group
+            return [(group[0], part.grad) for group, part in zip(own.fp16_groups, flat, strict=False)
+                    if group and part.grad is not None]  # fmt: skip
         if isinstance(averaged := getattr(own, "averaged_gradients", None), dict):
             groups = getattr(own, "params_in_partition", None) or own.fp16_groups
             numbers = [number for number, gradients in averaged.items() if gradients]
             return _paired([groups[n] for n in numbers], [averaged[n] for n in numbers])
         return [(p, p.grad) for p in self.parameters() if p.grad is not None]
 
-    def listen(self, before: Callable[..., Any], after: Callable[..., Any], dropping: Callable[[], Any]) -> None:
-        own = self.optimizer
-        self._own_step, self._own_zero_grad = own_step, own_zero_grad = own.step, own.zero_grad
+    def begin(self) -> None:
+        self.optimizer.overflow = False  # a bfloat16 optimizer that never looks would go on skipping after our skip
 
-        def step(*args: Any, **kwargs: Any) -> Any:
-            before(own, (own, *args), kwargs)
-            own.overflow = False  # a bfloat16 optimizer that never looks would go on skipping after our skip
-            try:
-                return self._skip() if self._withheld else own_step(*args, **kwargs)
-            finally:  # DeepSpeed itself may end the run here, when its loss scale is at the minimum
-                after(own, (own, *args), kwargs)
-
-        def zero_grad(*args: Any, **kwargs: Any) -> None:
-            dropping()
-            own_zero_grad(*args, **kwargs)
-
-        own.step, own.zero_grad = step, zero_grad
-
-    def leave(self) -> None:
-        if self._own_step is not None:
-            del self.optimizer.step, self.optimizer.zero_grad
-            self._own_step = None
+    def discard_on_device(self, flag: Tensor) -> None:
+        raise NotImplementedError("DeepSpeed's kernels take no flag")
 
     def withhold(self) -> None:
         self._withheld = True
 
-    def give_back(self) -> None:
+    def restore_gradients(self) -> None:
         self._withheld = False
 
-    def before_step(self, step: int) -> BeforeStep | None:
+    def before_step(self) -> None:
         return None  # its master weights are float32
 
     def save(self, directory: Path) -> None:
         """A checkpoint of DeepSpeed's own: the moments lie in partitions that only it can put together."""
-        if self._engine is not None:
-            self._engine.save_checkpoint(str(directory / "deepspeed"))
+        if self.engine is not None:
+            self.engine.save_checkpoint(str(directory / "deepspeed"))
 
-    def _skip(self) -> None:
+    def skip(self) -> None:
         """What each of its optimizers does on an overflow, but for the loss scale, which is not at fault."""
         own = self.optimizer
         own.overflow = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,27 +10,43 @@ from torch import Tensor
 
 from finitune.monitor.probes.ranks import local
 
+CHUNK = 2**24
+"""Elements that are looked at at once, so that a look at logits needs little memory."""
 
-def norms(tensors: list[Tensor]) -> Tensor:
+
+def norms(tensors: Sequence[Tensor]) -> Tensor:
     """L2 norm of each tensor, accumulated in float32: shape [len(tensors)], on the first tensor's device.
 
-    One fused read of every byte. A NaN or infinity anywhere in a tensor makes its norm non-finite, so the
-    norms carry the finite test as well (a finite tensor whose norm exceeds 3.4e38 reads as infinite too:
-    no optimizer could square it either). Non-floating tensors count as finite; of a DTensor the local shard is read.
+    One fused read of every byte. A NaN or infinity anywhere in a tensor makes its norm non-finite. The reverse does
+    not hold: squares of finite numbers above 1.8e19 overflow float32, so whoever meets a norm that is not finite asks
+    `are_finite`. Non-floating tensors count as finite; of a DTensor the local shard is read.
     """
+    return _norms(tensors, 2.0)
+
+
+def largest(tensors: Sequence[Tensor]) -> Tensor:
+    """Largest magnitude in each tensor; NaN or infinite exactly where an element is. Shape and device as of `norms`."""
+    return _norms(tensors, float("inf"))
+
+
+def _norms(tensors: Sequence[Tensor], order: float) -> Tensor:
     if not tensors:
         return torch.zeros(0)
-    dense = [_values(t) for t in tensors]
+    dense = [values_of(t) for t in tensors]
     device = dense[0].device
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for i, tensor in enumerate(dense):
-        groups.setdefault((tensor.device, tensor.dtype), []).append(i)
+        if tensor.is_floating_point() and tensor.numel():
+            groups.setdefault((tensor.device, tensor.dtype), []).append(i)
     out: list[Tensor] = [torch.zeros((), device=device)] * len(tensors)
     for (_, dtype), indices in groups.items():
-        if not dtype.is_floating_point:
-            continue
         accumulate = torch.float64 if dtype == torch.float64 else torch.float32
-        found = torch._foreach_norm([dense[i] for i in indices], 2, dtype=accumulate)
+        if dtype.itemsize == 1:  # float8 has no arithmetic
+            found = [torch.linalg.vector_norm(dense[i].to(torch.float32), order) for i in indices]
+        elif order == 2.0:
+            found = torch._foreach_norm([dense[i] for i in indices], 2, dtype=accumulate)
+        else:
+            found = torch._foreach_norm([dense[i] for i in indices], order)
         for i, norm in zip(indices, found, strict=True):
             out[i] = norm.to(device=device, dtype=torch.float32)
     return torch.stack(out)
@@ -37,13 +54,19 @@ def norms(tensors: list[Tensor]) -> Tensor:
 
 def is_finite(tensor: Tensor) -> bool:
     """True when every element is finite. Reads the tensor once where all is well."""
-    tensor = _values(tensor).detach()
+    tensor = values_of(tensor).detach()
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return True
+    if tensor.dtype.itemsize == 1:
+        return bool(torch.isfinite(tensor.to(torch.float32)).all())
     accumulate = torch.float64 if tensor.dtype == torch.float64 else torch.float32
     if bool(torch.isfinite(tensor.sum(dtype=accumulate))):
         return True
     return bool(torch.isfinite(tensor).all())  # a sum of finite numbers may overflow by itself
+
+
+def are_finite(tensors: Sequence[Tensor]) -> bool:
+    return all(map(is_finite, tensors))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,22 +84,44 @@ class Places:
     def kind(self) -> str:
         return "nan" if self.nan else "inf" if self.inf else "-inf" if self.minus_inf else "finite"
 
+    @property
+    def count(self) -> int:
+        return self.nan + self.inf + self.minus_inf
+
 
 def places(tensor: Tensor, limit: int = 4096) -> Places:
-    """Count and locate the non-finite elements."""
-    tensor = _values(tensor).detach()
-    finite = torch.isfinite(tensor)
-    peak = torch.where(finite, tensor, torch.zeros_like(tensor)).abs().amax() if tensor.numel() else torch.zeros(())
-    return Places(
-        nan=int(torch.isnan(tensor).sum()),
-        inf=int(torch.isposinf(tensor).sum()),
-        minus_inf=int(torch.isneginf(tensor).sum()),
-        indices=torch.nonzero(~finite)[:limit].tolist(),
-        peak=float(peak),
-    )
+    """Count and locate the non-finite elements, a chunk at a time."""
+    tensor = values_of(tensor).detach()
+    if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
+        tensor = tensor.to(torch.float32)
+    flat = tensor.reshape(-1) if tensor.is_contiguous() else tensor.contiguous().view(-1)
+    counts, peak, found = [0, 0, 0], 0.0, list[int]()
+    for start in range(0, flat.numel(), CHUNK):
+        part = flat[start : start + CHUNK]
+        finite = torch.isfinite(part)
+        peak = max(peak, float(part.abs().masked_fill_(~finite, 0).amax()))
+        if bool(finite.all()):
+            continue
+        for n, kind in enumerate((torch.isnan, torch.isposinf, torch.isneginf)):
+            counts[n] += int(kind(part).sum())
+        if len(found) < limit:
+            found += (torch.nonzero(~finite)[: limit - len(found), 0] + start).tolist()
+    indices = [list(place) for place in _unravelled(found, tensor.shape)]
+    return Places(nan=counts[0], inf=counts[1], minus_inf=counts[2], indices=indices, peak=peak)
 
 
-def _values(tensor: Tensor) -> Tensor:
+def _unravelled(flat: list[int], shape: torch.Size) -> list[list[int]]:
+    places: list[list[int]] = []
+    for index in flat:
+        place: list[int] = []
+        for size in reversed(shape):
+            index, rest = divmod(index, size)
+            place.append(rest)
+        places.append(place[::-1])
+    return places
+
+
+def values_of(tensor: Tensor) -> Tensor:
     """The stored values of a sparse tensor, this rank's shard of a DTensor; any other tensor as it is."""
     tensor = local(tensor)
     return tensor.coalesce().values() if tensor.is_sparse else tensor

@@ -24,8 +24,9 @@ from finitune.facts import (
     TokenUse,
     Weights,
 )
+from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
-from finitune.monitor.probes.ranks import is_spread, local
+from finitune.monitor.probes.ranks import is_sharded, local
 
 PACKAGES = (
     "torch",
@@ -43,8 +44,9 @@ IGNORED_LABEL = -100
 SUSPECTS = 5
 
 
-def run_facts(model: nn.Module, optimizer: Any, compute: torch.dtype | None) -> Facts:
+def run_facts(model: nn.Module | None, optimizer: Any, compute: torch.dtype | None) -> Facts:
     """What holds for the whole run; `compute` is the autocast dtype of the first forward, None without autocast."""
+    model = nn.Module() if model is None else model
     return Facts(
         precision=precision(model, optimizer, compute),
         model=_model(model),
@@ -56,17 +58,18 @@ def run_facts(model: nn.Module, optimizer: Any, compute: torch.dtype | None) -> 
 
 
 def batch_facts(
-    model: nn.Module, embedding: nn.Module | None, ids: Tensor | None, labels: Any, targets: Sequence[Tensor] = ()
-) -> Facts:
+    model: nn.Module | None, embedding: nn.Module | None, ids: Tensor | None, labels: Any,
+    targets: Sequence[Tensor] = (),
+) -> Facts:  # fmt: skip
     """What the captured batch says: its tokens, their embedding rows, its labels, and the model's odd weights.
 
     `labels` go into the model, which shifts them; `targets` are those of a loss outside the model.
     """
     return Facts(
         tokens=None if ids is None else _tokens(ids),
-        rows=None if ids is None or embedding is None else _rows(model, embedding, ids),
+        rows=None if ids is None or embedding is None or model is None else _rows(model, embedding, ids),
         labels=_labels(labels, targets),
-        weights=_weights(model),
+        weights=None if model is None else _weights(model),
     )
 
 
@@ -100,7 +103,7 @@ def _model(model: nn.Module) -> Model:
 
 
 def _optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
-    groups = optimizer.param_groups
+    groups = getattr(optimizer, "param_groups", None) or [{}]
     first = groups[0]
     return Optimizer(
         name=type(optimizer).__name__,
@@ -124,7 +127,7 @@ def _quantization(model: nn.Module) -> Quantization | None:
 
 
 def _hardware(model: nn.Module) -> Hardware:
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = device_of(model)
     if device.type != "cuda":
         return Hardware(name=device.type, bfloat16=True)
     properties = torch.cuda.get_device_properties(device)
@@ -155,7 +158,7 @@ def _tokens(ids: Tensor) -> TokenUse:
 
 def _rows(model: nn.Module, embedding: nn.Module, ids: Tensor) -> EmbeddingRows | None:
     weight = embedding.weight.detach()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
-    if weight.dim() != 2 or not weight.is_floating_point() or is_spread([weight]):
+    if weight.dim() != 2 or not weight.is_floating_point() or is_sharded([weight]):
         return None
     used = torch.unique(ids)
     used = used[(used >= 0) & (used < weight.shape[0])]

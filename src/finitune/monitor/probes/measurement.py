@@ -1,15 +1,21 @@
-"""What is measured of one optimizer step: its losses, the norm of every gradient, the loss scale."""
+"""What is measured of one optimizer step: its losses, the norm of every gradient, the loss scale.
+
+All of it stays on the device until it is read together: one transfer and at most one collective per step. Where the
+optimizer itself can take the verdict on the device, nothing waits for that transfer, and it is read a step later.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from finitune.monitor.probes.finite import norms
-from finitune.monitor.probes.ranks import agree, copies, is_spread, total, whole
+from finitune.monitor.probes.finite import are_finite, is_finite, largest, norms, values_of
+from finitune.monitor.probes.ranks import ALONE, Group, copies, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,28 +23,33 @@ class Unclipped:
     """The gradients right before clipping, which spreads one bad value to all of them."""
 
     norms: Tensor
-    total: Tensor
-    """The norm that clipping measured, shape []."""
+    total: Tensor | None
+    """The norm that clipping measured, shape []; None where it lies in parts on several ranks."""
     seen: tuple[tuple[int, int], ...]
     """Identity and version of each gradient."""
     writes: int = 1
     """How often this clipping changes a gradient in place, at most."""
+    max_norm: float | None = None
+    peaks: Tensor | None = None
+    """Largest magnitudes, where clipping by value hides what was infinite."""
 
     @staticmethod
-    def of(gradients: list[Tensor], total: Tensor) -> Unclipped:
-        seen = tuple((id(g), g._version) for g in gradients)
-        return Unclipped(norms=norms(gradients), total=whole(total.detach()), seen=seen)
+    def of(gradients: Sequence[Tensor], total: Tensor | None) -> Unclipped:
+        total_here = None if total is None or hasattr(total, "full_tensor") else total.detach()
+        return Unclipped(norms=norms(gradients), total=total_here, seen=_versions(gradients))
 
     @staticmethod
-    def by_value(gradients: list[Tensor]) -> Unclipped:
+    def by_value(gradients: Sequence[Tensor]) -> Unclipped:
         each = norms(gradients)
-        total = torch.linalg.vector_norm(each, dtype=torch.float64)
-        seen = tuple((id(g), g._version) for g in gradients)
-        return Unclipped(norms=each, total=total, seen=seen, writes=2)
+        return Unclipped(norms=each, total=_total(each), seen=_versions(gradients), writes=2, peaks=largest(gradients))
 
-    def only_clipped(self, gradients: list[Tensor]) -> bool:
+    def with_limit(self, max_norm: float) -> Unclipped:
+        """The same, with the norm that the gradients are clipped to."""
+        return replace(self, max_norm=max_norm)
+
+    def only_clipped(self, gradients: Sequence[Tensor]) -> bool:
         """True when clipping is all that has happened to them since."""
-        now = [(id(g), g._version) for g in gradients]
+        now = _versions(gradients)
         return len(now) == len(self.seen) and all(
             a == b and 0 <= later - earlier <= self.writes
             for (a, earlier), (b, later) in zip(self.seen, now, strict=True)
@@ -57,15 +68,25 @@ class Reading:
     scale: float
     grad_norm: float
     """Over all gradients, before clipping, without the loss scale."""
-    bad: bool
-    """Not sound, on this rank or another."""
     bad_loss: bool
+    """On this rank or another of the group, as is the next."""
     bad_gradients: bool
+    own_bad: bool = True
+    """On this rank."""
+    clip_factor: float | None = None
+    zero_gradients: float | None = None
+    more: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Further signals that were due in this step."""
+    parameters: Sequence[Tensor] = ()
+    """To which the gradients belong, in the same order."""
     skipped: bool = False
     reduction_error: float | None = None
-    """Relative distance of the gradients from an independent average over ranks, in steps where it was taken."""
     bad_update: bool = False
     """Loss and gradients were finite, what the optimizer made of them was not."""
+
+    @property
+    def bad(self) -> bool:
+        return self.bad_loss or self.bad_gradients or self.bad_update
 
     @property
     def loss(self) -> float:
@@ -75,51 +96,168 @@ class Reading:
     def what(self) -> str:
         if self.bad_update:
             return "the update is not finite, although loss and gradients are"
-        if self.bad_loss:
+        if not self.own_bad:
+            return "loss or gradients of another rank are not finite"
+        if self.losses and not math.isfinite(self.loss):
             return f"loss is {self.loss}"
         count = int((~torch.isfinite(self.norms)).sum())
         where = f"{count} of {len(self.norms)} tensors" if count else "those of another rank"
         return f"gradients are not finite ({where})"
 
 
-def read_step(
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """A step as it lies on the device. `read` brings it to the host."""
+
+    step: int
+    gradients: Sequence[Tensor]
+    norms: Tensor
+    values: Tensor
+    """Shape [n], float64 where the device has it: flags, losses, total, scale, further signals."""
+    losses: int
+    names: tuple[str, ...]
+    scaled: bool
+    has_scale: bool
+    unclipped: Unclipped | None
+    group: Group
+    extra: Tensor | None = None
+    """What was summed over the ranks besides."""
+
+    @property
+    def flag(self) -> Tensor:
+        """1.0 where the update must be discarded, on every rank alike: shape [1], float32, on the device."""
+        return (self.values[:2].sum() > 0).to(torch.float32).reshape(1)
+
+    def read(self, values: Sequence[float] | None = None) -> Reading:
+        """What was measured; `values` are those of `self.values` where they are on the host already."""
+        values = self.values.tolist() if values is None else values
+        bad_loss, bad_gradients, own_bad, zero, total, scale = values[:6]
+        losses = tuple(values[6 : 6 + self.losses])
+        scale = max(scale, 1e-45)
+        clip = self.unclipped.max_norm if self.unclipped else None
+        norm = total / (scale if self.scaled else 1.0)
+        return Reading(
+            step=self.step,
+            losses=losses,
+            norms=self.norms,
+            scale=scale if self.has_scale else 1.0,
+            grad_norm=norm,
+            bad_loss=bad_loss > 0,
+            bad_gradients=bad_gradients > 0,
+            own_bad=own_bad > 0,
+            clip_factor=None if clip is None or not math.isfinite(total) else min(1.0, clip / (total + 1e-6)),
+            zero_gradients=zero,
+            more=dict(zip(self.names, values[6 + self.losses :], strict=True)),
+        )
+
+
+def measure(
     step: int,
-    roots: list[Tensor],
-    gradients: list[Tensor],
+    roots: Sequence[Tensor],
+    gradients: Sequence[Tensor],
     unclipped: Unclipped | None,
     *,
-    scale: float,
+    scale: Tensor | float | None,
     scaled: bool,
-    sharded: bool = False,
-) -> Reading:
-    """Measure; one read of the gradients and one transfer to the host. All ranks must call it for the same step.
+    group: Group = ALONE,
+    shares: Tensor | None = None,
+    more: Mapping[str, Tensor | float] | None = None,
+    exact: bool = False,
+    extra: Tensor | None = None,
+    replicas: Tensor | None = None,
+) -> Measured:
+    """Measure a step. All ranks of `group` call it for the same step.
 
-    `roots` are the scalar losses, `scaled` says whether the gradients still carry the loss scale, `sharded` whether
-    this rank holds a part of them only.
+    `roots` are the scalar losses, `scaled` says whether the gradients still carry the loss `scale`, `shares` is what
+    this rank's norms count for in the whole (see `shares_of`). With `exact` the flag is right even where squares
+    overflow float32, at the price of a second read; else whoever finds a bad norm looks at the elements. `extra`,
+    shape [m], is summed over the ranks in the same collective; `replicas`, shape [], is a sum over weights that are
+    the same on all ranks, whose distance becomes the signal `replica_error`.
     """
+    more = dict(more or {})
     reuse = unclipped is not None and unclipped.only_clipped(gradients)
     each = unclipped.norms if unclipped is not None and reuse else norms(gradients)
-    spread = is_spread(gradients)
-    shares = each / each.new_tensor([copies(g) for g in gradients]).sqrt() if spread else each
-    totals = [torch.linalg.vector_norm(shares, dtype=torch.float64)] + ([unclipped.total] if unclipped else [])
-    values: list[float] = torch.stack(
-        [t.reshape(()).to(each.device, torch.float64) for t in [*roots, *totals]]
-    ).tolist()
-    losses = tuple(values[: len(roots)])
-    scale = max(scale, 1e-45)
-    bad_loss, bad_gradients = agree(
-        not all(map(math.isfinite, losses)), not all(map(math.isfinite, values[len(roots) :]))
+    device = each.device
+    number = torch.float64 if device.type in ("cpu", "cuda") else torch.float32
+    place = partial(_scalar, device=device, dtype=number)
+    losses = [place(root) for root in roots]
+    known = None if unclipped is None else unclipped.total
+    total = _total(each if shares is None else each * shares) if known is None else place(known)
+    bad_loss = (
+        ~torch.isfinite(torch.stack(losses)).all() if losses else torch.zeros((), dtype=torch.bool, device=device)
     )
-    norm = values[-1]
-    if sharded and not (spread and unclipped):  # clipping of DTensors has measured the whole
-        norm = math.sqrt(total(norm**2))
-    return Reading(
-        step=step,
-        losses=losses,
-        norms=each,
-        scale=scale,
-        grad_norm=norm / (scale if scaled else 1.0),
-        bad=bad_loss or bad_gradients,
-        bad_loss=bad_loss,
-        bad_gradients=bad_gradients,
-    )
+    bad_gradients = ~torch.isfinite(largest(gradients) if exact else each).all()
+    if known is not None:
+        bad_gradients = bad_gradients | ~torch.isfinite(total)
+    own = (bad_loss | bad_gradients).to(number)
+    flags = torch.stack([bad_loss.to(number), bad_gradients.to(number)])
+    if group.size > 1 and group.known:
+        parts = group.sharded and known is None  # else every rank has the norm of the whole
+        squares = torch.nan_to_num(total.square().to(number), posinf=0.0) if parts else place(0.0)
+        own_sum = place(0.0 if replicas is None else replicas)
+        shared = group.reduced(torch.cat([
+            flags, torch.stack([squares, own_sum, own_sum.square()]), *([] if extra is None else [extra.to(number)]),
+        ]))  # fmt: skip
+        flags, total = shared[:2], shared[2].sqrt() if parts else total
+        extra = None if extra is None else shared[5:]
+        if replicas is not None:
+            mean, square = shared[3] / group.size, shared[4] / group.size
+            more["replica_error"] = (square - mean.square()).clamp_min(0).sqrt() / mean.abs().clamp_min(1e-30)
+    zero = (each == 0).to(number).mean() if len(each) else place(0.0)
+    values = torch.stack([
+        flags[0], flags[1], own, zero, total.to(number), place(1.0 if scale is None else scale),
+        *losses, *(place(value) for value in more.values()),
+    ])  # fmt: skip
+    return Measured(
+        step=step, gradients=gradients, norms=each, values=values, losses=len(losses), names=tuple(more),
+        scaled=scaled, has_scale=scale is not None, unclipped=unclipped, group=group, extra=extra,
+    )  # fmt: skip
+
+
+def shares_of(gradients: Sequence[Tensor], group: Group, device: torch.device) -> Tensor | None:
+    """Shape [gradients]: a norm that n ranks have alike counts 1/sqrt(n) in each; None where nothing is sharded."""
+    if not group.sharded:
+        return None
+    return torch.tensor([copies(g, group.size) for g in gradients], device=device).rsqrt()
+
+
+def confirmed(reading: Reading, measured: Measured) -> Reading:
+    """The reading with its gradients judged by their elements: finite ones may have squares that overflow float32."""
+    if not reading.bad_gradients or measured.group.size > 1:
+        return reading
+    peaks = measured.unclipped.peaks if measured.unclipped is not None else None
+    if peaks is not None and not bool(torch.isfinite(peaks).all()):
+        return reading
+    doubtful = [
+        g for g, norm in zip(measured.gradients, reading.norms.tolist(), strict=True) if not math.isfinite(norm)
+    ]
+    if not doubtful or not are_finite(doubtful):
+        return reading
+    squares = sum(float(torch.linalg.vector_norm(values_of(g), dtype=torch.float64)) ** 2 for g in measured.gradients)
+    reading.grad_norm = math.sqrt(squares) / (reading.scale if measured.scaled else 1.0)
+    reading.bad_gradients = False
+    reading.own_bad = reading.bad_loss
+    return reading
+
+
+def any_bad(roots: Sequence[Tensor], gradients: Sequence[Tensor]) -> bool:
+    """The verdict alone, by the plainest means, where measuring failed."""
+    return not all(is_finite(tensor) for tensor in [*roots, *gradients])
+
+
+def _scalar(value: Tensor | float, *, device: torch.device, dtype: torch.dtype) -> Tensor:
+    if not isinstance(value, Tensor):
+        return torch.full((), value, device=device, dtype=dtype)
+    return whole(value.detach()).reshape(()).to(device, dtype, non_blocking=True)
+
+
+def _total(each: Tensor) -> Tensor:
+    """Norm of norms, shape [], which neither overflows nor underflows where the device has no float64."""
+    if each.device.type in ("cpu", "cuda"):
+        return torch.linalg.vector_norm(each, dtype=torch.float64)
+    peak = each.abs().max().clamp_min(1e-38) if len(each) else each.new_ones(())
+    return torch.linalg.vector_norm(each / peak) * peak
+
+
+def _versions(gradients: Sequence[Tensor]) -> tuple[tuple[int, int], ...]:
+    return tuple((id(g), g._version) for g in gradients)

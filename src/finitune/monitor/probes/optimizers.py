@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from finitune.monitor.probes.finite import is_finite
-from finitune.monitor.probes.ranks import is_spread
+
+FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD)
+"""Their fused kernels leave everything as it is where `found_inf` is 1."""
 
 
 def innermost(optimizer: Any) -> Any:
@@ -26,46 +27,42 @@ def parameters_of(optimizer: Any) -> list[nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def learning_rate(optimizer: Any) -> float | None:
-    """The largest over groups."""
-    rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
-    return max(rates) if rates else None
+def learning_rate(optimizer: Any) -> Tensor | float | None:
+    """The largest over groups; a tensor where a group keeps it as one, which reading would wait for."""
+    rates = [group["lr"] for group in getattr(optimizer, "param_groups", ()) if "lr" in group]
+    tensors = [rate for rate in rates if isinstance(rate, Tensor)]
+    if tensors:
+        return torch.stack([rate.detach().reshape(()).to(tensors[0].device) for rate in tensors]).max()
+    return max(map(float, rates)) if rates else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradScalerInside:
-    """A fused optimizer takes the GradScaler's verdict into its kernel, as attributes set for the time of one step."""
+def skips_whole_call(optimizer: Any) -> bool:
+    """True for an optimizer whose step is not called at all when it is discarded.
 
-    decides: bool
-    """The scaler has looked for overflow and will lower its scale if there was one."""
-    scaled: bool
-    """The gradients still carry the loss scale."""
-
-    @staticmethod
-    def of(optimizer: Any) -> GradScalerInside:
-        return GradScalerInside(
-            decides=getattr(optimizer, "found_inf", None) is not None,
-            scaled=getattr(optimizer, "grad_scale", None) is not None,
-        )
-
-
-FEW = 3
-SMALL_BYTES = 256 * 2**20
-"""A copy of all weights is made before the first few steps of a float16 optimizer, of small ones before every step."""
+    torch's own leave everything as it is where no parameter has a gradient. Others count steps in their groups, or
+    take a missing gradient for zero.
+    """
+    return not str(type(optimizer).step.__module__).startswith("torch.optim.")
 
 
 class TorchUpdate:
     """Any torch optimizer; see `finitune.monitor.probes.update.Update`.
 
-    A step is prevented by taking the gradients away and giving them back: an optimizer skips parameters without a
-    gradient, so weights, moments and step counts stay bit for bit, in every dtype. Nothing is multiplied.
+    A step is prevented on the device by `found_inf`, or by taking the gradients away and giving them back: weights,
+    moments and step counts stay bit for bit, in every dtype. Nothing is multiplied.
     """
 
+    engine: Any = None
+
     def __init__(self, optimizer: Any) -> None:
-        self.optimizer = optimizer
-        self.sharded = is_spread(self.parameters())
-        self._taken: list[tuple[nn.Parameter, Tensor]] = []
-        self._handles: list[Any] = []
+        self._optimizer = weakref.ref(optimizer)
+        self._stashed: list[tuple[nn.Parameter, Tensor]] = []
+        self._own_flag = False
+        self._flag_before: Tensor | None = None
+
+    @property
+    def optimizer(self) -> Any:
+        return self._optimizer()
 
     @property
     def skips_overflows(self) -> bool:
@@ -80,55 +77,69 @@ class TorchUpdate:
     def loss_scale(self) -> float | None:
         return float(self.optimizer.loss_scale) if self.skips_overflows else None
 
+    @property
+    def scaler_decides(self) -> bool:
+        """A GradScaler hands its verdict to a fused kernel, as attributes set for the time of one step."""
+        return getattr(self.optimizer, "found_inf", None) is not None and not self._own_flag
+
+    @property
+    def gradients_are_scaled(self) -> bool:
+        return getattr(self.optimizer, "grad_scale", None) is not None
+
+    @property
+    def takes_flag(self) -> bool:
+        """True where the step can be discarded on the device, with nothing to wait for.
+
+        Not before every parameter has its state: a first step that is skipped would leave the momentum of the fused
+        SGD as it was allocated.
+        """
+        optimizer = self.optimizer
+        if type(optimizer) not in FUSED or not all(group.get("fused") for group in optimizer.param_groups):
+            return False
+        trained = [p for p in self.parameters() if p.grad is not None]
+        if not trained or any(p.device.type == "cpu" or p.is_sparse for p in trained):
+            return False
+        plain_sgd = type(optimizer) is torch.optim.SGD and not any(
+            group["momentum"] for group in optimizer.param_groups
+        )
+        return plain_sgd or all(_has_state(optimizer.state.get(p)) for p in trained)
+
     def parameters(self) -> list[nn.Parameter]:
         return parameters_of(self.optimizer)
 
     def gradients(self) -> list[tuple[nn.Parameter, Tensor]]:
         return [(p, p.grad) for p in self.parameters() if p.grad is not None]
 
-    def listen(self, before: Callable[..., Any], after: Callable[..., Any], dropping: Callable[[], Any]) -> None:
+    def discard_on_device(self, flag: Tensor) -> None:
+        """The step that is about to run changes nothing where `flag`, shape [1], is 1; a scaler's verdict is joined."""
         optimizer = self.optimizer
-        zero_grad = optimizer.zero_grad
-
-        def observed_zero_grad(*args: Any, **kwargs: Any) -> None:
-            dropping()
-            zero_grad(*args, **kwargs)
-
-        observed_zero_grad.__wrapped__ = zero_grad  # pyright: ignore[reportFunctionMemberAccess]
-        optimizer.zero_grad = observed_zero_grad
-        self._handles = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
-
-    def leave(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        if self._handles:
-            del self.optimizer.zero_grad
-        self._handles = []
+        self._flag_before = getattr(optimizer, "found_inf", None)
+        if self._flag_before is not None:
+            flag = torch.maximum(self._flag_before.to(flag.device, flag.dtype).reshape(1), flag)
+        optimizer.found_inf, self._own_flag = flag, True
 
     def withhold(self) -> None:
         for p, gradient in self.gradients():
-            self._taken.append((p, gradient))
+            self._stashed.append((p, gradient))
             p.grad = None
 
-    def give_back(self) -> None:
-        for p, gradient in self._taken:
+    def restore_gradients(self) -> None:
+        for p, gradient in self._stashed:
             p.grad = gradient
-        self._taken.clear()
+        self._stashed.clear()
+        if self._own_flag:
+            self._own_flag = False
+            if self._flag_before is None:
+                del self.optimizer.found_inf
+            else:
+                self.optimizer.found_inf = self._flag_before
 
     def save(self, directory: Path) -> None:
         pass  # parameters and moments have names, so safetensors hold them
 
-    def before_step(self, step: int) -> BeforeStep | None:
-        """LBFGS moves the weights between the evaluations of its closure. An optimizer whose parameters and moments
-        are float16 divides by an eps that is zero there, from its first steps on.
-        """
-        if isinstance(self.optimizer, torch.optim.LBFGS):
-            return BeforeStep(self.optimizer)
-        half = [p for p in self.parameters() if p.dtype == torch.float16]
-        if not half or self.skips_overflows or self.sharded:
-            return None
-        small = sum(p.nbytes for p in half) <= SMALL_BYTES
-        return BeforeStep(self.optimizer) if small or step <= FEW else None
+    def before_step(self) -> BeforeStep | None:
+        """LBFGS moves the weights between the evaluations of its closure, so they are copied before."""
+        return BeforeStep(self.optimizer) if isinstance(self.optimizer, torch.optim.LBFGS) else None
 
 
 class BeforeStep:
@@ -154,3 +165,10 @@ class BeforeStep:
             for p, _ in self._weights
             if not all(map(is_finite, [p, *(v for v in entries.get(p, {}).values() if isinstance(v, Tensor))]))
         ]
+
+
+def _has_state(entries: Any) -> bool:
+    if not entries:
+        return False
+    buffer = entries.get("momentum_buffer", False)
+    return buffer is not None

@@ -1,8 +1,11 @@
-"""Ranks decide together: one small reduction, in which every rank takes part.
+"""The ranks that train one model together: their group, and the one small reduction in which they decide.
 
-A model that is spread over ranks (FSDP2, tensor parallel: its tensors are DTensors; ZeRO 3: its parameters are empty
-and carry a `ds_tensor`) is measured shard by shard, so what one rank sees is only a part of the whole. Whatever runs
-such a model must be called by every rank alike.
+The group is the model's own: of DistributedDataParallel, FSDP, a DTensor's mesh or DeepSpeed. Where several processes
+are connected and no group is known there is no collective, and a rank never skips a step alone.
+
+A model that is sharded (FSDP 2, tensor parallel: its tensors are DTensors; FSDP 1: flat parameters; ZeRO 3: its
+parameters are empty and carry a `ds_tensor`) is measured shard by shard, so what one rank sees is a part of the whole.
+Whatever runs such a model must be called by every rank of the group alike.
 """
 
 from __future__ import annotations
@@ -11,70 +14,162 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from finitune.monitor.probes.gc_objects import living
+
+ENGINES = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
 def rank_and_world() -> tuple[int, int]:
     """Rank of this process and how many there are, from torch.distributed or from the launcher's environment."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if connected():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def agree(*flags: bool) -> tuple[bool, ...]:
-    """Each flag is True when any rank says so. Every rank must make the same calls in the same order."""
-    return tuple(bool(flag) for flag in _reduced(flags, "MAX"))
+def connected() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def total(value: float) -> float:
-    """The sum over ranks. Every rank must make the same calls in the same order."""
-    return _reduced((value,), "SUM")[0]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The ranks that decide together about one optimizer. Each method is called by all of them alike."""
+
+    handle: Any = None
+    """A process group; None for all ranks, or where there is only this one."""
+    size: int = 1
+    known: bool = True
+    """False where processes are connected and nothing says which of them train this model."""
+    sharded: bool = False
+    """The gradients that one rank steps with are a part of the whole."""
+    split: bool = False
+    """The model itself is held in parts, so that the ranks can only run it together."""
+
+    def reduced(self, values: Tensor, operation: str = "SUM") -> Tensor:
+        """The sum, or the MAX, over the group, on the device of `values`: one collective, or none where it is alone."""
+        if self.size > 1 and self.known:
+            torch.distributed.all_reduce(values, getattr(torch.distributed.ReduceOp, operation), group=self.handle)
+        return values
+
+    def agree(self, *flags: bool, device: torch.device | str = "cpu") -> tuple[bool, ...]:
+        """Each flag is True when any rank says so."""
+        if self.size == 1 or not self.known:
+            return flags
+        values = torch.tensor([float(flag) for flag in flags], device=self._device(device))
+        return tuple(value > 0 for value in self.reduced(values, "MAX").tolist())
+
+    def first(self, flag: bool, device: torch.device | str = "cpu") -> int | None:  # noqa: FBT001
+        """The lowest rank of the group that says so, None when none does."""
+        own = torch.distributed.get_rank(self.handle) if self.size > 1 and self.known else 0
+        if self.size == 1 or not self.known:
+            return 0 if flag else None
+        values = torch.tensor([float(self.size if not flag else own)], device=self._device(device))
+        (lowest,) = self.reduced(values, "MIN").tolist()
+        return None if lowest >= self.size else int(lowest)
+
+    @property
+    def rank(self) -> int:
+        """Within the group, from 0."""
+        return torch.distributed.get_rank(self.handle) if self.size > 1 and self.known else 0
+
+    def text(self, text: str, source: int, device: torch.device | str = "cpu") -> str:
+        """`text` of the rank `source` of the group, on every rank."""
+        if self.size == 1 or not self.known:
+            return text
+        where = self._device(device)
+        data = torch.tensor(list(text.encode()) if self.rank == source else [], dtype=torch.uint8, device=where)
+        length = self.reduced(torch.tensor([float(len(data))], device=where), "MAX")
+        shared = torch.zeros(int(length), device=where)
+        shared[: len(data)] = data.float()
+        return bytes(int(value) for value in self.reduced(shared, "SUM").tolist()).decode()
+
+    def wait(self, device: torch.device | str = "cpu") -> None:
+        """Go on when every rank has come here."""
+        self.agree(*(False,), device=device)
+
+    def _device(self, device: torch.device | str) -> torch.device:
+        """Where the group's backend can reduce: a gloo group on the CPU, others on the device of the model."""
+        backend = str(torch.distributed.get_backend(self.handle))
+        return torch.device("cpu") if backend == "gloo" else torch.device(device)
 
 
-def wait_for_all() -> None:
-    """Go on when every rank has come here."""
-    _reduced((0.0,), "MAX")
+ALONE = Group()
 
 
-def _reduced(values: Sequence[float], operation: str) -> list[float]:
-    distributed = torch.distributed
-    if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return list(values)
-    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-    shared = torch.tensor(values, dtype=torch.float64, device=device)
-    distributed.all_reduce(shared, getattr(distributed.ReduceOp, operation))
-    return shared.tolist()
+def group_of(parameters: Sequence[Tensor], optimizer: Any = None) -> Group:
+    """The group that trains `parameters`. Calls no collective; looks for wrapped models in this process."""
+    if not connected() or torch.distributed.get_world_size() == 1:
+        return Group(sharded=is_sharded(parameters), split=is_sharded(parameters))
+    own = getattr(optimizer, "dp_process_group", None) or _zero_group(parameters)
+    if own is not None:
+        split = is_sharded(parameters)
+        return _group(own, sharded=split or _shards_gradients(optimizer), split=split)
+    mesh = next((p.device_mesh for p in parameters if hasattr(p, "device_mesh")), None)  # pyright: ignore[reportAttributeAccessIssue]
+    if mesh is not None:
+        if mesh.size() == torch.distributed.get_world_size():
+            return _group(None, sharded=True, split=True)
+        handle = mesh.get_group() if mesh.ndim == 1 else mesh._flatten().get_group()
+        return _group(handle, sharded=True, split=True)
+    wrapped = _wrapped(parameters)
+    if wrapped is not None:
+        joining = getattr(getattr(wrapped, "_join_config", None), "enable", False)
+        if joining:  # ranks whose data has ended take part in the model's own collectives only
+            return Group(size=torch.distributed.get_world_size(wrapped.process_group), known=False)
+        split = type(wrapped).__name__ == "FullyShardedDataParallel"
+        return _group(wrapped.process_group, sharded=split, split=split)
+    return Group(size=torch.distributed.get_world_size(), known=False)
 
 
-def is_spread(tensors: Sequence[Tensor]) -> bool:
+def _group(handle: Any, *, sharded: bool, split: bool) -> Group:
+    return Group(handle=handle, size=torch.distributed.get_world_size(handle), sharded=sharded, split=split)
+
+
+def _zero_group(parameters: Sequence[Tensor]) -> Any:
+    return next((p.ds_process_group for p in parameters if hasattr(p, "ds_process_group")), None)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _shards_gradients(optimizer: Any) -> bool:
+    return hasattr(optimizer, "averaged_gradients") or hasattr(optimizer, "fp32_groups_gradients")
+
+
+def _wrapped(parameters: Sequence[Tensor]) -> Any:
+    """The outermost DistributedDataParallel or FSDP 1 that holds any of them."""
+    wanted = {id(p) for p in parameters}
+    engines = [thing for thing in living() if type(thing).__name__ in ENGINES and issubclass(type(thing), nn.Module)]
+    holding = [engine for engine in engines if any(id(p) in wanted for p in engine.parameters())]
+    return max(holding, key=lambda engine: sum(1 for _ in engine.modules()), default=None)
+
+
+def is_sharded(tensors: Sequence[Tensor]) -> bool:
     """True when some of these tensors are held in parts."""
-    return any(hasattr(tensor, "to_local") or hasattr(tensor, "ds_tensor") for tensor in tensors)
+    return any(hasattr(t, "to_local") or hasattr(t, "ds_tensor") or hasattr(t, "_is_flat_param") for t in tensors)
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The shard that this rank holds; a tensor that is not spread as it is."""
-    spread: Any = tensor
-    return spread.to_local() if hasattr(tensor, "to_local") else getattr(tensor, "ds_tensor", tensor)
+    """The shard that this rank holds; a tensor that is not sharded as it is."""
+    sharded: Any = tensor
+    return sharded.to_local() if hasattr(tensor, "to_local") else getattr(tensor, "ds_tensor", tensor)
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of it, gathered; a tensor that is not spread as it is. Every rank must take part."""
-    spread: Any = tensor
+    """All of it, gathered; a tensor that is not sharded as it is. Every rank must take part."""
+    sharded: Any = tensor
     if hasattr(tensor, "ds_tensor"):
         with sys.modules["deepspeed"].zero.GatheredParameters([tensor]):
             return tensor.detach().clone()
-    return spread.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return sharded.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def copies(tensor: Tensor) -> float:
-    """How many ranks hold the same numbers as this rank: all of them for an ordinary tensor."""
-    world = rank_and_world()[1]
+def copies(tensor: Tensor, size: int) -> float:
+    """How many of the `size` ranks of a sharded group hold the same numbers: 1 for a plain tensor, which is a part."""
     if not hasattr(tensor, "to_local"):
-        return world
-    spread: Any = tensor
-    mesh = spread.device_mesh
-    sharded = [mesh.size(place) for place, how in enumerate(spread.placements) if not how.is_replicate()]
-    return world / math.prod(sharded)
+        return 1.0
+    sharded: Any = tensor
+    mesh = sharded.device_mesh
+    parts = [mesh.size(place) for place, how in enumerate(sharded.placements) if not how.is_replicate()]
+    return size / math.prod(parts)

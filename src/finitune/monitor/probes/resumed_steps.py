@@ -24,5 +24,5 @@ def steps_before(optimizer: Any, skipped: Series) -> int:
     taken -= type(optimizer).__name__ in _STEPPED_WHEN_MADE
     if taken <= 0:
         return 0
-    made = skipped.steps[skipped.values == 0]
-    return int(made[taken - 1]) if taken <= len(made) else taken
+    made = [step for step, value in skipped.pairs() if value == 0]
+    return made[taken - 1] if taken <= len(made) else taken

@@ -1,26 +1,27 @@
-"""That which turns gradients into new weights, as the gate needs it: a torch optimizer, or DeepSpeed's around one."""
+"""What turns gradients into new weights, as the gate needs it: a torch optimizer, DeepSpeed's, or another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from finitune.monitor.probes import deepspeed
+from finitune.monitor.probes.foreign import ForeignUpdate, is_foreign
+from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.probes.optimizers import BeforeStep, TorchUpdate, innermost
 
 
 class Update(Protocol):
-    """What the gate asks of an optimizer, and how it prevents one step of it."""
+    """What the gate asks of an optimizer, and how it prevents one step of it. Keeps no optimizer alive."""
 
-    optimizer: Any
-    """On which the training loop calls `step`."""
+    engine: Any
+    """DeepSpeed's, else None."""
 
     @property
-    def sharded(self) -> bool:
-        """True when this rank's gradients are a part of the whole only."""
+    def optimizer(self) -> Any:
+        """On which the training loop calls `step`."""
         ...
 
     @property
@@ -38,43 +39,53 @@ class Update(Protocol):
         """The scale that its gradients carry; None where the training loop multiplies the loss, if anyone does."""
         ...
 
+    @property
+    def scaler_decides(self) -> bool:
+        """True when a GradScaler has handed it a verdict, and will lower its scale if that is bad."""
+        ...
+
+    @property
+    def gradients_are_scaled(self) -> bool:
+        """True when it takes the loss scale off its gradients by itself."""
+        ...
+
+    @property
+    def takes_flag(self) -> bool:
+        """True when its next step can be discarded on the device, with nothing to wait for."""
+        ...
+
     def parameters(self) -> list[nn.Parameter]: ...
 
     def gradients(self) -> list[tuple[nn.Parameter, Tensor]]:
         """What the next step would use: each gradient, or this rank's part of it, with its parameter."""
         ...
 
-    def listen(self, before: Callable[..., Any], after: Callable[..., Any], dropping: Callable[[], Any]) -> None:
-        """Call `before(optimizer, args, kwargs)` and `after(...)` around every step as torch's step hooks do, and
-        `dropping()` before gradients are set to zero.
-        """
+    def discard_on_device(self, flag: Tensor) -> None:
+        """Let the step that is about to run change nothing where `flag`, shape [1], is 1."""
         ...
-
-    def leave(self) -> None: ...
 
     def withhold(self) -> None:
         """Let the step that is about to run change nothing: no weight, no moment, no count."""
         ...
 
-    def give_back(self) -> None: ...
+    def restore_gradients(self) -> None:
+        """Undo `withhold` and `discard_on_device` after the step."""
+        ...
 
     def save(self, directory: Path) -> None:
         """Write beside the last good weights what only the framework itself can load. All ranks call it."""
         ...
 
-    def before_step(self, step: int) -> BeforeStep | None:
+    def before_step(self) -> BeforeStep | None:
         """A copy of weights and state where the step itself may spoil them, else None."""
         ...
 
 
-def update_of(model: nn.Module, optimizer: Any) -> tuple[nn.Module, Update]:
-    """The user's own model, and the update that `optimizer` makes to it; wrappers around both are taken off."""
-    engine = model if deepspeed.is_engine(model) else None
-    if engine is not None:
-        model, optimizer = engine.module, engine.optimizer or optimizer  # pyright: ignore[reportAssignmentType]
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        model = model.module  # run again, the wrapper would start its collectives
-    optimizer = innermost(optimizer)
+def update_of(optimizer: Any, model: nn.Module | None = None) -> Update:
+    """The update that `optimizer` makes; `model` may be the DeepSpeed engine around it."""
+    engine = model if model is not None and deepspeed.is_engine(model) else None
+    optimizer = innermost(optimizer if engine is None else engine.optimizer or optimizer)
     if deepspeed.is_own_optimizer(optimizer):
-        return model, deepspeed.DeepSpeedUpdate(model, optimizer, engine)
-    return model, TorchUpdate(optimizer)
+        inside: Any = engine.module if engine is not None else model
+        return deepspeed.DeepSpeedUpdate(unwrapped(inside) if inside is not None else None, optimizer, engine)
+    return ForeignUpdate(optimizer) if is_foreign(optimizer) else TorchUpdate(optimizer)

@@ -173,7 +173,7 @@ def _ids_of(call: Call) -> Tensor:
 
 
 def _padding_of(call: Call) -> Padding | None:
-    return padding_of(_ids_of(call), call.kwargs.get("attention_mask"))
+    return padding_of(_ids_of(call), call.mask())
 
 
 @contextmanager

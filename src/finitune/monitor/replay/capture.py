@@ -5,6 +5,7 @@ Nothing is copied on a healthy step but the random number state (5 KB on a CPU).
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from torch.utils import _pytree as pytree
 from finitune.monitor.replay import objective
 from finitune.monitor.replay.objective import Objective
 
+MASKS = ("attention_mask", "mask", "padding_mask", "key_padding_mask", "src_key_padding_mask", "attn_mask")
+"""Names of a mask over tokens. Those of a key padding mask are True where padding is."""
 MAX_CALLS = 16
 """Model calls kept since the last backward; older ones belong to an evaluation with gradients on."""
 
@@ -49,6 +52,16 @@ class Randomness:
         random.setstate(self.python)
         if self.numpy is not None:
             sys.modules["numpy"].random.set_state(self.numpy)
+
+
+@contextmanager
+def randomness_kept() -> Iterator[None]:
+    """Afterwards all random number states are as before: libraries that are imported on the way may draw too."""
+    before = Randomness.now()
+    try:
+        yield
+    finally:
+        before.restore()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +107,8 @@ class Call:
     versions: tuple[tuple[Tensor, int], ...]
     outputs: dict[int, int] = field(default_factory=dict[int, int])
     """Sequence number of an output's node -> its place among the flattened output tensors."""
+    range_flag: Any = None
+    """See `finitune.monitor.probes.out_of_range`."""
 
     @staticmethod
     def of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -109,6 +124,11 @@ class Call:
         )
 
     @property
+    def nbytes(self) -> int:
+        """Of its tensors."""
+        return sum(tensor.nbytes for tensor, _ in self.versions)
+
+    @property
     def overwritten(self) -> bool:
         """True when the loop has changed a batch tensor in place since."""
         return any(tensor._version != version for tensor, version in self.versions)
@@ -120,6 +140,26 @@ class Call:
         fitting = [t for t in leaves if t.dim() == 2 and t.dtype in (torch.int64, torch.int32)]
         return fitting[0] if fitting else None
 
+    def mask(self) -> Tensor | None:
+        """The mask over the token ids, nonzero where a token is seen: by name, or the first input of zeros and ones in
+        the shape of the ids. None where none is recognised, which does not mean that there is none.
+        """
+        ids = self.token_ids()
+        named = next(((n, m) for n in MASKS if isinstance(m := self.kwargs.get(n), Tensor)), None)
+        if named is not None:
+            return (named[1] == 0) if "padding" in named[0] else named[1]
+        if ids is None:
+            return None
+        for tensor, _ in self.versions:
+            if tensor is not ids and tensor.shape == ids.shape and bool(((tensor == 0) | (tensor == 1)).all()):
+                return tensor
+        return None
+
+    def may_be_masked(self) -> bool:
+        """True where some input beside token ids and labels may be a mask."""
+        ids, labels = self.token_ids(), self.kwargs.get("labels")
+        return any(tensor is not ids and tensor is not labels and tensor.dim() >= 2 for tensor, _ in self.versions)
+
 
 @dataclass(slots=True, kw_only=True)
 class MicroStep:
@@ -127,10 +167,18 @@ class MicroStep:
 
     calls: list[Call] = field(default_factory=list[Call])
     root: Tensor | None = None
-    """The loss as the loop handed it to backward, detached; scaled where the loop scales."""
+    """The loss as the loop handed it to backward, a copy of shape []; scaled where the loop scales."""
     objective: Objective | None = None
     unreadable: str | None = None
     """Why there is no objective."""
+    scale: Tensor | None = None
+    """By which a GradScaler multiplied the loss, shape [1], on the device."""
+    touched: set[int] = field(default_factory=set[int])
+    """Numbers of the optimizers whose gradients it changed."""
+    used: bool = False
+    """Some optimizer has stepped on it."""
+    compiled: bool = False
+    """Some of it ran as compiled code."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,68 +194,111 @@ class Capture:
     @property
     def runnable(self) -> str | None:
         """None when the step can be run again, else why not."""
-        if not self.complete:
-            return "no forward and backward of the watched model were seen in this step"
+        if not self.micro_steps:
+            return "no backward was seen in this step"
         for micro in self.micro_steps:
+            if not micro.calls or micro.root is None:
+                return micro.unreadable or "the model was called in a way that was not seen"
             if micro.objective is None:
                 return f"the loss is computed outside the model in a way that cannot be run again ({micro.unreadable})"
             if any(call.overwritten for call in micro.calls):
                 return "the batch was overwritten in place after the forward"
         return None
 
+    @property
+    def nbytes(self) -> int:
+        """Of its batches."""
+        return sum(call.nbytes for micro in self.micro_steps for call in micro.calls)
+
 
 class Calls:
-    """The calls of a model since the last backward, which makes a micro-step of them."""
+    """The calls of watched models since the last backward, which makes a micro-step of them."""
 
     def __init__(self) -> None:
         self._calls: list[Call] = []
         self._depth = 0
+        self._packed = False
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """An entry point is called. True for the outermost one, with gradients on, which is kept."""
+    def kept(self) -> list[Call]:
+        """The calls since the last backward."""
+        return list(self._calls)
+
+    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """A model is called: what is kept of it, None for a call within another, or without gradients."""
         self._depth += 1
-        if self._depth > 1 or not torch.is_grad_enabled():
-            return False
-        self._calls.append(Call.of(module, args, kwargs))
-        del self._calls[:-MAX_CALLS]
-        return True
-
-    def end(self, output: Any) -> None:
-        """The entry point that was called last has returned, or raised."""
-        self._depth -= 1
-        if self._depth == 0 and torch.is_grad_enabled() and self._calls:
-            for place, tensor in enumerate(output_tensors(output)):
-                number = objective.sequence_number(tensor)
-                if number is not None:
-                    self._calls[-1].outputs.setdefault(number, place)
-
-    def micro_step(self, root: Tensor) -> MicroStep | None:
-        """What the backward of `root` closes; None when no call was seen."""
-        if not self._calls:
+        if self._depth > 1 or not torch.is_grad_enabled() or objective.packs_now():
             return None
-        micro = MicroStep(calls=self._calls, root=root.detach())
-        self._calls = []
-        outputs = {number for call in micro.calls for number in call.outputs}
+        call = Call.of(module, args, kwargs)
+        self._calls.append(call)
+        del self._calls[:-MAX_CALLS]
+        return call
+
+    def end(self, call: Call | None, output: Any, *, failed: bool) -> None:
+        """The call has returned, or raised."""
+        self._depth -= 1
+        if call is None or failed:
+            return
+        for place, tensor in enumerate(output_tensors(output)):
+            number = objective.sequence_number(tensor)
+            if number is not None:
+                call.outputs.setdefault(number, place)
+
+    def packs(self) -> None:
+        """Hooks on saved tensors are set: outside the model they are not read, as what they keep can be taken once."""
+        self._packed = self._packed or self._depth == 0
+
+    def micro_step(self, roots: list[Tensor]) -> MicroStep:
+        """What the backward of `roots` closes."""
+        micro = MicroStep()
+        scalars = [root.detach() for root in roots if root.numel() == 1]
+        if scalars:
+            micro.root = torch.stack([scalar.reshape(()) for scalar in scalars]).sum() if len(scalars) > 1 else (
+                scalars[0].reshape(()).clone()
+            )  # fmt: skip
+        self._depth = 0  # a forward that was interrupted has not come back
+        packed, self._packed = self._packed, False
+        outputs = {number for call in self._calls for number in call.outputs}
         try:
-            micro.objective = objective.read(root, outputs)
+            if packed:
+                raise objective.NotReadable("its tensors are packed by hooks")
+            if len(roots) != 1 or micro.root is None:
+                raise objective.NotReadable("backward was given no single number")
+            read = objective.read(roots[0], outputs, most_bytes=4 * sum(call.nbytes for call in self._calls))
+            micro.objective = read
             # Calls whose outputs the loss does not use need not be run again.
-            micro.calls = [call for call in micro.calls if micro.objective.uses & call.outputs.keys()]
+            micro.calls = [call for call in self._calls if read.uses & call.outputs.keys()]
+            self._calls = [call for call in self._calls if not read.uses & call.outputs.keys()]
         except (objective.NotReadable, AttributeError, RuntimeError) as error:
             micro.unreadable = str(error)
+            micro.calls, self._calls = self._calls, []
         return micro
+
+    def forget(self) -> None:
+        """What was called before belongs to no later backward."""
+        self._calls, self._depth = [], 0
 
 
 def output_tensors(output: Any) -> list[Tensor]:
-    """The tensors of a model's output, flattened in a fixed order; dataclass-like outputs included."""
-    if hasattr(output, "to_tuple"):
-        output = output.to_tuple()
-    return [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    """The tensors of a model's output, flattened in a fixed order: in containers, dataclasses and attributes of any
+    object.
+    """
+    return list(_tensors_in(output, 4))
 
 
-def entry_points(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Module]:
-    """The modules that hold everything that is trained: whichever of them the loop calls first is the model's call."""
-    trained = {id(p) for p in parameters}
-    return [m for m in model.modules() if trained <= {id(p) for p in m.parameters()}] or [model]
+def _tensors_in(value: Any, depth: int) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif hasattr(value, "to_tuple"):
+        yield from _tensors_in(value.to_tuple(), depth)
+    elif isinstance(value, dict | list | tuple) or pytree._get_node_type(value) in pytree.SUPPORTED_NODES:
+        leaves = pytree.tree_leaves(value, is_leaf=lambda leaf: leaf is not value and hasattr(leaf, "to_tuple"))
+        for leaf in leaves:
+            if leaf is not value:
+                yield from _tensors_in(leaf, depth - 1 if not isinstance(leaf, Tensor) else depth)
+    elif depth and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
+        for each in vars(value).values():
+            if isinstance(each, Tensor | dict | list | tuple) or dataclasses.is_dataclass(each):
+                yield from _tensors_in(each, depth - 1)

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from finitune.finding import UnreadableInput, number, number_name
 from finitune.monitor.probes.names import dtype_name
-from finitune.monitor.probes.ranks import is_spread
+from finitune.monitor.probes.ranks import is_sharded
 from finitune.monitor.replay.capture import Autocast, Call, Capture, MicroStep, Randomness
 from finitune.monitor.replay.model_files import describe, tensors_of, why_not
 from finitune.monitor.replay.objective import Objective, Term
+from finitune.monitor.weights_file import write_tensors
 from finitune.recording import write_json
 
 FORMAT = 2
@@ -118,14 +118,14 @@ def read_capture(file: Path) -> dict[str, Any]:
 
 def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
     temporary = path.with_suffix(".tmp")
-    save_file({k: v.detach().clone().contiguous().cpu() for k, v in tensors.items()}, temporary)
+    write_tensors(temporary, tensors.items())
     temporary.replace(path)
 
 
 def _save_weights(model: nn.Module, path: Path) -> str | None:
     """The file with the parameters that are trained, as they are; None where they are too large for a recording."""
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if is_spread(list(trained.values())):
+    if is_sharded(list(trained.values())):
         return None
     there = sum(file.stat().st_size for file in path.parent.glob("*-weights.safetensors"))
     if there + sum(p.nbytes for p in trained.values()) > MAX_WEIGHTS:
@@ -201,7 +201,7 @@ class _Stored:
         whole = self.value(data["objective"])
         calls = [self.call(call) for call in data["calls"]]
         uses = frozenset(number for call in calls for number in call.outputs)
-        objective = Objective(whole=whole, factors=(), uses=uses, constant=data["constant"])
+        objective = Objective(whole=whole, uses=uses, constant=data["constant"])
         return MicroStep(calls=calls, root=None if loss is None else torch.tensor(loss), objective=objective)
 
     def call(self, data: Mapping[str, Any]) -> Call:

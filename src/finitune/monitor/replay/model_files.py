@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -114,6 +112,9 @@ def tensors_of(file: Path) -> dict[str, Tensor]:
 
     Raises UnreadableInput.
     """
+    from safetensors import SafetensorError  # not in the training process, which may lack it
+    from safetensors.torch import load_file
+
     try:
         return load_file(file)
     except FileNotFoundError:

@@ -7,18 +7,26 @@ never logits. Whoever runs the result compares it with the loss that was seen, s
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch._C._autograd import _top_saved_tensors_default_hooks
 
-Kept = Mapping[str, Any]
-MAX_NODES = 200
-_REDUCTIONS = ("none", "mean", "sum")
+from finitune.monitor.replay.loss_operators import (
+    DROPS_CONSTANT,
+    LINEAR,
+    OPERATORS,
+    PASSES_THROUGH,
+    Kept,
+    NotReadable,
+    without_graph,
+)
+
+MAX_NODES = 400
+LEAST_BYTES = 2**16
+"""Constants of a loss are kept up to this size whatever the batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +47,9 @@ Input = Term | int | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """The loss in terms of the model's outputs; whole where the loss is an output itself.
-
-    `factors` are the plain numbers that multiply a model output on its way to the loss, in the loop's own code.
-    """
+    """The loss in terms of the model's outputs; whole where the loss is an output itself."""
 
     whole: Term | int
-    factors: tuple[Tensor | float, ...]
     uses: frozenset[int]
     targets: tuple[Tensor, ...] = ()
     """Class indices that the loop's own cross entropies compare with."""
@@ -56,37 +60,19 @@ class Objective:
         """The loss again; `outputs` maps the sequence number of an output's node to its new value."""
         return _value(self.whole, outputs)
 
-    def scale(self) -> float:
-        """The loss scale of a float16 loop: the product of those factors that are powers of two above one.
 
-        Waits for the device where a factor lies on one.
-        """
-        values = [float(factor) for factor in self.factors]
-        return math.prod(v for v in values if v > 1 and math.isfinite(v) and math.frexp(v)[0] == 0.5)
-
-
-class NotReadable(Exception):
-    """The graph holds a node whose constants it does not keep; the message names it."""
-
-
-def read(root: Tensor, outputs: set[int]) -> Objective:
+def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objective:
     """Read the objective whose value is `root`; `outputs` holds the sequence numbers of the model outputs' nodes.
 
-    Raises NotReadable.
+    Constants that are together larger than `most_bytes` are not kept. Raises NotReadable.
     """
     if root.grad_fn is None:
         raise NotReadable("the loss has no graph")
-    walk = _Walk(outputs=outputs)
-    whole = _read(root.grad_fn, walk)
+    walk = _Walk(outputs=outputs, room=max(most_bytes, LEAST_BYTES))
+    whole = _read(root.grad_fn, root.output_nr, walk, linear=True)
     if not walk.uses:
-        raise NotReadable("the loss does not come from the watched model")
-    return Objective(
-        whole=whole,
-        factors=tuple(_factors(root.grad_fn, outputs)),
-        uses=frozenset(walk.uses),
-        targets=tuple(walk.targets),
-        constant=walk.constant,
-    )
+        raise NotReadable("the loss does not come from a call of the model that was seen")
+    return Objective(whole=whole, uses=frozenset(walk.uses), targets=tuple(walk.targets), constant=walk.constant)
 
 
 def sequence_number(tensor: Tensor) -> int | None:
@@ -94,18 +80,24 @@ def sequence_number(tensor: Tensor) -> int | None:
     return None if tensor.grad_fn is None else tensor.grad_fn._sequence_nr()
 
 
+def packs_now() -> bool:
+    """True where hooks on saved tensors are set now, as when activations are offloaded."""
+    return _top_saved_tensors_default_hooks(*(True,)) is not None
+
+
 @dataclass(slots=True, kw_only=True)
 class _Walk:
     """What is met on the way from the loss to the model's outputs."""
 
     outputs: set[int]
+    room: int
     uses: set[int] = field(default_factory=set[int])
     targets: list[Tensor] = field(default_factory=list[Tensor])
     constant: bool = False
     nodes: int = 0
 
 
-def _read(node: Any, walk: _Walk) -> Term | int:
+def _read(node: Any, output: int, walk: _Walk, *, linear: bool) -> Term | int:
     number = node._sequence_nr()
     if number in walk.outputs:
         walk.uses.add(number)
@@ -114,178 +106,35 @@ def _read(node: Any, walk: _Walk) -> Term | int:
     if walk.nodes > MAX_NODES:
         raise NotReadable(f"more than {MAX_NODES} operators between model and loss")
     name = node.name()
-    if name not in _OPERATORS:
+    if name in PASSES_THROUGH:
+        child, place = node.next_functions[output]
+        return _read(child, place, walk, linear=linear)
+    if name not in OPERATORS:
         raise NotReadable(name)
-    inputs = tuple(None if child is None else _read(child, walk) for child, _ in node.next_functions)
-    keep, _ = _OPERATORS[name]
-    if name in ("AddBackward0", "SubBackward0") and None in inputs:
+    edges = node.next_functions
+    if name in DROPS_CONSTANT and (len(edges) == 1 or any(without_graph(node, n) for n in range(len(edges)))):
+        if not linear:
+            raise NotReadable(f"a term without a graph within {name}, which the graph does not keep")
         walk.constant = True
+    below = linear and name in LINEAR
+    inputs = tuple(None if child is None else _read(child, place, walk, linear=below) for child, place in edges)
+    keep, _ = OPERATORS[name]
+    kept = keep(node)
+    walk.room -= sum(value.nbytes for value in _tensors(kept))
+    if walk.room < 0:
+        raise NotReadable("constants that are larger than the batch")
     if name.startswith("NllLoss"):
-        walk.targets.append(node._saved_target)
-    return Term(name=name, kept=keep(node), inputs=inputs)
+        walk.targets.append(kept["target"])
+    return Term(name=name, kept=kept, inputs=inputs)
+
+
+def _tensors(kept: Kept) -> list[Tensor]:
+    values = [each for value in kept.values() for each in (value if isinstance(value, list) else [value])]
+    return [value for value in values if isinstance(value, Tensor)]
 
 
 def _value(of: Input, outputs: Mapping[int, Tensor]) -> Any:
     if not isinstance(of, Term):
         return None if of is None else outputs[of]
-    _, apply = _OPERATORS[of.name]
+    _, apply = OPERATORS[of.name]
     return apply(of.kept, *[_value(each, outputs) for each in of.inputs])
-
-
-def _factors(node: Any, outputs: set[int]) -> Iterator[Tensor | float]:
-    """The plain numbers along the chain of products and quotients at the top of the graph."""
-    while node is not None and node._sequence_nr() not in outputs:
-        if node.name() not in ("MulBackward0", "DivBackward0"):
-            return
-        other = node._saved_other
-        if other is None or other.numel() != 1:
-            return
-        if node.name() == "MulBackward0":
-            yield other.clone()  # a scaler changes its scale in place
-        node = node.next_functions[0][0]
-
-
-def _kept(node: Any, saved: Tensor | None) -> Any:
-    """A saved operand; a scalar is copied, because a scaler changes its scale in place.
-
-    A Python number stays one: it is saved as a float64 tensor, which would promote a float16 loss beyond overflow.
-    """
-    if saved is None or saved.numel() != 1:
-        return saved
-    dtype = node._input_metadata[0].dtype
-    number = saved.dim() == 0 and saved.dtype in (torch.float64, torch.int64) and dtype != saved.dtype
-    return saved.item() if number and saved.device.type == "cpu" else saved.clone()
-
-
-def _operand(rebuilt: Tensor | None, saved: Any) -> Any:
-    if rebuilt is not None:
-        return rebuilt
-    if saved is None:
-        raise NotReadable("an operand that the graph does not keep")
-    return saved
-
-
-def _operands(node: Any) -> Kept:
-    return {"left": _kept(node, node._saved_self), "right": _kept(node, node._saved_other)}
-
-
-def _product(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Tensor:
-    return _operand(a, kept["left"]) * _operand(b, kept["right"])
-
-
-def _denominator(node: Any) -> Kept:
-    # The saved numerator is kept only where the denominator has a graph; a plain numerator is not kept.
-    return {"right": _kept(node, node._saved_other)}
-
-
-def _quotient(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Tensor:
-    return _operand(a, None) / _operand(b, kept["right"])
-
-
-def _signed_alpha(node: Any) -> Kept:
-    return {"alpha": node._saved_alpha if node.name().startswith("Add") else -node._saved_alpha}
-
-
-def _sum_of(kept: Kept, a: Tensor | None, b: Tensor | None) -> Tensor:
-    # Gradients do not depend on a term without a graph, and the usual one is the zero that a sum began with.
-    if a is None or b is None:
-        return a if b is None else kept["alpha"] * b  # pyright: ignore[reportReturnType]
-    return a + kept["alpha"] * b
-
-
-def _dimensions(node: Any) -> Kept:
-    if not node.name().endswith("1"):
-        return {}
-    return {"dim": _signed(node._saved_dim), "keepdim": node._saved_keepdim}
-
-
-def _slice(node: Any) -> Kept:
-    names = ("dim", "start", "end", "step")
-    return {name: _signed(getattr(node, f"_saved_{name}")) for name in names}
-
-
-def _sliced(kept: Kept, x: Tensor) -> Tensor:
-    return torch.ops.aten.slice.Tensor(x, kept["dim"], kept["start"], kept["end"], kept["step"])
-
-
-def _classes(node: Any) -> Kept:
-    return {
-        "target": node._saved_target,
-        "weight": node._saved_weight,
-        "ignore_index": _signed(node._saved_ignore_index),
-        "reduction": _REDUCTIONS[node._saved_reduction],
-    }
-
-
-def _nll(kept: Kept, x: Tensor) -> Tensor:
-    return F.nll_loss(x, **kept)
-
-
-def _squares(node: Any) -> Kept:
-    return {"target": node._saved_target, "reduction": _REDUCTIONS[node._saved_reduction]}
-
-
-def _squared(kept: Kept, x: Tensor, _: Tensor | None = None) -> Tensor:
-    return F.mse_loss(x, **kept)
-
-
-def _target(node: Any) -> Kept:
-    return {"dtype": node._input_metadata[0].dtype, "device": node._input_metadata[0].device}
-
-
-def _shape(node: Any) -> Kept:
-    return {"shape": list(node._input_metadata[0].shape)}
-
-
-def _saved(*names: str) -> Callable[[Any], Kept]:
-    """What a node keeps under these names."""
-    return lambda node: {name: _signed(getattr(node, f"_saved_{name}")) for name in names}
-
-
-def _signed(value: Any) -> Any:
-    """Sizes and dimensions are saved unsigned: -1 reads as 2**64 - 1."""
-    if isinstance(value, tuple | list):
-        return [_signed(v) for v in value]
-    return value - 2**64 if isinstance(value, int) and value >= 2**63 else value
-
-
-def _nothing(_node: Any) -> Kept:
-    return {}
-
-
-_reshaped = (_shape, lambda kept, x: x.reshape(kept["shape"]))
-_averaged = (_dimensions, lambda kept, x: torch.mean(x, **kept))
-_summed = (_dimensions, lambda kept, x: torch.sum(x, **kept))
-
-_OPERATORS: dict[str, tuple[Callable[[Any], Kept], Callable[..., Tensor]]] = {
-    "MulBackward0": (_operands, _product),
-    "DivBackward0": (_denominator, _quotient),
-    "AddBackward0": (_signed_alpha, _sum_of),
-    "SubBackward0": (_signed_alpha, _sum_of),
-    "NegBackward0": (_nothing, lambda _, x: -x),
-    "MeanBackward0": _averaged,
-    "MeanBackward1": _averaged,
-    "SumBackward0": _summed,
-    "SumBackward1": _summed,
-    "PowBackward0": (_saved("exponent"), lambda kept, x: x ** kept["exponent"]),
-    "LogBackward0": (_nothing, lambda _, x: torch.log(x)),
-    "ExpBackward0": (_nothing, lambda _, x: torch.exp(x)),
-    "LogSigmoidBackward0": (_nothing, lambda _, x: F.logsigmoid(x)),
-    "NllLossBackward0": (_classes, _nll),
-    "NllLoss2DBackward0": (_classes, _nll),
-    "LogSoftmaxBackward0": (_saved("dim"), lambda kept, x: x.log_softmax(kept["dim"])),
-    "MseLossBackward0": (_squares, _squared),
-    "ViewBackward0": _reshaped,
-    "UnsafeViewBackward0": _reshaped,
-    "ReshapeAliasBackward0": _reshaped,
-    "SqueezeBackward0": _reshaped,
-    "SqueezeBackward1": _reshaped,
-    "SqueezeBackward2": _reshaped,
-    "UnsqueezeBackward0": _reshaped,
-    "TransposeBackward0": (_saved("dim0", "dim1"), lambda kept, x: x.transpose(kept["dim0"], kept["dim1"])),
-    "SliceBackward0": (_slice, _sliced),
-    "SelectBackward0": (_saved("dim", "index"), lambda kept, x: x.select(kept["dim"], kept["index"])),
-    "GatherBackward0": (_saved("dim", "index"), lambda kept, x: x.gather(kept["dim"], kept["index"])),
-    "ToCopyBackward0": (_target, lambda kept, x: x.to(**kept)),
-    "CloneBackward0": (_nothing, lambda _, x: x),
-}

@@ -24,8 +24,8 @@ class Padding:
     side: str
     """"left" or "right"."""
     token: int
-    attended: bool
-    """The attention mask lets some of it be seen, or there is no mask."""
+    attended: bool | None
+    """The attention mask lets some of it be seen; None where no mask was recognised, so that it is not known."""
 
     @property
     def rows(self) -> int:
@@ -48,7 +48,7 @@ def padding_of(ids: Tensor, mask: Any) -> Padding | None:
             where = _edge(ids == token, side)
             lengths = where.sum(dim=1)
             if int(lengths.max()) > 1 and int(lengths.min()) < int(lengths.max()) < ids.shape[1]:
-                return Padding(where=where, side=side, token=token, attended=True)
+                return Padding(where=where, side=side, token=token, attended=True if fits else None)
     return None
 
 

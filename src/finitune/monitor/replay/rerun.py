@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,10 +14,14 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from finitune.monitor.probes.finite import norms
-from finitune.monitor.probes.ranks import agree, is_spread
+from finitune.monitor.probes.modules import device_of
+from finitune.monitor.probes.ranks import ALONE, Group, is_sharded
 from finitune.monitor.replay.capture import Call, Capture, MicroStep, Randomness, output_tensors
+from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.padding import Run
 
+SMALL_BUFFER = 2**20
+"""Elements: larger buffers (weights of a quantised model) are not copied, as no forward writes them."""
 MAX_TRIAL_BYTES = 2 * 2**30
 """A trial update copies weights and optimizer state; beyond this it is not made."""
 
@@ -42,6 +46,11 @@ class Setting:
     """Run compiled functions as they are written, so that every operator is seen."""
     update_times: float | None = None
     """Apply the optimizer's update with its learning rate times this, look at the loss, and take it back."""
+    group: Group = ALONE
+    """The ranks that run it together; alone, an operator that communicates is refused."""
+    limits: Limits = field(default_factory=Limits)
+    summing: nn.Parameter | None = None
+    """Whose gradients are being summed up over the micro-steps now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,44 +67,72 @@ class Outcome:
     """Not finite on some rank of those that the model is spread over."""
 
     @property
+    def finite(self) -> bool:
+        """On this rank."""
+        return all(map(math.isfinite, self.losses)) and bool(torch.isfinite(self.norms).all())
+
+    @property
     def sound(self) -> bool:
         """Finite, and not made worse by a trial update."""
-        finite = all(map(math.isfinite, self.losses)) and bool(torch.isfinite(self.norms).all())
-        return (
-            finite
-            and not self.bad_elsewhere
-            and (self.losses_after is None or sum(self.losses_after) <= sum(self.losses))
-        )
+        better = self.losses_after is None or sum(self.losses_after) <= sum(self.losses)
+        return self.finite and not self.bad_elsewhere and better
 
 
 def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> Outcome:
     """Forward and backward of every micro-step under `arm`, gradients summed as in the real step.
 
-    Raises whatever the model raises; the model is as it was either way. Where the model is spread over ranks, all
-    of them must call this alike.
+    No gradient is accumulated in the parameters, so no hook that reduces over ranks or steps an optimizer runs. Raises
+    whatever the model raises, and what `setting.limits` raises; the model is as it was either way. Where the model is
+    sharded, all ranks of its group call this alike.
     """
+    outcome, error = None, None
+    try:
+        outcome = _run(setting, arm)
+    except Exception as raised:
+        error = raised
+    if setting.group.split:
+        bad, failed = setting.group.agree(
+            outcome is None or not outcome.finite, error is not None, device=device_of(setting.model)
+        )
+        if failed and error is None:
+            raise RuntimeError("another rank could not run its part")
+        outcome = outcome and replace(outcome, bad_elsewhere=bad)
+    if outcome is None:
+        raise error or RuntimeError("the step was not run")
+    return outcome
+
+
+def _run(setting: Setting, arm: AbstractContextManager[None] | None) -> Outcome:
     parameters = trainable(setting.model)
-    with untouched(setting.model), _compiling_nothing(eager=setting.eager):
-        try:
-            with arm or nullcontext():  # around the step alone: what is measured of it is no part of it
-                losses = tuple(_micro_step(setting, micro) for micro in setting.capture.micro_steps)
-                gradients = [p.grad if p.grad is not None else p.new_zeros(()) for p in parameters]
-                after = None if setting.update_times is None else _losses_after_update(setting, setting.update_times)
-            outcome = Outcome(losses=losses, norms=norms(gradients).cpu(), losses_after=after)
-            if is_spread(parameters):
-                (bad,) = agree(not outcome.sound)
-                outcome = replace(outcome, bad_elsewhere=bad)
-            return outcome
-        finally:
-            for p in parameters:
-                p.grad = None
+    with untouched(setting.model), _compiling_nothing(eager=setting.eager), setting.limits.alone(setting.group):
+        with arm or nullcontext():  # around the step alone: what is measured of it is no part of it
+            losses: list[float] = []
+            sums: list[Tensor | None] = [None] * len(parameters)
+            for micro in setting.capture.micro_steps:
+                loss, gradients = _micro_step(setting, micro, parameters)
+                losses.append(loss)
+                for n, gradient in enumerate(gradients):
+                    setting.summing = parameters[n]
+                    sums[n] = _sum(sums[n], gradient)
+                setting.summing = None
+            after = None
+            if setting.update_times is not None:
+                after = _losses_after_update(setting, setting.update_times, parameters, sums)
+        each = norms([p.new_zeros(()) if g is None else g for p, g in zip(parameters, sums, strict=True)]).cpu()
+        return Outcome(losses=tuple(losses), norms=each, losses_after=after)
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a + b
 
 
 def why_not_runnable(setting: Setting) -> str | None:
-    """Why the step cannot be run again; None when it can. Asked of all ranks where the model is spread over them."""
-    why = setting.capture.runnable
-    if is_spread(trainable(setting.model)):
-        (somewhere,) = agree(why is not None)
+    """Why the step cannot be run again; None when it can. Asked of all ranks where the model is sharded over them."""
+    why = setting.capture.runnable or setting.limits.why_not(setting.model)
+    if setting.group.split and not is_sharded(trainable(setting.model)):
+        why = why or "FSDP 1 lets no step be run again"
+    if setting.group.split:
+        (somewhere,) = setting.group.agree(why is not None, device=device_of(setting.model))
         return why or ("another rank cannot run its part of the step again" if somewhere else None)
     return why
 
@@ -108,7 +145,7 @@ def losses_of(setting: Setting) -> tuple[float, ...]:
 
 def own_gradients(setting: Setting, parameters: list[nn.Parameter]) -> list[Tensor]:
     """What this rank computes in the step, summed over micro-steps; hooks of the loop, which reduce, do not run."""
-    with untouched(setting.model), _compiling_nothing(), torch.enable_grad():
+    with untouched(setting.model), _compiling_nothing(), setting.limits.alone(setting.group), torch.enable_grad():
         each = [torch.autograd.grad(_loss(setting, micro), parameters) for micro in setting.capture.micro_steps]
         sums = list(each[0])
         for gradients in each[1:]:
@@ -121,36 +158,26 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 
 
 def silences_hooks(model: nn.Module) -> bool:
-    """True where a run of the model leaves out hooks that the real step has called; see `untouched`."""
+    """True where a run of the model leaves out hooks that the real step has called; see `rerun`."""
     return any(p._post_accumulate_grad_hooks for p in model.parameters())
 
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Gradients set aside; afterwards gradients, buffers and random number states are as before.
+    """Afterwards buffers and random number states are as before. Gradients are not touched by a run at all.
 
-    A hook on an accumulated gradient acts on the run (it reduces over ranks, or steps an optimizer), so none is called.
+    Only small buffers are copied: statistics of a batch norm and the like. Large ones are checked by their version.
     """
     randomness = Randomness.now()
-    parameters = list(model.parameters())
-    gradients = [p.grad for p in parameters]
-    buffers = [(b, b.detach().clone()) for b in model.buffers()]
-    hooks = [(own, dict(own)) for p in parameters if (own := p._post_accumulate_grad_hooks)]
-    for own, _ in hooks:
-        own.clear()
-    for p in parameters:
-        p.grad = None
+    small = [b for b in model.buffers() if b.numel() <= SMALL_BUFFER]
+    saved = [(b, b.detach().clone()) for b in small]
     try:
         yield
     finally:
-        for own, kept in hooks:
-            own.update(kept)
-        for p, gradient in zip(parameters, gradients, strict=True):
-            p.grad = gradient
         with torch.no_grad():
-            for buffer, saved in buffers:
-                if buffer.dtype == saved.dtype and not torch.equal(buffer, saved):
-                    buffer.copy_(saved)
+            for buffer, copy in saved:
+                if buffer.dtype == copy.dtype and not torch.equal(buffer, copy):
+                    buffer.copy_(copy)
         torch.clear_autocast_cache()
         randomness.restore()
 
@@ -164,17 +191,22 @@ def _compiling_nothing(*, eager: bool = False) -> AbstractContextManager[Any]:
     return torch.compiler.set_stance("force_eager" if eager else "eager_on_recompile")
 
 
-def _losses_after_update(setting: Setting, times: float) -> tuple[float, ...]:
+def _losses_after_update(
+    setting: Setting, times: float, parameters: list[nn.Parameter], gradients: list[Tensor | None]
+) -> tuple[float, ...]:
     """Take the optimizer's step with its learning rate multiplied, and give weights and state back."""
     optimizer = setting.optimizer
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    state = {p: dict(optimizer.state.get(p, {})) for p in parameters}
-    tensors = [t for t in [*parameters, *(v for own in state.values() for v in own.values())] if isinstance(t, Tensor)]
+    own = [p for group in optimizer.param_groups for p in group["params"]]
+    state = {p: dict(optimizer.state.get(p, {})) for p in own}
+    tensors = [t for t in [*own, *(v for entry in state.values() for v in entry.values())] if isinstance(t, Tensor)]
     if hasattr(optimizer, "loss_scale") or sum(t.nbytes for t in tensors) > MAX_TRIAL_BYTES:
         raise ValueError("no trial update for an optimizer with its own loss scaler, or of this size")
     saved = [(t, t.detach().clone()) for t in tensors]
-    rates = [group["lr"] for group in optimizer.param_groups]
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    kept = [(p, p.grad) for p in parameters]
     try:
+        for p, gradient in zip(parameters, gradients, strict=True):
+            p.grad = gradient
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * times
         optimizer.step()
@@ -184,20 +216,64 @@ def _losses_after_update(setting: Setting, times: float) -> tuple[float, ...]:
         with torch.no_grad():
             for tensor, copy in saved:
                 tensor.copy_(copy)
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        for p, own in state.items():
-            if own:
-                optimizer.state[p].update(own)
+        for group, entries in zip(optimizer.param_groups, groups, strict=True):
+            group.update(entries)
+        for p, gradient in kept:
+            p.grad = gradient
+        for p, entries in state.items():
+            if entries:
+                optimizer.state[p].update(entries)
             else:
                 optimizer.state.pop(p, None)
 
 
-def _micro_step(setting: Setting, micro: MicroStep) -> float:
+def _micro_step(
+    setting: Setting, micro: MicroStep, parameters: list[nn.Parameter]
+) -> tuple[float, tuple[Tensor | None, ...]]:
     with torch.enable_grad():
+        if setting.group.split:
+            return _accumulated(setting, micro, parameters)
+        root = _loss(setting, micro)
+        try:
+            gradients = torch.autograd.grad(root, parameters, allow_unused=True)
+        except RuntimeError as error:
+            if "use_reentrant" not in str(error):
+                raise
+            with _other_leaves(setting.model, parameters) as leaves:
+                return _accumulated(setting, micro, leaves)
+    return float(root.detach()), gradients
+
+
+def _accumulated(
+    setting: Setting, micro: MicroStep, parameters: list[nn.Parameter]
+) -> tuple[float, tuple[Tensor | None, ...]]:
+    """By a backward that puts gradients into the parameters: of a sharded model, whose hooks reduce them, and where
+    reentrant checkpointing allows nothing else.
+    """
+    kept = [p.grad for p in parameters]
+    for p in parameters:
+        p.grad = None
+    try:
         root = _loss(setting, micro)
         root.backward()
-    return float(root.detach())
+        return float(root.detach()), tuple(p.grad for p in parameters)
+    finally:
+        for p, gradient in zip(parameters, kept, strict=True):
+            p.grad = gradient
+
+
+@contextmanager
+def _other_leaves(model: nn.Module, parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Parameters that share their values with those of the model, and have none of the hooks that act on the run."""
+    others = {id(p): nn.Parameter(p.detach()) for p in parameters}
+    places = [(m, name, p) for m in model.modules() for name, p in m._parameters.items() if p is not None]
+    try:
+        for module, name, p in places:
+            module._parameters[name] = others.get(id(p), p)
+        yield [others[id(p)] for p in parameters]
+    finally:
+        for module, name, p in places:
+            module._parameters[name] = p
 
 
 def _loss(setting: Setting, micro: MicroStep) -> Tensor:

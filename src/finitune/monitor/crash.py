@@ -1,0 +1,55 @@
+"""A program that dies of an exception has an incident: the exception, its own frames, and the facts of the batch."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from types import TracebackType
+
+from finitune.monitor.probes.crash_facts import facts_of_batch
+from finitune.monitor.process import Monitor, Stopped
+from finitune.monitor.replay.source_line import described, is_users
+
+LONGEST = 1000
+FRAMES = 12
+
+
+def report_crashes(monitor: Monitor) -> None:
+    """Record what ends this process by an exception, in any thread, from now on; its traceback is printed as ever."""
+    before, before_thread = sys.excepthook, threading.excepthook
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        record_crash(monitor, error, trace)
+
+    def thread_excepthook(args: threading.ExceptHookArgs) -> None:
+        before_thread(args)
+        if args.exc_value is not None:
+            record_crash(monitor, args.exc_value, args.exc_traceback, thread=args.thread)
+
+    sys.excepthook, threading.excepthook = excepthook, thread_excepthook
+
+
+def record_crash(
+    monitor: Monitor, error: BaseException, trace: TracebackType | None, thread: threading.Thread | None = None
+) -> None:
+    """An event of the recording and one block on stderr. A broken-off run (Ctrl-C, SystemExit) is a note."""
+    if isinstance(error, Stopped):
+        return
+    try:
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            monitor.note("interrupted", text=type(error).__name__)
+            return
+        frames = list(traceback.walk_tb(trace))
+        own = [
+            described(f.f_code.co_filename, n, f.f_code.co_name) for f, n in frames if is_users(f.f_code.co_filename)
+        ]
+        text = f"{type(error).__name__}: {' '.join(str(error).split())[:LONGEST]}"
+        monitor.crashed(
+            text=text, frames=own[-FRAMES:], line=own[-1] if own else None,
+            facts=facts_of_batch(monitor.last_calls(), monitor.vocabulary()),
+            thread=thread.name if thread is not None else None,
+        )  # fmt: skip
+    except Exception as failed:  # the user's own error has been shown already
+        monitor.broken(failed)

@@ -1,0 +1,211 @@
+"""Programs in which no object has a `step`: a step is the interval between two groups of backwards.
+
+The gradients are judged right after the backward, while the weights are still those that made them. The update is in
+the loop's own code and cannot be discarded, which is said once; a fault that persists ends the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from finitune.monitor.gate import Gate
+from finitune.monitor.incidents import Incidents, Run
+from finitune.monitor.live_step import LiveStep
+from finitune.monitor.micro_steps import Gradients, Pending, gradients_now
+from finitune.monitor.optimizers import Optimizers, Watched
+from finitune.monitor.probes import foreign, model_calls, optimizer_steps
+from finitune.monitor.probes.measurement import confirmed, measure
+from finitune.monitor.probes.modules import entry_points
+from finitune.monitor.replay.capture import Calls, Capture, MicroStep
+
+MOST_NODES = 50_000
+"""Of the graph of one backward, when its leaves are looked for."""
+UNCLAIMED = 2
+"""The first backward whose gradients are no optimizer's may be copied to one; from this one on the loop updates."""
+
+
+class LoopUpdate:
+    """Stands for an optimizer where there is none; see `finitune.monitor.probes.update.Update`."""
+
+    engine: Any = None
+    skips_overflows = False
+    skipped = False
+    loss_scale: float | None = None
+    scaler_decides = False
+    gradients_are_scaled = False
+    takes_flag = False
+
+    def __init__(self) -> None:
+        self.leaves: list[weakref.ref[Tensor]] = []
+
+    @property
+    def optimizer(self) -> Any:
+        return self
+
+    def parameters(self) -> list[Any]:
+        return [leaf for known in self.leaves if (leaf := known()) is not None]
+
+    def gradients(self) -> list[tuple[Any, Tensor]]:
+        return [(leaf, leaf.grad) for leaf in self.parameters() if leaf.grad is not None]
+
+
+class Intervals:
+    """Backwards that belong to no optimizer."""
+
+    def __init__(
+        self, run: Run, incidents: Incidents, live: LiveStep, gate: Gate, optimizers: Optimizers, pending: Pending
+    ) -> None:
+        self._run = run
+        self._incidents = incidents
+        self._live = live
+        self._gate = gate
+        self._optimizers = optimizers
+        self._pending = pending
+        self._update = LoopUpdate()
+        self._watched: Watched | None = None
+        self._leaves: list[Tensor] = []
+        self._before: Gradients = ()
+        self._group: list[MicroStep] = []
+        self._unseen: set[int] = set()
+        """Numbers of optimizers whose steps are not seen."""
+        self._unclaimed = 0
+        self._searched = 0
+        self._candidates: dict[int, weakref.ref[Any]] = {}
+        self._ran_backward = False
+
+    def backward_begins(self, roots: Sequence[Tensor]) -> None:
+        """The leaves are found in the graph, which is gone after the backward."""
+        self._ran_backward = True
+        self._leaves = []
+        unseen = [watched for watched in self._optimizers if self._stepped_unseen(watched)]
+        if unseen:
+            self._leaves = [p for watched in unseen for p in watched.parameters()]
+        elif not any(watched.steps for watched in self._optimizers):
+            self._leaves = foreign.leaves_of(roots, MOST_NODES)
+        before = gradients_now(self._leaves)
+        if all(place == (0, 0) for place in before) or before != self._before:
+            self._group = []  # the gradients of the group before were set to zero, or are others
+
+    def _stepped_unseen(self, watched: Watched) -> bool:
+        """Gradients of a backward are gone that no step was seen to use: the step is compiled, or the loop's own."""
+        waits = any(watched.number in micro.touched for micro in self._pending.micro_steps)
+        if waits and not watched.steps and not any(gradient != (0, 0) for gradient in watched.before_gradients):
+            self._pending.dropped(watched.number)
+            self._unseen.add(watched.number)
+        return watched.number in self._unseen and not watched.steps
+
+    def backward_ended(self, micro: MicroStep) -> None:
+        """Judge a backward that no step of an optimizer will be seen to use."""
+        leaves, self._leaves = self._leaves, []
+        if not leaves or micro.touched - self._unseen:
+            return
+        if not micro.touched:
+            self._look_for_optimizers(leaves)
+            self._unclaimed += 1
+            if len(self._optimizers) and self._unclaimed < UNCLAIMED:
+                return  # an optimizer may yet step on copies of these
+        self._begin(leaves)
+        self._group.append(micro)
+        self._judge(self._group, [leaf.grad for leaf in leaves if leaf.grad is not None])
+        self._before = gradients_now(leaves)
+
+    def gradients_returned(
+        self, calls: Calls, roots: Sequence[Tensor], inputs: Sequence[Any], gradients: Sequence[Any]
+    ) -> None:
+        """`torch.autograd.grad` has returned: a step of a loop that updates by itself, where it is no optimizer's."""
+        leaves = [t for t in inputs if isinstance(t, Tensor) and t.is_leaf]
+        own = {id(p) for watched in self._optimizers for p in watched.parameters()}
+        trained = [t for t in leaves if id(t) not in own]
+        if not trained or len(trained) != len(inputs) or (len(self._optimizers) and not _parameters(trained)):
+            return
+        micro = calls.micro_step([root for root in roots if isinstance(root, Tensor)])
+        self._begin(trained)
+        self._group = [micro]
+        self._judge(self._group, [g for g in gradients if isinstance(g, Tensor)])
+
+    def _begin(self, leaves: Sequence[Tensor]) -> None:
+        self._update.leaves = [weakref.ref(leaf) for leaf in leaves]
+        if self._watched is None:
+            modules = self._run.modules
+            self._watched = Watched(number=0, optimizer=weakref.ref(self._update), born=0, modules=modules)
+            self._watched.stands_for(self._update)
+            self._run.modules.find(leaves)
+            entries = [e for root in modules.owners(leaves) for e in entry_points(root, leaves)]
+            model_calls.observe_more(entries)
+
+    def _judge(self, on: Sequence[MicroStep], gradients: Sequence[Tensor]) -> None:
+        watched = self._watched
+        if watched is None or not gradients:
+            return
+        if len(on) == 1:
+            self._gate.step += 1
+            watched.last, watched.steps = self._gate.step, watched.steps + 1
+        roots = [micro.root for micro in on if micro.root is not None]
+        scale = next((micro.scale for micro in on if micro.scale is not None), None)
+        measured = measure(self._gate.step, roots, gradients, None, scale=scale, scaled=scale is not None)
+        reading = confirmed(measured.read(), measured)
+        capture = Capture(micro_steps=list(on))
+        live = self._live.taken()
+        if reading.bad:
+            self._run.speech.once(
+                "no step", f"step {reading.step}: no optimizer is stepped here, so a bad update cannot be discarded"
+            )
+            self._incidents.bad(watched, reading, capture, may_settle=False, acted=False, live=live)
+        self._gate.finish(watched, reading, capture)
+
+    # Optimizers of other classes.
+
+    def _look_for_optimizers(self, leaves: Sequence[Tensor]) -> None:
+        """At the 1st, 2nd, 4th, 8th... of such backwards: objects with a `step` that hold these leaves."""
+        self._searched += 1
+        if self._searched & (self._searched - 1):
+            return
+        running = _running_objects()
+        for thing in foreign.find(leaves):
+            if id(thing) not in running and self._optimizers.get(thing) is None:
+                self._candidates[id(thing)] = weakref.ref(thing)
+                optimizer_steps.observe_class(type(thing))
+
+    @contextlib.contextmanager
+    def trial(self, thing: Any) -> Iterator[None]:
+        """Around a call of the `step` of an object: it is an optimizer if it writes to leaves and runs no backward."""
+        known = self._candidates.pop(id(thing), lambda: None)()
+        if known is not thing:
+            yield
+            return
+        update = foreign.ForeignUpdate(thing)
+        parameters = update.parameters()
+        before = [_look(p) for p in parameters]
+        self._ran_backward = False
+        yield
+        wrote = any(not torch.equal(_look(p), was) for p, was in zip(parameters, before, strict=True))
+        if wrote and not self._ran_backward:
+            watched = self._optimizers.add(thing, born=self._gate.step, modules=self._run.modules)
+            watched.last, watched.steps = self._gate.step, 1
+            self._run.modules.find(parameters)
+            self._pending.clear()
+
+
+def _look(parameter: Tensor) -> Tensor:
+    return parameter.detach().reshape(-1)[:8].clone()
+
+
+def _running_objects() -> set[int]:
+    """Objects whose method runs now: one that runs the backward is a trainer, and no optimizer."""
+    found: set[int] = set()
+    frame = sys._getframe(1)
+    while frame is not None:
+        found |= {id(value) for name, value in frame.f_locals.items() if name in ("self", "cls")}
+        frame = frame.f_back
+    return found
+
+
+def _parameters(tensors: Sequence[Tensor]) -> bool:
+    return any(isinstance(tensor, nn.Parameter) for tensor in tensors)

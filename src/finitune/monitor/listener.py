@@ -1,0 +1,298 @@
+"""What the training loop does, in the order in which a step does it, handed to the gate.
+
+Every method is called by an observed function of torch, by an observed class, or by a hook of torch's optimizers.
+While the monitor itself runs the model, nothing is heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from finitune.monitor.gate import DEVICE_ERRORS, Gate
+from finitune.monitor.incidents import Run
+from finitune.monitor.intervals import Intervals
+from finitune.monitor.micro_steps import Pending, gradients_now
+from finitune.monitor.optimizers import Optimizers, Watched
+from finitune.monitor.probes import optimizer_steps
+from finitune.monitor.probes.measurement import Unclipped
+from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
+from finitune.monitor.probes.optimizers import innermost
+from finitune.monitor.probes.out_of_range import Flags
+from finitune.monitor.replay.arms import input_embedding
+from finitune.monitor.replay.capture import Call, Calls, MicroStep
+
+
+class Process(Protocol):
+    """What the listener tells the monitor."""
+
+    def optimizer_made(self, optimizer: Any) -> None: ...
+    def training_begins(self) -> None: ...
+    def broken(self, error: BaseException) -> None: ...
+
+
+class _Here(threading.local):
+    """What the present thread is doing."""
+
+    busy = False
+    """The monitor itself runs the model."""
+    in_closure = False
+    """An optimizer's step has called the closure that it was given."""
+
+
+class Listener:
+    """Hears of every backward, every optimizer step and every model call of this process."""
+
+    def __init__(self, run: Run, optimizers: Optimizers, pending: Pending, calls: Calls, process: Process) -> None:
+        self.here = _Here()
+        self._run = run
+        self._optimizers = optimizers
+        self._pending = pending
+        self._calls = calls
+        self._process = process
+        self._lock = threading.RLock()
+        self._open: MicroStep | None = None
+        self._scaled: dict[int, tuple[Tensor, Any]] = {}
+        self._vocabulary: tuple[int, int | None] = (-1, None)
+        self.known = False
+        """Which rank this process is."""
+
+    def serves(self, gate: Gate, intervals: Intervals) -> None:
+        self._gate = gate
+        self._intervals = intervals
+
+    def broken(self, error: BaseException) -> None:
+        self._process.broken(error)
+
+    def optimizer_made(self, optimizer: Any) -> None:
+        if not self.here.busy:
+            self._process.optimizer_made(optimizer)
+
+    # The forward.
+
+    def call_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        call = None if self.here.busy else self._calls.begin(module, args, kwargs)
+        if call is not None and any(t.device.type != "cpu" for t, _ in call.versions):
+            call.range_flag = Flags.set(call.token_ids(), self.vocabulary())
+        return call
+
+    def call_ended(self, token: Any, output: Any, *, failed: bool) -> None:
+        if not self.here.busy:
+            self._calls.end(token, output, failed=failed)
+
+    def tensors_packed(self) -> None:
+        if not self.here.busy and self._open is None:  # checkpointing recomputes within the backward
+            self._calls.packs()
+
+    def loss_scaled(self, scaler: Any, scaled: Any) -> None:
+        if isinstance(scaled, Tensor) and scaler.is_enabled():
+            self._scaled = {id(scaled): (scaled, scaler)}
+
+    # The backward.
+
+    def backward_begins(self, roots: list[Tensor]) -> None:
+        if self.here.busy:
+            return
+        self._training_begins()
+        self._interrupted()
+        self._pending.begin()
+        micro = self._calls.micro_step(roots)
+        for root in roots:
+            _, scaler = self._scaled.pop(id(root), (None, None))
+            if scaler is not None and scaler._scale is not None:
+                micro.scale = scaler._scale.detach().clone()
+        for watched in self._optimizers:
+            watched.before_gradients = gradients_now(watched.parameters())
+            check = self._gate.reduction_of(watched)
+            if check is not None:
+                check.begin(self._gate.step + 1)
+        self._intervals.backward_begins(roots)
+        self._open = micro
+        self._pending.micro_steps.append(micro)
+
+    def backward_ended(self, *, failed: bool) -> None:
+        micro, self._open = self._open, None
+        if micro is None or self.here.busy:
+            return
+        if failed:
+            self._pending.micro_steps = [m for m in self._pending.micro_steps if m is not micro]
+            return
+        for watched in self._optimizers:
+            if gradients_now(watched.parameters()) != watched.before_gradients:
+                micro.touched.add(watched.number)
+        with self.paused():
+            self._intervals.backward_ended(micro)
+
+    def gradients_returned(self, roots: list[Tensor], inputs: list[Tensor], gradients: Sequence[Any]) -> None:
+        if not self.here.busy:
+            self._training_begins()
+            with self.paused():
+                self._intervals.gradients_returned(self._calls, roots, inputs, gradients)
+
+    def summed_over_ranks(self, tensor: Tensor, group: Any) -> None:
+        """The loop itself reduces: while gradients wait for a step, it is those that it reduces, and over whom."""
+        if self.here.busy or tensor.numel() < 2 or not tensor.is_floating_point() or not self._pending.micro_steps:
+            return
+        for watched in self._optimizers:
+            watched.reduced_over(group)
+
+    # Clipping.
+
+    def norm_measured(self, norm: Tensor, tensors: list[Tensor]) -> None:
+        """Clipping has measured gradients and is about to scale them."""
+        if self.here.busy:
+            return
+        measured = {id(tensor) for tensor in tensors}
+        for watched in self._optimizers:
+            gradients = watched.gradients()
+            own = {id(g) for g in gradients}
+            if own and own <= measured:
+                watched.unclipped = Unclipped.of(gradients, norm if own == measured else None)
+
+    def clipping(self, parameters: list[Tensor], max_norm: float) -> None:
+        for watched in self._optimizers:
+            if watched.unclipped is not None and isinstance(max_norm, int | float):
+                watched.unclipped = watched.unclipped.with_limit(float(max_norm))
+
+    def clipping_by_value(self) -> None:
+        """Clipping by value is about to turn infinities into the largest value that it allows."""
+        if self.here.busy:
+            return
+        for watched in self._optimizers:
+            gradients = watched.gradients()
+            if gradients:
+                watched.unclipped = Unclipped.by_value(gradients)
+
+    # The step.
+
+    def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, skippable: bool) -> Any:
+        watched = None if self.here.busy else self._optimizers.get(optimizer)
+        if watched is None:
+            return UNWATCHED
+        watched.steps += 1
+        begin = getattr(watched.update, "begin", None)
+        if begin is not None:
+            begin()
+        if self._open is not None:  # a step within the backward, as where each parameter has an optimizer of its own
+            self._open.touched.add(watched.number)
+        closure = kwargs.get("closure", args[0] if args else None)
+        if not callable(closure):
+            return None if self._opens(watched, skippable=skippable) else SKIP
+        watched.before = watched.update.before_step() if self._run.mode == "guard" else None
+        gated = self._gated(watched, closure)
+        return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((gated, *args[1:]), kwargs)
+
+    def trial(self, optimizer: Any) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.here.busy else self._intervals.trial(optimizer)
+
+    def step_ended(self, optimizer: Any, *, failed: bool) -> None:
+        watched = None if self.here.busy else self._optimizers.get(optimizer)
+        if watched is not None:
+            self.guarded(self._gate.closes, watched, failed=failed)
+            if len(self._optimizers) == 1:
+                self._calls.forget()  # evaluations; with several models a call may wait for another's backward
+
+    def scaler_stepped(self, scaler: Any, optimizer: Any) -> None:
+        """GradScaler.step has returned; if it did not call the optimizer, it skipped."""
+        watched = None if self.here.busy else self._optimizers.get(innermost(optimizer))
+        if watched is not None and self._pending.of(watched.number) and watched.deferred is None:
+            self.guarded(self._gate.scaler_skipped, watched)
+
+    def gradients_dropped(self, parameters: list[Tensor]) -> None:
+        if self.here.busy or not self._pending.micro_steps:
+            return
+        dropped = {id(p) for p in parameters}
+        waited_for = {number for micro in self._pending.micro_steps for number in micro.touched}
+        for watched in self._optimizers:
+            if watched.number in waited_for and any(id(p) in dropped for p in watched.parameters()):
+                self.guarded(self._gate.dropped, watched)
+
+    def scheduler_may_step(self, scheduler: Any) -> bool:
+        watched = None if self.here.busy else self._optimizers.get(innermost(scheduler.optimizer))
+        if watched is None:
+            return True
+        if watched.deferred is not None:
+            watched.deferred.schedules.append(self._gate.schedules.remember(scheduler))
+        return self._gate.schedules.may_step(scheduler, self._gate.step, discarded=watched.discarded)
+
+    # What these use.
+
+    def calls_of_this_step(self) -> list[Call]:
+        return [*(call for micro in self._pending.micro_steps for call in micro.calls), *self._calls.kept()]
+
+    def vocabulary(self) -> int | None:
+        """Rows of the input embedding of the first model that is trained; None where there is none."""
+        first = self._optimizers.first()
+        if first is not None and self._vocabulary[0] != first.number:
+            embedding = input_embedding(first.model) if first.model is not None else None
+            self._vocabulary = first.number, getattr(embedding, "num_embeddings", None)
+        return self._vocabulary[1]
+
+    def guarded(self, method: Any, *args: Any, **kwargs: Any) -> Any:
+        """Our own exception never reaches the training loop; Stopped and errors of the device are meant to."""
+        with self.paused():
+            try:
+                return method(*args, **kwargs)
+            except Exception as error:
+                if type(error).__name__ in DEVICE_ERRORS:
+                    raise
+                self._process.broken(error)
+                return None
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """While the monitor itself runs the model, it does not watch."""
+        before = self.here.busy
+        with self._lock:
+            self.here.busy = True
+            try:
+                yield
+            finally:
+                self.here.busy = before
+
+    def _gated(self, watched: Watched, closure: Any) -> Any:
+        """The closure, passing the gate each time it has computed gradients."""
+        evaluations = 0
+
+        def gated() -> Any:
+            nonlocal evaluations
+            self.here.in_closure = True
+            try:
+                result = closure()
+            finally:
+                self.here.in_closure = False
+            evaluations += 1
+            if evaluations == 1:
+                self._opens(watched, skippable=False)
+            elif watched.before is not None and not watched.discarded:
+                self.guarded(self._look_again, watched)
+            return result
+
+        return gated
+
+    def _look_again(self, watched: Watched) -> None:
+        """A line search has evaluated its closure once more."""
+        if not all(bool(torch.isfinite(g).all()) for g in watched.gradients()):
+            self._gate.discard(watched, skippable=False)
+
+    def _opens(self, watched: Watched, *, skippable: bool) -> bool:
+        answer = self.guarded(self._gate.opens, watched, skippable=skippable)
+        return True if answer is None else answer
+
+    def _interrupted(self) -> None:
+        """An optimizer's step that raised was not seen to end."""
+        if self.here.in_closure:
+            return
+        watched = self._optimizers.get(optimizer_steps.interrupted())
+        if watched is not None:
+            self._gate.closes(watched, failed=True)
+
+    def _training_begins(self) -> None:
+        if not self.known:
+            self.known = True
+            self._process.training_begins()

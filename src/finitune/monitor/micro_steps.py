@@ -1,0 +1,63 @@
+"""Which backward belongs to which optimizer, and which step it is.
+
+A backward belongs to every optimizer whose gradients it changed. It waits until each of these has stepped on it or
+has dropped its gradients; what all of them dropped, unused, was skipped by the loop itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from finitune.monitor.replay.capture import MicroStep
+
+ALL = 2048
+"""Parameters of which every gradient is compared; of more a sample, evenly spaced."""
+
+Gradients = tuple[tuple[int, int], ...]
+"""Identity and version of each gradient; (0, 0) where there is none."""
+
+
+def gradients_now(parameters: Sequence[Tensor]) -> Gradients:
+    stride = -(-len(parameters) // ALL) or 1
+    return tuple(
+        (0, 0) if gradient is None else (id(gradient), gradient._version)
+        for gradient in [p.grad for p in parameters[::stride]]
+    )
+
+
+@dataclass(slots=True)
+class Pending:
+    """The backwards that wait for an optimizer, oldest first."""
+
+    micro_steps: list[MicroStep] = field(default_factory=list[MicroStep])
+
+    def begin(self) -> None:
+        """A backward is about to run: what touched no optimizer and was stepped on belongs to the past."""
+        self.micro_steps = [micro for micro in self.micro_steps if micro.touched or not micro.used]
+
+    def of(self, number: int) -> list[MicroStep]:
+        """Those that changed gradients of this optimizer, or of none that is known: it may copy them elsewhere."""
+        return [m for m in self.micro_steps if number in m.touched or (not m.touched and not m.used)]
+
+    def stepped(self, number: int, on: Sequence[MicroStep]) -> None:
+        """The optimizer has made its step on these."""
+        for micro in on:
+            micro.used = True
+            micro.touched.discard(number)
+        self.micro_steps = [micro for micro in self.micro_steps if micro.touched or not micro.used]
+
+    def dropped(self, number: int) -> list[MicroStep]:
+        """The gradients of this optimizer are set to zero; returns the backwards that nobody will use any more."""
+        mine = [micro for micro in self.micro_steps if number in micro.touched]
+        for micro in mine:
+            micro.touched.discard(number)
+        lost = [micro for micro in mine if not micro.touched and not micro.used]
+        gone = {id(micro) for micro in mine if not micro.touched}
+        self.micro_steps = [micro for micro in self.micro_steps if id(micro) not in gone]
+        return lost
+
+    def clear(self) -> None:
+        self.micro_steps = []

@@ -1,0 +1,176 @@
+"""The optimizers of this process that are watched, each with what is known of it between its steps."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from finitune.monitor.micro_steps import Gradients
+from finitune.monitor.probes.measurement import Measured, Reading, Unclipped
+from finitune.monitor.probes.modules import Modules, unwrapped
+from finitune.monitor.probes.optimizers import BeforeStep, parameters_of
+from finitune.monitor.probes.ranks import Group, connected, group_of
+from finitune.monitor.probes.update import Update, update_of
+from finitune.monitor.replay.capture import MicroStep
+
+RECENT = 20
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Watched:
+    """One optimizer. `number` counts from 1 in the order in which they were made."""
+
+    number: int
+    optimizer: weakref.ref[Any]
+    born: int
+    """The step of the process at which it was made."""
+    modules: Modules
+    engine: Any = None
+    last: int = 0
+    """The step of the process that it took last."""
+    steps: int = 0
+    """How often its step was seen to be called."""
+    before_gradients: Gradients = ()
+    """As they were when the present backward began."""
+    unclipped: Unclipped | None = None
+    before: BeforeStep | None = None
+    reading: Reading | None = None
+    """Of the step that runs now."""
+    deferred: Deferred | None = None
+    stepping_on: list[MicroStep] = field(default_factory=list[MicroStep])
+    discarded: bool = False
+    """The last step was."""
+    shares: tuple[int, Tensor | None] = (-1, None)
+    bad_in_a_row: int = 0
+    recent: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
+    settling_from: float | None = None
+    mismatched: bool = False
+    """A wrong reduction was reported."""
+    _update: Update | None = None
+    _group: Group | None = None
+    _model: weakref.ref[nn.Module] | None = None
+
+    @property
+    def update(self) -> Update:
+        """Read when it is first needed: a class may set its attributes after torch's constructor has returned."""
+        if self._update is None:
+            self._update = update_of(self.optimizer(), self.engine)
+        return self._update
+
+    def stands_for(self, update: Any) -> None:
+        """There is no optimizer: `update` stands for the loop's own."""
+        self._update = update
+
+    @property
+    def group(self) -> Group:
+        """The ranks that train it; looked for at its first backward, when the model is wrapped."""
+        known = self._group
+        if known is None or (known.size == 1 and connected() and torch.distributed.get_world_size() > 1):
+            self._group = known = group_of(self.parameters(), self.optimizer())
+        return known
+
+    def reduced_over(self, handle: Any) -> None:
+        """The loop sums gradients over this process group by itself, so that these are the ranks that train it."""
+        if not self.group.known:
+            self._group = Group(handle=handle, size=torch.distributed.get_world_size(handle))
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The user's own model that holds most of what it trains; None for loose tensors."""
+        known = self._model() if self._model else None
+        if known is None:
+            owners = self.modules.owners(self.parameters())
+            known = unwrapped(owners[0]) if owners else None
+            self._model = None if known is None else weakref.ref(known)
+        return known
+
+    @model.setter
+    def model(self, model: nn.Module | None) -> None:
+        self._model = None if model is None else weakref.ref(model)
+
+    def parameters(self) -> list[Any]:
+        optimizer = self.optimizer()
+        return [] if optimizer is None else parameters_of(optimizer) if hasattr(optimizer, "param_groups") else (
+            self.update.parameters()
+        )  # fmt: skip
+
+    def gradients(self) -> list[Tensor]:
+        return [gradient for _, gradient in self.update.gradients()]
+
+    @property
+    def name(self) -> str:
+        """`AdamW`, and for the second and later ones `AdamW (optimizer 2)`."""
+        kind = type(self.optimizer()).__name__
+        return kind if self.number == 1 else f"{kind} (optimizer {self.number})"
+
+
+@dataclass(slots=True, kw_only=True)
+class Deferred:
+    """A step whose verdict was acted on by the device, and is read on the host a step later."""
+
+    measured: Measured
+    values: Any
+    """`Readback`."""
+    micro_steps: list[MicroStep]
+    schedules: list[tuple[Any, dict[str, Any], list[Any]]] = field(default_factory=list)
+    """Schedules that advanced before the verdict was known, with their state and rates before."""
+    seconds: float = 0.0
+
+
+class Optimizers:
+    """Looked up by the optimizer itself; keeps none alive."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Watched] = {}
+        self._count = 0
+
+    def __iter__(self) -> Iterator[Watched]:
+        for identity, known in list(self._known.items()):
+            if known.optimizer() is None:
+                del self._known[identity]
+            else:
+                yield known
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def get(self, optimizer: Any) -> Watched | None:
+        known = self._known.get(id(optimizer))
+        return known if known is not None and known.optimizer() is optimizer else None
+
+    def add(self, optimizer: Any, *, born: int, modules: Modules, engine: Any = None) -> Watched:
+        known = self.get(optimizer)
+        if known is None:
+            self._count += 1
+            known = Watched(
+                number=self._count, optimizer=weakref.ref(optimizer), born=born, modules=modules, engine=engine
+            )
+            self._known[id(optimizer)] = known
+        return known
+
+    def remove(self, optimizer: Any) -> None:
+        self._known.pop(id(optimizer), None)
+
+    def first(self) -> Watched | None:
+        return next(iter(self), None)
+
+
+def step_of(watched: Watched, now: int, stepping_on: Sequence[MicroStep]) -> int:
+    """The number of the step that `watched` is about to take, where the process is at step `now`.
+
+    Optimizers that step by turns on one batch, or on the same backward, take the same step. One that has stepped in
+    this step already begins the next, as does one that was made since this step began, or that steps for the first
+    time on a backward of its own.
+    """
+    shared = any(micro.used for micro in stepping_on)
+    if watched.last == now or (watched.born >= now and now > 0 and not shared):
+        return now + 1
+    if watched.last == 0 and now > 1 and not shared:
+        return now + 1
+    return max(now, 1)

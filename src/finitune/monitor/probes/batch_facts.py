@@ -1,0 +1,47 @@
+"""Facts of a captured batch and of the weights that it met, as JSON. Each part is read by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from finitune.facts import Batching
+from finitune.facts_json import facts_as_json
+from finitune.monitor.probes.live_facts import batch_facts
+from finitune.monitor.replay.arms import input_embedding
+from finitune.monitor.replay.capture import Call, Capture
+from finitune.monitor.replay.padding import padding_of
+
+
+def facts_of_batch(model: nn.Module | None, capture: Capture) -> dict[str, Any]:
+    """Tokens, their embedding rows, labels, padding, and the weights that stand out."""
+    calls = [call for micro in capture.micro_steps for call in micro.calls]
+    call = next((c for c in calls if c.token_ids() is not None), calls[0] if calls else None)
+    ids = call.token_ids() if call else None
+    labels = call.kwargs.get("labels") if call else None
+    with torch.no_grad():
+        targets = [t for m in capture.micro_steps if m.objective for t in m.objective.targets]
+        embedding = None if model is None else input_embedding(model)
+        facts = batch_facts(model, embedding, ids, labels, targets)
+        return facts_as_json(replace(facts, batching=_batching(call)) if ids is not None else facts)
+
+
+def _batching(call: Call | None) -> Batching | None:
+    """How the rows of the captured batch were filled up; None where they were not.
+
+    Without a mask that is known to be one it is not known whether padding is seen.
+    """
+    ids: Tensor | None = call.token_ids() if call else None
+    padding = None if call is None or ids is None else padding_of(ids, call.mask())
+    if padding is None or call is None:
+        return None
+    return Batching(
+        padding_side=padding.side,
+        pad_id=padding.token,
+        padded_rows=padding.rows,
+        pads_attended=True if padding.attended is None and not call.may_be_masked() else padding.attended,
+        source="the captured batch",
+    )

@@ -1,0 +1,63 @@
+"""Will Adam spoil float16 weights in the step that it is about to make?
+
+In float16 an eps of 1e-8 is zero and squares below 6e-8 or above 65504 leave the range, so that finite gradients can
+become non-finite weights or moments. What torch's Adam and AdamW compute is computed here beside them, one tensor at
+a time and nothing of it kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KINDS = (torch.optim.Adam, torch.optim.AdamW)
+
+
+def spoils(optimizer: Any) -> Tensor | None:
+    """Whether the next step makes any float16 weight or moment non-finite, shape [], on the device; None where this
+    optimizer is another, or holds no float16 weights.
+    """
+    if type(optimizer) not in KINDS:
+        return None
+    decoupled = type(optimizer) is torch.optim.AdamW
+    flags = [
+        _spoilt(p, optimizer.state.get(p, {}), {"decoupled_weight_decay": decoupled, **group})
+        for group in optimizer.param_groups
+        for p in group["params"]
+        if p.dtype == torch.float16 and p.grad is not None and not p.grad.is_sparse
+    ]
+    return torch.stack([flag.to(flags[0].device) for flag in flags]).any() if flags else None
+
+
+@torch.no_grad()
+def _spoilt(p: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+    """After `_single_tensor_adam` and `_fused_adam` of torch 2.6 to 2.13; fused kernels compute in float32."""
+    beta1, beta2 = group["betas"]
+    compute = torch.float32 if group.get("fused") else p.dtype
+    weight, gradient = p.detach().to(compute), p.grad.detach().to(compute)  # pyright: ignore[reportOptionalMemberAccess]
+    gradient = -gradient if group["maximize"] else gradient
+    if group["weight_decay"]:
+        if group["decoupled_weight_decay"]:
+            weight = weight * (1 - group["lr"] * group["weight_decay"])
+        else:
+            gradient = gradient.add(weight, alpha=group["weight_decay"])
+    step = state["step"] + 1 if "step" in state else 1.0
+    mean = state["exp_avg"].to(compute) if "exp_avg" in state else torch.zeros_like(gradient)
+    square = state["exp_avg_sq"].to(compute) if "exp_avg_sq" in state else torch.zeros_like(gradient)
+    mean = mean.lerp(gradient, 1 - beta1)
+    square = square.mul(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+    first, second = 1 - beta1**step, (1 - beta2**step) ** 0.5
+    largest = square
+    if group["amsgrad"] and "max_exp_avg_sq" in state:
+        largest = torch.maximum(state["max_exp_avg_sq"].to(compute), square)
+    scale = second.to(compute) if isinstance(second, Tensor) and second.device == p.device else float(second)
+    denominator = (largest.sqrt() / scale).add_(group["eps"])
+    rate = group["lr"] / first
+    if isinstance(rate, Tensor):
+        weight = weight.float() - rate.to(p.device).float() * (mean.float() / denominator.float())
+    else:
+        weight = torch.addcdiv(weight, mean, denominator, value=-rate)
+    made = (weight.to(p.dtype), mean.to(p.dtype), square.to(p.dtype))
+    return ~torch.stack([torch.isfinite(each).all() for each in made]).all()

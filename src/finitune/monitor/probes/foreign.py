@@ -1,0 +1,132 @@
+"""Optimizers that are none of torch's: any object with a `step` that holds the tensors which a backward reached."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from finitune.monitor.probes.gc_objects import living
+
+DEPTH = 3
+"""Lists and dicts within attributes are looked through so far."""
+LONGEST = 100_000
+"""Elements of one list or dict that are looked through."""
+
+
+def is_foreign(optimizer: Any) -> bool:
+    return not isinstance(optimizer, Optimizer)
+
+
+def find(leaves: Sequence[Tensor]) -> list[Any]:
+    """The live objects with a method `step` that hold some of `leaves`, but for optimizers of torch and what wraps
+    them, schedules and modules.
+    """
+    wanted = {id(leaf) for leaf in leaves}
+    found: list[Any] = []
+    for thing in living():
+        kind = type(thing)
+        if kind.__module__ in ("builtins", "functools", "types") or issubclass(kind, nn.Module | Optimizer | type):
+            continue
+        if callable(getattr(kind, "step", None)) and any(id(t) in wanted for t in _held(thing)):
+            found.append(thing)
+    return [thing for thing in found if not any(_holds(other, thing) for other in found if other is not thing)]
+
+
+class ForeignUpdate:
+    """See `finitune.monitor.probes.update.Update`. A discarded step is not called at all."""
+
+    engine: Any = None
+    skips_overflows = False
+    skipped = False
+    loss_scale: float | None = None
+    scaler_decides = False
+    gradients_are_scaled = False
+    takes_flag = False
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        leaves = {id(t): weakref.ref(t) for t in _held(optimizer) if t.requires_grad and t.is_leaf}
+        self._leaves = list(leaves.values())
+
+    @property
+    def optimizer(self) -> Any:
+        return self._optimizer()
+
+    def parameters(self) -> list[Any]:
+        return [leaf for known in self._leaves if (leaf := known()) is not None]
+
+    def gradients(self) -> list[tuple[Any, Tensor]]:
+        return [(p, p.grad) for p in self.parameters() if p.grad is not None]
+
+    def discard_on_device(self, flag: Tensor) -> None:
+        raise NotImplementedError("its step is not torch's")
+
+    def withhold(self) -> None:
+        pass
+
+    def restore_gradients(self) -> None:
+        pass
+
+    def save(self, directory: Path) -> None:
+        pass
+
+    def before_step(self) -> None:
+        return None
+
+
+def _held(thing: Any) -> Iterator[Tensor]:
+    """The tensors in the attributes of `thing`, in order."""
+    own = getattr(thing, "__dict__", None)
+    slots = [getattr(thing, name, None) for name in _slots(type(thing))]
+    groups = getattr(thing, "param_groups", None)
+    values = [*([groups] if isinstance(groups, list) else ()), *(own.values() if isinstance(own, dict) else ()), *slots]
+    seen: set[int] = set()
+    for value in values:
+        yield from _within(value, DEPTH, seen)
+
+
+def _within(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif depth and isinstance(value, list | tuple | set | dict) and len(value) <= LONGEST and id(value) not in seen:
+        seen.add(id(value))
+        for each in _parts(value):
+            yield from _within(each, depth - 1, seen)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    return [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
+
+
+def _holds(outer: Any, inner: Any) -> bool:
+    """Of a wrapper and the optimizer within, the outer one is stepped by the loop."""
+    return any(value is inner for value in (getattr(outer, "__dict__", None) or {}).values())
+
+
+def leaves_of(roots: Sequence[Tensor], limit: int) -> list[Tensor]:
+    """The leaves that a backward from `roots` accumulates gradients in, by a walk of at most `limit` graph nodes."""
+    found: dict[int, Tensor] = {}
+    seen: set[Any] = set()
+    waiting: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]
+    while waiting and len(seen) < limit:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, torch.Tensor):
+            found[id(leaf)] = leaf
+        waiting += [child for child, _ in node.next_functions if child is not None and child not in seen]
+    return list(found.values())

@@ -1,0 +1,319 @@
+"""See the calls that a training loop makes into torch: backward, clipping, loss scaling, zero_grad, schedules.
+
+Each is observed at the one place through which every caller goes, and put back when the listener leaves. Inside a
+compiled function, a CUDA graph or a backward node the original runs alone: nothing is added to what is traced. A
+listener that raises is reported once through its own `broken` and never disturbs the call.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch._C._functorch import peek_interpreter_stack
+from torch.nn.utils import clip_grad
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+
+class Listener(Protocol):
+    """What the monitor offers to hear of."""
+
+    def backward_begins(self, roots: list[Tensor]) -> None: ...
+    def backward_ended(self, *, failed: bool) -> None: ...
+    def gradients_returned(self, roots: list[Tensor], inputs: list[Tensor], gradients: Sequence[Any]) -> None: ...
+    def norm_measured(self, norm: Tensor, tensors: list[Tensor]) -> None: ...
+    def clipping(self, parameters: list[Tensor], max_norm: float) -> None: ...
+    def clipping_by_value(self) -> None: ...
+    def loss_scaled(self, scaler: Any, scaled: Any) -> None: ...
+    def scaler_stepped(self, scaler: Any, optimizer: Any) -> None: ...
+    def optimizer_made(self, optimizer: Any) -> None: ...
+    def gradients_dropped(self, parameters: list[Tensor]) -> None: ...
+    def scheduler_may_step(self, scheduler: Any) -> bool: ...
+    def tensors_packed(self) -> None: ...
+    def summed_over_ranks(self, tensor: Tensor, group: Any) -> None: ...
+    def broken(self, error: BaseException) -> None: ...
+
+
+_listeners: list[Listener] = []
+_originals: list[tuple[Any, str, Any]] = []
+_stepping: list[Any] = []
+"""The schedule whose step runs now; what it calls on the way, another schedule or its parent class, is part of it."""
+
+
+def listen(listener: Listener) -> None:
+    """Report every call to `listener` from now on."""
+    if not _listeners:
+        _install()
+    _listeners.append(listener)
+
+
+def listeners() -> list[Listener]:
+    """Those that hear of calls now."""
+    return list(_listeners)
+
+
+def leave(listener: Listener) -> None:
+    """Report nothing more to `listener`; the last one to leave restores torch as it was."""
+    if listener in _listeners:
+        _listeners.remove(listener)
+        if not _listeners:
+            while _originals:
+                setattr(*_originals.pop())
+
+
+def unobservable() -> bool:
+    """True while a function is traced by the compiler or a CUDA graph is captured: no hook may touch anything then."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return True
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def report(method: str, *args: Any, **kwargs: Any) -> None:
+    """Call `method` of every listener; its exceptions go to its own `broken`."""
+    for listener in _listeners:
+        try:
+            getattr(listener, method)(*args, **kwargs)
+        except Exception as error:
+            listener.broken(error)
+
+
+def observe_zero_grad(kind: type) -> None:
+    """Optimizer classes may override `zero_grad`; that of `kind` is observed too."""
+    if "zero_grad" in vars(kind) and not hasattr(kind.zero_grad, "_finitune"):  # pyright: ignore[reportAttributeAccessIssue]
+        _replace(kind, "zero_grad", _dropping(kind.zero_grad, _of_optimizer))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _replace(owner: Any, name: str, observed: Any) -> None:
+    _originals.append((owner, name, vars(owner)[name]))
+    observed._finitune = True
+    setattr(owner, name, observed)
+
+
+def _install() -> None:
+    _replace(torch.autograd, "backward", _backward(torch.autograd.backward))
+    _replace(torch.autograd, "grad", _grad(torch.autograd.grad))
+    functional: Any = importlib.import_module("torch._functorch.eager_transforms")
+    if hasattr(functional, "grad_and_value_impl"):
+        _replace(functional, "grad_and_value_impl", _functional(functional.grad_and_value_impl))
+    _replace(clip_grad, "_get_total_norm", _total_norm(clip_grad._get_total_norm))
+    _replace(clip_grad, "_clip_grads_with_norm_", _clip(clip_grad._clip_grads_with_norm_))
+    _replace(clip_grad, "_group_tensors_by_device_and_dtype", _group(clip_grad._group_tensors_by_device_and_dtype))
+    _replace(torch.amp.GradScaler, "step", _scaler_step(torch.amp.GradScaler.step))
+    _replace(torch.amp.GradScaler, "scale", _scale(torch.amp.GradScaler.scale))
+    _replace(Optimizer, "__init__", _made(Optimizer.__init__))
+    _replace(Optimizer, "zero_grad", _dropping(Optimizer.zero_grad, _of_optimizer))
+    _replace(nn.Module, "zero_grad", _dropping(nn.Module.zero_grad, lambda module: list(module.parameters())))
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    _replace(hooks, "__enter__", _packing(hooks.__enter__))
+    for kind in _schedules():
+        _replace(kind, "step", _asking_first(kind.step))
+    if torch.distributed.is_available():
+        _replace(torch.distributed, "all_reduce", _all_reduce(torch.distributed.all_reduce))
+
+
+def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        # A node that runs a backward of its own (reentrant checkpointing) is part of the one outside.
+        if unobservable() or torch._C._current_autograd_node() is not None:
+            return original(tensors, *args, **kwargs)
+        tensors = _kept(tensors)
+        report("backward_begins", _tensors(tensors))
+        failed = True
+        try:
+            original(tensors, *args, **kwargs)
+            failed = False
+        finally:
+            report("backward_ended", failed=failed)
+
+    return backward
+
+
+def _grad(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if unobservable() or _transformed() or torch._C._current_autograd_node() is not None:
+            return original(outputs, inputs, *args, **kwargs)
+        outputs, inputs = _kept(outputs), _kept(inputs)
+        gradients = original(outputs, inputs, *args, **kwargs)
+        higher_order = kwargs.get("create_graph") or kwargs.get("is_grads_batched") or args[2:3] == (True,)
+        if not higher_order:
+            report("gradients_returned", _tensors(outputs), _tensors(inputs), _tensors(gradients))
+        return gradients
+
+    return grad
+
+
+def _kept(given: Any) -> Any:
+    """An iterator as a tuple, so that it can be read twice."""
+    return tuple(given) if hasattr(given, "__next__") else given
+
+
+def _tensors(given: Any) -> list[Any]:
+    """The tensors among what autograd takes and gives; None stands for a gradient that is not there."""
+    if isinstance(given, Tensor):
+        return [given]
+    values = given.values() if isinstance(given, dict) else given if isinstance(given, list | tuple) else ()
+    return [value for value in values if value is None or isinstance(value, Tensor)]
+
+
+def _functional(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def grad_and_value(func: Any, argnums: Any, has_aux: Any, args: Any, kwargs: Any) -> Any:
+        found = original(func, argnums, has_aux, args, kwargs)
+        if not unobservable() and not _transformed():
+            gradients, value = found
+            chosen = [args[n] for n in ([argnums] if isinstance(argnums, int) else argnums)]
+            roots = [leaf for leaf in pytree.tree_leaves(value)[:1] if isinstance(leaf, Tensor)]
+            report("gradients_returned", roots, pytree.tree_leaves(chosen), pytree.tree_leaves(gradients))
+        return found
+
+    return grad_and_value
+
+
+def _transformed() -> bool:
+    """True within torch.func transforms, whose tensors are wrapped."""
+    return peek_interpreter_stack() is not None
+
+
+def _total_norm(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def total_norm(tensors: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if unobservable():
+            return original(tensors, *args, **kwargs)
+        tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        norm = original(tensors, *args, **kwargs)
+        report("norm_measured", norm, tensors)
+        return norm
+
+    return total_norm
+
+
+def _clip(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def clip(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> None:
+        if unobservable():
+            return original(parameters, max_norm, *args, **kwargs)
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        report("clipping", parameters, max_norm)
+        return original(parameters, max_norm, *args, **kwargs)
+
+    return clip
+
+
+def _group(original: Callable[..., Any]) -> Callable[..., Any]:
+    # clip_grad_value_ itself is often imported by name before anybody listens; this is the first thing it calls.
+    @functools.wraps(original)
+    def group(*args: Any, **kwargs: Any) -> Any:
+        if not unobservable() and sys._getframe(1).f_code.co_name == "clip_grad_value_":
+            report("clipping_by_value")
+        return original(*args, **kwargs)
+
+    return group
+
+
+def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, optimizer, *args, **kwargs)
+        if not unobservable():
+            report("scaler_stepped", self, optimizer)
+        return result
+
+    return step
+
+
+def _scale(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def scale(self: Any, outputs: Any) -> Any:
+        scaled = original(self, outputs)
+        if not unobservable():
+            report("loss_scaled", self, scaled)
+        return scaled
+
+    return scale
+
+
+def _made(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if not unobservable():
+            report("optimizer_made", self)
+
+    return made
+
+
+def _of_optimizer(optimizer: Any) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _dropping(original: Callable[..., Any], parameters_of: Callable[[Any], list[Tensor]]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not unobservable():
+            report("gradients_dropped", parameters_of(self))
+        return original(self, *args, **kwargs)
+
+    return zero_grad
+
+
+def _packing(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def enter(self: Any) -> Any:
+        if not unobservable():
+            report("tensors_packed")
+        return original(self)
+
+    return enter
+
+
+def _all_reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def all_reduce(tensor: Any, op: Any = None, group: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(tensor, Tensor) and not unobservable():
+            report("summed_over_ranks", tensor, group)
+        given = {} if op is None else {"op": op}
+        return original(tensor, *args, group=group, **given, **kwargs)
+
+    return all_reduce
+
+
+def _schedules() -> list[Any]:
+    """LRScheduler and the classes derived from it that step in a way of their own; a plateau has no schedule."""
+    kinds: list[Any] = [torch.optim.lr_scheduler.LRScheduler]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    return [kind for kind in dict.fromkeys(kinds) if "step" in vars(kind) and not issubclass(kind, plateau)]
+
+
+def _asking_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if unobservable():
+            return original(self, *args, **kwargs)
+        answers = [] if _stepping else [_may_step(listener, self) for listener in _listeners]
+        if not all(answers):
+            return None
+        _stepping.append(self)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _stepping.pop()
+
+    return step
+
+
+def _may_step(listener: Listener, scheduler: Any) -> bool:
+    try:
+        return listener.scheduler_may_step(scheduler)
+    except Exception as error:
+        listener.broken(error)
+        return True

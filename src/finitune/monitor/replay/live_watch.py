@@ -1,0 +1,88 @@
+"""The next step seen live, operator by operator: the user's code and all its models, from the end of one optimizer step
+to the next.
+
+Works for any program, whatever the loss is computed with. Nothing is run twice; compiled functions run as they are
+written for this one step.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode, _push_mode
+
+from finitune.monitor.replay.capture import Call
+from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.operator_watch import OperatorWatch
+
+_HOOKS_FIRE_TWICE = r"Using `torch\.compile\(module\)` when there are global hooks"
+SECONDS = 600.0
+"""A step under watch may take a hundred times as long as usual. After so long it goes on without."""
+
+
+class LiveWatch:
+    """Begins when it is made; `end` tells what was seen. One at a time."""
+
+    def __init__(self, names: Mapping[int, str], modules: Mapping[int, str], calls: Callable[[], list[Call]]) -> None:
+        self._began = time.monotonic()
+        self._watch = OperatorWatch(names, calls, Limits(seconds=SECONDS))
+        self._modules = modules
+        self._handles: list[Any] = []
+        self._stance: Any = None
+        self.compiled = False
+
+    def begin(self) -> str | None:
+        """Watch from now on; returns why that is not possible, None when it is."""
+        if _get_current_dispatch_mode_stack():
+            return "the program runs under a dispatch mode of its own"
+        self._handles = [
+            nn.modules.module.register_module_forward_pre_hook(self._entered),
+            nn.modules.module.register_module_forward_hook(self._left, always_call=True),
+        ]
+        if "torch._dynamo" in sys.modules:
+            self.compiled = sys.modules["torch._dynamo"].utils.counters["frames"]["ok"] > 0
+            self._stance = torch.compiler.set_stance("force_eager")
+        warnings.filterwarnings("ignore", message=_HOOKS_FIRE_TWICE)
+        self._watch.__enter__()
+        return None
+
+    @property
+    def watch(self) -> OperatorWatch:
+        return self._watch
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def end(self) -> None:
+        """Stop watching. What the program itself has put on top of the watch stays."""
+        if not self._handles:
+            return
+        above: list[Any] = []
+        while (stack := _get_current_dispatch_mode_stack()) and self._watch in stack:
+            if stack[-1] is self._watch:
+                self._watch.__exit__(None, None, None)
+                break
+            above.append(_pop_mode())
+        for mode in reversed(above):
+            _push_mode(mode)
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if self._stance is not None:
+            self._stance.__exit__(None, None, None)
+            self._stance = None
+
+    def _entered(self, module: nn.Module, _args: Any) -> None:
+        name = self._modules.get(id(module))
+        self._watch.entered(type(module).__name__ if name is None else name)
+
+    def _left(self, module: nn.Module, _args: Any, output: Any) -> None:
+        name = self._modules.get(id(module))
+        self._watch.left(type(module).__name__ if name is None else name, output)

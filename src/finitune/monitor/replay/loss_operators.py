@@ -1,0 +1,238 @@
+"""The operators between a model and a loss that can be run again: what their autograd nodes keep, and how to apply it.
+
+`OPERATORS` maps the name of a node to a pair: what is kept of a node, and the operator applied to what was kept and
+to its rebuilt inputs, None for an input without a graph. Of an operand that is rebuilt nothing is kept, so no logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Kept = Mapping[str, Any]
+Operator = tuple[Callable[[Any], Kept], Callable[..., Any]]
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+class NotReadable(Exception):
+    """The graph holds a node whose constants it does not keep; the message names it."""
+
+
+LINEAR = frozenset({
+    "AddBackward0", "SubBackward0", "RsubBackward1", "NegBackward0", "MulBackward0", "DivBackward0", "MeanBackward0",
+    "MeanBackward1", "SumBackward0", "SumBackward1", "ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0",
+    "SqueezeBackward0", "SqueezeBackward1", "SqueezeBackward2", "UnsqueezeBackward0", "TransposeBackward0",
+    "SliceBackward0", "SelectBackward0", "GatherBackward0", "ToCopyBackward0", "CloneBackward0", "StackBackward0",
+    "CatBackward0", "ExpandBackward0", "PermuteBackward0", "TBackward0", "WhereBackward0", "MaskedFillBackward0",
+    "IndexBackward0", "CumsumBackward0",
+})  # fmt: skip
+"""Below these alone an added constant changes the loss by a constant, and no gradient: it need not be known."""
+DROPS_CONSTANT = frozenset({"AddBackward0", "SubBackward0", "RsubBackward1", "WhereBackward0", "MaskedFillBackward0"})
+"""Their nodes do not keep the operand without a graph; it is taken as 0."""
+PASSES_THROUGH = ("_DDPSinkBackward",)
+"""Identities: output n is input n."""
+
+
+def without_graph(node: Any, place: int) -> bool:
+    return node.next_functions[place][0] is None
+
+
+def _kept(node: Any, saved: Tensor | None) -> Any:
+    """A saved operand; a scalar is copied, because a scaler changes its scale in place.
+
+    A Python number stays one: it is saved as a float64 tensor, which would promote a float16 loss beyond overflow.
+    """
+    if saved is None or saved.numel() != 1:
+        return saved
+    dtype = node._input_metadata[0].dtype
+    number = saved.dim() == 0 and saved.dtype in (torch.float64, torch.int64) and dtype != saved.dtype
+    return saved.item() if number and saved.device.type == "cpu" else saved.clone()
+
+
+def _operand(rebuilt: Tensor | None, saved: Any) -> Any:
+    if rebuilt is not None:
+        return rebuilt
+    if saved is None:
+        raise NotReadable("an operand that the graph does not keep")
+    return saved
+
+
+def _operands(node: Any) -> Kept:
+    """The operands without a graph; those with one are rebuilt."""
+    left = _kept(node, node._saved_self) if without_graph(node, 0) else None
+    right = _kept(node, node._saved_other) if len(node.next_functions) < 2 or without_graph(node, 1) else None
+    return {"left": left, "right": right}
+
+
+def _two(function: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
+    def apply(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Tensor:
+        return function(_operand(a, kept["left"]), _operand(b, kept["right"]))
+
+    return apply
+
+
+def _denominator(node: Any) -> Kept:
+    # The saved numerator is kept only where the denominator has a graph; a plain numerator is not kept.
+    right = _kept(node, node._saved_other) if len(node.next_functions) < 2 or without_graph(node, 1) else None
+    return {"left": _kept(node, node._saved_self) if without_graph(node, 0) else None, "right": right}
+
+
+def _alpha(node: Any) -> Kept:
+    sign = -1 if node.name() == "SubBackward0" else 1
+    return {"alpha": sign * getattr(node, "_saved_alpha", 1)}
+
+
+def _sum_of(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Any:
+    if a is None or b is None:
+        return a if b is None else kept["alpha"] * b
+    return a + kept["alpha"] * b
+
+
+def _dimensions(node: Any) -> Kept:
+    if not node.name().endswith("1"):
+        return {}
+    return {"dim": _signed(node._saved_dim), "keepdim": node._saved_keepdim}
+
+
+def _classes(node: Any) -> Kept:
+    return {
+        "target": node._saved_target,
+        "weight": node._saved_weight,
+        "ignore_index": _signed(node._saved_ignore_index),
+        "reduction": _REDUCTIONS[node._saved_reduction],
+    }
+
+
+def _target(*names: str) -> Callable[[Any], Kept]:
+    """A target without a graph, the reduction, and what else is kept under these names."""
+
+    def keep(node: Any) -> Kept:
+        if len(node.next_functions) > 1 and not without_graph(node, 1):
+            raise NotReadable("a target with a graph of its own")
+        more = {name: getattr(node, f"_saved_{name}") for name in names}
+        return {"target": node._saved_target, "reduction": _REDUCTIONS[node._saved_reduction], **more}
+
+    return keep
+
+
+def _compared(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda kept, x, _=None: function(x, **kept)
+
+
+def _cast(node: Any) -> Kept:
+    return {"dtype": node._input_metadata[0].dtype, "device": node._input_metadata[0].device}
+
+
+def _shape(node: Any) -> Kept:
+    return {"shape": list(node._input_metadata[0].shape)}
+
+
+def _saved(*names: str) -> Callable[[Any], Kept]:
+    """What a node keeps under these names."""
+    return lambda node: {name: _signed(getattr(node, f"_saved_{name}")) for name in names}
+
+
+def _signed(value: Any) -> Any:
+    """Sizes and dimensions are saved unsigned: -1 reads as 2**64 - 1."""
+    if isinstance(value, tuple | list):
+        return [_signed(v) for v in value]
+    return value - 2**64 if isinstance(value, int) and value >= 2**63 else value
+
+
+def _indices(node: Any) -> Kept:
+    return {"indices": list(node._saved_indices)}
+
+
+def _indexed(kept: Kept, x: Tensor) -> Tensor:
+    return torch.ops.aten.index.Tensor(x, kept["indices"])
+
+
+def _chosen(kept: Kept, a: Tensor | None, b: Tensor | None) -> Tensor:
+    zero = torch.zeros_like(a if a is not None else b)  # pyright: ignore[reportArgumentType]
+    return torch.where(kept["condition"], zero if a is None else a, zero if b is None else b)
+
+
+def _nothing(_node: Any) -> Kept:
+    return {}
+
+
+def _plain(function: Callable[[Tensor], Tensor]) -> Operator:
+    return _nothing, lambda _, x: function(x)
+
+
+def _sliced(kept: Kept, x: Tensor) -> Tensor:
+    return torch.ops.aten.slice.Tensor(x, kept["dim"], kept["start"], kept["end"], kept["step"])
+
+
+_reshaped: Operator = (_shape, lambda kept, x: x.reshape(kept["shape"]))
+_averaged: Operator = (_dimensions, lambda kept, x: torch.mean(x, **kept))
+_summed: Operator = (_dimensions, lambda kept, x: torch.sum(x, **kept))
+_softened: Operator = (_saved("beta", "threshold"), lambda kept, x: F.softplus(x, **kept))
+
+OPERATORS: dict[str, Operator] = {
+    "MulBackward0": (_operands, _two(lambda a, b: a * b)),
+    "DivBackward0": (_denominator, _two(lambda a, b: a / b)),
+    "MinimumBackward0": (_operands, _two(torch.minimum)),
+    "MaximumBackward0": (_operands, _two(torch.maximum)),
+    "AddBackward0": (_alpha, _sum_of),
+    "SubBackward0": (_alpha, _sum_of),
+    "RsubBackward1": (_nothing, lambda _, x: -x),
+    "NegBackward0": _plain(torch.neg),
+    "AbsBackward0": _plain(torch.abs),
+    "LogBackward0": _plain(torch.log),
+    "ExpBackward0": _plain(torch.exp),
+    "SqrtBackward0": _plain(torch.sqrt),
+    "RsqrtBackward0": _plain(torch.rsqrt),
+    "ReciprocalBackward0": _plain(torch.reciprocal),
+    "SigmoidBackward0": _plain(torch.sigmoid),
+    "TanhBackward0": _plain(torch.tanh),
+    "ReluBackward0": _plain(torch.relu),
+    "LogSigmoidBackward0": _plain(F.logsigmoid),
+    "CloneBackward0": _plain(lambda x: x),
+    "TBackward0": _plain(torch.t),
+    "SoftplusBackward0": _softened,
+    "MeanBackward0": _averaged,
+    "MeanBackward1": _averaged,
+    "SumBackward0": _summed,
+    "SumBackward1": _summed,
+    "LogsumexpBackward0": (_saved("dim", "keepdim"), lambda kept, x: torch.logsumexp(x, **kept)),
+    "CumsumBackward0": (_saved("dim"), lambda kept, x: x.cumsum(kept["dim"])),
+    "PowBackward0": (_saved("exponent"), lambda kept, x: x ** kept["exponent"]),
+    "ClampBackward1": (_saved("min", "max"), lambda kept, x: x.clamp(kept["min"], kept["max"])),
+    "ClampMinBackward0": (_saved("min"), lambda kept, x: x.clamp_min(kept["min"])),
+    "ClampMaxBackward0": (_saved("max"), lambda kept, x: x.clamp_max(kept["max"])),
+    "WhereBackward0": (_saved("condition"), _chosen),
+    "MaskedFillBackward0": (_saved("mask"), lambda kept, x, _=None: x.masked_fill(kept["mask"], 0.0)),
+    "NllLossBackward0": (_classes, _compared(F.nll_loss)),
+    "NllLoss2DBackward0": (_classes, _compared(F.nll_loss)),
+    "LogSoftmaxBackward0": (_saved("dim"), lambda kept, x: x.log_softmax(kept["dim"])),
+    "SoftmaxBackward0": (_saved("dim"), lambda kept, x: x.softmax(kept["dim"])),
+    "MseLossBackward0": (_target(), _compared(F.mse_loss)),
+    "SmoothL1LossBackward0": (_target("beta"), _compared(F.smooth_l1_loss)),
+    "HuberLossBackward0": (_target("delta"), _compared(F.huber_loss)),
+    "BinaryCrossEntropyBackward0": (_target("weight"), _compared(F.binary_cross_entropy)),
+    "BinaryCrossEntropyWithLogitsBackward0": (
+        _target("weight", "pos_weight"), _compared(F.binary_cross_entropy_with_logits),
+    ),
+    "StackBackward0": (_saved("dim"), lambda kept, *parts: torch.stack(parts, kept["dim"])),
+    "CatBackward0": (_saved("dim"), lambda kept, *parts: torch.cat(parts, kept["dim"])),
+    "ViewBackward0": _reshaped,
+    "UnsafeViewBackward0": _reshaped,
+    "ReshapeAliasBackward0": _reshaped,
+    "SqueezeBackward0": _reshaped,
+    "SqueezeBackward1": _reshaped,
+    "SqueezeBackward2": _reshaped,
+    "UnsqueezeBackward0": _reshaped,
+    "ExpandBackward0": (_shape, lambda kept, x: x.expand(kept["shape"])),
+    "PermuteBackward0": (_saved("dims"), lambda kept, x: x.permute(kept["dims"])),
+    "TransposeBackward0": (_saved("dim0", "dim1"), lambda kept, x: x.transpose(kept["dim0"], kept["dim1"])),
+    "SliceBackward0": (_saved("dim", "start", "end", "step"), _sliced),
+    "SelectBackward0": (_saved("dim", "index"), lambda kept, x: x.select(kept["dim"], kept["index"])),
+    "GatherBackward0": (_saved("dim", "index"), lambda kept, x: x.gather(kept["dim"], kept["index"])),
+    "IndexBackward0": (_indices, _indexed),
+    "ToCopyBackward0": (_cast, lambda kept, x: x.to(**kept)),
+}  # fmt: skip

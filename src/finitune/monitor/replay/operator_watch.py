@@ -1,0 +1,294 @@
+"""Watch every operator until the first whose inputs are finite and whose output is not: the origin.
+
+A deliberate -inf, as in an attention mask, is none: it may pass through until it turns into NaN or +inf. A backward
+operator is attributed to the module and the source line whose forward created it, through the sequence number that
+autograd gives both. A value that no operator of aten was seen to make is blamed on the module that ran since.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from finitune.finding import Origin
+from finitune.monitor.probes.finite import Places, is_finite, places
+from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.replay.batch_places import batch_places
+from finitune.monitor.replay.capture import Autocast, Call
+from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.source_line import user_line
+
+_OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_")
+_DIVISIONS = ("div", "div_", "true_divide", "_div_by")
+_COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
+"""Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
+UNSEEN = "outside aten"
+"""What stands for an operator that torch was not told of: a kernel of Triton or C, or numpy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """What one module put out in the step: `peak` is its largest finite magnitude."""
+
+    module: str
+    peak: float
+    nonfinite: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Made:
+    """Where a value came from that may be meant: the operator that made it, None for a -inf put there on purpose.
+
+    The tensor is not kept alive: masked scores are large.
+    """
+
+    tensor: weakref.ref[Tensor]
+    origin: Origin | None
+
+    def is_any(self, tensors: list[Tensor]) -> bool:
+        own = self.tensor()
+        return own is not None and any(own is tensor for tensor in tensors)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Creator:
+    module: str | None
+    line: str | None
+
+
+class OperatorWatch(TorchDispatchMode):
+    """Looks at every operator's output until the origin is found. `names` maps identities of parameters to names."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, names: Mapping[int, str], calls: Callable[[], list[Call]], limits: Limits) -> None:
+        super().__init__()
+        self.origin: Origin | None = None
+        self.layers: list[Layer] = []
+        self.modules: list[str] = []
+        self.inside: torch.dtype | None = None
+        self.operators = 0
+        self.measures_layers = True
+        self.summed: Callable[[], str | None] = lambda: None
+        """The parameter whose gradients a replay sums up now."""
+        self._outside: torch.dtype | None = None
+        self._creators: dict[tuple[int, int], _Creator] = {}
+        self._home = threading.get_ident()
+        self._made: list[_Made] = []
+        self._empty: dict[int, tuple[Any, _Creator]] = {}
+        self._names = names
+        self._calls = calls
+        self._limits = limits
+        self._call = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.operators += 1
+        self._limits.check()
+        node = torch._C._current_autograd_node()
+        # Checkpointing runs the forward again in the backward; within a Function of the user's own without grad.
+        if node is None or torch.is_grad_enabled() or self.modules:
+            number = torch.autograd._get_sequence_nr() - 1
+            self._creators.setdefault(
+                (threading.get_ident(), number), _Creator(module=self._module(), line=user_line())
+            )
+        if self.origin is not None or not hasattr(func, "overloadpacket"):  # a higher-order operator
+            return func(*args, **kwargs)
+        before = self._inputs(func, args, kwargs)
+        overwritten = [t for t in before if _overwritten_later(func, args, t) and not is_finite(t)]
+        spoilt = {id(t): _only_minus_inf(t) for t in overwritten}
+        divisor = _zeros_in(args[1]) if func.overloadpacket.__name__ in _DIVISIONS and len(args) > 1 else None
+        out = func(*args, **kwargs)
+        self._look(func, args, kwargs, out, before, spoilt, node, divisor)
+        return out
+
+    def found(self) -> Origin | None:
+        """The origin; for a step that ended in -inf alone, the maker of the -inf that came last."""
+        return self.origin or next((made.origin for made in reversed(self._made) if made.origin), None)
+
+    def forgive(self) -> None:
+        """What was put out so far was not used by the step: nothing of it is the origin."""
+        self.origin = None
+        self._made.clear()
+
+    def _inputs(self, func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+        leaves = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.is_floating_point()]
+        if func.overloadpacket.__name__ in _OVERWRITES_SELF and args and isinstance(args[0], Tensor):
+            leaves = [t for t in leaves if t is not args[0]]
+        return leaves
+
+    def _look(
+        self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], spoilt: dict[int, bool], node: Any,
+        divisor: str | None,
+    ) -> None:  # fmt: skip
+        name = func.overloadpacket.__name__
+        tensors = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
+        if "empty" in name or func.namespace in _COMMUNICATION:
+            # A bad value that comes in from another rank is seen there; what fills an empty tensor may not be seen.
+            for tensor in tensors:
+                kept = StorageWeakRef(tensor.untyped_storage())  # so that its address stands for no other
+                self._empty[kept.cdata] = (kept, _Creator(module=self._module(), line=user_line()))
+            return
+        if func.is_view and name != "lift_fresh":  # the same values under another shape
+            of = [made for made in self._made if made.is_any(inputs)]
+            self._made += [_Made(tensor=weakref.ref(view), origin=made.origin) for made in of for view in tensors]
+            return
+        written = name == "lift_fresh" or _written_down(args, kwargs)
+        for tensor in tensors:
+            if not tensor.is_floating_point() or is_finite(tensor):
+                continue
+            if self._judge(name, tensor, inputs, spoilt, node, divisor, written=written):
+                return
+
+    def _judge(
+        self, name: str, tensor: Tensor, inputs: list[Tensor], spoilt: dict[int, bool], node: Any,
+        divisor: str | None, *, written: bool,
+    ) -> bool:  # fmt: skip
+        """Look at one output that is not finite; True when no further output need be looked at."""
+        found = places(tensor)
+        minus_only = not (found.nan or found.inf)
+        quiet = node is None and not torch.is_grad_enabled()
+        bad = {id(t): _only_minus_inf(t) for t in inputs if t is not tensor and not is_finite(t)} | spoilt
+        history = [made for made in self._made if made.is_any([t for t in inputs if id(t) in bad])]
+        known = {id(made.tensor()) for made in history}
+        if any(not minus_inf and t not in known for t, minus_inf in bad.items()):
+            # An input was NaN or +inf already: its maker was looked at when it was made, or no operator of aten was.
+            maker = self._unseen_maker(inputs, known, node)
+            if quiet:
+                self._made.append(_Made(tensor=weakref.ref(tensor), origin=maker))
+                return False
+            self.origin = maker
+            return True
+        origin = next((made.origin for made in history if made.origin), None)
+        new = not bad or found.nan or all(bad.values())  # else an infinity that was known is passed on
+        if origin is None and new and inputs and not (bad and minus_only):
+            origin = self._as_origin(name, tensor, inputs, found, node, divisor)
+        if quiet and not minus_only and inputs and not (bad and not new):
+            # A metric, or a target: it is to blame only where something with a gradient is made of it.
+            self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
+        elif not bad and written:  # put there on purpose, as a mask or a bound; to blame where a NaN comes of it
+            origin = None if minus_only else self._as_origin(name, tensor, inputs, found, node, divisor)
+            self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
+        elif minus_only or not new:
+            self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
+        elif inputs:
+            self.origin = origin
+            self._made.clear()
+            return True
+        return False
+
+    def _unseen_maker(self, inputs: list[Tensor], known: set[int], node: Any) -> Origin | None:
+        """The origin of an input that came out of a kernel which aten does not see."""
+        for tensor in inputs:
+            if id(tensor) in known or is_finite(tensor):
+                continue
+            if id(tensor) in self._names or (tensor.is_leaf and tensor.requires_grad) or self._is_input(tensor):
+                return None  # weights and batches are looked at by themselves
+            _, creator = self._empty.get(tensor.untyped_storage()._cdata, (None, None))
+            if creator is None and self.modules:
+                creator = _Creator(module=self._module(), line=user_line())
+            if creator is None:
+                return None  # it came in with the loop's own code
+            found = places(tensor)
+            rows, positions, tokens, padding = batch_places(self._calls(), self._call, tensor, found)
+            return Origin(
+                module=creator.module, op=UNSEEN, phase="backward" if node is not None else "forward",
+                dtype=dtype_name(tensor.dtype), rows=rows, positions=positions, tokens=tokens,
+                values=values_in_words(found), padding=padding, line=creator.line,
+            )  # fmt: skip
+        return None
+
+    def _is_input(self, tensor: Tensor) -> bool:
+        storage = tensor.untyped_storage()._cdata
+        given = [t for call in self._calls() for t, _ in call.versions]
+        return any(t.untyped_storage()._cdata == storage for t in given if t.layout == torch.strided)
+
+    def _as_origin(
+        self, name: str, tensor: Tensor, inputs: list[Tensor], found: Places, node: Any, divisor: str | None
+    ) -> Origin:
+        module, line, gradient_of = self._blamed(node)
+        rows, positions, tokens, padding = batch_places(self._calls(), self._call, tensor, found)
+        backward = node is not None or gradient_of is not None
+        peak = max((places(t, limit=0).peak for t in inputs), default=None)
+        return Origin(
+            module=module, op=f"aten.{name}", phase="backward" if backward else "forward",
+            dtype=dtype_name(tensor.dtype), rows=rows, positions=positions, tokens=tokens,
+            values=values_in_words(found), peak=peak, padding=padding, tensor=gradient_of, line=line,
+            divisor=divisor, shape=list(tensor.shape),
+        )  # fmt: skip
+
+    def _blamed(self, node: Any) -> tuple[str | None, str | None, str | None]:
+        """Module, source line, and the parameter whose gradient is being summed up, for an operator run by `node`."""
+        if node is None:
+            summed = self.summed()
+            if summed is not None:
+                return summed.rpartition(".")[0], None, summed
+            return self._module(), user_line(), None
+        gradient_of = self._names.get(id(getattr(node, "variable", None)))  # over micro-steps, or in a hook
+        if gradient_of is not None:
+            return gradient_of.rpartition(".")[0], user_line(), gradient_of
+        number, here = node._sequence_nr(), threading.get_ident()
+        # What a checkpoint recomputes in the thread of the backward has numbers of that thread.
+        order = (here, self._home) if self.modules else (self._home, here)
+        creator = next((c for thread in order if (c := self._creators.get((thread, number)))), None)
+        return (creator.module, creator.line, None) if creator else (None, user_line(), None)
+
+    def _module(self) -> str | None:
+        return self.modules[-1] if self.modules else None
+
+    def entered(self, name: str) -> None:
+        self._call += not self.modules and torch._C._current_autograd_node() is None
+        if not self.layers:  # on the way to the first module that puts something out
+            autocast = Autocast.now().dtype
+            self._outside = self._outside if self.modules else autocast
+            self.inside = autocast if autocast != self._outside else None
+        self.modules.append(name)
+
+    def left(self, name: str, output: Any) -> None:
+        if name in self.modules:  # those that raised within it have not come back
+            del self.modules[len(self.modules) - 1 - self.modules[::-1].index(name) :]
+        if not self.measures_layers:
+            return
+        for tensor in pytree.tree_leaves(output)[:1]:
+            if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel():
+                found = places(tensor, limit=0)
+                self.layers.append(Layer(module=name, peak=found.peak, nonfinite=found.count))
+
+
+def values_in_words(found: Places) -> str:
+    """`3 nan, 1 inf`."""
+    counts = (("nan", found.nan), ("inf", found.inf), ("-inf", found.minus_inf))
+    return ", ".join(f"{count} {kind}" for kind, count in counts if count)
+
+
+def _overwritten_later(func: Any, args: Any, tensor: Tensor) -> bool:
+    """In-place operators change their input, so it must be judged before they run."""
+    return func._schema.is_mutable and bool(args) and args[0] is tensor
+
+
+def _only_minus_inf(tensor: Tensor) -> bool:
+    found = places(tensor, limit=0)
+    return not (found.nan or found.inf)
+
+
+def _zeros_in(divisor: Any) -> str | None:
+    """How many elements of a divisor are zero, in words; None where none is."""
+    if isinstance(divisor, Tensor) and divisor.numel():
+        zeros = int((divisor == 0).sum())
+        return f"{zeros} of {divisor.numel()} elements of the divisor are 0" if zeros else None
+    return "the divisor is 0" if isinstance(divisor, int | float) and divisor == 0 else None
+
+
+def _written_down(args: Any, kwargs: Any) -> bool:
+    """True when an infinity or a NaN stands in the call itself, as in `masked_fill(mask, -inf)`."""
+    return any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in pytree.tree_leaves((args, kwargs)))

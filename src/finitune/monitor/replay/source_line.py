@@ -1,0 +1,55 @@
+"""The user's own source line: the innermost frame that belongs neither to torch nor to finitune nor to a library."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import sysconfig
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+_TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parents[1])
+_TRANSPARENT = (str(Path(__file__).parents[1] / "probes"), __file__, str(Path(__file__).with_name("operator_watch.py")))
+"""What observes the calls of the user's program lies between its frames."""
+_LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+LONGEST = 100
+
+
+def user_line() -> str | None:
+    """`train.py:41 in compute_loss: loss = a / b` of the frame that runs now; None for what a replay runs by itself.
+
+    The innermost frame outside of torch; where that is a library's, the user's own frame is added to it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    library: str | None = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_OURS):
+            if not file.startswith(_TRANSPARENT):
+                return library
+        elif not file.startswith((_TORCH, "<frozen", "<string>")):
+            if not _is_library(file):
+                own = described(file, frame.f_lineno, frame.f_code.co_name)
+                return own if library is None else f"{library}, called from {own}"
+            library = library or described(file, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return library
+
+
+def described(file: str, line: int, function: str) -> str:
+    """`train.py:41 in compute_loss: loss = a / b`, without the function at the top level of a file."""
+    text = linecache.getline(file, line).strip()
+    where = f"{Path(file).name}:{line}" + ("" if function == "<module>" else f" in {function}")
+    return f"{where}: {text[:LONGEST]}" if text else where
+
+
+def is_users(file: str) -> bool:
+    """True for a file of the user's own program."""
+    return not (file.startswith((_TORCH, _OURS, "<frozen", "<string>")) or _is_library(file))
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith(_LIBRARIES) or "site-packages" in file

@@ -1,0 +1,142 @@
+"""Signals beside loss and gradient norm: what the update did to a sample of the weights, and what the batch was.
+
+Everything is computed on the device, on a schedule, and read with the one transfer of the next step; so a figure about
+an update stands in the row of the step after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from finitune.monitor.incidents import Run
+from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.finite import largest
+from finitune.monitor.probes.ranks import local
+from finitune.monitor.replay.arms import input_embedding
+from finitune.monitor.replay.capture import MicroStep
+
+UPDATE_EVERY, BATCH_EVERY, EMBEDDING_EVERY, REPLICAS_EVERY = 16, 64, 256, 50
+TENSORS, ELEMENTS = 64, 1024
+"""Of the trained tensors so many are sampled at a time, in turn, and so many elements of each."""
+IGNORED_LABEL = -100
+WEIGHTS = "weights_finite"
+"""Not recorded: what trained weights that are not finite lead to is an incident."""
+BATCH_ELEMENTS = 64
+
+
+class Samples:
+    """What is sampled around the steps of one optimizer."""
+
+    def __init__(self, watched: Watched, run: Run) -> None:
+        self._watched = watched
+        self._run = run
+        self._ready: dict[str, Tensor | float] = {}
+        self._taken: list[tuple[Tensor, Tensor, Tensor]] = []
+        """Weight, its sample before the step, and the sample of its gradient."""
+        self._batch: Tensor | None = None
+        self._versions: dict[int, int] = {}
+
+    def before(self, step: int, on: Sequence[MicroStep]) -> Mapping[str, Tensor | float]:
+        """What is ready to be read with this step; weights are sampled where the update is to be looked at."""
+        ready, self._ready = self._ready, {}
+        self._taken = []
+        if self._run.level == "gate":
+            return ready
+        ready |= self._of_batch(step, on)
+        if step % UPDATE_EVERY == 1:
+            self._taken = self._sampled(step)
+        if step % BATCH_EVERY == 1:
+            ready |= self._frozen()
+        if step % EMBEDDING_EVERY == 1:
+            ready |= self._embedding()
+        return ready
+
+    def of_weights(self, step: int) -> Tensor | None:
+        """A sum over sampled weights, the same on every rank that holds the same model; None in most steps."""
+        if self._run.level == "gate" or step % REPLICAS_EVERY != 1:
+            return None
+        weights = [p for p in self._watched.parameters() if p.is_floating_point() and p.numel()]
+        parts = [_sample(p, BATCH_ELEMENTS).double().abs().sum() for p in weights if p.device.type in ("cpu", "cuda")]
+        return torch.stack([part.to(parts[0].device) for part in parts]).sum() if parts else None
+
+    def after(self, step: int) -> None:
+        """The update has been made."""
+        if self._run.level == "gate":
+            return
+        weights = [p.detach() for p in self._watched.parameters() if p.grad is not None]
+        if weights and step % UPDATE_EVERY == 0:
+            self._ready[WEIGHTS] = torch.isfinite(largest(weights)).all().float()
+        if self._taken:
+            self._ready |= _update_in_numbers(self._taken)
+            self._taken = []
+
+    def _sampled(self, step: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        trained = [p for p in self._watched.parameters() if p.grad is not None and not p.grad.is_sparse]
+        if not trained:
+            return []
+        start = (step // UPDATE_EVERY * TENSORS) % len(trained)
+        chosen = [*trained[start:], *trained[:start]][:TENSORS]
+        return [(p, _sample(p).clone(), _sample(p.grad)) for p in chosen if p.numel() and p.is_floating_point()]
+
+    def _of_batch(self, step: int, on: Sequence[MicroStep]) -> dict[str, Tensor | float]:
+        call = next((call for micro in on for call in micro.calls), None)
+        given = [t for t, _ in call.versions if t.dim() and t.numel() and not t.requires_grad] if call else []
+        out: dict[str, Tensor | float] = {}
+        if given:
+            sample = _sample(given[0], BATCH_ELEMENTS).clone()
+            known, self._batch = self._batch, sample
+            if known is not None and known.shape == sample.shape and known.dtype == sample.dtype:
+                out["repeated_batch"] = (known == sample).all().float()
+        labels = [label for micro in on for c in micro.calls if isinstance(label := c.kwargs.get("labels"), Tensor)]
+        if labels and step % BATCH_EVERY == 1:
+            out["targets"] = torch.stack([(label != IGNORED_LABEL).sum() for label in labels]).sum().float()
+        return out
+
+    def _frozen(self) -> dict[str, Tensor | float]:
+        """How many frozen tensors were written to since they were first seen."""
+        trained = {id(p) for p in self._watched.parameters()}
+        model = self._watched.model
+        frozen = [p for p in model.parameters() if not p.requires_grad and id(p) not in trained] if model else []
+        moved = sum(self._versions.setdefault(id(p), p._version) != p._version for p in frozen)
+        return {"frozen_moved": float(moved)} if frozen else {}
+
+    def _embedding(self) -> dict[str, Tensor | float]:
+        model = self._watched.model
+        embedding = input_embedding(model) if model is not None else None
+        weight = getattr(embedding, "weight", None)
+        if not isinstance(weight, Tensor) or weight.dim() != 2 or hasattr(weight, "to_local") or not weight.numel():
+            return {}
+        rows = torch.linalg.vector_norm(weight.detach(), dim=1, dtype=torch.float32)
+        return {"embedding_outlier": rows.max() / rows.median().clamp_min(1e-30)}
+
+
+def _sample(tensor: Tensor, elements: int = ELEMENTS) -> Tensor:
+    """Evenly spaced elements, an odd stride apart so that columns do not repeat."""
+    flat = local(tensor.detach()).reshape(-1)
+    stride = max(1, flat.numel() // elements) | 1
+    return flat[::stride][:elements]
+
+
+@torch.no_grad()
+def _update_in_numbers(taken: Sequence[tuple[Tensor, Tensor, Tensor]]) -> dict[str, Tensor | float]:
+    device = taken[0][1].device
+    after = [_sample(weight) for weight, _, _ in taken]
+    changed = [now != was for now, (_, was, _) in zip(after, taken, strict=True)]
+    lengths = [(now.float() - was.float()).norm() for now, (_, was, _) in zip(after, taken, strict=True)]
+    ratios = torch.stack([
+        (length / was.float().norm().clamp_min(1e-30)).to(device)
+        for length, (_, was, _) in zip(lengths, taken, strict=True)
+    ])  # fmt: skip
+    still = torch.stack([
+        ((~moved.any()) & (gradient != 0).any()).to(device)
+        for moved, (_, _, gradient) in zip(changed, taken, strict=True)
+    ])  # fmt: skip
+    total = torch.stack([moved.float().sum().to(device) for moved in changed]).sum()
+    return {
+        "update_ratio": ratios.median(),
+        "moved": total / sum(len(moved) for moved in changed),
+        "unmoved_tensors": still.float().sum(),
+    }

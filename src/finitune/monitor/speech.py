@@ -1,0 +1,52 @@
+"""What the monitor says on stderr: only when something happened, one line or block, rarer and rarer when it repeats."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+
+ALERTS = 100
+"""The newest are kept for a tracker that asks less often."""
+
+
+class Speech:
+    """One per process. `rank` is named in each message where there are several."""
+
+    def __init__(self, *, rank: int = 0, world: int = 1) -> None:
+        self.alerts: deque[tuple[int, str]] = deque(maxlen=ALERTS)
+        """What was said, as (number from 1, text): trackers pass it on."""
+        self.rank = rank
+        self.world = world
+        self._times: Counter[str] = Counter()
+
+    def say(self, *lines: str) -> None:
+        """Say these lines, the first with `finitune:` before it."""
+        text = "\n".join(lines)
+        self.alerts.append((self.alerts[-1][0] + 1 if self.alerts else 1, text))
+        who = f"finitune: rank {self.rank}: " if self.world > 1 else "finitune: "
+        try:
+            print(f"{_new_line()}{who}{text}", file=sys.stderr, flush=True)
+        except (OSError, ValueError):  # stderr is closed
+            return
+
+    def knows(self, key: str) -> bool:
+        """Was anything said under this key?"""
+        return bool(self._times[key])
+
+    def once(self, key: str, text: str) -> None:
+        if not self._times[key]:
+            self.say(text)
+        self._times[key] += 1
+
+    def rarer(self, key: str, text: str) -> None:
+        """The 1st, 2nd, 4th, 8th... time only; from the second on with how many times it was."""
+        self._times[key] += 1
+        count = self._times[key]
+        if count & (count - 1) == 0:
+            self.say(text if count == 1 else f"{text} (the {count}th time)" if count > 3 else f"{text} (the 2nd time)")
+
+
+def _new_line() -> str:
+    """A line break where a progress bar stands on the present line."""
+    bars = getattr(getattr(sys.modules.get("tqdm"), "tqdm", None), "_instances", None)
+    return "\n" if bars and len(bars) else ""
