@@ -99,7 +99,7 @@ class Recorder:
             return
         asked = self.directory
         if step <= 1 and len(self._before().signals["skipped"]):
-            self.directory, self._earlier = beside(asked), None
+            self.directory, self._earlier = beside(asked, self.rank), None
         try:
             self._lock = _locked(self.directory, self.rank)
             if self._lock is None:
@@ -181,10 +181,10 @@ class Recorder:
         self._silent = True
 
 
-def beside(directory: Path) -> Path:
-    """`DIRECTORY-2`, `DIRECTORY-3`...: the first that is not there."""
+def beside(directory: Path, rank: int = 0) -> Path:
+    """`DIRECTORY-2`, `DIRECTORY-3`...: the first in which `rank` has not recorded, so that all ranks take the same."""
     names = (directory.with_name(f"{directory.name}-{count}") for count in itertools.count(2))
-    return next(path for path in names if not path.exists())
+    return next(path for path in names if not (path / f"rank{rank:05d}.jsonl").exists())
 
 
 def continued(directory: Path, *, rank: int, world: int) -> Recorder | None:

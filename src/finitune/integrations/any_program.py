@@ -49,6 +49,7 @@ class _Injecting(Monitor):
         return watched
 
     def training_begins(self) -> None:
+        self.run_dir = os.environ["FINITUNE_RUN_DIR"]  # a fork may have been given its own
         super().training_begins()
         self._plant()
         if self._faults and self.models:

@@ -107,6 +107,12 @@ class Monitor:
     def run_dir(self) -> Path:
         return self._run.run_dir
 
+    @run_dir.setter
+    def run_dir(self, directory: str | Path) -> None:
+        """Record in this directory, if nothing has been recorded yet."""
+        if not self._run.recorder.opened:
+            self._run.recorder.directory = Path(directory)
+
     @property
     def rank(self) -> int:
         return self._run.recorder.rank
