@@ -58,7 +58,7 @@ SURFACE = {
         "[NAME]",
     ],
     "report": ["--output", "-o", "RUN_DIR"],
-    "run": ["--inject", "--mode", "--run-dir", "[WORDS]..."],
+    "run": ["--inject", "--mode", "--rerun", "--run-dir", "--signals", "--watch-step", "[WORDS]..."],
 }
 
 

@@ -28,7 +28,10 @@ def attach() -> None:
         mode=_from_environment("FINITUNE_MODE", "guard"),
         signals=_from_environment("FINITUNE_SIGNALS", "economy"),
         everything=True,
+        watch_step=int(_from_environment("FINITUNE_WATCH_STEP", "") or 0) or None,
     )
+    if os.environ.get("FINITUNE_RERUN"):
+        monitor.hold_back_saves()
     report_crashes(monitor)
 
 

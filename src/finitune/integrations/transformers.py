@@ -41,6 +41,8 @@ class TrainerCallback(transformers.TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model, optimizer = kwargs.get("model"), kwargs.get("optimizer")
         if model is not None and optimizer is not None:
+            if os.environ.get("FINITUNE_RERUN"):
+                args.save_strategy = "no"  # this run is only there to be watched; saving would remove older checkpoints
             run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(args.output_dir) / "finitune"
             try:
                 self._own = active() is None

@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ class Checkpoints:
         self._optimizers = optimizers
         self._report = report
         self._guards = guards
+        self.held_back: Path | None = None
+        """A directory that takes every file that is written under a name, so that what is there stays."""
         self._originals: list[tuple[Any, str, Any]] = []
         self._replace(torch, "save", 1)
         self.observe_writers()
@@ -88,22 +91,29 @@ class Checkpoints:
         """The arguments with another path where what is saved holds non-finite weights."""
         try:
             what = args[0] if args else next((kwargs[n] for n in ("obj", "tensors", "state_dict") if n in kwargs), None)
-            bad = self._bad(what)
-            if not bad:
-                return args, kwargs
             positional = place is not None and len(args) > place
             path = args[place] if positional and place is not None else kwargs.get(key)
-            named = isinstance(path, str | os.PathLike)
-            self._report(os.fspath(path) if named and path is not None else "", bad, named and self._guards)
-            if named and self._guards and path is not None:
-                beside = f"{os.fspath(path)}{SUFFIX}"
-                if positional and place is not None:
-                    args = (*args[:place], beside, *args[place + 1 :])
-                else:
-                    kwargs = {**kwargs, key: beside}
+            name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+            other = self._other_name(name, what)
+            if other and positional and place is not None:
+                args = (*args[:place], other, *args[place + 1 :])
+            elif other:
+                kwargs = {**kwargs, key: other}
         except Exception:  # what cannot be judged is saved as asked
             pass
         return args, kwargs
+
+    def _other_name(self, name: str, what: Any) -> str | None:
+        """Where `what` goes instead of the file `name`; None where it goes there."""
+        if self.held_back is not None and name:
+            self.held_back.mkdir(parents=True, exist_ok=True)
+            return str(self.held_back / Path(name).name)
+        bad = self._bad(what)
+        if not bad:
+            return None
+        beside = bool(name) and self._guards
+        self._report(name, bad, beside)
+        return f"{name}{SUFFIX}" if beside else None
 
     def _bad(self, what: Any) -> list[str]:
         """Names within `what` of the watched tensors that are not finite."""

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from finitune.monitor.probes.crash_facts import facts_of_batch
 from finitune.monitor.process import Monitor, Stopped
-from finitune.monitor.replay.source_line import described, is_users
+from finitune.monitor.replay.source_line import described, is_ours, is_users
 
 LONGEST = 1000
 FRAMES = 12
@@ -20,7 +20,7 @@ def report_crashes(monitor: Monitor) -> None:
     before, before_thread = sys.excepthook, threading.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        before(kind, error, trace)
+        before(kind, error, without_ours(error, trace))
         record_crash(monitor, error, trace)
 
     def thread_excepthook(args: threading.ExceptHookArgs) -> None:
@@ -29,6 +29,29 @@ def report_crashes(monitor: Monitor) -> None:
             record_crash(monitor, args.exc_value, args.exc_traceback, thread=args.thread)
 
     sys.excepthook, threading.excepthook = excepthook, thread_excepthook
+
+
+def without_ours(error: BaseException, trace: TracebackType | None) -> TracebackType | None:
+    """The traceback, and those of the errors behind `error`, without the frames of what observes the program."""
+    seen: set[int] = set()
+    behind: BaseException | None = error
+    while behind is not None and id(behind) not in seen:
+        seen.add(id(behind))
+        behind.__traceback__ = _users(behind.__traceback__)
+        behind = behind.__cause__ or behind.__context__
+    return _users(trace)
+
+
+def _users(trace: TracebackType | None) -> TracebackType | None:
+    frames: list[TracebackType] = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    for frame in reversed(frames):
+        if not is_ours(frame.tb_frame.f_code.co_filename):
+            frame.tb_next = trace
+            trace = frame
+    return trace
 
 
 def record_crash(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from finitune.chapter import Sighting, sightings
-from finitune.finding import as_json
+from finitune.finding import Origin, as_json
 from finitune.monitor.earlier_batches import EarlierBatch
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
@@ -170,8 +170,10 @@ class Incidents:
         inquiry.record()
         self._tell(inquiry)
 
-    def crashed(self, step: int, *, text: str, **fields: Any) -> None:
-        """The program ended in an exception, in the step that it was about to make."""
+    def crashed(self, step: int, *, text: str, seen: Origin | None = None, **fields: Any) -> None:
+        """The program ended in an exception, in the step that it was about to make; `seen` is what a live watch of
+        that step found.
+        """
         self._count += 1
         event = {"id": self._run.recorder.earlier_incidents + self._count, "level": "incident", "symptom": "crash"}
         open_ = self._open.event["id"] if self._open is not None else None
@@ -179,6 +181,8 @@ class Incidents:
             "incident", step=step, **event, text=f"the program ended in {text}", action="none", settles=False,
             after=open_, last_good=max(step - 1, 0), **fields,
         )  # fmt: skip
+        if seen is not None:
+            self._run.recorder.event("origin", step=step, incident=event["id"], origin=seen, live=step)
         frames, facts = fields.get("frames") or (), crash_facts.in_words(fields.get("facts") or ())
         where = [f"  raised at        {frames[-1]}"] if frames else []
         self._run.speech.say(

@@ -132,7 +132,7 @@ class Investigation:
     def locate_live(self, live: LiveWatch, capture: Capture, step: int) -> None:
         """What the next step showed, which was watched as it ran."""
         known = bad_leaf(self._named_tensors(), calls_of(capture))
-        self.origin = known or live.watch.found()
+        self.origin = known or live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss")
         self.live, self.compiled = step, live.compiled
         self.layers = self.layers or [as_json(layer) for layer in live.watch.layers]
         if self.origin is None:

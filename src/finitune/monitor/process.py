@@ -245,9 +245,12 @@ class Monitor:
 
     def crashed(self, *, text: str, frames: Sequence[str], line: str | None, facts: Any, thread: str | None) -> None:
         """An exception ends the program, or a thread of it, that was training."""
-        self._live.taken()
+        live = self._live.taken()
+        seen = live.watch.found() if live is not None else None
         if len(self._optimizers) or self.step:
-            self._incidents.crashed(self.step + 1, text=text, frames=frames, line=line, facts=facts, thread=thread)
+            self._incidents.crashed(
+                self.step + 1, text=text, frames=frames, line=line, facts=facts, thread=thread, seen=seen
+            )
 
     def last_calls(self) -> list[Call]:
         """The model calls of the step that runs."""
@@ -256,6 +259,10 @@ class Monitor:
     def vocabulary(self) -> int | None:
         """Rows of the input embedding of the model that is trained; None where there is none."""
         return self._listener.vocabulary()
+
+    def hold_back_saves(self) -> None:
+        """Checkpoints go into the recording instead of their own places: this run is only there to be watched."""
+        self._checkpoints.held_back = self.run_dir / "saves"
 
     def observe_writers(self) -> None:
         """A writer of checkpoints has been imported."""

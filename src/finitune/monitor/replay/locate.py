@@ -5,6 +5,7 @@ The step is run again, once, with every operator under watch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -43,7 +44,10 @@ def locate(setting: Setting) -> Located:
     eager = replace(setting, eager=True)
     watch.summed = lambda: None if eager.summing is None else own.get(id(eager.summing))
     outcome = rerun(eager, _watching(list(setting.model.named_modules()), watch))
-    origin = None if outcome.sound else bad_leaf(named_tensors(setting.model), calls) or watch.found()
+    bad_loss = not all(map(math.isfinite, outcome.losses))
+    origin = bad_leaf(named_tensors(setting.model), calls) or watch.found(bad_loss=bad_loss)
+    if outcome.sound:
+        origin = None
     return Located(origin=origin, outcome=outcome, layers=watch.layers, inside=watch.inside)
 
 

@@ -85,6 +85,7 @@ class OperatorWatch(TorchDispatchMode):
         self._creators: dict[tuple[int, int], _Creator] = {}
         self._home = threading.get_ident()
         self._made: list[_Made] = []
+        self._minus_inf: list[Origin] = []
         self._empty: dict[int, tuple[Any, _Creator]] = {}
         self._names = names
         self._calls = calls
@@ -112,14 +113,21 @@ class OperatorWatch(TorchDispatchMode):
         self._look(func, args, kwargs, out, before, spoilt, node, divisor)
         return out
 
-    def found(self) -> Origin | None:
-        """The origin; for a step that ended in -inf alone, the maker of the -inf that came last."""
+    def found(self, *, bad_loss: bool = False) -> Origin | None:
+        """The origin; where a loss, or all of the step, ended in -inf alone, the last operator that made one.
+
+        With `bad_loss` that is an operator of the forward, whatever the backward made of it.
+        """
+        forward = next((one for one in reversed(self._minus_inf) if one.phase == "forward"), None)
+        if bad_loss and forward is not None and (self.origin is None or self.origin.phase == "backward"):
+            return forward
         return self.origin or next((made.origin for made in reversed(self._made) if made.origin), None)
 
     def forgive(self) -> None:
         """What was put out so far was not used by the step: nothing of it is the origin."""
         self.origin = None
         self._made.clear()
+        self._minus_inf.clear()
 
     def _inputs(self, func: Any, args: Any, kwargs: Any) -> list[Tensor]:
         leaves = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.is_floating_point()]
@@ -181,6 +189,7 @@ class OperatorWatch(TorchDispatchMode):
             self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
         elif minus_only or not new:
             self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
+            self._minus_inf += [origin] if origin is not None and not quiet else []
         elif inputs:
             self.origin = origin
             self._made.clear()

@@ -46,6 +46,11 @@ def described(file: str, line: int, function: str) -> str:
     return f"{where}: {text[:LONGEST]}" if text else where
 
 
+def is_ours(file: str) -> bool:
+    """True for a file of what lives in the user's process and observes it."""
+    return file.startswith(_OURS)
+
+
 def is_users(file: str) -> bool:
     """True for a file of the user's own program."""
     return not (file.startswith((_TORCH, _OURS, "<frozen", "<string>")) or _is_library(file))
