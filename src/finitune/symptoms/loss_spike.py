@@ -1,0 +1,74 @@
+"""The loss of one step lies far above all that the run has shown.
+
+## What it means
+
+A batch that is not like the others (random labels, a broken sample, inputs in another unit), or weights that an update
+has just damaged. A single spike from which the loss returns does little harm by itself; what it did to the moments of
+the optimizer may last for tens of steps.
+
+## How it is seen
+
+The logarithm of the loss, by peaks over threshold: the tail of the 256 steps before, in which no spike counts for more
+than one healthy step in a thousand does. A hundredth of the level at the beginning is added, so that noise about zero
+is no spike. Below a chance of 10^-4 (the budget of the research prototype, without a false alarm in 8,900 steps) it is
+a note: other data raise the loss as well, and stay. Below 10^-7 it is a suspicion where the loss is above ten times
+what the run began with; or else above what it began with, once it is back for 4 steps: one batch was bad. A loss that
+is negative now and then is not judged here: it has no logarithm, and its level no meaning; grad-norm-spike judges such
+a run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from finitune.chapter import Sighting
+from finitune.outliers import beginning, chance_above, finite, median
+from finitune.series import Series
+
+WINDOW, JUST = 256, 16
+RARE, VERY_RARE = 1e-4, 1e-7
+FAR = 10.0
+BACK = 4
+FLOOR = 0.01
+LEAST_SCALE = 0.015
+"""Of the tail of logarithms: where the loss hardly varies, a hundredth more is no spike."""
+CONFIRM = "the loss of this batch with earlier weights: as high if the batch is bad, as low as usual if the weights are"
+
+
+def see(loss: Series) -> Sighting | None:
+    for back in (0, BACK):
+        *before, value = loss.window(JUST + 1, before=back) or [math.nan]
+        if 0 < value < math.inf and sum(value <= one < math.inf for one in before) <= 1:
+            return _spike(loss, value, back)
+    return None
+
+
+def _spike(loss: Series, value: float, back: int) -> Sighting | None:
+    """What is said of `value`, the loss `back` steps ago."""
+    known, head = finite(loss.window(WINDOW, before=back + 1)), beginning(loss)
+    if not known or len(head) < 2 or min(*known, *head) < 0 or not any(head):
+        return None
+    floor = FLOOR * median(head) or FLOOR * max(head)
+    logarithms = [math.log(one + floor) for one in known]
+    chance = chance_above(math.log(value + floor), logarithms, LEAST_SCALE)
+    begin, usual = sorted(head)[-2], median(known[-JUST:])
+    if chance > RARE or (back and not _is_bad_batch(loss, value, chance, begin, known)):
+        return None
+    bad = chance < VERY_RARE and value > FAR * begin
+    when = f" {back} steps ago" if back else ""
+    times = f", {value / usual:.2g} times the usual" if usual else ""
+    return Sighting(
+        step=loss.last_step,
+        text=f"loss {value:.4g}{when}{times}" + (", and back to it since" if back else ""),
+        level="suspicion" if bad or back else "note",
+        confirm=CONFIRM,
+        numbers={"loss": value, "usual": usual, "begin": begin, "chance": chance},
+    )
+
+
+def _is_bad_batch(loss: Series, value: float, chance: float, begin: float, known: Sequence[float]) -> bool:
+    """Above the beginning, and all losses since among those of before; what was far above it has been said."""
+    usual = sorted(known)[int(0.9 * len(known))]
+    since = loss.window(BACK)
+    return chance < VERY_RARE and begin < value <= FAR * begin and all(one <= usual for one in since)
