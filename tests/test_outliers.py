@@ -1,4 +1,4 @@
-"""The chance of a value under the tail of those before it: honest where the tail is known, and not moved by outliers."""
+"""The chance of a value under the tail of those before it: right where the tail is known, not moved by outliers."""
 
 from __future__ import annotations
 
