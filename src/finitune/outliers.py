@@ -19,6 +19,7 @@ BLOCK = 32
 TAIL = 0.1
 ADMITTED = 1e-3
 """A value rarer than this counts as one that is just so rare, so that a spike cannot widen the tail it is judged by."""
+LONG, SIMILAR = 512, 0.9
 NORMAL = 1.4826
 """Standard deviations in a median absolute deviation of normal values."""
 
@@ -49,6 +50,15 @@ def share_of_beginning(series: Series, step: int) -> float:
     """The value at `step` over the median of the beginning; NaN where there is none."""
     begin = median(beginning(series))
     return series.at(step) / begin if begin else math.nan
+
+
+def is_new(series: Series, value: float, back: int = 0) -> bool:
+    """Have the 512 steps before at most one value of that size, and are there 256 of them?
+
+    A spike that comes again and again (a loss that is added in every hundredth step) is part of the run.
+    """
+    before = series.window(LONG, before=back + 1)
+    return len(before) >= LONG // 2 and sum(SIMILAR * value <= one < math.inf for one in before) <= 1
 
 
 def chance_above(value: float, before: Sequence[float], least_scale: float) -> float:

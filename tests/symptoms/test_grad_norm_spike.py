@@ -15,25 +15,25 @@ def suspicions(values):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fires_at_a_norm_far_above_all(seed):
-    values = noise(300, seed=seed, spread=0.2)
-    values[249] *= 100
-    assert suspicions(values) == [250]
+    values = noise(350, seed=seed, spread=0.2)
+    values[299] *= 100
+    assert suspicions(values) == [300]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fires_as_a_note_where_it_is_merely_rare(seed):
-    values = noise(300, seed=seed, spread=0.2)
-    values[249] = 12.0
-    assert (250, "note") in levels(seen(see, series(values)))
+    values = noise(350, seed=seed, spread=0.2)
+    values[299] = 12.0
+    assert (300, "note") in levels(seen(see, series(values)))
     assert suspicions(values) == []
 
 
 @pytest.mark.parametrize("bad", [NAN, INF])
 def test_fires_five_steps_after_a_norm_that_is_no_number(bad):
-    values = noise(300, spread=0.2)
-    values[244] = bad
-    values[249] *= 100
-    assert suspicions(values) == [250]
+    values = noise(350, spread=0.2)
+    values[294] = bad
+    values[299] *= 100
+    assert suspicions(values) == [300]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -50,9 +50,9 @@ def test_stays_quiet_on_noise(seed):
 
 
 def test_stays_quiet_about_what_the_run_began_with():
-    values = noise(300, level=0.5, spread=0.2)
+    values = noise(350, level=0.5, spread=0.2)
     values[:20] = 50.0
-    values[249] = 40.0
+    values[299] = 40.0
     assert suspicions(values) == []
 
 

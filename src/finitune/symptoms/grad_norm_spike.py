@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 
 from finitune.chapter import Sighting
-from finitune.outliers import beginning, chance_above, median
+from finitune.outliers import beginning, chance_above, is_new, median
 from finitune.series import Series
 
 WINDOW, JUST = 256, 16
@@ -40,7 +40,7 @@ def see(grad_norm: Series) -> Sighting | None:
         return None
     usual, head = median(known[-JUST:]), sorted(beginning(grad_norm))
     begin = head[-2] if len(head) > 1 else 0.0
-    far = chance < VERY_RARE and value > FAR * max(begin, usual)
+    far = chance < VERY_RARE and value > FAR * max(begin, usual) and is_new(grad_norm, value)
     return Sighting(
         step=grad_norm.last_step,
         text=f"gradient norm {value:.4g}, {value / usual:.2g} times the usual",

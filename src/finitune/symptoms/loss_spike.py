@@ -20,10 +20,9 @@ a run.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from finitune.chapter import Sighting
-from finitune.outliers import beginning, chance_above, finite, median
+from finitune.outliers import beginning, chance_above, finite, is_new, median
 from finitune.series import Series
 
 WINDOW, JUST = 256, 16
@@ -53,22 +52,23 @@ def _spike(loss: Series, value: float, back: int) -> Sighting | None:
     logarithms = [math.log(one + floor) for one in known]
     chance = chance_above(math.log(value + floor), logarithms, LEAST_SCALE)
     begin, usual = sorted(head)[-2], median(known[-JUST:])
-    if chance > RARE or (back and not _is_bad_batch(loss, value, chance, begin, known)):
+    if chance > RARE:
         return None
-    bad = chance < VERY_RARE and value > FAR * begin
+    rare = chance < VERY_RARE and value > begin and is_new(loss, value, back)
+    bad = rare and (value > FAR * begin if not back else _is_back(loss, value, begin, usual))
+    if back and not bad:
+        return None
     when = f" {back} steps ago" if back else ""
     times = f", {value / usual:.2g} times the usual" if usual else ""
     return Sighting(
         step=loss.last_step,
         text=f"loss {value:.4g}{when}{times}" + (", and back to it since" if back else ""),
-        level="suspicion" if bad or back else "note",
+        level="suspicion" if bad else "note",
         confirm=CONFIRM,
         numbers={"loss": value, "usual": usual, "begin": begin, "chance": chance},
     )
 
 
-def _is_bad_batch(loss: Series, value: float, chance: float, begin: float, known: Sequence[float]) -> bool:
-    """Above the beginning, and all losses since among those of before; what was far above it has been said."""
-    usual = sorted(known)[int(0.9 * len(known))]
-    since = loss.window(BACK)
-    return chance < VERY_RARE and begin < value <= FAR * begin and all(one <= usual for one in since)
+def _is_back(loss: Series, value: float, begin: float, usual: float) -> bool:
+    """Are all losses since nearer to the usual than to `value`? What was far above the beginning was said at once."""
+    return value <= FAR * begin and all(one * one < value * usual for one in loss.window(BACK))

@@ -7,7 +7,7 @@ model), gradients underflow in float16, or an output is so far off that its deri
 
 ## How it is seen
 
-The gradient norm is exactly zero in 4 steps in a row, at losses that are not zero. One such step occurs in healthy
+The gradient norm is exactly zero in 8 steps in a row, at losses that are not zero. One such step occurs in healthy
 reinforcement learning: a batch whose ratios are all clipped.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from finitune.chapter import Sighting
 from finitune.series import Series
 
-IN_A_ROW = 4
+IN_A_ROW = 8
 
 
 def see(grad_norm: Series, loss: Series) -> Sighting | None:
