@@ -11,9 +11,11 @@ the optimizer may last for tens of steps.
 The logarithm of the loss, by peaks over threshold: the tail of the 256 steps before, in which no spike counts for more
 than one healthy step in a thousand does. A hundredth of the level at the beginning is added, so that noise about zero
 is no spike. Below a chance of 10^-4 (the budget of the research prototype, without a false alarm in 8,900 steps) it is
-a note: other data raise the loss as well, and stay. Below 10^-7 it is a suspicion where the loss is above ten times
-what the run began with; or else above what it began with, once it is back for 4 steps: one batch was bad. A loss that
-is negative now and then is not judged here: it has no logarithm, and its level no meaning; grad-norm-spike judges such
+a note: other data raise the loss as well, and stay.
+
+It is a suspicion below 10^-7, once 256 steps are known and where at most one of the 512 before was as high: at ten
+times what the run began with; or above what it began with, once the loss is back for 4 steps: one batch was bad. A loss
+that is negative now and then is not judged: it has no logarithm, and its level no meaning; grad-norm-spike judges such
 a run.
 """
 
@@ -32,7 +34,7 @@ BACK = 4
 FLOOR = 0.01
 LEAST_SCALE = 0.015
 """Of the tail of logarithms: where the loss hardly varies, a hundredth more is no spike."""
-CONFIRM = "the loss of this batch with earlier weights: as high if the batch is bad, as low as usual if the weights are"
+CONFIRM = "the loss of that batch with earlier weights: as high if the batch is bad, as low as usual if the weights are"
 
 
 def see(loss: Series) -> Sighting | None:
@@ -58,11 +60,11 @@ def _spike(loss: Series, value: float, back: int) -> Sighting | None:
     bad = rare and (value > FAR * begin if not back else _is_back(loss, value, begin, usual))
     if back and not bad:
         return None
-    when = f" {back} steps ago" if back else ""
+    when = f" at step {loss.tail(back + 1)[0][0]}, and back since" if back else ""
     times = f", {value / usual:.2g} times the usual" if usual else ""
     return Sighting(
         step=loss.last_step,
-        text=f"loss {value:.4g}{when}{times}" + (", and back to it since" if back else ""),
+        text=f"loss {value:.4g}{times}{when}",
         level="suspicion" if bad else "note",
         confirm=CONFIRM,
         numbers={"loss": value, "usual": usual, "begin": begin, "chance": chance},
