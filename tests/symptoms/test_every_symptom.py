@@ -97,3 +97,28 @@ def test_statistics_alone_are_never_an_incident() -> None:
             signals["loss"].add(step, level * rng.random())
             signals["grad_norm"].add(step, level * rng.random())
             assert all(sighting.level != "incident" for sighting in sightings(signals))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_stays_below_a_suspicion_in_a_healthy_run(seed: int) -> None:
+    """A rate that warms up and goes to zero, norms that fall, a loss scale that settles and is tried again."""
+    rng = random.Random(seed)
+    signals: dict[str, Series] = {}
+    steps, scale = 1200, 2.0**20
+    for step in range(1, steps + 1):
+        rate = 1e-4 * min(step / 50, (1 + math.cos(math.pi * step / steps)) / 2)
+        lost = scale > 2.0**14
+        loss = (1.2 + 3 * math.exp(-step / 200)) * math.exp(0.1 * rng.gauss(0, 1))
+        norm = (0.5 + 4 * math.exp(-step / 80)) * math.exp(0.4 * rng.gauss(0, 1))
+        row = {"loss": loss, "grad_norm": math.inf if lost else norm, "lr": rate, "loss_scale": scale}
+        row |= {"skipped": float(lost), "zero_gradients": 0.0, "repeated_batch": 0.0, "kept_gradients": 0.0}
+        if not lost:
+            row["clip_factor"] = min(1.0, 1 / norm)
+        if step % 16 == 0:
+            row |= {"update_ratio": 3 * rate * math.exp(0.1 * rng.gauss(0, 1)), "moved": 0.99, "unmoved_tensors": 0.0}
+        if step % 64 == 0:
+            row |= {"targets": 900.0, "frozen_moved": 0.0, "embedding_outlier": 1.5 + step / 500}
+            row |= {"activation_peak": 300 + step, "attention_logit": 2 + step / 50}
+        add(signals, step, row)
+        assert [one for one in sightings(signals) if one.level != "note"] == []
+        scale = scale / 2 if lost else scale * (2 if step % 300 == 0 else 1)

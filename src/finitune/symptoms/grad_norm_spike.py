@@ -10,7 +10,8 @@ steps.
 
 The logarithm of the norm before clipping, by peaks over threshold over the 256 steps before (loss-spike says how). A
 note below a chance of 10^-4. A suspicion below 10^-9 and at ten times both the usual norm and all that the run began
-with: gradient norms have heavy tails, and spikes are part of many a healthy run.
+with, once 256 steps are known and where at most one of the 512 before was as high: gradient norms have heavy tails, and
+spikes are part of many a healthy run.
 """
 
 from __future__ import annotations
