@@ -173,6 +173,7 @@ def test_fires_on_a_loss_that_goes_to_a_hundred_million_and_stays(at):
 @pytest.mark.parametrize("seed", range(5))
 def test_fires_with_a_suspicion_where_the_loss_is_back_at_the_beginning(seed):
     values = falling(400, seed=seed, start=5.0, end=1.5)
+    values[:4] = 5.0
     values[250:] = 4.9 * np.exp(0.05 * np.random.default_rng(seed).standard_normal(150))
     steps = suspicions(values)
     assert steps
@@ -183,6 +184,7 @@ def test_fires_with_a_suspicion_where_the_loss_is_back_at_the_beginning(seed):
 def test_fires_on_a_climb_too_slow_for_its_window(seed):
     """Over thousands of steps from 1.5 back to 5, where it began."""
     values = falling(600, seed=seed, start=5.0, end=1.5)
+    values[:4] = 5.0
     climb = (
         1.5
         * np.exp(np.minimum(np.arange(6000) / 4000, 1.25))
@@ -202,6 +204,12 @@ def test_stays_below_a_suspicion_on_harder_data(seed, factor):
     assert suspicions(values) == []
     slowly = falling(900, seed=seed, start=1.8, end=1.3) * np.linspace(1, factor, 900)
     assert suspicions(slowly) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stays_below_a_suspicion_on_data_sorted_by_source(seed):
+    levels = np.repeat([1.3, 0.6, 1.9, 1.1, 2.2, 0.4], 200)
+    assert suspicions(levels * np.exp(0.12 * np.random.default_rng(seed).standard_normal(1200))) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -249,6 +257,7 @@ def test_stays_quiet_on_a_likelihood_of_densities_as_it_passes_zero(seed):
 @given(st.floats(1e-3, 1e6), st.integers(0, 10))
 def test_the_unit_of_the_loss_does_not_matter(unit, seed):
     values = falling(300, seed=seed, start=5.0, end=1.5)
+    values[:4] = 5.0
     values[200:] *= 4
     one, other = Series(range(1, 301), values), Series(range(1, 301), unit * values)
     for step in (215, 230, 260, 300):

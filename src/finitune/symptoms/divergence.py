@@ -16,8 +16,9 @@ distances from its end and its beginning that quadruple: twice that level, two d
 
 Other data raise the loss as well: parts of a data set differ by a factor of up to three, and another language is
 learned again. So a rise is a note. It is a suspicion where three quarters of the last 32 losses are back where the run
-began (0.95 of it) after it had at least halved its loss, or at three times the beginning after it had lowered it by a
-sixth. A loss that never fell (of a value function, of an adversary) may rise as rewards are found: a hundred times.
+began (0.95 of it) after a loss of a quarter, or of a half where it began by guessing: the loss of an untrained model
+does not depend on the data, so its first four are within 3 %. Or at three times the beginning after a loss that was a
+sixth lower. A loss that never fell (of a value function, of an adversary) may rise as rewards are found: a hundredfold.
 Early (fewer than 48 steps): three steps in a row, all above twice the median so far and above the first loss; a
 suspicion at ten times the largest so far.
 
@@ -40,7 +41,8 @@ BASELINE, RECENT = 128, 32
 FLOOR = 0.01
 LEAST_DEVIATION, DRIFT, ALARM, CLIP = 0.02, 0.75, 14.0, 3.0
 RISE, CLIMB, CLIMB_DEVIATIONS = 1.2, 2.0, 2.0
-HALVED, LOST = 2.0, 0.95
+LOST, HALVED, QUARTERED = 0.95, 2.0, 4.0
+FIRST, GUESSING = 4, 1.03
 FAR, VERY_FAR = 3.0, 100.0
 RUNAWAY, LARGE = 100.0, 0.1
 CONFIRM = "the loss of an earlier batch with the weights of now: as low as it was if only the data changed"
@@ -67,7 +69,8 @@ def see(loss: Series) -> Sighting | None:
     level = min([begin, median(earlier), *_levels(loss)])
     if not stepped and not _climbed(level, earlier, recent, floor=floor):
         return None
-    lost = begin > HALVED * level and held > LOST * begin
+    guessing = max(head[:FIRST]) < GUESSING * min(head[:FIRST])
+    lost = held > LOST * begin and begin > (HALVED if guessing else QUARTERED) * level
     far = FAR if begin > RISE * level else VERY_FAR
     return _sighting(loss, level, certain=lost or held > far * begin)
 
