@@ -205,11 +205,12 @@ def symptoms() -> Mapping[str, Chapter]:
     return chapters("symptoms")
 
 
-def sightings(signals: Signals) -> list[Sighting]:
-    """The symptoms present at the newest step of `signals`."""
+def sightings(signals: Signals, step: int | None = None) -> list[Sighting]:
+    """The symptoms present at `step`, by default the newest: of signals whose newest value is there."""
     inputs = {name: series for name, series in signals.items() if series}
-    newest = max((series.last_step for series in inputs.values()), default=-1)
-    fresh = {name for name, series in inputs.items() if series.last_step == newest}
+    if step is None:
+        step = max((series.last_step for series in inputs.values()), default=-1)
+    fresh = {name for name, series in inputs.items() if series.last_step == step}
     out: list[Sighting] = []
     for name, judged, see in _seen_by():
         if judged in fresh:
@@ -221,7 +222,7 @@ def sightings(signals: Signals) -> list[Sighting]:
 def _seen_by() -> tuple[tuple[str, str, Callable[..., Any]], ...]:
     """Of every symptom its slug, the signal that it judges, and its function; asked at every step, so read once."""
     named = ((name, chapter.function("see")) for name, chapter in symptoms().items())
-    return tuple((name, _parameters(see)[0].name, see) for name, see in named if see)
+    return tuple((name, _parameters(see)[0].name, see) for name, see in named if see and _parameters(see))
 
 
 def remedies() -> Mapping[str, Chapter]:

@@ -87,6 +87,12 @@ def test_nothing_is_said_of_a_signal_that_has_no_new_value() -> None:
     assert sightings(signals) == []
 
 
+def test_a_signal_that_is_read_later_than_others_is_judged_at_its_own_step() -> None:
+    signals = {"loss": Series([1, 2], [2.0, math.nan]), "lr": Series([1, 2, 3], [1e-3] * 3)}
+    assert sightings(signals) == []
+    assert [sighting.symptom for sighting in sightings(signals, step=2)] == ["nonfinite-loss"]
+
+
 def test_statistics_alone_are_never_an_incident() -> None:
     """Whatever finite loss and gradient norm do, nothing is certain."""
     for seed in range(5):
