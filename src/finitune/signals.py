@@ -106,7 +106,7 @@ CATALOGUE = (
     _signal(
         "unmoved_tensors",
         "count",
-        "trained float32 tensors with a sampled gradient other than zero, none of whose sampled elements changed",
+        "float32 tensors with a rate and a sampled gradient above zero, none of whose sampled elements changed",
         "economy",
         _SAMPLED,
         "own",

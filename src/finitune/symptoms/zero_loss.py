@@ -7,9 +7,10 @@ what was NaN is handed on as zero. Nothing is learned.
 
 ## How it is seen
 
-Loss and gradient norm exactly zero in each of the last 8 steps, and either in all steps of the run, or right after
-losses that were far from it: none of the 16 before them below a tenth of their median, and that not below a thousandth
-of the level at the beginning. A hinge loss that has been satisfied comes to zero by and by, with zeros between others.
+Loss and gradient norm exactly zero in each of the last 8 steps, and either in all steps of a run that has at most 64,
+or right after losses that were far from it: none of the 16 before them below a tenth of their median, and that not
+below a thousandth of the level at the beginning. A hinge loss that has been satisfied comes to zero by and by, with
+zeros between others.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from finitune.chapter import Sighting
 from finitune.outliers import beginning, finite, median
 from finitune.series import Series
 
-IN_A_ROW, BEFORE = 8, 16
+IN_A_ROW, BEFORE, START = 8, 16, 64
 NEAR, CONVERGED = 0.1, 1e-3
 
 
@@ -30,7 +31,7 @@ def see(loss: Series, grad_norm: Series) -> Sighting | None:
     if any(loss.window(IN_A_ROW)) or any(grad_norm.window(IN_A_ROW)):
         return None
     before = loss.window(BEFORE, before=IN_A_ROW)
-    from_the_start = len(loss) == IN_A_ROW
+    from_the_start = len(loss) <= START and not any(loss.window(START))
     if not from_the_start and not _is_far_from_zero(before, beginning(loss)):
         return None
     return Sighting(
