@@ -40,6 +40,11 @@ def test_a_falling_level_does_not_hide_what_is_high_for_its_time() -> None:
     assert values[-1] + 3 < values[0]
 
 
+def test_a_level_far_from_zero_is_no_outlier() -> None:
+    values = list(100 + RNG.standard_normal(256))
+    assert chance_above(101.0, values, 0.0) > 1e-2
+
+
 def test_nothing_is_said_while_little_is_known() -> None:
     assert chance_above(1e9, [0.0] * (KNOWN - 1), 0.0) == 1.0
     assert chance_above(0.0, [0.0] * 100, 0.1) == 1.0

@@ -50,10 +50,12 @@ def test_stays_quiet_on_noise(seed):
 
 
 def test_stays_quiet_about_what_the_run_began_with():
-    values = noise(350, level=0.5, spread=0.2)
+    values = noise(700, level=0.5, spread=0.2)
     values[:20] = 50.0
-    values[299] = 40.0
+    values[650] = 40.0
     assert suspicions(values) == []
+    values[:20] = 0.5
+    assert suspicions(values) == [651]
 
 
 @pytest.mark.parametrize("value", [0.0, NAN, INF, -1.0])

@@ -25,6 +25,7 @@ def test_fires_after_rows_that_were_much_shorter():
         [0, *[1] * 400],  # one batch for ever, on purpose
         [0, 1, 1, 1] * 100,  # PPO
         ([0] + [1] * 19) * 30,  # many epochs over one batch
+        ([0] * 3 + [1] * 7) * 20 + [0] + [1] * 25,  # and for once more
         [0] * 300,
         [NAN] * 100,
     ],

@@ -27,6 +27,7 @@ def test_stays_quiet_on_a_hinge_that_is_satisfied_by_and_by():
     losses[-40:] = 0
     assert fired(losses) == []
     assert fired([*np.exp(-np.arange(200.0)), *[0.0] * 20]) == [], "as it underflows"
+    assert fired([*np.maximum(np.exp(-np.arange(100.0) / 4), 1e-8), *[0.0] * 20]) == [], "as it is solved"
 
 
 def test_stays_quiet_where_there_is_a_gradient():
