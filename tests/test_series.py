@@ -49,6 +49,22 @@ def test_window_is_the_newest_values(data: list[tuple[int, float]], size: int) -
     assert np.array_equal(window, expected, equal_nan=True)
 
 
+@given(points, st.integers(0, 12), st.integers(0, 12))
+def test_parts_are_those_of_the_list(data: list[tuple[int, float]], size: int, before: int) -> None:
+    series = build(data)
+    values = [value for _, value in data]
+    earlier = values[: max(len(values) - before, 0)]
+    assert str(list(series.window(size, before=before))) == str(earlier[max(len(earlier) - size, 0) :])
+    assert str(list(series.head(size))) == str(values[:size])
+    assert str(series.tail(size)) == str(data[max(len(data) - size, 0) :])
+
+
+@given(points, st.integers(-1, 60))
+def test_the_value_at_a_step_is_its_own_or_none(data: list[tuple[int, float]], step: int) -> None:
+    series = build(data)
+    assert str(series.at(step)) == str(dict(data).get(step, math.nan))
+
+
 @given(points, points)
 def test_a_resumed_run_replaces_what_came_later(data: list[tuple[int, float]], again: list[tuple[int, float]]) -> None:
     series = build(data)

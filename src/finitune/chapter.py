@@ -24,8 +24,9 @@ the same have one name. `bits`
 is the log2 of how much likelier one is under this cause. Observations that share a row ("climbed diverged") say one
 thing in two ways, and are weighed once. Experiments are weighed by the diagnosis itself.
 
-A symptom: `see(signals by name...) -> Sighting | None`. It judges the newest step of the series it is given and keeps
-no state: the window is the state, so the answer is the same live, on a recording and on a parsed log.
+A symptom: `see(signals by name...) -> Sighting | None`. It judges the newest value of its first parameter, and is asked
+at the steps at which that signal has one; the other signals may be older. It keeps no state: the window is the state,
+so the answer is the same live, on a recording and on a parsed log.
 
 A remedy:
 
@@ -42,7 +43,7 @@ import pkgutil
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
@@ -182,12 +183,19 @@ def causes() -> Mapping[str, Chapter]:
     return chapters("causes")
 
 
+Certainty = Literal["note", "suspicion", "incident"]
+"""A note is recorded. A suspicion is printed once, with what would confirm it, and changes nothing. An incident is
+certain; guard acts on incidents only. Statistics alone are never certain."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """A symptom seen at `step`, in one line with its numbers."""
+    """A symptom seen at `step`, in one line with its numbers; `confirm` says what would confirm a suspicion."""
 
     step: int
     text: str
+    level: Certainty = "suspicion"
+    confirm: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict[str, float])
     symptom: str = ""
 
@@ -197,15 +205,24 @@ def symptoms() -> Mapping[str, Chapter]:
     return chapters("symptoms")
 
 
-def sightings(signals: Signals) -> list[Sighting]:
-    """The symptoms present at the newest step of `signals`."""
+def sightings(signals: Signals, step: int | None = None) -> list[Sighting]:
+    """The symptoms present at `step`, by default the newest: of signals whose newest value is there."""
     inputs = {name: series for name, series in signals.items() if series}
+    if step is None:
+        step = max((series.last_step for series in inputs.values()), default=-1)
+    fresh = {name for name, series in inputs.items() if series.last_step == step}
     out: list[Sighting] = []
-    for name, chapter in symptoms().items():
-        see = chapter.function("see")
-        for sighting in ask(see, inputs).results if see else []:
-            out.append(Sighting(step=sighting.step, text=sighting.text, numbers=sighting.numbers, symptom=name))
+    for name, judged, see in _seen_by():
+        if judged in fresh:
+            out += (replace(sighting, symptom=name) for sighting in ask(see, inputs).results)
     return out
+
+
+@cache
+def _seen_by() -> tuple[tuple[str, str, Callable[..., Any]], ...]:
+    """Of every symptom its slug, the signal that it judges, and its function; asked at every step, so read once."""
+    named = ((name, chapter.function("see")) for name, chapter in symptoms().items())
+    return tuple((name, _parameters(see)[0].name, see) for name, see in named if see and _parameters(see))
 
 
 def remedies() -> Mapping[str, Chapter]:

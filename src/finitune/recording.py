@@ -97,14 +97,16 @@ class Recorder:
         """
         if self._file is not None or self._closed:
             return
-        asked = self.directory
-        if step <= 1 and len(self._before().signals["skipped"]):
-            self.directory, self._earlier = beside(asked, self.rank), None
+        asked, why = self.directory, ""
         try:
-            self._lock = _locked(self.directory, self.rank)
+            self._lock = _locked(asked, self.rank)
             if self._lock is None:
-                self.directory, self._earlier = self.directory / f"process{os.getpid()}", None
-                self._lock = _locked(self.directory, self.rank)
+                self.directory, why = asked / f"process{os.getpid()}", "another process records here"
+            elif step <= 1 and len(self._before().signals["skipped"]):
+                self._lock.close()
+                self.directory, why = beside(asked, self.rank), "another run is recorded here"
+            if why:
+                self._lock, self._earlier = _locked(self.directory, self.rank), None
             self._before()
             self.captures.mkdir(parents=True, exist_ok=True)
             self._torn = _ends_in_half_a_line(self.path)
@@ -112,8 +114,7 @@ class Recorder:
         except OSError as error:
             self._complain(error)
             return
-        if self.directory != asked and not self.rank:
-            why = "another run is recorded here" if step <= 1 else "another process records here"
+        if why and not self.rank:
             print(f"finitune: {asked}: {why}; this one in {self.directory}", file=sys.stderr)
         self._write({"kind": "open", "format": FORMAT, "rank": self.rank, "world": self.world, "pid": os.getpid()})
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -82,9 +82,14 @@ class Series:
 
         return np.array(self._values, dtype=np.float64)
 
-    def window(self, size: int) -> array[float]:
-        """The newest `size` values, oldest first; fewer when there are fewer."""
-        return self._values[max(len(self) - size, 0) :]
+    def window(self, size: int, *, before: int = 0) -> array[float]:
+        """The newest `size` values before the newest `before`, oldest first; fewer when there are fewer."""
+        stop = max(len(self) - before, 0)
+        return self._values[max(stop - size, 0) : stop]
+
+    def head(self, size: int) -> array[float]:
+        """The oldest `size` values, oldest first; fewer when there are fewer."""
+        return self._values[:size]
 
     def until(self, step: int) -> Series:
         """The same series as it was right after `step`."""
@@ -99,6 +104,16 @@ class Series:
         found = (n for n in range(len(self) - 1, -1, -1) if holds(self._values[n]))
         place = next(found, None)
         return None if place is None else self._steps[place]
+
+    def tail(self, size: int) -> list[tuple[int, float]]:
+        """(step, value) of the newest `size`, oldest first; fewer when there are fewer."""
+        start = max(len(self) - size, 0)
+        return list(zip(self._steps[start:], self._values[start:], strict=True))
+
+    def at(self, step: int) -> float:
+        """The value at `step`; NaN where there is none."""
+        index = bisect_left(self._steps, step)
+        return self._values[index] if index < len(self) and self._steps[index] == step else math.nan
 
     def pairs(self) -> list[tuple[int, float]]:
         """(step, value), oldest first."""

@@ -61,7 +61,20 @@ CATALOGUE = (
         "same",
     ),
     _signal(
-        "zero_gradients", "fraction", "of the trained tensors whose gradient is exactly zero", "economy", "none", "own"
+        "zero_gradients",
+        "fraction",
+        "of the tensors that the optimizer holds, those whose gradient is exactly zero or absent",
+        "economy",
+        "none",
+        "own",
+    ),
+    _signal(
+        "kept_gradients",
+        "fraction",
+        "of a few tensors of the optimizer, those with a gradient as every backward since its last step began",
+        "economy",
+        "none where gradients are set to None; else a few elements of at most 8 tensors",
+        "own",
     ),
     _signal(
         "targets", "count", "labels that the loss is computed on; absent where not known", "economy", _SCHEDULED, "own"
@@ -82,22 +95,31 @@ CATALOGUE = (
         _SAMPLED,
         "own",
     ),
-    _signal("moved", "fraction", "of sampled elements that the update changed", "economy", _SAMPLED, "own"),
     _signal(
-        "unmoved_tensors",
-        "count",
-        "trained tensors with a gradient, none of whose sampled elements changed",
+        "moved",
+        "fraction",
+        "of the sampled elements with a gradient other than zero, those that the update changed",
         "economy",
         _SAMPLED,
         "own",
     ),
-    _signal("frozen_moved", "count", "frozen tensors that changed", "economy", _SCHEDULED, "own"),
+    _signal(
+        "unmoved_tensors",
+        "count",
+        "float32 tensors with a rate and a sampled gradient above zero, none of whose sampled elements changed",
+        "economy",
+        _SAMPLED,
+        "own",
+    ),
+    _signal(
+        "frozen_moved", "count", "frozen tensors that the step of an optimizer changed", "economy", _SCHEDULED, "own"
+    ),
     _signal(
         "embedding_outlier",
         "ratio",
         "largest row norm of the input embedding over the median",
         "economy",
-        "every 256th step",
+        _SCHEDULED,
         "own",
     ),
     _signal(
@@ -117,7 +139,12 @@ CATALOGUE = (
         "max",
     ),
     _signal(
-        "attention_logit", "largest magnitude", "of query times key, over sampled heads", "full", _SCHEDULED, "own"
+        "attention_logit",
+        "largest magnitude",
+        "of query times key as softmax gets it, over sampled heads",
+        "full",
+        _SCHEDULED,
+        "own",
     ),
     _signal("activation_peak", "largest magnitude", "that any module puts out", "full", _SCHEDULED, "own"),
 )

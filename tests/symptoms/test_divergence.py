@@ -1,7 +1,7 @@
 """A loss that climbs and stays up; not noise, tails, warm-up, one spike, or numbers that are none.
 
-A change of the data looks the same in the loss alone: that a sighting is only a suspicion, which the monitor settles
-with earlier batches, is tested in tests/monitor (the control `domain-shift`).
+A change of the data looks the same in the loss alone, so no sighting is an incident: that the monitor settles it with
+earlier batches is tested in tests/monitor (the control `domain-shift`).
 """
 
 from __future__ import annotations
@@ -141,6 +141,129 @@ def test_stays_quiet_on_the_loss_of_policy_gradients(seed):
     rng = np.random.default_rng(seed)
     assert fired(1e-5 * rng.standard_normal(300) * np.exp(2 * rng.standard_normal(300))) == []
     assert fired(np.concatenate([[0.0], 1e-9 * np.exp(np.arange(250) / 15)])) == []
+
+
+def suspicions(values) -> list[int]:
+    series, out = Series(), []
+    for step, value in enumerate(values, start=1):
+        series.add(step, float(value))
+        sighting = see(series)
+        assert sighting is None or sighting.level in ("note", "suspicion")
+        if sighting is not None and sighting.level == "suspicion":
+            assert sighting.confirm
+            out.append(step)
+    return out
+
+
+def runaway(steps, at, *, start=1.9, seed=0):
+    """From `start` a little down, at step `at` to 170,000 and on to 1e8, where it stays."""
+    values = falling(steps, start=start, end=1.5, seed=seed)
+    values[at : at + 4] = [40.0, 3e3, 1.7e5, 9e6]
+    values[at + 4 :] = 1e8 * np.exp(0.1 * np.random.default_rng(seed).standard_normal(steps - at - 4))
+    return values
+
+
+@pytest.mark.parametrize("at", [6, 30, 60, 200])
+def test_fires_on_a_loss_that_goes_to_a_hundred_million_and_stays(at):
+    steps = suspicions(runaway(1000, at))
+    assert at < steps[0] <= at + 32
+    assert steps[-1] == 1000, "and goes on to say so, for who looks at the end of a log"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fires_with_a_suspicion_where_the_loss_is_back_at_the_beginning(seed):
+    values = falling(400, seed=seed, start=5.0, end=1.5)
+    values[:4] = 5.0
+    values[250:] = 4.9 * np.exp(0.05 * np.random.default_rng(seed).standard_normal(150))
+    steps = suspicions(values)
+    assert steps
+    assert 250 < steps[0] <= 280
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fires_on_a_climb_too_slow_for_its_window(seed):
+    """Over thousands of steps from 1.5 back to 5, where it began."""
+    values = falling(600, seed=seed, start=5.0, end=1.5)
+    values[:4] = 5.0
+    climb = (
+        1.5
+        * np.exp(np.minimum(np.arange(6000) / 4000, 1.25))
+        * np.exp(0.05 * np.random.default_rng(seed).standard_normal(6000))
+    )
+    series = Series(range(1, 6601), [float(value) for value in [*values, *climb]])
+    assert see(series.until(600)) is None
+    assert see(series).level == "suspicion"
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("factor", [1.3, 1.6, 2.2])
+def test_stays_below_a_suspicion_on_harder_data(seed, factor):
+    """Parts of a data set one after another, fine-tuned from 1.8 to 1.3; and a curriculum that gets harder slowly."""
+    values = falling(900, seed=seed, start=1.8, end=1.3)
+    values[300:600] *= factor
+    assert suspicions(values) == []
+    slowly = falling(900, seed=seed, start=1.8, end=1.3) * np.linspace(1, factor, 900)
+    assert suspicions(slowly) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stays_below_a_suspicion_on_data_sorted_by_source(seed):
+    levels = np.repeat([1.3, 0.6, 1.9, 1.1, 2.2, 0.4], 200)
+    assert suspicions(levels * np.exp(0.12 * np.random.default_rng(seed).standard_normal(1200))) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stays_below_a_suspicion_on_another_language_that_is_learned(seed):
+    values = falling(400, seed=seed, start=4.8, end=1.6)
+    values[200:] += 5.3 * np.exp(-np.arange(200) / 12)
+    assert suspicions(values) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stays_quiet_on_noise_about_zero(seed):
+    """From 1 to 1e-10: a thousand times more of nothing is nothing."""
+    rng = np.random.default_rng(seed)
+    values = np.maximum(np.exp(-np.arange(600) / 20), 1e-10) * np.exp(2 * rng.standard_normal(600))
+    values[400:] *= 1e4
+    assert suspicions(values) == []
+    assert [step for step in fired(values) if step > 48] == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_stays_below_a_suspicion_on_losses_that_are_meant_to_rise(seed):
+    """Of a value function as rewards are found; of one of two adversaries."""
+    noise = np.exp(0.3 * np.random.default_rng(seed).standard_normal(900))
+    assert suspicions(0.05 * np.exp(np.minimum(np.arange(900) / 200, 3.5)) * noise) == []
+    assert suspicions(np.linspace(0.7, 5.0, 900) * noise) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fires_on_a_loss_of_either_sign_that_runs_away(seed):
+    rng = np.random.default_rng(seed)
+    values = -1.0 + 0.3 * rng.standard_normal(400)
+    values[200:] -= np.exp(np.arange(200) / 6)
+    steps = suspicions(values)
+    assert steps
+    assert 200 < steps[0] <= 260
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_stays_quiet_on_a_likelihood_of_densities_as_it_passes_zero(seed):
+    rng = np.random.default_rng(seed)
+    values = -3 + 60 * np.exp(-np.arange(600) / 60) + 0.1 * rng.standard_normal(600)
+    assert fired(values) == []
+
+
+@given(st.floats(1e-3, 1e6), st.integers(0, 10))
+def test_the_unit_of_the_loss_does_not_matter(unit, seed):
+    values = falling(300, seed=seed, start=5.0, end=1.5)
+    values[:4] = 5.0
+    values[200:] *= 4
+    one, other = Series(range(1, 301), values), Series(range(1, 301), unit * values)
+    for step in (215, 230, 260, 300):
+        first, second = see(one.until(step)), see(other.until(step))
+        assert (first is None) == (second is None)
+        assert first is None or first.level == second.level
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=200))

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from finitune.series import Series
@@ -6,7 +8,7 @@ from finitune.symptoms.loss_scale_collapse import WINDOW, see, steps_left
 
 def seen(scales, skipped):
     steps = range(1, len(scales) + 1)
-    return see(Series(steps, scales), Series(steps, [float(s) for s in skipped]))
+    return see(Series(steps, [float(s) for s in skipped]), Series(steps, scales))
 
 
 def falling(steps, first=2.0**16):
@@ -80,3 +82,27 @@ def test_forecast_names_the_step_at_which_the_scale_is_at_its_minimum():
 def test_fires_with_the_forecast_in_words():
     assert seen(falling(8), [1] * 8).text.endswith("at this rate at its minimum in 9 steps")
     assert seen([16.0] * 8, [1, 0] * 3 + [0, 1]).text.endswith("4 halvings from 1")
+
+
+def test_fires_as_an_incident_only_at_a_scale_of_one_or_less():
+    """No scale helps where the gradients themselves overflow."""
+    sound = [0] * 200
+    assert seen([2.0**12] * 200 + falling(8, 2.0**12), sound + [1] * 8).level == "suspicion"
+    assert seen([2.0**12] * 200 + falling(10, 2.0**3), sound + [1] * 10).level == "incident"
+
+
+@pytest.mark.parametrize("first", [2.0**16, 2.0**32, 2.0**40])
+def test_stays_below_a_suspicion_while_a_run_finds_its_scale(first):
+    """Loss summed over tokens: it may settle far below the usual scales, after steps that were all skipped."""
+    steps = int(math.log2(first)) - 5
+    levels = {one.level for n in range(1, steps + 1) if (one := seen(falling(n, first), [1] * n))}
+    assert levels == {"note"}
+    scales = falling(steps, first)
+    assert seen([*scales, scales[-1]], [1] * steps + [0]) is None
+
+
+def test_fires_on_a_scale_that_falls_steadily_between_sound_steps():
+    scales = [2.0 ** (16 - step // 20) for step in range(200)]
+    skipped = [float(step % 20 == 0) for step in range(1, 201)]
+    assert seen(scales, skipped).level == "suspicion"
+    assert seen([2.0**16] * 200, skipped) is None, "a scale that grows again after each of them"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from finitune.integrations.trackers import TrackerFeed
-from finitune.monitor.incidents import Mode
 from finitune.monitor.process import Monitor, active
+from finitune.monitor.run import Mode
 from finitune.monitor.watch import watch
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")

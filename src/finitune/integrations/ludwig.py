@@ -16,9 +16,9 @@ from typing import Any
 from ludwig.callbacks import Callback  # pyright: ignore[reportMissingImports]
 from torch import nn
 
-from finitune.monitor.incidents import Mode
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.process import Monitor, active
+from finitune.monitor.run import Mode
 from finitune.monitor.watch import watch
 
 AFTER = ("ludwig.trainers.trainer",)

@@ -18,9 +18,9 @@ from transformers.integrations import integration_utils
 from transformers.trainer_callback import CallbackHandler
 
 from finitune.integrations.trackers import TrackerFeed
-from finitune.monitor.incidents import Mode
 from finitune.monitor.probes.gc_objects import living
 from finitune.monitor.process import Monitor, active
+from finitune.monitor.run import Mode
 from finitune.monitor.watch import watch
 
 AFTER = ("transformers.trainer",)

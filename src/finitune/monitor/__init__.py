@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch as torch  # before every module here: under `finitune run` its import attaches the monitor
 
 if TYPE_CHECKING:
-    from finitune.monitor.incidents import Mode as Mode
     from finitune.monitor.process import Monitor as Monitor
     from finitune.monitor.process import Stopped as Stopped
     from finitune.monitor.process import active as active
+    from finitune.monitor.run import Mode as Mode
     from finitune.monitor.watch import watch as watch
 
-_HOMES = {"Mode": "incidents", "Monitor": "process", "Stopped": "process", "active": "process"}
+_HOMES = {"Mode": "run", "Monitor": "process", "Stopped": "process", "active": "process"}
 __all__ = ["Mode", "Monitor", "Stopped", "active"]
 
 

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from finitune.monitor.incidents import Incidents, Run
+from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.micro_steps import Pending
 from finitune.monitor.optimizers import Deferred, Watched, step_of
-from finitune.monitor.probes import float16_update
+from finitune.monitor.probes import activations, float16_update
+from finitune.monitor.probes.activations import Activations
 from finitune.monitor.probes.measurement import Measured, Reading, any_bad, confirmed, measure, shares_of
 from finitune.monitor.probes.optimizers import learning_rate
 from finitune.monitor.probes.readback import Readback
@@ -27,8 +28,10 @@ from finitune.monitor.probes.resumed_steps import steps_before
 from finitune.monitor.probes.schedules import Schedules
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, MicroStep
+from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, Samples
 
+ACTIVATIONS_EVERY = 64
 DEVICE_ERRORS = ("AcceleratorError", "DeferredCudaCallError")
 
 
@@ -52,6 +55,7 @@ class Gate:
         self._broken = broken
         self._reductions: dict[int, ReductionCheck] = {}
         self._samples: dict[int, Samples] = {}
+        self._activations: Activations | None = None
 
     # Before a step.
 
@@ -147,7 +151,10 @@ class Gate:
             more["spoils"] = spoils
         samples = self._samples_of(watched)
         more |= samples.before(self.step, on)
-        check = self.reduction_of(watched)
+        if self._activations is not None:
+            more |= self._activations.end()
+            self._activations = None
+        check = self._reduction_of(watched)
         scaled = own_scale is not None or update.gradients_are_scaled
         return measure(
             self.step, [m.root for m in on if m.root is not None], gradients, unclipped, scale=scale, scaled=scaled,
@@ -210,6 +217,17 @@ class Gate:
             self._incidents.live_watch_begins()
             self._live.begin()
         self._live.step_follows(self.step + 1)
+        if self._run.level == "full" and self.step % ACTIVATIONS_EVERY == 1 and self._activations is None:
+            self._safely(self._watch_activations)
+
+    def _watch_activations(self) -> None:
+        """Those of the next step, where its model is not compiled."""
+        roots = self._run.modules.roots()
+        reason = activations.why_not(roots)
+        if reason is None:
+            self._activations = Activations(roots)
+        else:
+            self._run.speech.once("activations", f"activations and attention logits are not recorded: {reason}")
 
     def settle(self, watched: Watched) -> None:
         """Read the verdict of the step before, where the device acted on it alone."""
@@ -257,7 +275,14 @@ class Gate:
         self._incidents.bad(watched, reading, capture, may_settle=reading.scale > 1, acted=False, live=live)
         self.finish(watched, reading, capture)
 
-    def reduction_of(self, watched: Watched) -> ReductionCheck | None:
+    def backward_begins(self, watched: Watched) -> None:
+        """A backward is about to add to the gradients of this optimizer."""
+        self._samples_of(watched).backward_begins()
+        check = self._reduction_of(watched)
+        if check is not None:
+            check.begin(self.step + 1)
+
+    def _reduction_of(self, watched: Watched) -> ReductionCheck | None:
         """The comparison with an independent reduction, where the ranks of a group hold the same parameters."""
         group = watched.group
         if group.size == 1 or not group.known or group.sharded:
@@ -312,8 +337,8 @@ class Gate:
             "seconds": seconds,
         }
         if self._run.level != "gate":
-            row |= {"clip_factor": reading.clip_factor, "zero_gradients": reading.zero_gradients}
-            row |= {name: value for name, value in reading.more.items() if name in self._run.signals}
+            row |= {"clip_factor": reading.clip_factor, "zero_gradients": _without_gradient(watched, reading)}
+            row |= {n: value for n, value in reading.more.items() if n in self._run.signals and not math.isnan(value)}
         signals = self._run.signals
         if signals["skipped"].last_step == reading.step:
             self._record_beside(watched, reading, row)
@@ -332,3 +357,11 @@ class Gate:
             signals[name].add(reading.step, value)
         self._run.recorder.step(reading.step, **amended)
         self._run.recorder.beside(reading.step, optimizer=watched.name, **row)
+
+
+def _without_gradient(watched: Watched, reading: Reading) -> float | None:
+    """The fraction of the optimizer's tensors whose gradient is exactly zero or absent."""
+    held, seen = len(watched.parameters()), len(reading.norms)
+    if reading.zero_gradients is None or not held:
+        return reading.zero_gradients
+    return (held - seen + reading.zero_gradients * seen) / held if held >= seen else reading.zero_gradients

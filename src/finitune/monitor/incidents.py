@@ -6,10 +6,8 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,21 +20,16 @@ from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes import crash_facts
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading
-from finitune.monitor.probes.modules import Modules, device_of
+from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, randomness_kept
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
+from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, settles
-from finitune.monitor.speech import Speech
-from finitune.recording import Recorder
-from finitune.series import Series
-from finitune.signals import SIGNALS, Level
 from finitune.symptoms.loss_scale_collapse import steps_left
-
-Mode = Literal["observe", "guard"]
 
 PATIENCE = 3
 """Bad steps in a row after which a fault counts as persistent."""
@@ -44,26 +37,6 @@ RECENT_BAD = 10
 """A fault is persistent too when so many of the last 20 steps were bad."""
 MAX_INVESTIGATIONS = 20
 MAX_LIVE_WATCHES = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """The process that is watched, and where its recording goes."""
-
-    recorder: Recorder
-    mode: Mode
-    level: Level
-    speech: Speech
-    modules: Modules
-    signals: dict[str, Series] = field(default_factory=lambda: {name: Series() for name in SIGNALS})
-
-    @property
-    def run_dir(self) -> Path:
-        return self.recorder.directory
-
-    @property
-    def world(self) -> int:
-        return self.recorder.world
 
 
 class Incidents:
@@ -308,7 +281,7 @@ class Incidents:
     def _look_at_signals(self, watched: Watched, reading: Reading, capture: Capture) -> None:
         """Finite, but is something else wrong? Suspicions are said once, and change nothing."""
         earlier = self._earlier.setdefault(watched.number, EarlierBatch())
-        found = [seen for seen in sightings(self._run.signals) if seen.step == reading.step]
+        found = sightings(self._run.signals, reading.step)
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:
             earlier.keep(reading.step, capture, reading.losses)
@@ -320,21 +293,20 @@ class Incidents:
 
     @randomness_kept()
     def _suspect(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:
-        if seen.symptom in self._seen:
+        key = f"{seen.symptom} {seen.level}"
+        if key in self._seen:
             return
-        self._seen.add(seen.symptom)
-        level = getattr(seen, "level", "suspicion")
-        if level == "note":
-            self._run.recorder.event("note", step=reading.step, symptom=seen.symptom, text=seen.text)
+        self._seen.add(key)
+        if seen.level == "note":
+            self._run.recorder.event("note", step=seen.step, symptom=seen.symptom, text=seen.text)
             return
-        self._record_sighting(watched, reading, capture, seen, level=level, last_good=reading.step)
+        self._record_sighting(watched, reading, capture, seen, level=seen.level, last_good=reading.step)
 
     def _record_sighting(
         self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting, *, level: str, last_good: int
     ) -> None:
         inquiry = self._inquiry(watched, reading, capture, seen.symptom, seen.text, acted=False)
-        confirm = getattr(seen, "confirm", "")
-        inquiry.event |= {"level": level, "last_good": last_good, "confirm": confirm}
+        inquiry.event |= {"level": level, "last_good": last_good, "confirm": seen.confirm}
         inquiry.why_not = "every number of this step is finite"
         inquiry.record()
         self.suspicions += level == "suspicion"
@@ -342,7 +314,7 @@ class Incidents:
             inquiry.prove()
             self._tell(inquiry)
             return
-        more = f"; {confirm}" if confirm else ""
+        more = f"; {seen.confirm}" if seen.confirm else ""
         self._run.speech.say(f"step {reading.step}: suspicion: {seen.text} ({seen.symptom}{more})")
 
     def _inquiry(

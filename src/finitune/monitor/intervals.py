@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.monitor.gate import Gate
-from finitune.monitor.incidents import Incidents, Run
+from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.micro_steps import Gradients, Pending, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
@@ -24,6 +24,7 @@ from finitune.monitor.probes import foreign, model_calls, optimizer_steps
 from finitune.monitor.probes.measurement import confirmed, measure
 from finitune.monitor.probes.modules import entry_points
 from finitune.monitor.replay.capture import Calls, Capture, MicroStep
+from finitune.monitor.run import Run
 
 MOST_NODES = 50_000
 """Of the graph of one backward, when its leaves are looked for."""

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from finitune.monitor.gate import DEVICE_ERRORS, Gate
-from finitune.monitor.incidents import Run
 from finitune.monitor.intervals import Intervals
 from finitune.monitor.micro_steps import Pending, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
@@ -26,6 +25,7 @@ from finitune.monitor.probes.optimizers import innermost
 from finitune.monitor.probes.out_of_range import Flags
 from finitune.monitor.replay.arms import input_embedding
 from finitune.monitor.replay.capture import Call, Calls, MicroStep
+from finitune.monitor.run import Run
 
 
 class Process(Protocol):
@@ -108,9 +108,7 @@ class Listener:
                 micro.scale = scaler._scale.detach().clone()
         for watched in self._optimizers:
             watched.before_gradients = gradients_now(watched.parameters())
-            check = self._gate.reduction_of(watched)
-            if check is not None:
-                check.begin(self._gate.step + 1)
+            self._gate.backward_begins(watched)
         self._intervals.backward_begins(roots)
         self._open = micro
         self._pending.micro_steps.append(micro)

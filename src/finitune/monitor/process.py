@@ -18,7 +18,7 @@ from torch import nn
 
 from finitune.monitor.checkpoints import SUFFIX, Checkpoints
 from finitune.monitor.gate import Gate
-from finitune.monitor.incidents import Incidents, Mode, Run
+from finitune.monitor.incidents import Incidents
 from finitune.monitor.intervals import Intervals
 from finitune.monitor.last_good import save_last_good
 from finitune.monitor.listener import Listener
@@ -31,6 +31,7 @@ from finitune.monitor.probes.optimizers import innermost, skips_whole_call
 from finitune.monitor.probes.ranks import rank_and_world
 from finitune.monitor.probes.update import update_of
 from finitune.monitor.replay.capture import Call, Calls
+from finitune.monitor.run import Mode, Run
 from finitune.monitor.speech import Speech
 from finitune.printed import untruth
 from finitune.recording import Recorder

@@ -7,16 +7,17 @@ an update stands in the row of the step after it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from finitune.monitor.incidents import Run
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import largest
 from finitune.monitor.probes.ranks import local
 from finitune.monitor.replay.arms import input_embedding
 from finitune.monitor.replay.capture import MicroStep
+from finitune.monitor.run import Run
 
 UPDATE_EVERY, BATCH_EVERY, EMBEDDING_EVERY, REPLICAS_EVERY = 16, 64, 256, 50
 TENSORS, ELEMENTS = 64, 1024
@@ -25,6 +26,7 @@ IGNORED_LABEL = -100
 WEIGHTS = "weights_finite"
 """Not recorded: what trained weights that are not finite lead to is an incident."""
 BATCH_ELEMENTS = 64
+KEPT_TENSORS = 8
 
 
 class Samples:
@@ -38,6 +40,8 @@ class Samples:
         """Weight, its sample before the step, and the sample of its gradient."""
         self._batch: Tensor | None = None
         self._versions: dict[int, int] = {}
+        self._kept: Tensor | bool | None = None
+        """Per sampled tensor, whether its gradient was there as every backward since the last step began."""
 
     def before(self, step: int, on: Sequence[MicroStep]) -> Mapping[str, Tensor | float]:
         """What is ready to be read with this step; weights are sampled where the update is to be looked at."""
@@ -46,6 +50,7 @@ class Samples:
         if self._run.level == "gate":
             return ready
         ready |= self._of_batch(step, on)
+        ready |= self._kept_gradients()
         if step % UPDATE_EVERY == 1:
             self._taken = self._sampled(step)
         if step % BATCH_EVERY == 1:
@@ -53,6 +58,22 @@ class Samples:
         if step % EMBEDDING_EVERY == 1:
             ready |= self._embedding()
         return ready
+
+    def backward_begins(self) -> None:
+        """A backward is about to add to the gradients; what is there now was kept."""
+        if self._run.level == "gate" or self._kept is False:
+            return
+        chosen = [p.grad for p in self._watched.parameters()[:KEPT_TENSORS]]
+        if not any(gradient is not None for gradient in chosen):
+            self._kept = False
+            return
+        there = torch.stack([
+            (_sample(g, BATCH_ELEMENTS) != 0).any() if g is not None and g.numel() else torch.tensor(data=False)
+            for g in chosen
+            if g is None or not g.is_sparse
+        ])  # fmt: skip
+        known = self._kept
+        self._kept = known & there if isinstance(known, Tensor) and known.shape == there.shape else there
 
     def of_weights(self, step: int) -> Tensor | None:
         """A sum over sampled weights, the same on every rank that holds the same model; None in most steps."""
@@ -70,7 +91,7 @@ class Samples:
         if weights and step % UPDATE_EVERY == 0:
             self._ready[WEIGHTS] = torch.isfinite(largest(weights)).all().float()
         if self._taken:
-            self._ready |= _update_in_numbers(self._taken)
+            self._ready |= _update_in_numbers(self._taken, _rates(self._watched.optimizer()))
             self._taken = []
 
     def _sampled(self, step: int) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -80,6 +101,12 @@ class Samples:
         start = (step // UPDATE_EVERY * TENSORS) % len(trained)
         chosen = [*trained[start:], *trained[:start]][:TENSORS]
         return [(p, _sample(p).clone(), _sample(p.grad)) for p in chosen if p.numel() and p.is_floating_point()]
+
+    def _kept_gradients(self) -> dict[str, Tensor | float]:
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return {}
+        return {"kept_gradients": kept.float().mean() if isinstance(kept, Tensor) else 0.0}
 
     def _of_batch(self, step: int, on: Sequence[MicroStep]) -> dict[str, Tensor | float]:
         call = next((call for micro in on for call in micro.calls), None)
@@ -120,8 +147,16 @@ def _sample(tensor: Tensor, elements: int = ELEMENTS) -> Tensor:
     return flat[::stride][:elements]
 
 
+def _rates(optimizer: Any) -> Mapping[int, Any]:
+    """The learning rate of every parameter, by its identity, where the optimizer has one."""
+    groups = getattr(optimizer, "param_groups", ())
+    return {id(p): group["lr"] for group in groups if "lr" in group for p in group["params"]}
+
+
 @torch.no_grad()
-def _update_in_numbers(taken: Sequence[tuple[Tensor, Tensor, Tensor]]) -> dict[str, Tensor | float]:
+def _update_in_numbers(
+    taken: Sequence[tuple[Tensor, Tensor, Tensor]], rates: Mapping[int, Any]
+) -> dict[str, Tensor | float]:
     device = taken[0][1].device
     after = [_sample(weight) for weight, _, _ in taken]
     changed = [now != was for now, (_, was, _) in zip(after, taken, strict=True)]
@@ -130,13 +165,16 @@ def _update_in_numbers(taken: Sequence[tuple[Tensor, Tensor, Tensor]]) -> dict[s
         (length / was.float().norm().clamp_min(1e-30)).to(device)
         for length, (_, was, _) in zip(lengths, taken, strict=True)
     ])  # fmt: skip
+    pushed = [gradient != 0 for _, _, gradient in taken]
     still = torch.stack([
-        ((~moved.any()) & (gradient != 0).any()).to(device)
-        for moved, (_, _, gradient) in zip(changed, taken, strict=True)
-    ])  # fmt: skip
-    total = torch.stack([moved.float().sum().to(device) for moved in changed]).sum()
+        ((~moved.any()) & push.any() & (torch.as_tensor(rates.get(id(weight), 1.0)) > 0).to(push.device)).to(device)
+        for moved, push, (weight, _, _) in zip(changed, pushed, taken, strict=True)
+        if weight.dtype == torch.float32
+    ] or [torch.zeros((), dtype=torch.bool, device=device)])  # fmt: skip
+    moved = torch.stack([(m & p).sum().to(device) for m, p in zip(changed, pushed, strict=True)]).sum()
+    of = torch.stack([p.sum().to(device) for p in pushed]).sum()
     return {
         "update_ratio": ratios.median(),
-        "moved": total / sum(len(moved) for moved in changed),
+        "moved": torch.where(of > 0, moved / of.clamp_min(1), torch.nan),
         "unmoved_tensors": still.float().sum(),
     }

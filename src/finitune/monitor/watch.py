@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from finitune.monitor.incidents import Mode
 from finitune.monitor.probes.optimizers import innermost
 from finitune.monitor.process import Monitor, active
+from finitune.monitor.run import Mode
 from finitune.signals import Level
 
 

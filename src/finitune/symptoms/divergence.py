@@ -2,69 +2,137 @@
 
 ## What it means
 
-The updates are too large for the curvature, or the data changed. Only a look at an earlier batch tells these
-two apart, so a sighting is a suspicion until the monitor has taken that look.
+The updates are too large for the curvature, the gradients are wrong, or the data changed. Only a look at an earlier
+batch tells these apart, so a sighting is never more than a suspicion until the monitor has taken that look.
 
 ## How it is seen
 
-Early (fewer than 48 steps): three steps in a row, all above twice the median so far and above the first loss.
-Later: a CUSUM of the logarithm of the loss. Baseline median and MAD (floor 0.02) of the 128 steps before the last
-32; increments clipped to +-3 deviations, drift 0.75, alarm at 14 (research on 8.9 k healthy steps: no alarm), and
-the recent median at least a fifth above the baseline.
-Non-finite values never enter a baseline. A loss that begins at zero or passes it (policy gradients) is not judged.
+On the logarithm of the loss; a hundredth of the level at the beginning of the run (the lower quartile of the first 16
+losses) is added, so that noise about zero is no climb. A CUSUM finds the rise: median and deviation (from the MAD, at
+least 0.02) of the 128 steps before the last 32, increments clipped to +-3 deviations, drift 0.75, alarm at 14 (the
+research prototype: no alarm in 8,900 healthy steps), and the recent median at least a fifth above. What climbs too
+slowly for it, or has long been up, is compared with the lowest level that the run has held for 32 steps, read at
+distances from its end and its beginning that quadruple: twice that level, two deviations, and back at the beginning.
+
+Other data raise the loss as well: parts of a data set differ by a factor of up to three, and another language is
+learned again. So a rise is a note. It is a suspicion where three quarters of the last 32 losses are back where the run
+began (0.95 of it) after a loss of a quarter, or of a half where it began by guessing: the loss of an untrained model
+does not depend on the data, so its first four are within 3 %. Or at three times the beginning after a loss that was a
+sixth lower. A loss that never fell (of a value function, of an adversary) may rise as rewards are found: a hundredfold.
+Early (fewer than 48 steps): three steps in a row, all above twice the median so far and above the first loss; a
+suspicion at ten times the largest so far.
+
+A loss that is negative now and then, or begins at zero, as those of policy gradients, has no such levels. It is judged
+on differences: three quarters of the last 32 further from the median of the 128 before than 100 of their deviations,
+which are at least 0.1: TRL's GRPO logs losses up to that size in healthy runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Iterator, Sequence
 
 from finitune.chapter import Sighting
-from finitune.series import Series, lowest_level
+from finitune.outliers import beginning, deviation, finite, median
+from finitune.series import NEAR_ZERO, Series
 
-EARLY = 48
-EARLY_RATIO = 2.0
-IN_A_ROW = 3
-BASELINE = 128
-RECENT = 32
-MAD_FLOOR = 0.02
-DRIFT = 0.75
-ALARM = 14.0
-RISE = 1.2
-CLIP = 3.0
+EARLY, EARLY_RATIO, IN_A_ROW, EARLY_FAR = 48, 2.0, 3, 10.0
+BASELINE, RECENT = 128, 32
+FLOOR = 0.01
+LEAST_DEVIATION, DRIFT, ALARM, CLIP = 0.02, 0.75, 14.0, 3.0
+RISE, CLIMB, CLIMB_DEVIATIONS = 1.2, 2.0, 2.0
+LOST, HALVED, QUARTERED = 0.95, 2.0, 4.0
+FIRST, GUESSING = 4, 1.03
+FAR, VERY_FAR = 3.0, 100.0
+RUNAWAY, LARGE = 100.0, 0.1
+CONFIRM = "the loss of an earlier batch with the weights of now: as low as it was if only the data changed"
 
 
 def see(loss: Series) -> Sighting | None:
     last = loss.last
-    if not math.isfinite(last) or last <= 0:
+    head = beginning(loss)
+    if not math.isfinite(last) or len(head) < 2:
         return None
-    window = loss.window(BASELINE + RECENT)
-    if lowest_level([loss.first, *window]) is None:
-        return None
-    values = [value for value in window if math.isfinite(value) and value > 0]
-    before = _level_before(values, whole=len(loss) <= BASELINE + RECENT)
-    if before is None:
-        return None
-    text = f"loss {last:.4g}, {last / before:.2g} times its level before"
-    return Sighting(step=loss.last_step, text=text, numbers={"loss": last, "before": before})
-
-
-def _level_before(values: Sequence[float], *, whole: bool) -> float | None:
-    """The level that the loss has left, None when it has not. `whole`: the run has no steps before these."""
+    values = finite(loss.window(BASELINE + RECENT))
+    if head[0] < NEAR_ZERO or min(*head, *values) < 0:
+        return _runaway(loss, values)
     if len(values) < EARLY:
-        if not whole or len(values) <= IN_A_ROW:
-            return None
-        earlier, recent = values[:-IN_A_ROW], values[-IN_A_ROW:]
-        level = median(earlier)
-        risen = min(recent) > EARLY_RATIO * level and min(recent) > values[0]
-        return level if risen else None
+        return _early(loss, values) if len(loss) <= BASELINE + RECENT else None
+    begin = sorted(head)[len(head) // 4] or head[0]
+    floor = FLOOR * begin
     count = min(RECENT, len(values) // 2)
-    baseline, recent = [math.log(v) for v in values[:-count]], [math.log(v) for v in values[-count:]]
-    middle = median(baseline)
-    deviation = max(1.4826 * median(abs(value - middle) for value in baseline), MAD_FLOOR)
+    earlier, recent = values[:-count], values[-count:]
+    held = sorted(recent)[count // 4]
+    stepped = _stepped(earlier, recent, floor=floor)
+    if not stepped and not held > LOST * begin:
+        return None
+    level = min([begin, median(earlier), *_levels(loss)])
+    if not stepped and not _climbed(level, earlier, recent, floor=floor):
+        return None
+    guessing = max(head[:FIRST]) < GUESSING * min(head[:FIRST])
+    lost = held > LOST * begin and begin > (HALVED if guessing else QUARTERED) * level
+    far = FAR if begin > RISE * level else VERY_FAR
+    return _sighting(loss, level, certain=lost or held > far * begin)
+
+
+def _stepped(earlier: Sequence[float], recent: Sequence[float], *, floor: float) -> bool:
+    """Has the loss left the level of the window before, by a CUSUM?"""
+    if not median(recent) + floor > RISE * (median(earlier) + floor):
+        return False
+    logarithms = [math.log(one + floor) for one in earlier]
+    middle, spread = median(logarithms), max(deviation(logarithms), LEAST_DEVIATION)
     total = 0.0
     for value in recent:
-        total = max(0.0, total + min(max((value - middle) / deviation, -CLIP), CLIP) - DRIFT)
-    risen = median(recent) - middle > math.log(RISE)
-    return math.exp(middle) if total > ALARM and risen else None
+        step = (math.log(value + floor) - middle) / spread
+        total = max(0.0, total + min(max(step, -CLIP), CLIP) - DRIFT)
+        if total > ALARM:
+            return True
+    return False
+
+
+def _climbed(level: float, earlier: Sequence[float], recent: Sequence[float], *, floor: float) -> bool:
+    """Is the loss up from `level` by more than it varies?"""
+    rise = math.log((median(recent) + floor) / (level + floor))
+    if rise < math.log(CLIMB):
+        return False
+    return rise > CLIMB_DEVIATIONS * deviation([math.log(one + floor) for one in earlier])
+
+
+def _levels(loss: Series) -> Iterator[float]:
+    """What the run has held for `RECENT` steps, at distances from its end and from its beginning that quadruple."""
+    back = RECENT
+    while back + RECENT <= len(loss):
+        for before in (back, len(loss) - back - RECENT):
+            block = finite(loss.window(RECENT, before=before))
+            if len(block) == RECENT:
+                yield median(block)
+        back *= 4
+
+
+def _early(loss: Series, values: Sequence[float]) -> Sighting | None:
+    earlier, recent = values[:-IN_A_ROW], values[-IN_A_ROW:]
+    if not earlier or not min(recent) > max(EARLY_RATIO * median(earlier), values[0]):
+        return None
+    return _sighting(loss, median(earlier), certain=min(recent) > EARLY_FAR * max(earlier))
+
+
+def _runaway(loss: Series, values: Sequence[float]) -> Sighting | None:
+    if len(values) < EARLY:
+        return None
+    count = min(RECENT, len(values) // 2)
+    earlier, recent = values[:-count], values[-count:]
+    middle = median(earlier)
+    far = RUNAWAY * max(deviation(earlier), LARGE)
+    away = sorted(abs(value - middle) for value in recent)
+    return _sighting(loss, middle, certain=True) if away[count // 4] > far else None
+
+
+def _sighting(loss: Series, before: float, *, certain: bool) -> Sighting:
+    times = f", {loss.last / before:.2g} times its level before" if before > 0 else f" after {before:.4g}"
+    return Sighting(
+        step=loss.last_step,
+        text=f"loss {loss.last:.4g}{times}",
+        level="suspicion" if certain else "note",
+        confirm=CONFIRM,
+        numbers={"loss": loss.last, "before": before},
+    )

@@ -2,13 +2,15 @@
 
 ## What it means
 
-Every step overflows, whatever the scale, so the scaler halves it until it reaches its minimum. A few skipped steps
-at the start are normal: a dynamic scale begins too high on purpose and settles.
+Every step overflows, whatever the scale, so the scaler halves it until it reaches its minimum. A few skipped steps at
+the start are normal: a dynamic scale begins too high on purpose and settles.
 
 ## How it is seen
 
-The last 8 steps were all skipped, or the scale is 16 or less and at least half of the last 8 steps were skipped.
-A sound run settles above 2**10 (seed incidents: largest scale without overflow 2**13 to 2**15), and loses a step only
+The last 8 steps were all skipped, or half of them at a scale of 16 or less: a suspicion, but a note as long as the run
+has taken no step yet and the scale is above 16: it settles, from whatever it began with. Or the scale has fallen by
+half or more in each of three times 50 steps. At a scale of 1 or less the gradients themselves overflow: an incident. A
+healthy run settles above 2**10 (seed incidents: largest scale without overflow 2**13 to 2**15), and loses a step only
 where the scale grows, every 1000 or 2000 steps. The forecast is the rate at which the scale has fallen, prolonged.
 """
 
@@ -22,24 +24,38 @@ from finitune.chapter import Sighting
 from finitune.series import Series
 
 WINDOW = 8
-EXHAUSTED = 16.0
+EXHAUSTED, HOPELESS = 16.0, 1.0
+SLOPE, TIMES = 50, 3
+SETTLING = 128
 
 
-def see(loss_scale: Series, skipped: Series) -> Sighting | None:
+def see(skipped: Series, loss_scale: Series) -> Sighting | None:
     recent = skipped.window(WINDOW)
-    lost = int(sum(recent))
-    if len(recent) < WINDOW or not skipped.last:
+    lost = sum(value > 0 for value in recent)
+    if len(recent) < WINDOW or not skipped.last > 0:
         return None
-    if lost < WINDOW and not (loss_scale.last <= EXHAUSTED and lost >= WINDOW // 2):
+    scale = loss_scale.last
+    all_lost, exhausted = lost == WINDOW, scale <= EXHAUSTED and lost >= WINDOW // 2
+    if not (all_lost or exhausted or _falls_steadily(loss_scale)):
         return None
-    left = max(0, math.ceil(math.log2(loss_scale.last))) if loss_scale.last > 0 else 0
+    settling = len(skipped) <= SETTLING and all(skipped.head(SETTLING)) and scale > EXHAUSTED
+    left = max(0, math.ceil(math.log2(scale))) if 0 < scale < math.inf else 0
     soon = steps_left(loss_scale)
     return Sighting(
         step=skipped.last_step,
-        text=f"loss scale {loss_scale.last:g} after {lost} skipped steps of {WINDOW}; "
+        text=f"loss scale {scale:g} after {lost} skipped steps of {WINDOW}; "
         + (f"at this rate at its minimum in {soon} steps" if soon else f"{left} halvings from 1"),
-        numbers={"loss_scale": loss_scale.last, "skipped": float(lost), "halvings_left": float(left)},
+        level="incident" if scale <= HOPELESS and exhausted else "note" if settling else "suspicion",
+        confirm="the same step without a loss scale: it is not finite either where the forward overflows",
+        numbers={"loss_scale": scale, "skipped": float(lost), "halvings_left": float(left)},
     )
+
+
+def _falls_steadily(loss_scale: Series) -> bool:
+    """Half or less of what it was, in each of the newest windows."""
+    scales = loss_scale.window(SLOPE * TIMES + 1)
+    marks = scales[::SLOPE]
+    return len(marks) == TIMES + 1 and all(later <= earlier / 2 for earlier, later in pairwise(marks))
 
 
 def steps_left(loss_scale: Series, minimum: float = 1.0) -> int | None:

@@ -21,4 +21,5 @@ from finitune.series import Series
 def see(loss: Series) -> Sighting | None:
     if math.isfinite(loss.last):
         return None
-    return Sighting(step=loss.last_step, text=f"loss is {loss.last}", numbers={"loss": loss.last})
+    text = f"loss is {loss.last}"
+    return Sighting(step=loss.last_step, text=text, level="incident", numbers={"loss": loss.last})

@@ -19,4 +19,6 @@ from finitune.series import Series
 def see(bad_update: Series, skipped: Series) -> Sighting | None:
     if bad_update.last_step != skipped.last_step or not bad_update.last:
         return None
-    return Sighting(step=bad_update.last_step, text="the update is not finite", numbers={"bad_update": 1.0})
+    return Sighting(
+        step=bad_update.last_step, text="the update is not finite", level="incident", numbers={"bad_update": 1.0}
+    )

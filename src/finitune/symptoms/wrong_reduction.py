@@ -25,5 +25,6 @@ def see(reduction_error: Series, skipped: Series) -> Sighting | None:
     return Sighting(
         step=reduction_error.last_step,
         text=f"gradients are {reduction_error.last:.0%} away from the average over ranks",
+        level="incident",
         numbers={"reduction_error": reduction_error.last},
     )

@@ -1,0 +1,35 @@
+"""What all parts of a monitor share: where the recording goes, how much is measured, and what was measured so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from finitune.monitor.probes.modules import Modules
+from finitune.monitor.speech import Speech
+from finitune.recording import Recorder
+from finitune.series import Series
+from finitune.signals import SIGNALS, Level
+
+Mode = Literal["observe", "guard"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The process that is watched, and where its recording goes."""
+
+    recorder: Recorder
+    mode: Mode
+    level: Level
+    speech: Speech
+    modules: Modules
+    signals: dict[str, Series] = field(default_factory=lambda: {name: Series() for name in SIGNALS})
+
+    @property
+    def run_dir(self) -> Path:
+        return self.recorder.directory
+
+    @property
+    def world(self) -> int:
+        return self.recorder.world

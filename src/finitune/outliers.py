@@ -1,0 +1,90 @@
+"""How far a value lies from the values before it, by statistics that outliers do not move.
+
+Nothing here needs numpy, and nothing keeps a state: what an outlier among the earlier values may count is bounded each
+time anew. Callers leave out what is not finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from finitune.series import Series
+
+KNOWN = 48
+"""Values before which no tail is drawn: five of them make its tenth."""
+HEAD = 16
+BLOCK = 32
+TAIL = 0.1
+ADMITTED = 1e-3
+"""A value rarer than this counts as one that is just so rare, so that a spike cannot widen the tail it is judged by."""
+LONG, SIMILAR = 512, 0.9
+NORMAL = 1.4826
+"""Standard deviations in a median absolute deviation of normal values."""
+
+
+def finite(values: Iterable[float]) -> list[float]:
+    """The values that are numbers, in their order."""
+    return [value for value in values if math.isfinite(value)]
+
+
+def median(values: Iterable[float]) -> float:
+    """The upper median; NaN of none."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else math.nan
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The standard deviation, from the median absolute deviation."""
+    middle = median(values)
+    return NORMAL * median(abs(value - middle) for value in values)
+
+
+def beginning(series: Series) -> list[float]:
+    """The values of the first `HEAD` steps of the run that are numbers."""
+    return finite(series.head(HEAD))
+
+
+def share_of_beginning(series: Series, step: int) -> float:
+    """The value at `step` over the median of the beginning; NaN where there is none."""
+    begin = median(beginning(series))
+    return series.at(step) / begin if begin else math.nan
+
+
+def is_new(series: Series, value: float, back: int = 0) -> bool:
+    """Have the 512 steps before at most one value of that size, and are there 256 of them?
+
+    A spike that comes again and again (a loss that is added in every hundredth step) is part of the run.
+    """
+    before = series.window(LONG, before=back + 1)
+    return len(before) >= LONG // 2 and sum(SIMILAR * value <= one < math.inf for one in before) <= 1
+
+
+def chance_above(value: float, before: Sequence[float], least_scale: float) -> float:
+    """The chance that a value like those before is as large as `value`; 1 in the bulk, and while few are known.
+
+    Peaks over threshold with an exponential tail. In logarithms of a heavy-tailed quantity this is Hill's estimator,
+    which holds for the tails of gradient norms where a number of deviations does not. Values count as differences from
+    the median of their `BLOCK`, `value` from that of the newest, so that a falling loss does not hide what is high for
+    its time. The tail begins at the 0.9 quantile; its scale is the mean excess, at least `least_scale`, and at least
+    half of what the median says of it.
+    """
+    if len(before) < KNOWN:
+        return 1.0
+    now, differences = math.nan, list[float]()
+    for stop in range(len(before), BLOCK // 2 - 1, -BLOCK):
+        block = before[max(stop - BLOCK, 0) : stop]
+        middle = median(block)
+        now = value - middle if math.isnan(now) else now
+        differences += (one - middle for one in block)
+    differences.sort()
+    start = int((1 - TAIL) * len(differences))
+    threshold, middle = differences[start], differences[len(differences) // 2]
+    if now <= threshold:
+        return 1.0
+    excesses = [one - threshold for one in differences[start:]]
+    least = max(least_scale, (threshold - middle) / (2 * math.log(0.5 / TAIL)))
+    most = math.log(TAIL / ADMITTED) * max(excesses[len(excesses) // 2] / math.log(2), least)
+    scale = max(fmean(min(excess, most) for excess in excesses), least)
+    return TAIL * math.exp(-(now - threshold) / scale)
