@@ -6,6 +6,7 @@ where nothing else runs, and no other test sees the device. Names, selection and
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[Any]:
     from tests.device.counting import install
 
     device = install()
+    gc.freeze()  # every recording collects garbage; what earlier tests and imports left is not looked at again
     yield device
     device.restart()
 
