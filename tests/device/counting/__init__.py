@@ -7,6 +7,7 @@ device. What they hold lies in host memory and every operator is the CPU's: numb
 The device counts what a GPU would make slow or full: kernels, reads for which the host waits, copies that are
 queued, bytes alive. It is late where a GPU is late: a queued copy arrives after `lag` more kernels or at the next
 blocking read, and an index out of range is reported by the next blocking read, after which the device is lost.
+Memory that nobody has written holds NaN.
 
 What it is not: there is one device and one stream (others are names only); a pinned source is read when its copy is
 queued; temporary memory inside an operator is not counted, nor is what an allocator adds; random numbers come from

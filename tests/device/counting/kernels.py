@@ -79,6 +79,8 @@ def run(device: CountingDevice, op: Any, /, *args: Any, **kwargs: Any) -> Any:
         return _copy(device, *args, **kwargs)
     if plan.name == "_to_copy" and kwargs.get("device") not in (None, args[0].device):
         return _move(device, op, args[0], kwargs)
+    if plan.name in ALLOCATIONS:
+        return _allocate(device, op, args, kwargs)
     if plan.name == "record_stream":
         return None
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
@@ -115,8 +117,6 @@ def convolution_backward(
 def _count(
     device: CountingDevice, op: Any, plan: _Plan, tensors: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    if plan.name in ALLOCATIONS:
-        return
     strangers = [t for t in tensors if not is_ours(t) and t.dim()]
     if strangers and plan.name not in TAKES_HOST_TENSORS:
         raise RuntimeError(
@@ -186,6 +186,13 @@ def _follow(device: CountingDevice, tensor: Tensor, held: Tensor) -> None:
     if storage._held.nbytes() != storage.nbytes() or storage._held.data_ptr() != storage.data_ptr():
         storage = device.adopt(storage._held)
     _set.redispatch(_CPU, tensor, storage, held.storage_offset(), held.size(), held.stride())
+
+
+def _allocate(device: CountingDevice, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Memory that nobody has written: NaN in every floating-point format, where a GPU has whatever was there."""
+    memory = op(*args, **{**kwargs, "device": torch.device("cpu")})
+    memory.untyped_storage().fill_(0xFF)
+    return on_device(device, memory)
 
 
 def _copy(device: CountingDevice, source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
