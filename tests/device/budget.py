@@ -24,6 +24,8 @@ _TENSORS = len(list(_MODEL.parameters()))
 WEIGHTS = sum(p.numel() for p in _MODEL.parameters())
 SCALARS = 16 * _TENSORS + 256
 """Bytes for a few numbers per trained tensor and a few per step."""
+KEPT = MICRO_BATCH_BYTES + SCALARS
+"""After the verdict one micro-batch may be kept, of this step or an earlier one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,26 +34,31 @@ class Budget:
 
     `first` are the reads for which the host waits in the first step, `reads` those in any later one, `queued` the
     copies that it does not wait for. Bytes are those alive on the device beyond the unwatched run: `until` between
-    backward and the verdict, while the loop holds its batches itself; `kept` after the step, when it holds nothing;
-    `peak` at any time, in comparison with the same phase of the unwatched run.
+    backward and the verdict, while the loop itself holds the batches of the step; `kept` after the step, when it holds
+    nothing; `peak` at any time, in comparison with the same phase of the unwatched run.
     """
 
     first: int = 1
     reads: int = 1
     queued: int = 1
     collectives: int = 0
-    until: int = SCALARS
-    kept: int = MICRO_BATCH_BYTES + SCALARS
-    peak: int = SCALARS
+    until: int = KEPT
+    kept: int = KEPT
+    peak: int = KEPT
 
 
-_ON_DEVICE = Budget(reads=0)
-"""The optimizer takes found_inf; its state is made by the first step, which therefore has to be read."""
+def _late(first: int = 1, collectives: int = 0) -> Budget:
+    """The optimizer takes found_inf, so the verdict is read one step late, and the micro-batch waits for it.
+
+    The state of most is made by the first step, which therefore has to be read.
+    """
+    held = KEPT + MICRO_BATCH_BYTES
+    return Budget(first=first, reads=0, collectives=collectives, until=held, kept=held, peak=held)
 
 
 def _float16(weights: int) -> Budget:
     """Weights and both moments may be copied where they are float16, whose eps may be zero; no other tensor."""
-    return Budget(peak=3 * 2 * weights + SCALARS)
+    return Budget(peak=3 * 2 * weights + KEPT)
 
 
 BUDGETS = {
@@ -61,34 +68,34 @@ BUDGETS = {
     "accumulation 4": Budget(),
     "accumulation 4, clipped": Budget(),
     "SGD with momentum": Budget(),
-    "fused Adam": _ON_DEVICE,
-    "fused AdamW": _ON_DEVICE,
-    "fused AdamW, clipped": _ON_DEVICE,
-    "fused Adagrad": Budget(first=0, reads=0),
-    "fused SGD with momentum": _ON_DEVICE,
+    "fused Adam": _late(),
+    "fused AdamW": _late(),
+    "fused AdamW, clipped": _late(),
+    "fused Adagrad": _late(first=0),
+    "fused SGD with momentum": _late(),
     "bfloat16 autocast": Budget(),
     "bfloat16 weights": Budget(),
     "GradScaler, single-tensor": Budget(),
     "GradScaler, foreach": Budget(),
     "GradScaler, foreach, clipped": Budget(),
     "GradScaler, float16 autocast": Budget(),
-    "GradScaler, fused": _ON_DEVICE,
-    "GradScaler, fused, clipped": _ON_DEVICE,
-    "GradScaler, fused SGD": _ON_DEVICE,
+    "GradScaler, fused": _late(),
+    "GradScaler, fused, clipped": _late(),
+    "GradScaler, fused SGD": _late(),
     "GradScaler, accumulation 4": Budget(),
     "float16 weights, foreach": _float16(WEIGHTS),
     "float16 weights, fused": _float16(WEIGHTS),
     "one float16 module": _float16(sum(p.numel() for p in _MODEL.head.parameters())),
     "rate on the device": Budget(),
     # It moves weights between the evaluations of its closure; they, the direction and a gradient have to be copied.
-    "LBFGS": Budget(until=3 * 4 * WEIGHTS + SCALARS, peak=3 * 4 * WEIGHTS + SCALARS),
+    "LBFGS": Budget(until=3 * 4 * WEIGHTS + KEPT, peak=3 * 4 * WEIGHTS + KEPT),
     "two optimizers": Budget(first=2, reads=2, queued=2),  # one for each step of an optimizer
     "entropy bonus": Budget(),
     "KL divergence": Budget(),
     "teacher's logits": Budget(),
     "DDP": Budget(collectives=1),
     "DDP, clipped": Budget(collectives=1),
-    "DDP, fused": Budget(reads=0, collectives=1),
+    "DDP, fused": _late(collectives=1),
     "DDP, GradScaler": Budget(collectives=1),
     "FSDP2": Budget(collectives=1),
     "FSDP2, clipped": Budget(collectives=1),
@@ -142,10 +149,16 @@ def costs(device: CountingDevice, path: Path, run_dir: Folder, *, rank: int = 0,
     return [_cost(a, b) for a, b in zip(watched, unwatched, strict=True)]
 
 
-def costs_on_a_rank(device: CountingDevice, rank: int, name: str, run_dir: str) -> list[Cost]:
-    """The same for a path of two ranks; to be given to `on_two_ranks`."""
-    (path,) = (path for path in RANKED if path.name == name)
-    return costs(device, path, Folder(run_dir), rank=rank)
+def costs_on_a_rank(device: CountingDevice, rank: int, names: Sequence[str], run_dir: str) -> dict[str, list[Cost]]:
+    """The same for paths of two ranks; to be given to `on_two_ranks`. Raises RuntimeError that names the path."""
+    found = {}
+    for path in RANKED:
+        if path.name in names:
+            try:
+                found[path.name] = costs(device, path, Folder(run_dir) / path.name, rank=rank)
+            except Exception as error:
+                raise RuntimeError(path.name) from error
+    return found
 
 
 def _run(device: CountingDevice, path: Path, run_dir: Folder, rank: int, watch: Watch) -> list[Step]:

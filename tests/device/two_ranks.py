@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import tempfile
 from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+_QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore"}
 TIMEOUT = 60.0
 """Seconds until a collective that the other rank does not join is an error."""
 
@@ -25,8 +28,9 @@ def on_two_ranks(function: Callable[..., Any], *args: Any) -> list[Any]:
             context.Process(target=_rank, args=(theirs, rank, directory, function, args), daemon=True)
             for rank, (_, theirs) in enumerate(pipes)
         ]
-        for process in processes:
-            process.start()
+        with mock.patch.dict(os.environ, _QUIET):
+            for process in processes:
+                process.start()
         for _, theirs in pipes:
             theirs.close()
         try:

@@ -19,7 +19,13 @@ QUERY = "query"
 """The host asks how far the device is, and goes on."""
 COLLECTIVE = "collective"
 
-_PASSING_ON = (str(Path(__file__).parent) + "/", torch._ops.__file__)
+_TORCH = Path(torch.__file__).parent
+_PASSING_ON = (
+    str(Path(__file__).parent) + "/",
+    *(str(_TORCH / name) for name in ("_ops.py", "nn/modules/module.py", "distributed/c10d_logger.py")),
+)
+"""They call what they are given, and from another line where there are hooks."""
+_DEPTH = 3
 LOOP = "loop"
 
 
@@ -32,8 +38,8 @@ class Event:
     nbytes: int
     owner: str
     """Innermost line of the recorded package, as `file:line` within it; "loop" where none of its frames is active."""
-    place: str
-    """Innermost line outside of the recorded package; empty in the thread of the device."""
+    place: tuple[str, ...]
+    """Innermost lines outside of the recorded package, 3 at most; none in the thread of the device."""
 
 
 class Trace:
@@ -60,24 +66,25 @@ class Trace:
         """What the events of `kind` were, in order."""
         return [event.what for event in self.events if event.kind == kind]
 
-    def _lines(self, frame: FrameType | None) -> tuple[str, str]:
-        owner = place = ""
-        while frame is not None and not (owner and place):
+    def _lines(self, frame: FrameType | None) -> tuple[str, tuple[str, ...]]:
+        owner = LOOP
+        place: list[str] = []
+        while frame is not None and not (owner != LOOP and len(place) == _DEPTH):
             path = frame.f_code.co_filename
             if path.startswith(_PASSING_ON):
                 pass
             elif self._package and path.startswith(self._package):
-                owner = owner or f"{path[len(self._package) :]}:{frame.f_lineno}"
-            else:
-                place = place or f"{path}:{frame.f_lineno}"
+                owner = f"{path[len(self._package) :]}:{frame.f_lineno}" if owner == LOOP else owner
+            elif len(place) < _DEPTH:
+                place.append(f"{path}:{frame.f_lineno}")
             frame = frame.f_back
-        return owner or LOOP, place
+        return owner, tuple(place)
 
 
 def added(watched: Trace, unwatched: Trace, kind: str) -> Counter[str]:
     """What the package added, by its line: events of `watched` without a counterpart in `unwatched`.
 
-    The counterpart has the same operator at the same innermost line of the program or of torch.
+    The counterpart has the same operator at the same place in the program or in torch.
     """
     own = Counter((event.what, event.place) for event in unwatched.events if event.kind == kind)
     more: Counter[str] = Counter()
