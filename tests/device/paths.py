@@ -90,7 +90,7 @@ class Path:
 class Training:
     """A loop as a user writes it, on the device `where`. The batch of micro-step n of a rank is always the same."""
 
-    def __init__(self, path: Path, where: str, *, scale: float = SCALE, rank: int = 0) -> None:
+    def __init__(self, path: Path, where: str, *, rank: int = 0) -> None:
         torch.manual_seed(0)
         self.path = path
         self._where = where
@@ -99,7 +99,7 @@ class Training:
             model.get_submodule(name).to(torch.float16)
         self.model = _parallel(path.parallel, model.to(where), where)
         self.optimizers = path.optimizers(self.model)
-        self.scaler = torch.amp.GradScaler(where, init_scale=scale, enabled=path.scaler)
+        self.scaler = torch.amp.GradScaler(where, init_scale=SCALE, enabled=path.scaler)
         self._micro_steps = 0
         self._rank = rank
 
@@ -127,9 +127,12 @@ class Training:
         batches.clear()
         at("end")
 
-    def skip(self) -> None:
-        """Leave out the batches of one step."""
+    def spare(self) -> None:
+        """Instead of a step that would be bad: its batches are left out, and the loss scale is what it would leave."""
         self._micro_steps += self.path.accumulate
+        if self.path.scaler:
+            state = self.scaler.state_dict()
+            self.scaler.load_state_dict({**state, "scale": state["scale"] * state["backoff_factor"]})
 
     def spoil(self, value: float) -> None:
         """The next backward writes `value` into one element of the gradients that the path names."""

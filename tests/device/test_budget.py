@@ -1,4 +1,4 @@
-"""What the guard adds to a training on a GPU stays within its budget, and a bad first step changes nothing."""
+"""What the guard adds to a training on a GPU stays within its budget, and a bad step changes nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tempfile
 
 import pytest
 import torch
-from tests.device.budget import BUDGETS, costs, costs_on_a_rank, over, watch
-from tests.device.paths import PATHS, RANKED, SCALE, Training
+from tests.device.budget import BUDGETS, KEPT, costs, costs_on_a_rank, over, watch
+from tests.device.paths import PATHS, RANKED, VOCABULARY, Training
 from tests.device.two_ranks import on_two_ranks
 from torch.utils._pytree import tree_leaves
 
@@ -19,7 +19,8 @@ ENFORCED = False
 
 pytestmark = [] if ENFORCED else [pytest.mark.budget]
 
-VALUES = [math.nan, math.inf, -math.inf]
+BAD = [(1, math.nan), (1, math.inf), (1, -math.inf), (3, math.nan)]
+"""The bad step, from 1, and what is in a gradient then."""
 HEALTHY_STEPS = 3
 
 
@@ -41,27 +42,80 @@ def test_a_healthy_step_of_two_ranks_stays_within_the_budget(device, path):
         assert over(BUDGETS[path.name], costs_on_rank[path.name]) == []
 
 
-@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize(("bad", "value"), BAD)
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
-def test_a_bad_first_step_changes_nothing(device, tmp_path, path, value):
-    """The trap: a fused SGD that skips its first step by found_inf leaves its momentum uninitialised."""
-    training = Training(path, "counting")
-    before = weights(training)
+def test_a_bad_step_changes_nothing(device, tmp_path, path, bad, value):
+    """In the first step the trap is a fused SGD: skipped by found_inf, it leaves its momentum uninitialised."""
+    training, spared = Training(path, "counting"), Training(path, "counting")
+    for _ in range(bad - 1):
+        spared.step()
+    spared.spare()
     with contextlib.ExitStack() as watches:
         watch(training, tmp_path, watches)
+        for _ in range(bad - 1):
+            training.step()
+        before = weights(training), memory(training)
         training.spoil(value)
         training.step()
-        assert same(weights(training), before)
-        assert memory(training) == []
+        assert same(weights(training), before[0])
+        assert same(memory(training), before[1])
         for _ in range(HEALTHY_STEPS):
             training.step()
-
-    spared = Training(path, "counting", scale=SCALE / 2)  # what the scaler makes of a bad step
-    spared.skip()
-    for _ in range(HEALTHY_STEPS):
-        spared.step()
+            spared.step()
     assert same(weights(training), weights(spared))
     assert same(memory(training), memory(spared))
+
+
+@pytest.mark.parametrize("name", ["foreach", "fused AdamW", "GradScaler, foreach"])
+def test_a_bad_step_changes_nothing_where_memory_is_full(device, tmp_path, name):
+    """An investigation has the memory that is free, which may be none."""
+    path = named(name)
+    training = Training(path, "counting")
+    with device.record() as unwatched:
+        training.step()
+    with contextlib.ExitStack() as watches:
+        watch(training, tmp_path, watches)
+        training.step()
+        before = weights(training), memory(training)
+        training.spoil(math.nan)
+        with device.memory_of(device.live + unwatched.peak - unwatched.before + KEPT):
+            training.step()
+        assert same(weights(training), before[0])
+        assert same(memory(training), before[1])
+        training.step()
+    assert all(w.isfinite().all() for w in weights(training))
+
+
+def test_a_step_that_is_captured_is_left_alone(device, tmp_path):
+    """A CUDA graph of the step: whatever waits for the device would break the capture."""
+    training = Training(named("rate on the device"), "counting")  # capturable
+    with contextlib.ExitStack() as watches:
+        watch(training, tmp_path, watches)
+        training.step()
+        with device.capturing():
+            training.step()
+        training.step()
+
+
+def test_a_fault_of_the_model_on_the_device_is_the_models(device, tmp_path, capfd):
+    """The guard may be the first that waits; then the error is raised to the loop, and is not called its own."""
+    training = Training(named("foreach"), "counting")
+    with contextlib.ExitStack() as watches:
+        watch(training, tmp_path, watches)
+        training.step()
+        training.model.embedding(torch.full((1, 1), VOCABULARY).to("counting"))
+
+        def until_somebody_waits():
+            training.step()
+            torch.accelerator.synchronize()
+
+        with pytest.raises(torch.AcceleratorError, match="device-side assert"):
+            until_somebody_waits()
+    assert "finitune itself" not in capfd.readouterr().err
+
+
+def named(name):
+    return next(path for path in PATHS if path.name == name)
 
 
 def weights(training):

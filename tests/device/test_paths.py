@@ -47,6 +47,13 @@ def test_a_bad_step_without_a_guard_spoils_the_weights(device):
     assert not training.model.head.weight.isfinite().all()
 
 
+def test_a_step_that_reads_nothing_can_be_captured(device):
+    training = Training(named("rate on the device"), "counting")
+    training.step()
+    with device.capturing():
+        training.step()
+
+
 def reads(optimizer, _args, _kwargs, kept):
     optimizer.param_groups[0]["params"][0].grad.sum().item()
 

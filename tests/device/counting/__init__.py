@@ -11,7 +11,8 @@ Memory that nobody has written holds NaN.
 
 What it is not: there is one device and one stream (others are names only); a pinned source is read when its copy is
 queued; temporary memory inside an operator is not counted, nor is what an allocator adds; random numbers come from
-the CPU's generator; sparse and quantised tensors, compilation and torch.Event are not supported.
+the CPU's generator; sparse and quantised tensors, recurrent layers, fused attention and compilation are not there. An
+exception that a hook raises in a backward ends the process, because torch's guard for such devices does not survive it.
 
 `install()` once, before the first backward of the process, because autograd then starts its threads.
 """
