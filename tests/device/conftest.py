@@ -22,9 +22,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Tests marked `budget` run only where they are asked for, as in `pytest -m budget`."""
     if _inside(config) or "budget" in config.option.markexpr:
         return
-    kept = [item for item in items if item.get_closest_marker("budget") is None]
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = kept
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("budget")])
+    items[:] = [item for item in items if not item.get_closest_marker("budget")]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tests.device.counting.device import CountingDevice, is_ours
+from tests.device.counting.device import NAME, CountingDevice, is_ours
 from tests.device.counting.pinned import is_pinned, mark_pinned
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -77,7 +77,7 @@ def run(device: CountingDevice, op: Any, /, *args: Any, **kwargs: Any) -> Any:
         return op.redispatch(_CPU, *args, **kwargs)
     if plan.name == "_copy_from":
         return _copy(device, *args, **kwargs)
-    if plan.name == "_to_copy" and kwargs.get("device") not in (None, args[0].device):
+    if plan.name == "_to_copy" and kwargs.get("device") and kwargs["device"].type != args[0].device.type:
         return _move(device, op, args[0], kwargs)
     if plan.name in ALLOCATIONS:
         return _allocate(device, op, args, kwargs)
@@ -85,7 +85,7 @@ def run(device: CountingDevice, op: Any, /, *args: Any, **kwargs: Any) -> Any:
         return None
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     _count(device, op, plan, tensors, args, kwargs)
-    held = functools.cache(lambda tensor: on_host(tensor))
+    held = functools.cache(on_host)
     host_args, host_kwargs = tree_map_only(Tensor, held, (args, kwargs))
     if host_kwargs.get("device") is not None:
         host_kwargs = {**host_kwargs, "device": torch.device("cpu")}
@@ -121,7 +121,7 @@ def _count(
     if strangers and plan.name not in TAKES_HOST_TENSORS:
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but {op} was given a tensor of shape"
-            f" {tuple(strangers[0].shape)} on {strangers[0].device} beside those on {device}"
+            f" {tuple(strangers[0].shape)} on {strangers[0].device} beside those on {NAME}"
         )
     if plan.name in READS or (plan.name == "repeat_interleave" and kwargs.get("output_size") is None):
         device.block(plan.name)
