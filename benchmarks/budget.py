@@ -49,19 +49,20 @@ def main() -> None:
     chosen = arguments.parse_args()
     device = install()
     print(f"{'':30}" + "".join(f"{head:>{width}}" for head, width in zip(HEADS, WIDTHS, strict=True)))
-    exceeded = rows = 0
+    exceeded = measured = missing = 0
     for name, steps in _measured(device, chosen.only):
-        rows += 1
         if isinstance(steps, str):
+            missing += 1
             print(f"{name:30}  {steps}")
             continue
+        measured += 1
         cells = row(BUDGETS.get(name), steps)
         exceeded += any(cell.endswith("!") for cell in cells)
         print(f"{name:30}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True)))
         if chosen.lines:
             for line, count in sum((c for c in steps[-1].lines.values()), Counter()).most_common():
                 print(f"{'':30}  {count} x {line}")
-    print(f"\n{exceeded} of {rows} rows exceed their budget (!).")
+    print(f"\n{exceeded} of {measured} rows exceed their budget (!); {missing} were not measured.")
 
 
 def _measured(device: CountingDevice, only: str) -> Iterator[tuple[str, Sequence[Cost] | str]]:
