@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-overhead bench-detect conformance build clean
+.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-overhead bench-detect bench-budget conformance build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -68,6 +68,9 @@ bench-overhead: $(VENV)/.demo ## what the guard costs, against no guard and agai
 
 bench-detect: $(VENV)/.demo ## detectors head to head: false alarms on healthy trainings, faults seen (10 minutes): ARGS="--quick"
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/detect.py $(ARGS)
+
+bench-budget: $(VENV)/.demo ## what the guard adds to a step on a GPU, beside its budget: reads, copies, collectives, kernels, bytes
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.budget
 
 build: $(VENV)/.dev ## the wheel and the source archive, in dist/
 	$(BIN)/python -m build

@@ -21,7 +21,7 @@ from finitune.monitor.micro_steps import Pending
 from finitune.monitor.optimizers import Deferred, Watched, step_of
 from finitune.monitor.probes import activations, float16_update
 from finitune.monitor.probes.activations import Activations
-from finitune.monitor.probes.measurement import Measured, Reading, any_bad, confirmed, measure, shares_of
+from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, any_bad, confirmed, measure, shares_of
 from finitune.monitor.probes.optimizers import learning_rate
 from finitune.monitor.probes.readback import Readback
 from finitune.monitor.probes.resumed_steps import steps_before
@@ -116,6 +116,7 @@ class Gate:
             measured = self._measured(watched, on, gradients)
             if self._defers(watched):
                 watched.update.discard_on_device(measured.flag)
+                measured.gradients = ()  # the flag is exact, and nothing of the step's memory is kept for it
                 watched.deferred = Deferred(
                     measured=measured, values=Readback(measured.values), micro_steps=list(on), seconds=self._seconds()
                 )
@@ -126,7 +127,7 @@ class Gate:
                 raise  # the device is lost, and the user's own operator did it
             self._broken(error)
             return any_bad(roots, gradients), None, None
-        reading.bad_update = bool(reading.more.get("spoils")) and not reading.bad
+        reading.bad_update = bool(reading.more.get(SPOILS)) and not reading.bad
         return reading.bad, measured, reading
 
     def _defers(self, watched: Watched) -> bool:
@@ -148,7 +149,7 @@ class Gate:
             more["lr"] = rate
         spoils = float16_update.spoils(watched.optimizer()) if self._run.mode == "guard" else None
         if spoils is not None:
-            more["spoils"] = spoils
+            more[SPOILS] = spoils
         samples = self._samples_of(watched)
         more |= samples.before(self.step, on)
         if self._activations is not None:
@@ -235,7 +236,7 @@ class Gate:
         if deferred is None:
             return
         reading = deferred.measured.read(deferred.values.read())
-        reading.bad_update = bool(reading.more.get("spoils")) and not reading.bad
+        reading.bad_update = bool(reading.more.get(SPOILS)) and not reading.bad
         reading.skipped = watched.discarded = reading.bad
         capture = Capture(micro_steps=deferred.micro_steps)
         if reading.bad:

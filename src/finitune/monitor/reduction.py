@@ -105,14 +105,15 @@ class ReductionCheck:
         """What `flat` came to over all ranks. `again` computes this rank's own gradient once more."""
         local, applied = self._local, self._applied
         self._local, self._applied = [], []
-        if not any(bool(t.any()) for t in local):
-            return None
         parts = (summed / self._group.size).float().split([len(t) for t in [*local, *applied]])
         means, averages = parts[: len(local)], parts[len(local) :]
-        off = [_distance(a, m) for a, m in zip(applied, means, strict=True)]
-        alone = [_distance(a, g) for a, g in zip(applied, local, strict=True)]
-        apart = [_distance(a, m) for a, m in zip(applied, averages, strict=True)]
-        if not all(map(math.isfinite, [*off, *alone, *apart])):
+        figures = torch.stack([
+            *map(_distance, applied, means), *map(_distance, applied, local), *map(_distance, applied, averages),
+            torch.stack([part.any() for part in local]).any().to(summed),
+        ]).tolist()  # fmt: skip
+        count, any_gradient = len(local), figures.pop()
+        off, alone, apart = figures[:count], figures[count : 2 * count], figures[2 * count :]
+        if not any_gradient or not all(map(math.isfinite, figures)):
             return None  # the step is bad in another way
         names = [name for name, _ in self._named]
         own = {name for name, distance in zip(names, alone, strict=True) if distance <= OFF}
@@ -151,15 +152,13 @@ class ReductionCheck:
         return add
 
 
-def _distance(applied: Tensor, expected: Tensor) -> float:
-    """Relative L2 distance after the best common factor; 0 where nothing was expected and nothing is there."""
-    a, e = applied.detach().double().flatten(), expected.double().flatten()
-    square = float(e @ e)
-    if square == 0:
-        return 0.0 if not bool(a.any()) else 1.0
-    factor = float(a @ e) / square
-    size = float(a.norm())
-    return float((a - factor * e).norm()) / size if size > 0 else 0.0
+def _distance(applied: Tensor, expected: Tensor) -> Tensor:
+    """Relative L2 distance after the best common factor, shape []; 0 where nothing is applied."""
+    number = torch.float64 if applied.device.type in ("cpu", "cuda") else torch.float32
+    a, e = applied.detach().to(number), expected.to(number)
+    square, size = e @ e, a.norm()
+    factor = torch.where(square == 0, 0.0, a @ e / square)  # nothing was expected: all of it is off
+    return torch.where(size == 0, 0.0, (a - factor * e).norm() / size)
 
 
 def _or_none(again: Again, parameters: list[Any]) -> list[Tensor] | None:

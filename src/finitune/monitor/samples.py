@@ -153,6 +153,14 @@ def _rates(optimizer: Any) -> Mapping[int, Any]:
     return {id(p): group["lr"] for group in groups if "lr" in group for p in group["params"]}
 
 
+def _pushed_and_still(push: Tensor, moved: Tensor, rate: Any) -> Tensor:
+    """Whether none of the elements moved although gradient and learning rate, which may lie on the device, pushed."""
+    still = ~moved.any() & push.any()
+    if isinstance(rate, Tensor):
+        return still & (rate > 0).reshape(()).to(still.device)
+    return still if rate > 0 else torch.zeros_like(still)
+
+
 @torch.no_grad()
 def _update_in_numbers(
     taken: Sequence[tuple[Tensor, Tensor, Tensor]], rates: Mapping[int, Any]
@@ -167,7 +175,7 @@ def _update_in_numbers(
     ])  # fmt: skip
     pushed = [gradient != 0 for _, _, gradient in taken]
     still = torch.stack([
-        ((~moved.any()) & push.any() & (torch.as_tensor(rates.get(id(weight), 1.0)) > 0).to(push.device)).to(device)
+        _pushed_and_still(push, moved, rates.get(id(weight), 1.0)).to(device)
         for moved, push, (weight, _, _) in zip(changed, pushed, taken, strict=True)
         if weight.dtype == torch.float32
     ] or [torch.zeros((), dtype=torch.bool, device=device)])  # fmt: skip

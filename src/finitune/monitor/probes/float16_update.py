@@ -7,11 +7,14 @@ a time and nothing of it kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+CHUNK = 2**22
+"""Elements that are computed at a time, so that what is held besides stays below 200 MB."""
 KINDS = (torch.optim.Adam, torch.optim.AdamW)
 
 
@@ -23,20 +26,34 @@ def spoils(optimizer: Any) -> Tensor | None:
         return None
     decoupled = type(optimizer) is torch.optim.AdamW
     flags = [
-        _spoilt(p, optimizer.state.get(p, {}), {"decoupled_weight_decay": decoupled, **group})
+        _spoilt(*part, {"decoupled_weight_decay": decoupled, **group})
         for group in optimizer.param_groups
         for p in group["params"]
         if p.dtype == torch.float16 and p.grad is not None and not p.grad.is_sparse
+        for part in _parts(p, p.grad, optimizer.state.get(p, {}))
     ]
     return torch.stack([flag.to(flags[0].device) for flag in flags]).any() if flags else None
 
 
+def _parts(p: Tensor, gradient: Tensor, state: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
+    """Weights, gradients and state, CHUNK elements at a time where all of them lie alike in memory."""
+    moments = {name: value for name, value in state.items() if isinstance(value, Tensor) and value.shape == p.shape}
+    together = all(t.is_contiguous() for t in (p, gradient, *moments.values()))
+    if p.numel() <= CHUNK or not together:
+        yield p.detach(), gradient.detach(), state
+        return
+    for start in range(0, p.numel(), CHUNK):
+        part = slice(start, start + CHUNK)
+        flat = {name: value.view(-1)[part] for name, value in moments.items()}
+        yield p.detach().view(-1)[part], gradient.detach().view(-1)[part], {**state, **flat}
+
+
 @torch.no_grad()
-def _spoilt(p: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
+def _spoilt(p: Tensor, given: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
     """After `_single_tensor_adam` and `_fused_adam` of torch 2.6 to 2.13; fused kernels compute in float32."""
     beta1, beta2 = group["betas"]
     compute = torch.float32 if group.get("fused") else p.dtype
-    weight, gradient = p.detach().to(compute), p.grad.detach().to(compute)  # pyright: ignore[reportOptionalMemberAccess]
+    weight, gradient = p.to(compute), given.to(compute)
     gradient = -gradient if group["maximize"] else gradient
     if group["weight_decay"]:
         if group["decoupled_weight_decay"]:
@@ -55,9 +72,9 @@ def _spoilt(p: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
     scale = second.to(compute) if isinstance(second, Tensor) and second.device == p.device else float(second)
     denominator = (largest.sqrt() / scale).add_(group["eps"])
     rate = group["lr"] / first
-    if isinstance(rate, Tensor):
-        weight = weight.float() - rate.to(p.device).float() * (mean.float() / denominator.float())
+    if isinstance(rate, Tensor) and rate.device == p.device:
+        weight = weight.float() - rate.float() * (mean.float() / denominator.float())
     else:
-        weight = torch.addcdiv(weight, mean, denominator, value=-rate)
+        weight = torch.addcdiv(weight, mean, denominator, value=-float(rate))
     made = (weight.to(p.dtype), mean.to(p.dtype), square.to(p.dtype))
     return ~torch.stack([torch.isfinite(each).all() for each in made]).all()

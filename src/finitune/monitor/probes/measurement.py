@@ -56,6 +56,10 @@ class Unclipped:
         )
 
 
+SPOILS = "spoils"
+"""Among the further signals: the update itself would not be finite."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Reading:
     """One optimizer step as it was measured. `skipped` is known only when the step is over."""
@@ -125,8 +129,11 @@ class Measured:
 
     @property
     def flag(self) -> Tensor:
-        """1.0 where the update must be discarded, on every rank alike: shape [1], float32, on the device."""
-        return (self.values[:2].sum() > 0).to(torch.float32).reshape(1)
+        """1.0 where the update must be discarded, on every rank alike: shape [], float32, on the device."""
+        bad = self.values[:2].sum()
+        if SPOILS in self.names:
+            bad = bad + self.values[6 + self.losses + self.names.index(SPOILS)]
+        return (bad > 0).to(torch.float32)
 
     def read(self, values: Sequence[float] | None = None) -> Reading:
         """What was measured; `values` are those of `self.values` where they are on the host already."""

@@ -111,11 +111,11 @@ class TorchUpdate:
         return [(p, p.grad) for p in self.parameters() if p.grad is not None]
 
     def discard_on_device(self, flag: Tensor) -> None:
-        """The step that is about to run changes nothing where `flag`, shape [1], is 1; a scaler's verdict is joined."""
+        """The step that is about to run changes nothing where `flag`, shape [], is 1; a scaler's verdict is joined."""
         optimizer = self.optimizer
         self._flag_before = getattr(optimizer, "found_inf", None)
         if self._flag_before is not None:
-            flag = torch.maximum(self._flag_before.to(flag.device, flag.dtype).reshape(1), flag)
+            flag = torch.maximum(self._flag_before.to(flag.device, flag.dtype).reshape(()), flag)
         optimizer.found_inf, self._own_flag = flag, True
 
     def withhold(self) -> None:
@@ -148,7 +148,7 @@ class BeforeStep:
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
         self._weights = [(p, p.detach().clone()) for p in parameters_of(optimizer)]
-        self._state = {p: copy.deepcopy(entries) for p, entries in optimizer.state.items()}
+        self._state = {p: _copied(entries) for p, entries in optimizer.state.items()}
 
     def restore(self) -> None:
         with torch.no_grad():
@@ -165,6 +165,11 @@ class BeforeStep:
             for p, _ in self._weights
             if not all(map(is_finite, [p, *(v for v in entries.get(p, {}).values() if isinstance(v, Tensor))]))
         ]
+
+
+def _copied(entries: dict[str, Any]) -> dict[str, Any]:
+    """Tensors are copied, but for those in a list: LBFGS adds to its history and never writes to what is in it."""
+    return {name: list(value) if isinstance(value, list) else copy.deepcopy(value) for name, value in entries.items()}
 
 
 def _has_state(entries: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from finitune.series import Series
@@ -20,7 +21,11 @@ def steps_before(optimizer: Any, skipped: Series) -> int:
     """
     state = getattr(optimizer, "state", None) or {}
     counts = [entry["step"] for entry in state.values() if isinstance(entry, dict) and "step" in entry]
-    taken = max((int(count.item() if isinstance(count, Tensor) else count) for count in counts), default=0)
+    tensors = [count.detach().reshape(()).float() for count in counts if isinstance(count, Tensor)]
+    numbers = [int(count) for count in counts if not isinstance(count, Tensor)]
+    if tensors:  # one read, wherever they lie
+        numbers.append(int(torch.stack([count.to(tensors[0].device) for count in tensors]).max()))
+    taken = max(numbers, default=0)
     taken -= type(optimizer).__name__ in _STEPPED_WHEN_MADE
     if taken <= 0:
         return 0

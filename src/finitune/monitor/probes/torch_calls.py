@@ -68,10 +68,15 @@ def leave(listener: Listener) -> None:
 
 
 def unobservable() -> bool:
-    """True while a function is traced by the compiler or a CUDA graph is captured: no hook may touch anything then."""
+    """True while a function is traced, or a graph of the device is captured: no hook may touch anything then."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return False
+    module = torch.get_device_module(accelerator)
+    captures = getattr(module, "is_current_stream_capturing", None)
+    return captures is not None and module.is_initialized() and captures()
 
 
 def report(method: str, *args: Any, **kwargs: Any) -> None:

@@ -61,7 +61,7 @@ class Update(Protocol):
         ...
 
     def discard_on_device(self, flag: Tensor) -> None:
-        """Let the step that is about to run change nothing where `flag`, shape [1], is 1."""
+        """Let the step that is about to run change nothing where `flag`, shape [], is 1."""
         ...
 
     def withhold(self) -> None:
