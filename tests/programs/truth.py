@@ -160,9 +160,11 @@ def _silent(plain: Ended, watched: Ended, *, any_line: bool = False) -> str:
 
 
 def _letters(run: Ended) -> set[str]:
-    """The lines of stderr without digits and signs, which differ from run to run; no progress bars."""
+    """The lines of stderr without digits and signs, which differ from run to run; no progress bars, no code that a
+    warning quotes, and not the place of a warning, which may be a caller of the one it has alone."""
     lines = [line for line in re.split(r"[\r\n]+", run.err) if "finitune:" not in line and not PROGRESS.search(line)]
-    return {re.sub(r"[^A-Za-z ]+", "", line).strip() for line in lines} - {""}
+    texts = [re.sub(r"^.*?(?=\w*Warning: )", "", line) for line in lines if not line.startswith((" ", "\t"))]
+    return {re.sub(r"[^A-Za-z ]+", "", text).strip() for text in texts} - {""}
 
 
 def _one_each(truth: Truth, incidents: Sequence[Mapping[str, Any]]) -> str:
@@ -206,7 +208,9 @@ def _place(program: Path, truth: Truth, incident: Mapping[str, Any]) -> str:
     origin = incident.get("origin")
     if not origin:
         return f"not located: {incident.get('not_located')}"
-    operator = (origin.get("op") or "").removeprefix("aten.").partition(".")[0] or None
+    operator = (origin.get("op") or "").removeprefix("aten.").partition(".")[0]
+    if operator in ("", "input", "parameter"):  # where no operator made it, its name may repeat the phase
+        operator = None
     found = [_among("phase", origin.get("phase"), truth["phase"]), _among("op", operator, truth["op"])]
     if "module" in truth and not any(_is_module(origin.get("module"), name) for name in _list(truth["module"])):
         found.append(f"module is {origin.get('module')!r}, expected {truth['module']!r}")
