@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-overhead bench-detect bench-budget conformance build clean
+.PHONY: help demo systems test test-slow test-programs programs check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-overhead bench-detect bench-budget conformance build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -25,10 +25,16 @@ systems: $(SYSTEMS) ## the founding systems, each broken, caught, explained and 
 	$(BIN)/python -m finitune.demo.systems
 
 test: $(VENV)/.dev ## all tests except the slow ones
-	$(TEST) -n $(WORKERS) -m "not slow"
+	$(TEST) -n $(WORKERS) -m "not slow and not programs"
 
 test-slow: $(VENV)/.dev $(SYSTEMS) $(VENV)/.conformance ## the slow tests, in real DeepSpeed, Lightning and Ludwig
 	$(TEST) -m "slow and not story"
+
+test-programs: $(VENV)/.dev $(VENV)/.conformance ## programs as strangers write them, healthy, sick and crashing, each alone and watched
+	$(TEST) -n $(WORKERS) -m programs tests/programs
+
+programs: $(VENV)/.dev $(VENV)/.conformance ## the same as one table: FOLDER=another folder with programs and their truth.yaml
+	$(BIN)/python tests/programs/table.py $(FOLDER) --jobs $(WORKERS)
 
 check: format lint types layers test ## what CI runs: format, lint, types, layers, tests
 

@@ -1,0 +1,26 @@
+"""Programs as strangers write them: what finitune says of each is what is true, and a healthy one runs as without it.
+
+`make test-programs` runs them; `make programs` prints them as one table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.programs.trial import tried
+from tests.programs.truth import truths
+
+HERE = Path(__file__).parent
+TRUTHS = truths(HERE)
+
+
+@pytest.mark.programs
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", TRUTHS)
+def test_a_program_of_a_stranger(name: str, tmp_path: Path) -> None:
+    trial = tried(HERE, name, TRUTHS[name], tmp_path)
+    if trial.missing:
+        pytest.skip(trial.missing)
+    wrong = [f"{aspect}: {what}" for aspect, what in trial.differs.items() if what]
+    assert not wrong, f"{name} ({trial.kind})\n  " + "\n  ".join(wrong)

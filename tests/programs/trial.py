@@ -1,0 +1,99 @@
+"""One program of a stranger, run alone and under `finitune run`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.programs.truth import Ended, Truth, judged
+
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+TIMEOUT = 180.0  # seconds for one run; the slowest program takes 15 on a quiet core
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+class WrongTruth(AssertionError):
+    """The program alone does not do what the truth says of it, so nothing can be judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """`differs` maps each aspect that was judged to what is wrong with it, "" where nothing is."""
+
+    name: str
+    kind: str
+    differs: Mapping[str, str] = field(default_factory=dict)
+    missing: str = ""  # why it was not run
+    seconds: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        return not any(self.differs.values())
+
+
+def tried(folder: Path, name: str, truth: Truth, place: Path) -> Trial:
+    """Run one program alone and watched, and judge. Outputs and recording are left in `place`."""
+    if lacking := [need for need in truth.get("needs", ()) if not _is_here(need)]:
+        return Trial(name=name, kind=truth["kind"], missing=f"needs {', '.join(lacking)}")
+    began, program, run_dir = time.perf_counter(), folder / f"{name}.py", place / "run"
+    command = _command(program, truth)
+    plain = ended(command, place / "plain")
+    if plain.code != truth.get("exit", 0):
+        raise WrongTruth(f"{name}: alone it ends with {plain.code}, not {truth.get('exit', 0)}\n{plain.err[-2000:]}")
+    watched = ended([str(SCRIPTS / "finitune"), "run", "--run-dir", str(run_dir), "--", *command], place / "watched")
+    differs = judged(program, truth, plain, watched, diagnosis(run_dir))
+    if not truth.get("recording", True) and run_dir.exists():
+        differs["silent"] = "a folder was made for a command that never imported torch"
+    return Trial(name=name, kind=truth["kind"], differs=differs, seconds=time.perf_counter() - began)
+
+
+def diagnosis(run_dir: Path) -> dict[str, Any] | None:
+    """What `finitune diagnose` says of a recording, None where there is none to read."""
+    said = ended([str(SCRIPTS / "finitune"), "diagnose", str(run_dir), "--format", "json"], run_dir.parent / "diagnose")
+    return json.loads(said.out) if said.code in (0, 1) else None
+
+
+def ended(command: Sequence[str], place: Path) -> Ended:
+    """Run a command in the folder `place`, which keeps its output, with one thread per process and no network."""
+    place.mkdir(parents=True, exist_ok=True)
+    with (
+        (place / "stdout.txt").open("w", encoding="utf-8") as out,
+        (place / "stderr.txt").open("w", encoding="utf-8") as err,
+        subprocess.Popen(
+            command,
+            cwd=place,
+            env={**os.environ, **ONE_THREAD},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            code = process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+            err.write(f"\nno end after {TIMEOUT:.0f} s\n")
+    printed = [(place / name).read_text(encoding="utf-8", errors="replace") for name in ("stdout.txt", "stderr.txt")]
+    return Ended(code=code if code >= 0 else 128 - code, out=printed[0], err=printed[1])
+
+
+def _is_here(need: str) -> bool:
+    return bool(shutil.which(need)) if "+" in need else importlib.util.find_spec(need) is not None
+
+
+def _command(program: Path, truth: Truth) -> list[str]:
+    words = truth.get("command", "{python} {file}").split()
+    return [word.format(python=sys.executable, torchrun=SCRIPTS / "torchrun", file=program) for word in words]
