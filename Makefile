@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow test-programs programs check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-overhead bench-detect bench-budget conformance build clean
+.PHONY: help demo systems test test-slow test-bare test-programs programs check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-overhead bench-detect bench-budget conformance build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -29,6 +29,9 @@ test: $(VENV)/.dev ## all tests except the slow ones
 
 test-slow: $(VENV)/.dev $(SYSTEMS) $(VENV)/.conformance ## the slow tests, in real DeepSpeed, Lightning and Ludwig
 	$(TEST) -m "slow and not story"
+
+test-bare: .venv-bare/.made ## the tests of the part that works without torch, in an environment that has none
+	OMP_NUM_THREADS=1 .venv-bare/bin/python -m pytest -n $(WORKERS) -m "not slow and not programs"
 
 test-programs: $(VENV)/.dev $(VENV)/.conformance ## programs as strangers write them, healthy, sick and crashing, each alone and watched
 	$(TEST) -n $(WORKERS) -m programs tests/programs
@@ -139,6 +142,14 @@ $(VENV)/.deepspeed: $(VENV)/.demo
 	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install -qq \
 		unsloth==2026.10.7 unsloth_zoo==2026.10.7 tensorboard --constraint constraints.txt
 	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check uninstall -qq --yes torchvision
+	@touch $@
+
+# The core and its tools, and nothing that could bring torch.
+.venv-bare/.made: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "making .venv-bare, finitune without torch"
+	$(PYTHON) -m venv --clear --without-pip $(@D)
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install -qq --editable '.[report]' \
+		hypothesis jsonschema pytest pytest-timeout pytest-xdist --constraint constraints.txt
 	@touch $@
 
 # Some systems ship Python without the means to put pip into an environment; then the pip or the virtualenv
