@@ -49,7 +49,7 @@ def _largest_rate(attempt: Attempt) -> float:
 def message_signs(reading: LogReading) -> dict[str, Sign]:
     """Known messages, the first of each kind, by kind."""
     out: dict[str, Sign] = {}
-    for one in reading.said:
+    for one in reading.messages:
         if one.kind in MESSAGES:
             out.setdefault(one.kind, Sign(name=one.kind, text=f'"{one.text}"', place=one.place))
     if "rows-dropped" in out and "loader-without-length" in out:  # a stream has no length either, but no rows to drop

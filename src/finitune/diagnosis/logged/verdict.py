@@ -27,7 +27,8 @@ from finitune.sources import logs
 from finitune.sources.cases.circumstances import of_facts
 from finitune.sources.cases.trials import Trial, in_facts
 from finitune.sources.gather import Config, gather
-from finitune.sources.logs import TRIED, Attempt, LogReading
+from finitune.sources.logs import Attempt, LogReading
+from finitune.sources.logs.banners import TRIED
 from finitune.sources.result import Track, untracked
 
 SPOKEN_BY_DEEPSPEED = ("deepspeed", "overflow", "zero-stage", "overlap", "scale-at-minimum")
@@ -48,7 +49,7 @@ def diagnose_logs(
     Raises UnreadableInput for a file that cannot be read or that says nothing about training.
     """
     reading = logs.read(*files, track=track)
-    if not (reading.attempts or any(one.kind in MESSAGES for one in reading.said)):
+    if not (reading.attempts or any(one.kind in MESSAGES for one in reading.messages)):
         named = ", ".join(str(file) for file in files)
         raise UnreadableInput(
             f"{named}: no line tells a loss, a step or a known error (expected the log of a training)"
@@ -82,7 +83,7 @@ def diagnosis_of(
 def silence(reading: LogReading, facts: Facts) -> dict[str, str]:
     """What it says that neither the log nor a configuration that is known speaks of something."""
     silent = dict[str, str]()
-    if facts.parallel is None and not any(one.kind in SPOKEN_BY_DEEPSPEED for one in reading.said):
+    if facts.parallel is None and not any(one.kind in SPOKEN_BY_DEEPSPEED for one in reading.messages):
         silent["no-word-of-deepspeed"] = "neither the log nor the configuration speaks of DeepSpeed"
     if facts.parallel and facts.parallel.zero_stage in (1, 2) and facts.parallel.overlap_comm is None:
         silent["overlap-not-asked"] = "overlap_comm is not asked for, and ZeRO-1 and ZeRO-2 leave it off"
@@ -162,7 +163,7 @@ def trials(seen: Seen | None, reading: LogReading, facts: Facts) -> Iterator[Tri
     for sign, name in (("tiny-rate", "tiny rate"), ("lower-rate-bad", "lower rate")):
         if seen and sign in seen.signs:
             yield Trial(name=name, text=seen.signs[sign].text, place=seen.signs[sign].place)
-    for one in reading.said:
+    for one in reading.messages:
         if one.kind.startswith(TRIED):
             yield Trial(name=one.kind.removeprefix(TRIED), text=one.text, place=one.place)
     yield from in_facts(facts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from finitune.sources.cases import trials
-from finitune.sources.logs.attempt import Notes
+from finitune.sources.logs.parsed_log import ParsedLog
 
 _PACKAGE = (
     rb"(deepspeed|transformers|torch|pytorch|peft|trl|accelerate|bitsandbytes|flash[-_]attn|unsloth|lightning|ludwig)"
@@ -60,14 +60,14 @@ TRIALS = tuple(
 MOST = 40
 
 
-def read(data: bytes, first_line: int, notes: Notes, *, ending: bool = False) -> None:
+def read(data: bytes, first_line: int, log: ParsedLog, *, ending: bool = False) -> None:
     """Note the facts in this chunk; of each kind the first few, as they do not change; at the end what was tried."""
     for kind, pattern in TRIALS if ending else (*PATTERNS, *TRIALS):
         counted, line = 0, first_line
         for found in pattern.finditer(data):
-            if notes.count(kind) >= MOST:
+            if log.count(kind) >= MOST:
                 break
             line += data.count(b"\n", counted, found.start())
             counted = found.start()
             words = [group for group in found.groups() if group] or [found[0]]
-            notes.say(kind, b" ".join(words).decode(errors="replace"), line)
+            log.message(kind, b" ".join(words).decode(errors="replace"), line)

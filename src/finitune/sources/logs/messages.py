@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from finitune.sources.logs.attempt import Notes
+from finitune.sources.logs.parsed_log import ParsedLog
 
 KNOWN: tuple[tuple[str, bytes], ...] = (
     ("probability-tensor", rb"probability tensor contains either"),
@@ -59,21 +59,21 @@ _EACH = tuple((kind, re.compile(pattern)) for kind, pattern in KNOWN)
 _MARGIN = 160
 
 
-def read(text: bytes, line: int, notes: Notes) -> None:
+def read(text: bytes, line: int, log: ParsedLog) -> None:
     """Note every known message in `text`, cut to its surroundings."""
     if not any(word in text for word in WORDS):
         return
     for kind, pattern in _EACH:
         found = pattern.search(text)
         if found:
-            notes.say(kind, _excerpt(text, found.start(), found.end()), line)
+            log.message(kind, _excerpt(text, found.start(), found.end()), line)
 
 
-def read_beside(text: bytes, line: int, notes: Notes) -> None:
+def read_beside(text: bytes, line: int, log: ParsedLog) -> None:
     """The few messages that a progress bar runs into."""
     for kind, pattern in _EACH:
         if kind in BESIDE and (found := pattern.search(text)):
-            notes.say(kind, _excerpt(text, found.start(), found.end()), line)
+            log.message(kind, _excerpt(text, found.start(), found.end()), line)
 
 
 def _excerpt(text: bytes, begin: int, end: int) -> str:
