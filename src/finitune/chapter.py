@@ -7,25 +7,29 @@ A function of a chapter declares what it reads by the names of its parameters.
 A cause:
 
     foresee(facts by name...) -> Iterator[Finding]      before the run, from facts alone
+    foresees = "learning rate"                          what its findings are about, where a run has failed
     weigh(inputs by name...)  -> Iterator[Evidence]     after it, for and against, from what a run measured
-    tells = {"observation": (bits, "reason"), ...}      the same, from what a log shows and somebody tells
+    tells = {"observation": (HINT, "a sentence"), ...}  the same, from what a log, settings or people say
     experiments = [Experiment(...), ...]                what decides it
     remedies = ["slug", ...]                            chapters of `remedies/`, best first
     public_incidents = 10                               how often it occurs in the public incidents: the prior
-    unseen = "whether ..."                              what no log shows of it, where every number stays sound
-    ruins = "high-rate"                                 the observation that what `foresee` calls an error stands for
+    unseen = "whether ..."                              what no log shows of it, where every number stays finite
 
 `weigh` may name any group of `Facts`, any signal (`loss`, `grad_norm`, `lr`, `loss_scale`, `skipped`: a Series up to
 the bad step), and: `signals` (all of these), `symptoms` (set of slugs seen), `origin` (Origin), `repeats` (bool),
-`incident` (the recorded event). Observations are the signs of a log (`diagnosis/logged/signs.py`,
-`sources/logs/messages.py`)
-and the slugs of `sources/cases/statements.txt` and `sources/cases/circumstances.py`; those that mean
-the same have one name. `bits`
-is the log2 of how much likelier one is under this cause. Observations that share a row ("climbed diverged") say one
-thing in two ways, and are weighed once. Experiments are weighed by the diagnosis itself.
+`incident` (the recorded event). Observations are rows of `observations.txt`. Evidence has three sizes
+(`finitune.evidence`: HINT, STRONG, DECISIVE; negative against the cause), and says what it is about: of several pieces
+about one thing, wherever they come from, the strongest for and the strongest against the cause count.
+Experiments are weighed by the diagnosis itself.
 
-A symptom: `see(signals by name...) -> Sighting | None`. It judges the newest step of the series it is given and keeps
-no state: the window is the state, so the answer is the same live, on a recording and on a parsed log.
+A symptom, by one or both of:
+
+    see(signals by name...) -> Sighting | None          judges the newest step of the series it is given
+    review(signals by name...) -> Sighting | None       judges a whole log that has ended
+
+Neither keeps state: the window is the state, so the answer is the same live, on a recording and on a parsed log.
+`review` may name `eval_loss` and `rewards` (True in reinforcement learning) besides. A symptom with neither is known
+from a message that programs print (`sources/logs/messages.py`).
 
 A remedy:
 
@@ -36,6 +40,7 @@ A remedy:
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -171,10 +176,10 @@ class Experiment:
     """A prediction that the cause allows but does not demand: its failure says nothing."""
 
 
-def tells_of(chapter: Chapter) -> list[tuple[tuple[str, ...], float, str]]:
-    """The rows of the chapter's table: observations that say one thing, bits for or against, and the reason."""
+def tells_of(chapter: Chapter) -> list[tuple[str, float, str]]:
+    """The rows of the chapter's table: observation, bits for or against, and the reason."""
     table: Mapping[str, tuple[float, str]] = getattr(chapter.module, "tells", {})
-    return [(tuple(row.split()), bits, why) for row, (bits, why) in table.items()]
+    return [(name, bits, why) for name, (bits, why) in table.items()]
 
 
 def causes() -> Mapping[str, Chapter]:
@@ -190,6 +195,8 @@ class Sighting:
     text: str
     numbers: Mapping[str, float] = field(default_factory=dict[str, float])
     symptom: str = ""
+    observation: str = ""
+    """The row of `observations.txt` that tells kinds of one symptom apart; else the symptom itself."""
 
 
 def symptoms() -> Mapping[str, Chapter]:
@@ -199,12 +206,20 @@ def symptoms() -> Mapping[str, Chapter]:
 
 def sightings(signals: Signals) -> list[Sighting]:
     """The symptoms present at the newest step of `signals`."""
-    inputs = {name: series for name, series in signals.items() if series}
+    return _seen("see", {name: series for name, series in signals.items() if series})
+
+
+def reviews(signals: Signals, *, rewards: bool = False) -> list[Sighting]:
+    """The symptoms that only a look at a whole log shows, at their first step."""
+    return _seen("review", {**{name: series for name, series in signals.items() if series}, "rewards": rewards})
+
+
+def _seen(asked: str, inputs: Mapping[str, Any]) -> list[Sighting]:
     out: list[Sighting] = []
     for name, chapter in symptoms().items():
-        see = chapter.function("see")
-        for sighting in ask(see, inputs).results if see else []:
-            out.append(Sighting(step=sighting.step, text=sighting.text, numbers=sighting.numbers, symptom=name))
+        function = chapter.function(asked)
+        for one in ask(function, inputs).results if function else []:
+            out.append(dataclasses.replace(one, symptom=name, observation=one.observation or name))
     return out
 
 

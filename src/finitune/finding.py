@@ -93,11 +93,13 @@ class CheckResult:
 class Evidence:
     """One reason for (positive bits) or against (negative bits) a cause.
 
-    `bits` is log2 of the likelihood ratio: +1 doubles the odds of the cause, -1 halves them.
+    `bits` is log2 of the likelihood ratio: +1 doubles the odds of the cause, -1 halves them. `about` is a noun for what
+    was measured ("loss curve"); of several reasons about one thing only the strongest counts, and "" is about nothing.
     """
 
     text: str
     bits: float
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

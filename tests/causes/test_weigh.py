@@ -15,7 +15,8 @@ from finitune.causes import (
     lr_too_high,
     untrained_token_embeddings,
 )
-from finitune.diagnosis.ranking import inputs_of, proof_of, rank
+from finitune.diagnosis.ranking import proof_of, rank
+from finitune.diagnosis.recorded import inputs_of
 from finitune.facts import EmbeddingRows, Facts, Labels, Optimizer, TensorScan, TokenUse, Weights
 from finitune.finding import Origin
 from finitune.series import Series
@@ -193,6 +194,12 @@ def test_hardware_fires_where_the_step_does_not_repeat():
         hardware_fault_sdc, repeats=False, incident=many
     )
     assert bits(hardware_fault_sdc, repeats=False, incident=many) > 5
+
+
+def test_hardware_fires_more_where_nothing_announces_the_step():
+    one = {"repeats": False, "incident": {"bad": ["w", "v"], "tensors": 40}}
+    assert bits(hardware_fault_sdc, **one, loss=FALLING) > bits(hardware_fault_sdc, **one)
+    assert bits(hardware_fault_sdc, **one, loss=CLIMB) == bits(hardware_fault_sdc, **one)
 
 
 def test_hardware_stays_quiet_where_it_does():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from finitune.cli.main import main
 from finitune.diagnosis.cases import FITTED, KEYS, diagnose_case, inputs_of_case, with_shares
-from finitune.diagnosis.logged.verdict import diagnose_logs
+from finitune.diagnosis.logged.incidents import diagnose_logs
 from finitune.diagnosis.ranking import rank
 from finitune.finding import UnreadableInput, as_json
 

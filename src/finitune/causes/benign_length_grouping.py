@@ -31,17 +31,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Batching, Optimizer
 from finitune.finding import Cure, Evidence, Finding, Where
 
 remedies = ["change-settings"]
 public_incidents = 2
+foresees = "length grouping"
 
-tells = {
-    "sawtooth": (4.0, "rows of one length come together"),
-    "length-grouping": (3.0, "rows of one length come together"),
-    "gradient-nan loss-not-finite": (-4.0, "a sawtooth is finite"),
-    "int8-weights": (-3.0, "a kernel explains more"),
+tells: Tells = {
+    "sawtooth": (STRONG, "samples of one length come together, and lengths go round"),
+    "length-grouping": (STRONG, "samples of one length come together"),
+    "nonfinite-gradient": (-STRONG, "grouping by length leaves every number finite"),
+    "nonfinite-loss": (-STRONG, "grouping by length leaves every number finite"),
+    "int8-weights": (-STRONG, "an 8-bit kernel is the likelier reason"),
 }
 
 
@@ -65,8 +68,8 @@ def weigh(batching: Batching, symptoms: set[str]) -> Iterator[Evidence]:
     if batching.group_by_length is None:
         return
     if not batching.group_by_length:
-        yield Evidence(text="rows are not grouped by length", bits=-8.0)
+        yield evidence("length grouping", -DECISIVE, "rows are not grouped by length")
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="a sawtooth is finite", bits=-8.0)
+        yield evidence("loss", -DECISIVE, "a sawtooth is finite")
     else:
-        yield Evidence(text="rows are grouped by length, which makes the loss a sawtooth", bits=1.0)
+        yield evidence("length grouping", HINT, "rows are grouped by length, which makes the loss a sawtooth")

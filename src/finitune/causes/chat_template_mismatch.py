@@ -38,6 +38,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer, Training, Vocabulary
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 
@@ -56,17 +57,18 @@ OTHER_FORMAT = re.compile(r"wizard|vicuna|orca|tulu|deepseek", re.IGNORECASE)
 
 remedies = ["change-settings"]
 public_incidents = 1
+foresees = "template"
 unseen = "whether the chat template is the model's own"
 
-tells = {
-    "template": (3.0, "other markers than the model was trained with"),
-    "high-start": (2.5, "the text looks foreign to the model"),
-    "template-on-base": (-0.5, "a base model has none"),
-    "untrained-tokens": (-2.0, "rows explain more"),
-    "zero-loss-zero-gradient": (4.0, "nothing was learned from the batch"),
-    "zero-loss-finite-gradient": (3.0, "a part of the batch has no target"),
-    "tokenization-mismatch": (8.0, "the markers are not found where expected"),
-    "no-supervised-token": (4.0, "the response marker is not found"),
+tells: Tells = {
+    "template": (STRONG, "the markers may differ from those that the model was trained with"),
+    "high-start": (STRONG, "text in another format is unlikely to the model"),
+    "template-on-base": (-HINT, "a base model has no template to differ from"),
+    "untrained-tokens": (-STRONG, "embedding rows of markers are another matter"),
+    "zero-loss-zero-gradient": (STRONG, "markers that are not found leave no target"),
+    "zero-loss-finite-gradient": (STRONG, "markers that are not found leave a part of the batch without targets"),
+    "tokenization-mismatch": (DECISIVE, "the markers are not found where they are expected"),
+    "no-supervised-token": (STRONG, "the response marker is not found"),
 }
 
 
@@ -120,7 +122,7 @@ def _base(training: Training, marker: str) -> Finding:
 
 def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
     if training.chat_template is not None and any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="a wrong template gives a high loss, which is finite", bits=-3.0)
+        yield evidence("loss", -STRONG, "a wrong template gives a high loss, which is finite")
 
 
 def marker_of(name: str) -> str | None:

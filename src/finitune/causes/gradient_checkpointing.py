@@ -35,22 +35,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Adapter, Hardware, Optimizer, Training
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 
 remedies = ["change-settings"]
 public_incidents = 5
+foresees = "checkpointing"
 
-tells = {
-    "checkpoint-without-gradient no-gradient-path": (7.0, "PyTorch says so"),
-    "reentrant": (4.0, "needs an input that requires a gradient"),
-    "checkpointing": (2.5, "activations are recomputed"),
-    "gradients-missing": (2.5, "dropped without a word"),
-    "computes-float16": (-1.0, "float16 explains more"),
-    "zero-loss-zero-gradient": (4.0, "the gradient was dropped"),
-    "loss-repeats": (1.5, "what gets no gradient does not move"),
-    "no-inf-checks": (3.0, "no parameter has a gradient"),
-    "dead": (2.0, "no gradient arrives"),
+tells: Tells = {
+    "checkpoint-without-gradient": (DECISIVE, "PyTorch says that no gradient passes"),
+    "no-gradient-path": (DECISIVE, "PyTorch says that no gradient passes"),
+    "reentrant": (STRONG, "a re-entrant checkpoint needs an input that requires a gradient"),
+    "checkpointing": (STRONG, "activations are recomputed in the backward"),
+    "gradients-missing": (STRONG, "a checkpoint may drop gradients without an error"),
+    "computes-float16": (-HINT, "an overflow of float16 is more frequent"),
+    "zero-loss-zero-gradient": (STRONG, "a checkpoint dropped the gradient"),
+    "loss-repeats": (HINT, "weights without a gradient do not move"),
+    "no-inf-checks": (STRONG, "no parameter has a gradient"),
+    "gradient-gone": (STRONG, "a checkpoint may let no gradient pass"),
 }
 
 
@@ -90,8 +93,10 @@ def weigh(training: Training, symptoms: set[str], adapter: Adapter | None = None
     if training.gradient_checkpointing is None:
         return
     if not training.gradient_checkpointing:
-        yield Evidence(text="activations are not checkpointed", bits=-8.0)
+        yield evidence("checkpointing", -DECISIVE, "activations are not checkpointed")
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="a gradient that is missing is not a bad number", bits=-4.0)
+        yield evidence("loss", -STRONG, "a gradient that is missing is not a bad number")
     elif training.reentrant and adapter is not None and adapter.kind not in (None, "none"):
-        yield Evidence(text="re-entrant checkpoints over a frozen base pass no gradient on by themselves", bits=4.0)
+        yield evidence(
+            "checkpointing", STRONG, "re-entrant checkpoints over a frozen base pass no gradient on by themselves"
+        )

@@ -34,6 +34,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
 from finitune.facts import Model, Parallel, Precision, Training
 from finitune.finding import Cure, Evidence, Finding, Origin, Where
 
@@ -42,18 +43,14 @@ NARROW_SUM = SpecifierSet("<4.5")
 
 remedies = ["change-settings"]
 public_incidents = 1
+foresees = "smoothing"
 
-tells = {
-    "smoothing": (4.5, "a sum over the whole vocabulary"),
-    "half-eval": (4.0, "evaluation in float16 has no autocast"),
-    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
-    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "diverged": (-2.0, "it ends in a number that is not finite"),
-    "evaluation-only eval-loss-nan": (1.5, "the smoothed sum has no autocast there"),
-    "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
-    "computes-float32": (-8.0, "float32 has the range"),
-    "computes-float16": (1.0, "sums leave it"),
+tells: Tells = {
+    **FLOAT16_ONLY,
+    "smoothing": (STRONG, "label smoothing sums over the whole vocabulary"),
+    "half-eval": (STRONG, "evaluation in float16 sums without autocast"),
+    "nonfinite-evaluation": (HINT, "the smoothed sum has no autocast in evaluation"),
+    "computes-float16": (HINT, "a sum over the vocabulary leaves the range of float16"),
 }
 
 
@@ -90,6 +87,6 @@ def weigh(training: Training, origin: Origin) -> Iterator[Evidence]:
     if training.label_smoothing is None and summed:
         return
     if not training.label_smoothing or not summed:
-        yield Evidence(text="no smoothed loss is summed in float16", bits=-8.0)
+        yield evidence("origin", -DECISIVE, "no smoothed loss is summed in float16")
     else:
-        yield Evidence(text=f"{origin.op} over the vocabulary leaves the range of float16", bits=7.0)
+        yield evidence("origin", DECISIVE, f"{origin.op} over the vocabulary leaves the range of float16")

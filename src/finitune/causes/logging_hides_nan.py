@@ -33,18 +33,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer, Training
 from finitune.finding import Cure, Evidence, Finding, Where
 
 remedies = ["change-settings"]
 public_incidents = 5
+foresees = "log filter"
 
-tells = {
-    "log-filter": (6.0, "what is printed is not what was computed"),
-    "hidden-loss": (0.5, "0 stands for NaN"),
-    "zero-loss": (1.0, "0 stands for NaN"),
-    "sentinel-norm": (2.0, "the update was taken with a norm that was not finite"),
-    "zero-loss-finite-gradient": (4.0, "0 stands for NaN"),
+tells: Tells = {
+    "log-filter": (DECISIVE, "a filter replaces the numbers that are not finite before they are printed"),
+    "hidden-loss": (HINT, "a loss of NaN is printed as 0"),
+    "zero-loss": (HINT, "a loss of NaN is printed as 0"),
+    "sentinel-norm": (STRONG, "a norm that is not finite is printed as a number"),
+    "zero-loss-finite-gradient": (STRONG, "a loss of NaN is printed as 0"),
 }
 
 
@@ -66,6 +68,6 @@ def foresee(
 
 def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
     if training.nan_filter is False:
-        yield Evidence(text="the filter is off, so the log says what was", bits=-8.0)
+        yield evidence("log filter", -DECISIVE, "the filter is off, so the log says what was")
     elif symptoms:
-        yield Evidence(text="a filter hides a bad number, it makes none", bits=-3.0)
+        yield evidence("loss", -STRONG, "a filter hides a bad number, it makes none")

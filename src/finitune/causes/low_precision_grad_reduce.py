@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer, Parallel, Precision
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 
@@ -45,16 +46,16 @@ WIDE = ("fp32", "float32")
 
 remedies = ["change-settings"]
 public_incidents = 3
+foresees = "float32 accumulation"
 
-tells = {
-    "float32-accumulation": (4.0, "sums of many small numbers lose them in bfloat16"),
-    "computes-bfloat16": (0.5, "8 bits of significand"),
-    "zero-0": (0.7, "reduces in the dtype of the gradients"),
-    "gradient-nan": (-3.0, "rounding stays finite"),
-    "accumulates": (0.5, "adds up many"),
-    "at-larger-scale": (2.0, "more numbers are added"),
-    "climbed": (1.0, "the loss climbs before it is lost"),
-    "diverged": (2.0, "the loss climbs and stays"),
+tells: Tells = {
+    "float32-accumulation": (STRONG, "bfloat16 loses small addends in long sums"),
+    "computes-bfloat16": (HINT, "bfloat16 has 8 significant bits"),
+    "zero-0": (HINT, "ZeRO-0 reduces in the dtype of the gradients"),
+    "nonfinite-gradient": (-STRONG, "rounding leaves every number finite"),
+    "accumulates": (HINT, "many small gradients are added"),
+    "climbed": (HINT, "the loss climbs before it is lost"),
+    "divergence": (STRONG, "the loss climbs and stays up"),
 }
 
 
@@ -87,6 +88,6 @@ def weigh(precision: Precision, parallel: Parallel, symptoms: set[str]) -> Itera
     if precision.compute is None and parallel.grad_accum_dtype not in WIDE:
         return
     if precision.compute != "bfloat16" or parallel.grad_accum_dtype in WIDE:
-        yield Evidence(text="gradients are accumulated in more than bfloat16", bits=-6.0)
+        yield evidence("float32 accumulation", -DECISIVE, "gradients are accumulated in more than bfloat16")
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="but rounding in bfloat16 stays finite", bits=-6.0)
+        yield evidence("loss", -DECISIVE, "but rounding in bfloat16 stays finite")

@@ -36,6 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, evidence
 from finitune.facts import Batching, Optimizer, Parallel, TokenUse
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 from finitune.series import Series
@@ -47,6 +48,7 @@ MUCH_SHORTER = 0.8
 
 remedies = ["change-settings"]
 public_incidents = 1
+foresees = "schedule"
 
 
 def foresee(
@@ -81,9 +83,9 @@ def foresee(
 
 def weigh(optimizer: Optimizer, lr: Series, symptoms: set[str]) -> Iterator[Evidence]:
     if optimizer.lr and len(lr) and float(lr.values.max()) >= HALF * optimizer.lr:
-        yield Evidence(text="the learning rate has reached what was asked for", bits=-6.0)
+        yield evidence("learning rate", -DECISIVE, "the learning rate has reached what was asked for")
     elif symptoms:
-        yield Evidence(text="a learning rate below what was asked for breaks nothing", bits=-5.0)
+        yield evidence("loss", -DECISIVE, "a learning rate below what was asked for breaks nothing")
 
 
 def _steps(

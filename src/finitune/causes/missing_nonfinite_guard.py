@@ -37,6 +37,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Parallel, Precision
 from finitune.finding import Evidence, Finding, Where
 
@@ -47,17 +48,18 @@ FIXED_IN = {1: "0.19.3", 2: "0.19.3", 3: "0.19.8"}
 
 remedies = ["check-gradients", "upgrade-package"]
 public_incidents = 1
+foresees = "unguarded"
 
-tells = {
-    "computes-bfloat16": (0.7, "no scaler looks at the gradients"),
-    "late": (0.7, "one bad batch ends the run"),
-    "tiny-rate": (1.0, "the update is NaN at any rate"),
-    "unguarded": (4.0, "nothing skips a bad step"),
-    "lower-rate-bad": (0.7, "the update is NaN at any rate"),
-    "sentinel-norm": (5.0, "the update was taken with a norm that was not finite"),
-    "rate-advancing": (1.0, "bad updates were applied"),
-    "probability-tensor": (1.0, "training had gone NaN unseen"),
-    "nonfinite-parameter": (2.0, "nothing looked at the gradient"),
+tells: Tells = {
+    "computes-bfloat16": (HINT, "without a loss scaler nobody looks at the gradients"),
+    "late": (HINT, "one bad batch ends the run"),
+    "tiny-learning-rate": (HINT, "an update of NaN ruins the weights at any rate"),
+    "unguarded": (STRONG, "nothing skips a bad step"),
+    "lower-learning-rate-fails": (HINT, "an update of NaN ruins the weights at any rate"),
+    "sentinel-norm": (DECISIVE, "an update was taken although the gradient norm was not finite"),
+    "learning-rate-advancing": (HINT, "the steps were taken, and not skipped"),
+    "probability-tensor": (HINT, "training had made the weights NaN, unnoticed"),
+    "nonfinite-parameter": (STRONG, "an update with a bad gradient made the weights NaN"),
 }
 
 
@@ -87,11 +89,12 @@ def weigh(
     if not _unchecked(precision, parallel, versions) and not told and _may_be(precision, parallel):
         return
     if not _unchecked(precision, parallel, versions):
-        yield Evidence(text="the engine skips a step with a non-finite gradient", bits=-6.0)
+        yield evidence("unguarded", -DECISIVE, "the engine skips a step with a non-finite gradient")
         return
-    yield Evidence(text="nothing looks at the gradients before they are used", bits=3.0)
     if symptoms:
-        yield Evidence(text="but a missing guard makes no bad number by itself", bits=-4.0)
+        yield evidence("loss", -STRONG, "nothing looks at the gradients, but that makes no bad number by itself")
+    else:
+        yield evidence("unguarded", STRONG, "nothing looks at the gradients before they are used")
 
 
 def _may_be(precision: Precision, parallel: Parallel) -> bool:

@@ -32,11 +32,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from finitune.evidence import DECISIVE, STRONG, evidence
 from finitune.facts import UnknownKey
 from finitune.finding import Evidence, Finding, Where
 
 remedies = ["correct-key"]
 public_incidents = 1
+foresees = "unknown settings"
 
 
 LISTED = 8
@@ -82,8 +84,9 @@ def _others(file: str, release: str | None, keys: Sequence[str]) -> Finding:
 
 def weigh(unknown_keys: Sequence[UnknownKey], symptoms: set[str]) -> Iterator[Evidence]:
     if not unknown_keys:
-        yield Evidence(text="every key of the configurations is known", bits=-8.0)
+        yield evidence("unknown settings", -DECISIVE, "every key of the configurations is known")
         return
-    yield Evidence(text=f"{len(unknown_keys)} keys are not read by any release", bits=2.0)
     if symptoms:
-        yield Evidence(text="but a setting that is not in force makes no bad number by itself", bits=-2.0)
+        yield evidence("loss", -STRONG, "a setting that is not in force makes no bad number by itself")
+    else:
+        yield evidence("unknown settings", STRONG, f"{len(unknown_keys)} keys are not read by any release")

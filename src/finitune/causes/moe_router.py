@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.evidence import HINT, STRONG, Tells
 from finitune.facts import Model, Optimizer
 from finitune.finding import Finding, Where
 
@@ -40,12 +41,13 @@ ALWAYS_RENORMALISED = ("mixtral",)
 
 remedies = ["float32-modules", "change-settings"]
 public_incidents = 5
+foresees = "router"
 
-tells = {
-    "loss-repeats": (0.5, "a gate that is the constant 1 learns nothing"),
-    "router": (4.5, "who computes decides what comes out"),
-    "experts": (1.5, "there is a router"),
-    "grouped-gemm": (-1.0, "the products are another matter"),
+tells: Tells = {
+    "loss-repeats": (HINT, "a gate that is constantly 1 learns nothing"),
+    "router": (STRONG, "the router decides which expert computes"),
+    "experts": (HINT, "a model with experts has a router"),
+    "grouped-gemm": (-HINT, "the products of experts are another matter"),
 }
 
 

@@ -35,6 +35,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer
 from finitune.finding import Evidence, Finding, Where
 
@@ -43,15 +44,16 @@ FIXED_IN = "0.41.1"
 
 remedies = ["upgrade-package"]
 public_incidents = 3
+foresees = "eight bit adam"
 
-tells = {
-    "eight-bit-adam": (3.5, "bitsandbytes 0.36 to 0.41.0 quantised moments wrongly"),
-    "adamw-sound": (1.5, "plain AdamW is sound"),
-    "plain-optimizer-sound": (0.5, "another optimizer is sound"),
-    "second-step": (0.7, "the update spoils the weights"),
-    "packed": (-0.5, "packing explains more"),
-    "rates-differ": (-1.0, "a high rate explains more"),
-    "diverged": (2.0, "the loss climbs and stays"),
+tells: Tells = {
+    "eight-bit-adam": (STRONG, "bitsandbytes 0.36 to 0.41.0 quantised the moments wrongly"),
+    "adamw-works": (HINT, "plain AdamW, in full precision, is healthy"),
+    "plain-optimizer-works": (HINT, "another optimizer is healthy"),
+    "second-step": (HINT, "the first update ruins the weights"),
+    "packed": (-HINT, "packing is the likelier reason"),
+    "learning-rates-differ": (-HINT, "too high a rate of one group is the likelier reason"),
+    "divergence": (STRONG, "updates with wrong moments make the loss climb"),
 }
 
 
@@ -78,9 +80,11 @@ def weigh(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Evidenc
     if optimizer.name is None or (version is None and _eight_bits(optimizer)):
         return
     if _affected(optimizer, version):
-        yield Evidence(text=f"{optimizer.name} with bitsandbytes {version}, whose 8-bit map is wrong", bits=7.0)
+        yield evidence(
+            "eight bit adam", DECISIVE, f"{optimizer.name} with bitsandbytes {version}, whose 8-bit map is wrong"
+        )
     else:
-        yield Evidence(text=f"{optimizer.name} with bitsandbytes {version} is not concerned", bits=-8.0)
+        yield evidence("eight bit adam", -DECISIVE, f"{optimizer.name} with bitsandbytes {version} is not concerned")
 
 
 def _eight_bits(optimizer: Optimizer) -> bool:

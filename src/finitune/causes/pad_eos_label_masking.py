@@ -36,6 +36,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Batching, TokenUse, Training, Vocabulary
 from finitune.finding import Evidence, Finding, Where
 
@@ -46,15 +47,16 @@ CONCERNED = ("transformers", "trl")
 
 remedies = ["own-pad-token"]
 public_incidents = 6
+foresees = "pads with eos"
 unseen = "whether the end token is a target"
 
-tells = {
-    "never-stops": (5.0, "eos was never a target"),
-    "pads-with-eos": (3.5, "masking pads masks eos"),
-    "gradient-nan": (-3.0, "nothing becomes NaN"),
-    "loss-not-finite": (-2.0, "nothing becomes NaN"),
-    "eos-hidden": (4.0, "eos is no target"),
-    "zero-loss-zero-gradient": (2.0, "nothing was learned from the batch"),
+tells: Tells = {
+    "never-stops": (DECISIVE, "the end token was never a target"),
+    "pads-with-eos": (STRONG, "masking the labels of padding masks those of eos"),
+    "nonfinite-gradient": (-STRONG, "a masked end token leaves every number finite"),
+    "nonfinite-loss": (-STRONG, "a masked end token leaves every number finite"),
+    "eos-hidden": (STRONG, "the end token is said to be no target"),
+    "zero-loss-zero-gradient": (STRONG, "masked labels may leave no target"),
 }
 
 
@@ -89,8 +91,8 @@ def weigh(vocabulary: Vocabulary, symptoms: set[str]) -> Iterator[Evidence]:
     if vocabulary.pad_id is None or vocabulary.eos_id is None:
         return
     if vocabulary.pad_id != vocabulary.eos_id:
-        yield Evidence(text="padding and end are different tokens", bits=-8.0)
+        yield evidence("pads with eos", -DECISIVE, "padding and end are different tokens")
         return
-    yield Evidence(text="padding and end are the same token", bits=1.0)
+    yield evidence("pads with eos", HINT, "padding and end are the same token")
     if symptoms:
-        yield Evidence(text="but a masked end token leaves every number healthy", bits=-6.0)
+        yield evidence("loss", -DECISIVE, "but a masked end token leaves every number healthy")

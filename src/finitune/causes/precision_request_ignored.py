@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, evidence
 from finitune.facts import Precision
 from finitune.finding import Cure, Evidence, Finding, Severity, Where
 
@@ -46,6 +47,7 @@ INSTEAD = {
 
 remedies = ["change-settings"]
 public_incidents = 1
+foresees = "compute dtype"
 
 
 def foresee(precision: Precision) -> Iterator[Finding]:
@@ -69,6 +71,6 @@ def weigh(precision: Precision, symptoms: set[str]) -> Iterator[Evidence]:
     if precision.compute is None or (precision.cpu is None and precision.compute == "float16"):
         return
     if not precision.cpu or precision.compute != "float16":
-        yield Evidence(text=f"the run computes in {precision.compute}, as it was asked to", bits=-8.0)
+        yield evidence("compute dtype", -DECISIVE, f"the run computes in {precision.compute}, as it was asked to")
     elif symptoms:
-        yield Evidence(text="float32 instead of float16 makes no bad number", bits=-6.0)
+        yield evidence("loss", -DECISIVE, "float32 instead of float16 makes no bad number")

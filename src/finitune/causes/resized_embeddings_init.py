@@ -38,6 +38,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Model, Optimizer, Parallel, Vocabulary
 from finitune.finding import Evidence, Finding, Where
 
@@ -45,16 +46,17 @@ AFFECTED = SpecifierSet("<4.32")
 
 remedies = ["upgrade-package", "match-vocabulary"]
 public_incidents = 4
+foresees = "resizing"
 
-tells = {
-    "huge-norm": (3.0, "new rows that nobody initialised"),
-    "resized": (6.0, "new rows must be initialised alike everywhere"),
-    "tokens-added": (1.5, "new ids need rows"),
-    "zero-3": (0.7, "rows are spread over ranks"),
-    "vocabulary-sizes": (1.0, "ids and rows are compared"),
-    "token-out-of-range": (4.0, "an id is outside the table"),
-    "target-out-of-range": (3.0, "a label is outside the head"),
-    "device-side-assert": (3.0, "the check of an index on the device"),
+tells: Tells = {
+    "huge-norm": (STRONG, "new rows that nobody initialised have huge gradients"),
+    "resized": (DECISIVE, "new embedding rows must be initialised alike on every rank"),
+    "tokens-added": (HINT, "new tokens need new rows"),
+    "zero-3": (HINT, "under ZeRO-3 rows are sharded over ranks"),
+    "vocabulary-sizes": (HINT, "ids and rows are compared"),
+    "token-out-of-range": (STRONG, "an id is outside the embedding"),
+    "target-out-of-range": (STRONG, "a label is outside the head"),
+    "device-side-assert": (STRONG, "the assertion checks an index on the device"),
 }
 
 
@@ -88,10 +90,10 @@ def weigh(versions: Mapping[str, str], parallel: Parallel) -> Iterator[Evidence]
     if None in (parallel.kind, parallel.zero_stage) or (version is None and parallel.zero_stage == 3):
         return
     if _affected(version, parallel):
-        yield Evidence(text="a resize under ZeRO-3 with this release gives every rank rows of its own", bits=3.0)
+        yield evidence("resizing", STRONG, "a resize under ZeRO-3 with this release gives every rank rows of its own")
     else:
         # A resize after the optimizer was made leaves new rows out of it in any stage.
-        yield Evidence(text="this release resizes alike on all ranks", bits=-1.5)
+        yield evidence("resizing", -HINT, "this release resizes alike on all ranks")
 
 
 def _affected(version: str | None, parallel: Parallel | None) -> bool:

@@ -42,6 +42,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Batching, Model, Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
 
@@ -55,15 +56,16 @@ ROTARY = re.compile(r"^(llama|mistral|mixtral|qwen|gemma|phi|gpt_neox|gptj|falco
 
 remedies = ["upgrade-package", "float32-modules"]
 public_incidents = 7
+foresees = "rotary"
 
-tells = {
-    "rotary": (4.0, "positions above 256 are not exact in bfloat16"),
-    "long-context": (2.5, "the error grows with the position"),
-    "float16-sound": (2.5, "float16 has more digits, not more range"),
-    "computes-bfloat16": (0.7, "8 bits of significand"),
-    "worse-than-float32": (1.5, "finite and worse"),
-    "bfloat16-bad": (2.0, "only bfloat16 is worse"),
-    "gradient-nan": (-2.0, "coinciding positions are finite"),
+tells: Tells = {
+    "rotary": (STRONG, "positions above 256 are not exact in bfloat16"),
+    "long-context": (STRONG, "the error grows with the position"),
+    "float16-works": (STRONG, "float16 has more digits than bfloat16, not more range"),
+    "computes-bfloat16": (HINT, "bfloat16 has 8 significant bits"),
+    "worse-than-float32": (HINT, "it is finite, and worse than float32"),
+    "bfloat16-fails": (STRONG, "bfloat16 has too few digits for positions"),
+    "nonfinite-gradient": (-STRONG, "positions that coincide leave every number finite"),
 }
 
 
@@ -108,6 +110,6 @@ def weigh(precision: Precision, symptoms: set[str]) -> Iterator[Evidence]:
     if precision.compute is None:
         return
     if precision.compute not in WHOLE_NUMBERS:
-        yield Evidence(text="positions are computed in float32", bits=-8.0)
+        yield evidence("rotary", -DECISIVE, "positions are computed in float32")
     elif symptoms:
-        yield Evidence(text="but positions that coincide leave every number finite", bits=-5.0)
+        yield evidence("loss", -DECISIVE, "but positions that coincide leave every number finite")

@@ -36,6 +36,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Model, Optimizer, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
@@ -48,15 +49,16 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks?|layer)\.(\d+)\.")
 
 remedies = ["restore-weights"]
 public_incidents = 4
+foresees = "weights"
 
-tells = {
-    "memory-uninitialised": (5.0, "what was in memory before"),
-    "newly-initialised": (3.0, "weights that no file has"),
-    "remote-code": (2.0, "code outside the library may not initialise"),
-    "first-loss-huge": (1.5, "worse than guessing from the start"),
-    "huge-norm": (3.0, "what was in memory"),
-    "float32-bad": (1.5, "no matter of range"),
-    "sudden": (-5.0, "it would have shown at once"),
+tells: Tells = {
+    "memory-uninitialised": (DECISIVE, "weights hold what was in memory before"),
+    "newly-initialised": (STRONG, "some weights are in no file"),
+    "remote-code": (STRONG, "code outside the library may not initialise"),
+    "high-start": (HINT, "random weights guess badly from the start"),
+    "huge-norm": (STRONG, "what was in memory may be huge"),
+    "float32-fails": (HINT, "the range of the dtype is not the matter"),
+    "sudden": (-DECISIVE, "the first step would show it"),
 }
 
 
@@ -85,9 +87,9 @@ def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) 
 def weigh(weights: Weights, origin: Origin | None = None) -> Iterator[Evidence]:
     bad = [tensor for tensor in weights.tensors if tensor.nonfinite or _garbage(tensor)]
     if not bad:
-        yield Evidence(text="every weight is finite and of a usual size", bits=-4.0)
+        yield evidence("weights", -STRONG, "every weight is finite and of a usual size")
     elif origin is not None and origin.phase == "parameter":
-        yield Evidence(text=f"{bad[0].name} holds what memory may hold (largest {bad[0].peak:.3g})", bits=2.0)
+        yield evidence("origin", STRONG, f"{bad[0].name} holds what memory may hold (largest {bad[0].peak:.3g})")
 
 
 def _absent_layers(names: Sequence[str], layers: int | None) -> list[int]:

@@ -39,6 +39,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from finitune.evidence import DECISIVE, STRONG, evidence
 from finitune.facts import Adapter, EmbeddingRows, Model, TokenUse
 from finitune.finding import Evidence, Finding, Severity, Where
 
@@ -48,6 +49,7 @@ NAMED, SHOWN = 5, 50
 
 remedies = ["reinit-token-rows"]
 public_incidents = 2
+foresees = "output rows"
 
 
 def foresee(
@@ -81,9 +83,9 @@ def foresee(
 
 def weigh(tokens: TokenUse, head_rows: EmbeddingRows, symptoms: set[str]) -> Iterator[Evidence]:
     if not _untrained(tokens, head_rows):
-        yield Evidence(text="the head's rows of all tokens of the batch are of normal length", bits=-6.0)
+        yield evidence("output rows", -DECISIVE, "the head's rows of all tokens of the batch are of normal length")
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="a short row of the head gives a logit near 0, which is finite", bits=-3.0)
+        yield evidence("loss", -STRONG, "a short row of the head gives a logit near 0, which is finite")
 
 
 def _untrained(tokens: TokenUse, rows: EmbeddingRows) -> list[int]:

@@ -35,6 +35,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, HINT, Tells, evidence
 from finitune.facts import Adapter, Model, Optimizer, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Where
 
@@ -47,13 +48,14 @@ _EITHER = re.compile(r"(embed_tokens|word_embeddings|wte|lm_head|embed_out)$")
 
 remedies = ["tie-weights"]
 public_incidents = 6
+foresees = "tying named"
 unseen = "whether embedding and head are still one"
 
-tells = {
-    "tying-named": (6.0, "embedding and head must be one"),
-    "validation-worse": (1.0, "another head is used than was trained"),
-    "overlapped": (-0.5, "overlap alone is another matter"),
-    "saved-and-loaded": (0.5, "tying is redone on load"),
+tells: Tells = {
+    "tying-named": (DECISIVE, "embedding and head must be one matrix"),
+    "validation-worse": (HINT, "another head is used than was trained"),
+    "overlap-true": (-HINT, "an overlapped reduction is another matter"),
+    "saved-and-loaded": (HINT, "loading ties the matrices anew"),
 }
 
 
@@ -92,9 +94,9 @@ def weigh(model: Model, symptoms: set[str]) -> Iterator[Evidence]:
     if model.tied is None:
         return
     if not model.tied:
-        yield Evidence(text="embedding and output head are not tied", bits=-8.0)
+        yield evidence("tying named", -DECISIVE, "embedding and output head are not tied")
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="matrices that drift apart stay finite", bits=-5.0)
+        yield evidence("loss", -DECISIVE, "matrices that drift apart stay finite")
 
 
 def _pair(weights: Weights | None) -> tuple[TensorScan, TensorScan] | None:

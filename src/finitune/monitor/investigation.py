@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from finitune.chapter import Experiment
-from finitune.diagnosis.ranking import experiments_of, incident_of, proof_of
+from finitune.diagnosis.ranking import experiments_of, proof_of
+from finitune.diagnosis.recorded import incident_of
 from finitune.facts import Batching, Facts
 from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import Incident, Origin, as_json

@@ -7,6 +7,7 @@ overflow on iteration: 3`, `Reducing dynamic loss scale from 65536 to 32768`), a
 
 from __future__ import annotations
 
+import math
 import re
 
 from finitune.sources.logs.parsed_log import ParsedLog, number_in
@@ -26,6 +27,23 @@ _MEGATRON = re.compile(
     rb"iteration\s{1,20}(\d{1,12})\s{0,20}/.{0,400}?lm loss: ([-+.\dEenaif]{1,40})"
     rb"(?:.{0,80}?loss scale: ([\d.E+]{1,40}))?(?:.{0,40}?grad norm: ([-+.\dEenaif]{1,40}))?"
 )
+
+
+MOST_GROUPS = 16
+PRINTED_DIGITS = 2e-4
+"""Relative: a norm of 1.41421 may be printed as 1.414."""
+
+
+def groups_written_as(norm: float) -> int | None:
+    """How many parameter groups of norm -1 DeepSpeed writes as this norm; None for a number that is no such root.
+
+    It writes -1 for a group whose norm is not finite, squares, sums and takes the root.
+    """
+    if not 1 <= norm < math.inf:
+        return None
+    groups = round(norm * norm)
+    near = math.isclose(norm, math.sqrt(groups), rel_tol=PRINTED_DIGITS)
+    return groups if groups <= MOST_GROUPS and near else None
 
 
 def read(text: bytes, line: int, log: ParsedLog) -> bool:

@@ -27,7 +27,7 @@ def unseen(facts: Facts) -> tuple[list[Incident], list[NotChecked]]:
         alone = facts.training is None and facts.model is None
         return [], [NotChecked(input="log", why=why) for why in hints or [ALONE if alone else BESIDE]]
     first = silent[grave[0].cause]
-    message = f"every number is sound; a log does not show {first.module.unseen}, and the files warn of it"
+    message = f"every number is finite; a log does not show {first.module.unseen}, and the files warn of it"
     incident = Incident(
         step=0, rank=0, symptom=SYMPTOM, reproducible=None, origin=None, causes=[_ranked(one) for one in grave],
         action="none", message=message, not_located="every number is finite",
@@ -37,7 +37,7 @@ def unseen(facts: Facts) -> tuple[list[Incident], list[NotChecked]]:
 
 
 def _ranked(finding: Finding) -> RankedCause:
-    term = expected(finding)
+    term = expected(causes()[finding.cause], finding)
     return RankedCause(
         cause=finding.cause, confidence=None, proved=False, bits=term.bits, evidence=[term],
         remedies=[finding.remedy] if finding.remedy else [],
