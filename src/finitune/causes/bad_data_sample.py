@@ -35,7 +35,7 @@ from collections.abc import Iterator
 
 from finitune.finding import Evidence, Origin
 
-remedies = ["drop-unsupervised-rows", "change-settings"]
+remedies = ["drop-unsupervised-rows"]
 public_incidents = 6
 
 tells = {

@@ -42,6 +42,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from finitune.chapter import Needs, needs
 from finitune.facts import Adapter, Optimizer, Parallel, Precision, Weights
 from finitune.finding import Evidence, Finding, Severity, Where
 
@@ -74,7 +75,7 @@ tells = {
 def foresee(
     precision: Precision, optimizer: Optimizer, weights: Weights | None = None, adapter: Adapter | None = None,
     parallel: Parallel | None = None,
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[Finding | Needs]:  # fmt: skip
     source = precision.source or ""
     # DeepSpeed keeps float32 masters; FSDP has them where mixed precision was asked for, and not for a dtype alone.
     sharded = parallel is not None and parallel.kind == "fsdp" and not source.endswith(": dtype")
@@ -95,6 +96,7 @@ def foresee(
     course = _over_schedule(schedule, lr, rms)
     mean, stalls = sum(course) / len(course), next((i for i, share in enumerate(course) if share < FEW), None)
     if mean >= HALF and not 0 < lr * decay < ALWAYS_LOST:
+        yield from needs(weights=weights)
         return
     forecast = f", {mean:.1%} on average over the {schedule} schedule" if len(course) > 1 else ""
     if len(course) > 1 and stalls:
@@ -103,7 +105,6 @@ def foresee(
         forecast += f" and less than {FEW:.0%} from {at} on"
     lost = f", and weight decay {decay:g} never moves one" if 0 < lr * decay < ALWAYS_LOST else ""
     yield Finding(
-        cause="bf16-update-stagnation",
         severity=severity,
         message=f"weights are loaded and trained in bfloat16: at learning rate {lr:g} about {moved:.1%} of "
         f"them move in a step{forecast}{lost}; the other updates round away",

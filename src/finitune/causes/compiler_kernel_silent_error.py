@@ -27,7 +27,7 @@ A lower learning rate, clipping, other data. `nan_to_num`: the numbers are finit
 linkedin/Liger-Kernel#1296 (offsets in 32 bits), fla-org/flash-linear-attention#1082.
 """
 
-remedies = ["change-settings", "upgrade-package"]
+remedies = ["upgrade-package"]
 public_incidents = 5
 unseen = "whether a kernel computes what it should"
 

@@ -29,7 +29,7 @@ Another dtype, a lower learning rate, clipping: the arithmetic itself is another
 pytorch/pytorch#146129 and #173793, pytorch/torchtitan#1056, huggingface/lerobot#4178.
 """
 
-remedies = ["change-settings", "upgrade-package"]
+remedies = ["upgrade-package"]
 public_incidents = 7
 
 tells = {

@@ -26,7 +26,7 @@ Another loss scale or learning rate moves the point where it overflows. `nan_to_
 facebookresearch/fairscale#263.
 """
 
-remedies = ["float32-modules", "change-settings"]
+remedies = ["float32-modules"]
 public_incidents = 2
 
 tells = {

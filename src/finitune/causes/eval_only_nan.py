@@ -28,7 +28,7 @@ A lower learning rate or clipping: nothing is trained in evaluation.
 McGill-NLP/llm2vec#174, THUDM/GLM-4#724.
 """
 
-remedies = ["drop-unsupervised-rows", "change-settings"]
+remedies = ["drop-unsupervised-rows"]
 public_incidents = 2
 
 tells = {

@@ -27,7 +27,7 @@ bfloat16, pad tokens, `do_sample=False` (it turns the error into `!!!!`), anothe
 meta-llama/llama#380, unslothai/unsloth#10613.
 """
 
-remedies = ["change-settings", "replace-hardware"]
+remedies = ["replace-hardware"]
 public_incidents = 6
 
 tells = {

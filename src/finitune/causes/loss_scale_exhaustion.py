@@ -42,7 +42,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.facts import Precision
-from finitune.finding import Cure, Evidence, Finding, Origin, Severity, Where
+from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.series import Series
 
 LITTLE_ROOM = 6.0
@@ -110,7 +110,6 @@ def _finding(
     precision: Precision, key: str, text: str, change: str, value: float, severity: Severity = "warning"
 ) -> Finding:
     return Finding(
-        cause="loss-scale-exhaustion",
         severity=severity,  # many models train within little room; none needs it to be little
         message=text,
         where=Where(file=Where.said(precision.source).file, key=f"fp16.{key}"),
@@ -118,5 +117,5 @@ def _finding(
             "scaler": precision.scaler, "initial_scale": precision.initial_scale, "min_scale": precision.min_scale,
             "window": precision.scale_window, "hysteresis": precision.hysteresis,
         },
-        remedy=Cure(name="dynamic-loss-scale", safety="safe", patch={f"fp16.{change}": value}),
+        remedy=Remedy(patch={f"fp16.{change}": value}),
     )  # fmt: skip

@@ -27,7 +27,7 @@ Clipping, a lower learning rate. float32: its least number plus itself is -inf t
 huggingface/transformers#27114, pytorch/pytorch#109517.
 """
 
-remedies = ["change-settings", "upgrade-package"]
+remedies = ["upgrade-package"]
 public_incidents = 3
 
 tells = {

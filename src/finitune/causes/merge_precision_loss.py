@@ -26,7 +26,7 @@ More training, another learning rate: the adapter is sound. Merging twice.
 huggingface/autotrain-advanced#796 (the dtype of the merge is fixed).
 """
 
-remedies = ["keep-sixteen-bits", "change-settings"]
+remedies = ["keep-sixteen-bits"]
 public_incidents = 3
 unseen = "what a merge rounds away"
 

@@ -27,7 +27,7 @@ A lower learning rate, clipping, bfloat16 for float16: what is read is not a res
 huggingface/transformers#45621 (grouped products under expert parallelism), meta-pytorch/MSLK#158.
 """
 
-remedies = ["change-settings", "upgrade-package"]
+remedies = ["upgrade-package"]
 public_incidents = 4
 
 tells = {

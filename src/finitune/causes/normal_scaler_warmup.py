@@ -73,7 +73,6 @@ def foresee(precision: Precision) -> Iterator[Finding]:
         return
     skipped = round(math.log2(scale / USUAL_START)) + (precision.hysteresis or 1) - 1
     yield Finding(
-        cause="normal-scaler-warmup",
         severity="info",
         message=f"the loss scale begins at {scale:g}: about {skipped} skipped steps come first, which is normal",
         where=Where(file=Where.said(precision.source).file, key="initial_scale_power"),

@@ -28,7 +28,7 @@ Clipping the gradient: an infinite ratio makes it NaN. A larger KL coefficient m
 OpenRLHF/OpenRLHF#931, huggingface/trl#6550.
 """
 
-remedies = ["change-settings", "upgrade-package"]
+remedies = ["upgrade-package"]
 public_incidents = 5
 
 tells = {

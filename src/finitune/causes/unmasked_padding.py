@@ -66,20 +66,18 @@ tells = {
 
 
 def foresee(
-    optimizer: Optimizer,
-    batching: Batching | None = None,
+    batching: Batching,
+    optimizer: Optimizer | None = None,
     vocabulary: Vocabulary | None = None,
     rows: EmbeddingRows | None = None,
     precision: Precision | None = None,
 ) -> Iterator[Finding]:
-    if batching is None:
-        return
-    alone = batching.packing is True or optimizer.batch == 1
+    batch = optimizer.batch if optimizer else None
+    alone = batching.packing is True or batch == 1
     if batching.pad_id is None or batching.padding_side != "left" or alone:
         return
     if vocabulary is None:
         yield Finding(
-            cause="unmasked-padding",
             severity="info",
             message=f"short rows are filled with token {batching.pad_id} on the left; where that is not the padding "
             "token of the tokenizer, the mask lets it be seen",
@@ -97,7 +95,6 @@ def foresee(
     size = "" if short is None or short > TINY_RATIO else f"; its embedding row is {short:.1g} of the median"
     end = ", so gradients overflow float16" if overflows else ""
     yield Finding(
-        cause="unmasked-padding",
         severity=severity,
         message=f"short rows are filled with token {batching.pad_id} on the left, but the mask leaves out {masked}, "
         f"the tokenizer's {what}: the padding is seen{size}{end}",
@@ -105,7 +102,7 @@ def foresee(
         evidence={
             "filled_with": batching.pad_id,
             "masked": masked,
-            "batch": optimizer.batch,
+            "batch": batch,
             **({} if short is None else {"ratio": short}),
         },
     )

@@ -52,13 +52,12 @@ public_incidents = 2
 
 def foresee(
     tokens: TokenUse,
-    rows: EmbeddingRows,  # noqa: ARG001  a head may be tied and so not there; the embedding always is
-    head_rows: EmbeddingRows | None = None,
+    head_rows: EmbeddingRows,
     model: Model | None = None,
     adapter: Adapter | None = None,
 ) -> Iterator[Finding]:
-    ids = [] if head_rows is None or (model and model.tied) else _untrained(tokens, head_rows)
-    if head_rows is None or not ids:
+    ids = [] if model and model.tied else _untrained(tokens, head_rows)
+    if not ids:
         return
     # A frozen head stays as it is; a trained one learns the rows, after some steps of nonsense.
     frozen = adapter is not None and adapter.kind not in (None, "none") and not _trained(adapter)
@@ -68,7 +67,6 @@ def foresee(
     smallest = float(head_rows.rms[ids].min())
     outlook = "and the adapter leaves the head as it is" if frozen else "so their first logits mean nothing"
     yield Finding(
-        cause="untrained-output-rows",
         severity=severity,
         message=f"rows of the output head were never trained, or are equal: {named}{more} (rms from {smallest:.2g}, "
         f"median of all rows {head_rows.median_rms:.2g}), {outlook}",

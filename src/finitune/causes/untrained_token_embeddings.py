@@ -96,7 +96,7 @@ def foresee(
         ids = sorted(row.token for row in members)
         members.sort(key=lambda row: (row.row_rms, row.token))
         yield Finding(
-            cause="untrained-token-embeddings", severity=severity,
+            severity=severity,
             message=_message(members, rows.median_rms, tokens.sequences, compute),
             where=Where(file=rows.file, tensor=rows.tensor, tokens=ids, rows=ids),
             evidence={

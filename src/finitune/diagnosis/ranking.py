@@ -13,23 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from finitune.chapter import Chapter, Experiment, ask, causes, remedies, tells_of
+from finitune.chapter import Chapter, Experiment, ask, causes, proposed, tells_of
 from finitune.diagnosis.next_question import Question, next_check
 from finitune.facts import Facts
 from finitune.facts_json import facts_from_json
-from finitune.finding import (
-    Cure,
-    Diagnosis,
-    Evidence,
-    Finding,
-    Incident,
-    NotChecked,
-    Origin,
-    RankedCause,
-    Safety,
-    Severity,
-    number,
-)
+from finitune.finding import Diagnosis, Evidence, Finding, Incident, NotChecked, Origin, RankedCause, Severity, number
 from finitune.recording import Recording
 from finitune.series import Signals
 from finitune.sources.cases.circumstances import of_facts
@@ -188,9 +176,9 @@ def _weighed(
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)
     if warned and warned.remedy:
-        cures = [warned.remedy]
+        remedies = [warned.remedy]
     else:
-        cures = _cures(chapter, inputs) if asked or said or not facts else []
+        remedies = proposed(chapter, inputs) if asked or said or not facts else []
     return RankedCause(
         cause=chapter.name,
         confidence=None,
@@ -198,7 +186,7 @@ def _weighed(
         # A cause whose inputs are absent was not asked: it keeps its prior alone and is not shown as likely.
         bits=sum(term.bits for term in terms),
         evidence=terms,
-        remedies=cures,
+        remedies=remedies,
         not_asked=(answer.missing or ((answer.broken,) if answer.broken else ())) if answer else (),
         proof=proof_of(experiments) if asked else (),
     )
@@ -215,8 +203,7 @@ def told_evidence(chapter: Chapter, told: Mapping[str, str]) -> list[Evidence]:
 
 def foreseen(chapter: Chapter, inputs: Mapping[str, Any]) -> Finding | None:
     """The gravest finding of the chapter about these facts."""
-    foresee = chapter.function("foresee")
-    found: list[Finding] = ask(foresee, inputs).results if foresee else []
+    found: list[Finding] = chapter.ask("foresee", inputs).results
     return max(found, key=lambda one: (FORESEEN_BITS[one.severity], one.remedy is not None), default=None)
 
 
@@ -271,23 +258,6 @@ def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:
         bits = 0.0
     verb = "as predicted" if as_predicted else f"but {event.get('expect')} was predicted"
     return Evidence(text=f"{kind} {event.get('arm')}: {event.get('result')}, {verb}", bits=bits)
-
-
-def _cures(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Cure]:
-    """The chapter's remedies, made concrete where the facts allow it; those that say they do not fit are left out."""
-    out: list[Cure] = []
-    for name in chapter.declared("remedies"):
-        remedy = remedies().get(name)
-        if remedy is None:
-            continue
-        propose = remedy.function("propose")
-        answer = ask(propose, inputs) if propose else None
-        if answer and not (answer.results or answer.missing or answer.broken):
-            continue
-        proposed = answer.results if answer else []
-        safety: Safety = getattr(remedy.module, "safety", "advice")
-        out.append(proposed[0] if proposed else Cure(name=name, safety=safety))
-    return out
 
 
 def _origin(data: Any) -> Origin | None:

@@ -31,9 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from finitune.facts import EmbeddingRows, Model, TokenUse
-from finitune.finding import Cure, Where
+from finitune.finding import Remedy, Where
 
 safety = "unsafe"
+rewrites = "rows"
 
 TRAINED_ABOVE = 1e-2
 """A row whose rms is above this share of the median counts as trained, and is what new rows are drawn from."""
@@ -49,17 +50,17 @@ def propose(
     rows: EmbeddingRows | None = None,
     model: Model | None = None,
     tokens: TokenUse | None = None,
-) -> Cure:
+) -> Remedy:
     """One command for the tokens of the finding and every other token of the data whose row is as short."""
     ids = {*((where.tokens if where else None) or ())}
     if rows is not None and (tokens is not None or not ids):
         short = rows.ids[rows.rms <= TRAINED_ABOVE * rows.median_rms]
         ids |= {*np.intersect1d(short, rows.ids if tokens is None else tokens.ids[tokens.counts > 0]).tolist()}
     if not ids or model is None or not model.path:
-        return Cure(name="reinit-token-rows", safety="unsafe")
+        return Remedy()
     command = ["finitune", "repair", "reinit-token-rows", "--model", model.path]
     command += ["--tokens", ",".join(str(i) for i in sorted(ids)), "--output", _beside(model.path)]
-    return Cure(name="reinit-token-rows", safety="unsafe", command=shlex.join(command))
+    return Remedy(command=shlex.join(command))
 
 
 def apply(

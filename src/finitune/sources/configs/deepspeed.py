@@ -103,7 +103,7 @@ def _scaling(fp16: Mapping[str, Any], file: str) -> dict[str, Any]:
 def _parallel(data: Mapping[str, Any], file: str) -> Parallel | None:
     zero = section(data, "zero_optimization")
     switch = data.get("zero_optimization")
-    stage = whole(zero, "stage", f"{file}: zero_optimization")
+    stage = whole(zero, "stage", f"{file}: zero_optimization") if "zero_optimization" in data else 0  # its default
     return group(
         Parallel, data, file, PARALLEL_KEYS,
         kind="deepspeed",

@@ -113,7 +113,8 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
     launch = _first(data)
     if launch.launcher == "accelerate":
         return Facts()
-    kind = "deepspeed" if launch.launcher == "deepspeed" else None
+    named = launch.launcher == "deepspeed" or any(launch.flags.get(key) for key in DEEPSPEED_FLAGS)
+    kind = "deepspeed" if named else None
     flags = {key: value for key, value in launch.launcher_flags.items() if str(value).isdigit()}
     return Facts(parallel=group(Parallel, flags, file, LAUNCHER_KEYS, kind=kind))
 

@@ -229,6 +229,6 @@ def _parallel(data: Mapping[str, Any], file: str) -> Parallel | None:
         return Parallel(kind="fsdp", offload_optimizer=offload, offload_parameters=offload, source=file)
     stage = whole(data, "zero_stage", file)  # DeepSpeed-Chat and its descendants
     offload = "cpu" if stage is not None and flag(data, "offload", file) else None
-    return None if stage is None else Parallel(
-        kind="deepspeed", zero_stage=stage, offload_optimizer=offload, source=file
-    )  # fmt: skip
+    if stage is None and not data.get("deepspeed"):
+        return None
+    return Parallel(kind="deepspeed", zero_stage=stage, offload_optimizer=offload, source=file)
