@@ -21,6 +21,9 @@ Floats = npt.NDArray[np.float64]
 MAX_FLOAT16 = 65504.0
 MIN_SUBNORMAL_FLOAT16 = 2.0**-24
 
+DEFAULT_LOSS_SCALE = 2.0**16
+"""Where torch.amp.GradScaler and DeepSpeed begin."""
+
 OUTLYING = 10.0
 """Peak over rms of a tensor. Of 10^11 normal draws the largest is at 7."""
 

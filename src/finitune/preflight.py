@@ -12,9 +12,10 @@ from typing import Any
 from finitune.chapter import Chapter, causes, proposed, required
 from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Finding, NotChecked, as_json
+from finitune.sources.configs.runs import Config, is_config
 from finitune.sources.editing.patching import standings_each, takes
 from finitune.sources.editing.spelling import Standing
-from finitune.sources.gather import Config, gather_each, is_config
+from finitune.sources.gather import gather_each
 from finitune.sources.result import Track, untracked
 
 INPUT_OF = {

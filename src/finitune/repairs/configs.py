@@ -22,9 +22,9 @@ from finitune.preflight import foresee
 from finitune.recording import write_json
 from finitune.repairs.outputs import digest, kept_of, manifest_of, read_manifest, temporary
 from finitune.repairs.result import SCHEMA, Change, RepairResult
+from finitune.sources.configs.runs import Config
 from finitune.sources.editing.patching import Patched, patched, standings_each
 from finitune.sources.editing.spelling import NoPlace, Setting, Standing, settled
-from finitune.sources.gather import Config
 from finitune.sources.result import Reading
 from finitune.sources.text import reason
 

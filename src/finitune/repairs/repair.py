@@ -18,7 +18,8 @@ from finitune.repairs.data import repair_data
 from finitune.repairs.outputs import places
 from finitune.repairs.result import RepairResult
 from finitune.repairs.weights import repair_rows
-from finitune.sources.gather import Config, gather, gather_each
+from finitune.sources.configs.runs import Config
+from finitune.sources.gather import gather, gather_each
 from finitune.sources.text import short
 
 Ids = Sequence[int] | str

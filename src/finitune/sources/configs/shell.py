@@ -7,23 +7,20 @@ format that they belong to (TrainingArguments, LLaMA-Factory...), those of `acce
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
-from types import ModuleType
 from typing import Any, cast
 
 from finitune.facts import Facts, Parallel
 from finitune.finding import UnreadableInput
 from finitune.sources.configs import llamafactory, training_arguments
+from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import group
 from finitune.sources.configs.known_keys import fields_of
 from finitune.sources.editing.shell_words import UNKNOWN, Command, Script
 from finitune.sources.text import short
-
-LENIENT = True
-"""The files that a script names may lie where it will run."""
 
 MAX_CHARACTERS = 2**20
 MAX_LAUNCHES = 16
@@ -67,8 +64,8 @@ class Launch:
     """One command that launches a trainer. Flags without a value are True; several values are a list."""
 
     launcher: str
-    launcher_flags: Mapping[str, Any]
-    flags: Mapping[str, Any]
+    launcher_flags: Settings
+    flags: Settings
     configs: Sequence[str]
     unknown: Sequence[str]
     """Flags whose value only running the script could tell."""
@@ -96,19 +93,19 @@ def is_script(text: str, file: str) -> bool:
     return PurePosixPath(file).suffix in SUFFIXES or _opens_script(text)
 
 
-def recognises(data: Mapping[str, Any]) -> bool:
+def recognises(data: Settings) -> bool:
     """True for what `parse` gives."""
     return SHELL in data
 
 
-def runs(data: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+def runs(data: Settings) -> list[tuple[int, Settings]]:
     """The line and the settings of each launch."""
     launches = cast(list[Launch], data[SHELL])
     kept, more = launches[:MAX_LAUNCHES], len(launches) > MAX_LAUNCHES
     return [(launch.line, {SHELL: [launch], MORE: more}) for launch in kept]
 
 
-def read(data: Mapping[str, Any], file: str) -> Facts:
+def read(data: Settings, file: str) -> Facts:
     """What the launcher itself is told; the rest stands in the settings that `follows` gives."""
     launch = _first(data)
     if launch.launcher == "accelerate":
@@ -119,21 +116,22 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
     return Facts(parallel=group(Parallel, flags, file, LAUNCHER_KEYS, kind=kind))
 
 
-def overrides(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The flags as settings."""
+def flags_of(data: Settings) -> tuple[Format, Settings] | None:
+    """The flags as settings, and the format that they belong to."""
     flags = {key: value for key, value in _first(data).flags.items() if key not in (*DEEPSPEED_FLAGS, *CONFIG_FLAGS)}
-    return flags if format_of_flags(flags) else {}
+    found = format_of_flags(flags)
+    return found and (found, flags)
 
 
-def format_of_flags(flags: Mapping[str, Any]) -> ModuleType | None:
+def format_of_flags(flags: Settings) -> Format | None:
     """LLaMA-Factory's, or the arguments of transformers, whose names most programs use."""
     if llamafactory.recognises_flags(flags):
-        return llamafactory
+        return llamafactory.FORMAT
     own = {key: value for key, value in flags.items() if key not in training_arguments.OTHERS_KEYS}
-    return training_arguments if training_arguments.recognises(own) else None
+    return training_arguments.FORMAT if training_arguments.recognises(own) else None
 
 
-def follows(data: Mapping[str, Any]) -> Iterator[str | Mapping[str, Any]]:
+def follows(data: Settings) -> Iterator[str | Settings]:
     """The settings of the launcher, and the files that are named."""
     launch = _first(data)
     if launch.launcher == "accelerate":
@@ -145,7 +143,7 @@ def follows(data: Mapping[str, Any]) -> Iterator[str | Mapping[str, Any]]:
     yield from launch.configs
 
 
-def left_out(data: Mapping[str, Any], file: str) -> Iterator[str]:
+def left_out(data: Settings, file: str) -> Iterator[str]:
     """What running the script would tell, and the launches that were not read."""
     launches = cast(list[Launch], data[SHELL])
     first = launches[0]
@@ -166,7 +164,7 @@ def _accelerate_names() -> frozenset[str]:
     return fields.names if fields else frozenset()
 
 
-def _first(data: Mapping[str, Any]) -> Launch:
+def _first(data: Settings) -> Launch:
     return cast(list[Launch], data[SHELL])[0]
 
 
@@ -244,9 +242,7 @@ def _plain(value: str) -> str | None:
     return None if value in ("None", "null", "") else value
 
 
-def _configs(
-    launcher: str, launcher_flags: Mapping[str, Any], flags: Mapping[str, Any], positions: Sequence[str]
-) -> Iterator[str]:
+def _configs(launcher: str, launcher_flags: Settings, flags: Settings, positions: Sequence[str]) -> Iterator[str]:
     named = [flags.get(key) for key in DEEPSPEED_FLAGS]
     if launcher == "accelerate":
         named.append(launcher_flags.get("config_file"))
@@ -255,3 +251,16 @@ def _configs(
     for name in named:
         if isinstance(name, str) and name.endswith(CONFIG_SUFFIXES) and UNKNOWN not in name:
             yield name
+
+
+FORMAT = Format(
+    name="shell",
+    recognises=recognises,
+    read=read,
+    parse=parse,
+    runs=runs,
+    follows=follows,
+    lenient=True,  # the files that a script names may lie where it will run
+    flags=flags_of,
+    left_out=left_out,
+)

@@ -11,15 +11,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
+from finitune.facts import Facts
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.configs import shell
+from finitune.sources.configs.format import Format
+from finitune.sources.configs.runs import Config, Named, runs_of, walk
 from finitune.sources.configs.shell import SHELL, Launch
 from finitune.sources.editing import json_text, shell_text, yaml_text
 from finitune.sources.editing.spelling import NOTHING, OF_MODEL, Kind, Setting, Standing, same, settled
-from finitune.sources.gather import Config, Named, runs_of, walk
 from finitune.sources.text import json_object_of, settings_of, short, text_of
 
 MODEL_FILES = {
@@ -82,7 +83,7 @@ def _standings(run: Sequence[Named]) -> Iterator[Standing]:
 
 def _standing(one: Named) -> Standing:
     return Standing(
-        file=one.file, kind=_kind(Path(one.file)), module=one.module, data=one.data, under=one.under or (),
+        file=one.file, kind=_kind(Path(one.file)), format=one.format, data=one.data, under=one.under or (),
         launch=one.launch,
     )  # fmt: skip
 
@@ -102,13 +103,15 @@ def _model_files(directory: Path) -> Iterator[Standing]:
         except UnreadableInput:  # whoever needs the file says so; here it only takes no patch
             data = None
         if data is not None:
-            yield Standing(file=str(file), kind="json", module=_model_file(name, keys), data=data)
+            yield Standing(file=str(file), kind="json", format=_model_file(name, keys), data=data)
 
 
-def _model_file(name: str, keys: Sequence[str]) -> SimpleNamespace:
-    """A format of its own as far as `spelling` asks: these keys, and no others."""
-    spelling = {key: (key,) for key in keys}
-    return SimpleNamespace(__name__=name, SPELLING=spelling, ADDS=ALWAYS_HELD.get(name, set()), PRECEDENCE=OF_MODEL)
+def _model_file(name: str, keys: Sequence[str]) -> Format:
+    """A format of its own: these keys, and no others; its facts are the business of `weights` and `data`."""
+    return Format(
+        name=name, recognises=lambda _data: False, read=lambda _data, _file: Facts(), precedence=OF_MODEL,
+        spelling={key: (key,) for key in keys}, adds=ALWAYS_HELD.get(name, set()),
+    )  # fmt: skip
 
 
 def takes(patch: Mapping[str, Any], runs: Sequence[Sequence[Standing]], first: str | None) -> bool:
