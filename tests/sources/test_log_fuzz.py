@@ -127,7 +127,7 @@ def test_no_expression_takes_more_than_linear_time() -> None:
 
 @pytest.mark.slow
 def test_no_phrase_takes_more_than_linear_time() -> None:
-    found = patterns([], ["statements"])
+    found = patterns([], ["cases.statements"])
     assert len(found) > 100
     assert not too_slow(found)
 

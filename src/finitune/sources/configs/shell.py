@@ -6,9 +6,10 @@ format that they belong to (TrainingArguments, LLaMA-Factory...), those of `acce
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, cast
@@ -19,10 +20,10 @@ from finitune.sources.configs import llamafactory, training_arguments
 from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import group
 from finitune.sources.configs.known_keys import fields_of
-from finitune.sources.editing.shell_words import UNKNOWN, Command, Script
+from finitune.sources.editing.shell_words import UNKNOWN, Command, Script, flag_of
 from finitune.sources.text import short
 
-MAX_CHARACTERS = 2**20
+MAX_CHARACTERS = 2**17
 MAX_LAUNCHES = 16
 """So many launches of one script are read; more come from a loop that was written out, and say the same again."""
 
@@ -70,6 +71,8 @@ class Launch:
     unknown: Sequence[str]
     """Flags whose value only running the script could tell."""
     line: int
+    command: Command = field(repr=False, compare=False)
+    """Its words from the launcher on, with their places in the script."""
 
 
 def parse(text: str, file: str) -> dict[str, Any] | None:
@@ -81,7 +84,11 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
         return None
     if len(text) > MAX_CHARACTERS:
         raise UnreadableInput(f"{file}: {len(text)} characters (expected a shell script of at most {MAX_CHARACTERS})")
-    launches = (launch for command in Script(text).commands() if (launch := _launch(command)))
+    try:
+        script = Script(text=text)
+    except ValueError as error:
+        raise UnreadableInput(f"{file}: {error} (expected a shell script)") from None
+    launches = (launch for command in script.commands() if (launch := _launch(command)))
     telling = list(islice((one for one in launches if one.configs or format_of_flags(one.flags)), MAX_LAUNCHES + 1))
     if not telling:
         raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here")
@@ -176,7 +183,7 @@ def _opens_script(text: str) -> bool:
 
 
 def _launch(command: Command) -> Launch | None:
-    words = command.words
+    words = [word.text for word in command.words]
     start = next((i for i, w in enumerate(words) if LAUNCHERS.fullmatch(PurePosixPath(w).name)), None)
     if start is None:
         return None
@@ -198,6 +205,7 @@ def _launch(command: Command) -> Launch | None:
         configs=list(_configs(launcher, launcher_flags, flags, positions)),
         unknown=sorted(key for key, value in flags.items() if UNKNOWN in str(value)),
         line=command.line,
+        command=dataclasses.replace(command, words=command.words[start:]),
     )
 
 
@@ -216,11 +224,10 @@ def _flags(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     positions: list[str] = []
     name: str | None = None
     for word in words:
-        if word.startswith("-") and not re.match(r"-(\d|\.\d)", word) and word.strip("-"):
-            name, said, value = word.lstrip("-").partition("=")
-            name = name.replace("-", "_")
-            flags[name] = _plain(value) if said else True
-            name = None if said else name
+        if flag := flag_of(word):
+            _, said, value = word.partition("=")
+            flags[flag] = _plain(value) if said else True
+            name = None if said else flag
         elif name is None:
             key, said, value = word.partition("=")  # key=value, as llamafactory-cli takes it
             if said and re.fullmatch(r"\w+", key):

@@ -9,7 +9,6 @@ import dataclasses
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +18,7 @@ from finitune.sources.configs import shell
 from finitune.sources.configs.format import Format
 from finitune.sources.configs.runs import Config, Named, runs_of, walk
 from finitune.sources.configs.shell import SHELL, Launch
-from finitune.sources.editing import json_text, shell_text, yaml_text
+from finitune.sources.editing import shell_text, tree_text
 from finitune.sources.editing.spelling import NOTHING, OF_MODEL, Kind, Setting, Standing, same, settled
 from finitune.sources.text import json_object_of, settings_of, short, text_of
 
@@ -37,9 +36,6 @@ ALWAYS_HELD = {"tokenizer_config.json": {"padding_side", "pad_token", "add_bos_t
 
 MAX_CHARACTERS = 2**16
 """Larger configurations are written by programs; finding a place in one takes time."""
-
-MAX_PLACES = 8
-"""So many places of a script are tried for one flag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +136,7 @@ def _patched(file: Path, settings: Sequence[Setting]) -> Patched:
             after = _script(file, text, settings)
         else:
             changes = {(*one.standing.under, *one.path): one.value for one in settings}
-            after = (json_text if kind == "json" else yaml_text).edited(text, changes)
+            after = tree_text.edited(text, changes, kind)
             _compare(file, settings_of(file, text), settings_of(file, after), changes)
     except UnreadableInput:
         raise
@@ -209,7 +205,7 @@ def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
         if _is_meant(before[at], name, value) and not _is_meant(first[at], name, value):
             continue  # it has the flag from the same place as another launch
         alike = {other.standing.launch for other in settings if (other.path, other.value) == (one.path, one.value)}
-        candidates = islice(shell_text.edited(text, before[at].line, name, value, beside), MAX_PLACES)
+        candidates = shell_text.edited(text, before[at].command, name, value, beside)
         done = next((new for new in candidates if _reads_as(file, new, before, name, value, at, alike)), None)
         if done is None:
             raise ValueError(f"no place in the script sets {name} for the launch in line {before[at].line} alone")
@@ -254,7 +250,7 @@ def _differs_in(old: Launch, new: Launch, name: str) -> bool:
     group = _group(old, name)
     kept = {key: said for key, said in getattr(old, group).items() if key != name}
     others = {key: said for key, said in getattr(new, group).items() if key != name}
-    rest = {f.name for f in dataclasses.fields(Launch)} - {group, "line", "unknown"}
+    rest = {f.name for f in dataclasses.fields(Launch)} - {group, "line", "unknown", "command"}
     same_rest = kept == others and all(getattr(old, key) == getattr(new, key) for key in rest)
     return same_rest and set(new.unknown) == set(old.unknown) - {name}
 
