@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
+WORSE_THAN_CHANCE = 15.0
+"""Nats per token, of a mean: guessing costs the logarithm of the vocabulary, of which the largest gives 12.5."""
+
 NEAR_ZERO = 1e-4
 """Losses of likelihoods begin far above. Those of policy gradients begin at zero and change sign: TRL's GRPO logs 1e-9
 to 1e-1 of either sign in a sound run, and a rise from zero where the divergence from a reference is added."""

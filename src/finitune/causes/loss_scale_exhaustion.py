@@ -41,7 +41,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitune.facts import Precision
+from finitune.facts import DEFAULT_SCALE_POWER, Precision
 from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.series import Series
 
@@ -82,7 +82,7 @@ def foresee(precision: Precision) -> Iterator[Finding]:
     elif scale and floor and 0 <= math.log2(scale / floor) < LITTLE_ROOM:
         overflows = round(math.log2(scale / floor)) + (precision.hysteresis or 1)
         text = f"the loss scale starts at {scale:g}, its floor is {floor:g}: {overflows} overflows in a row end the run"
-        yield _finding(precision, "initial_scale_power", text, "initial_scale_power", 16)
+        yield _finding(precision, "initial_scale_power", text, "initial_scale_power", DEFAULT_SCALE_POWER)
     if window is not None and 0 < window <= SHORT_WINDOW:
         text = f"the loss scale is raised after every {window} sound steps, so about 1 step in {window + 1} is skipped"
         yield _finding(precision, "loss_scale_window", text, "loss_scale_window", 1000)

@@ -42,10 +42,10 @@ from finitune.chapter import Experiment
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 from finitune.rates import RUINOUS, USUAL, risk_of
-from finitune.series import Series, climb
+from finitune.series import WORSE_THAN_CHANCE, Series, climb
 
-RISEN, WORSE_THAN_CHANCE = 1.5, 15.0
-"""Last finite loss over the lowest before it: training has undone what it learned; the log of a vocabulary is less."""
+RISEN = 1.5
+"""Last finite loss over the lowest before it: training has undone what it learned."""
 
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),

@@ -42,11 +42,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from finitune.chapter import Experiment
-from finitune.facts import Batching, EmbeddingRows, Optimizer, Precision, Vocabulary
+from finitune.facts import NEVER_TRAINED, Batching, EmbeddingRows, Optimizer, Precision, Vocabulary
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
-
-TINY_RATIO = 1e-2
-"""Row rms over median rms; as for untrained-token-embeddings."""
 
 experiments = [
     Experiment(arm="row-by-row", expect="finite"),
@@ -89,10 +86,12 @@ def foresee(
     if masked == batching.pad_id:
         return
     short = _ratio(batching.pad_id, rows)
-    overflows = short is not None and short <= TINY_RATIO and precision is not None and precision.compute == "float16"
+    overflows = (
+        short is not None and short <= NEVER_TRAINED and precision is not None and precision.compute == "float16"
+    )
     severity: Severity = "error" if overflows else "warning"
     what = "end token" if vocabulary.pad_id is None else "padding token"
-    size = "" if short is None or short > TINY_RATIO else f"; its embedding row is {short:.1g} of the median"
+    size = "" if short is None or short > NEVER_TRAINED else f"; its embedding row is {short:.1g} of the median"
     end = ", so gradients overflow float16" if overflows else ""
     yield Finding(
         severity=severity,

@@ -39,11 +39,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitune.facts import Adapter, EmbeddingRows, Model, TokenUse
+from finitune.facts import NEVER_TRAINED, Adapter, EmbeddingRows, Model, TokenUse
 from finitune.finding import Evidence, Finding, Severity, Where
 
-TINY_RATIO = 1e-2
-"""Row rms over median rms; trained rows of released models lie within a factor of ten of each other."""
 NAMED, SHOWN = 5, 50
 
 remedies = ["reinit-token-rows"]
@@ -88,7 +86,7 @@ def _untrained(tokens: TokenUse, rows: EmbeddingRows) -> list[int]:
     """Ids of the data whose row is tiny, or the same as the row of another id of the data."""
     used = tokens.ids[(tokens.counts > 0) & (tokens.ids < len(rows.rms))]
     used = used[used != tokens.pad_id] if tokens.pad_id is not None else used
-    tiny = used[rows.rms[used] <= TINY_RATIO * max(rows.median_rms, sys.float_info.min)]
+    tiny = used[rows.rms[used] <= NEVER_TRAINED * max(rows.median_rms, sys.float_info.min)]
     twins = used[rows.twins[used] > 0] if rows.twins is not None else used[:0]
     _, group, counts = np.unique(rows.rms[twins], return_inverse=True, return_counts=True)
     return sorted({*tiny.tolist(), *twins[counts[group] > 1].tolist()})

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from finitune.chapter import sightings
+from finitune.series import WORSE_THAN_CHANCE
 from finitune.sources.logs.attempt import Attempt, Trace
 from finitune.sources.logs.messages import KNOWN
 
@@ -30,8 +31,6 @@ SENTINEL_DIGITS = 2e-4
 MOST_GROUPS = 16
 SUDDEN = 20
 EARLY = 2
-WORSE_THAN_CHANCE = 15.0
-"""The logarithm of the largest vocabulary is 12.5."""
 HIGH_RATE = 0.05
 """Adam moves every weight by about the rate, and the weights of language models are about 0.02."""
 TINY_RATE = 2e-7

@@ -10,7 +10,6 @@ from finitune.chapter import sightings
 from finitune.diagnosis.logged.signs import (
     CONVERGED,
     RECOVERED,
-    WORSE_THAN_CHANCE,
     Rows,
     Sign,
     Trouble,
@@ -21,10 +20,10 @@ from finitune.diagnosis.logged.signs import (
     rows_of,
 )
 from finitune.diagnosis.logged.standstill import standstill
+from finitune.facts import DEFAULT_LOSS_SCALE
+from finitune.series import WORSE_THAN_CHANCE
 from finitune.sources.logs.attempt import Attempt, Trace
 
-SETTLES_BELOW = 2.0**16
-"""Overflows above this scale only say that it began too high."""
 NOT_FALLING, RISEN = 0.75, 1.1
 """Of the level at the beginning."""
 FEW = 2
@@ -55,7 +54,7 @@ def trouble_of(attempt: Attempt, *, ended: bool = False, ruinous: Sign | None = 
 def loss_scale_fell(attempt: Attempt) -> Trouble | None:
     """The loss scale fell and did not come back; overflows above the usual start only show a high start."""
     scale, skipped = attempt.trace("loss_scale"), attempt.trace("skipped")
-    low = [(s, v) for s, v in zip(scale.steps, scale.values, strict=True) if v < SETTLES_BELOW]
+    low = [(s, v) for s, v in zip(scale.steps, scale.values, strict=True) if v < DEFAULT_LOSS_SCALE]
     if not low or not len(skipped):
         return None
     start = low[0][0]

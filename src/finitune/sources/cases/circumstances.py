@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from finitune.facts import Facts
 from finitune.finding import number
+from finitune.series import WORSE_THAN_CHANCE
 
 OVERFLOWING = re.compile(r"t5|gemma|qwen-?2|qwen-?[13]|qwen|baichuan|glm|phi-?\d|falcon|bloom|minicpm", re.IGNORECASE)
 """Families with public reports of activations beyond 65504."""
@@ -37,8 +38,7 @@ KERNEL_LEVEL = re.compile(
     re.IGNORECASE,
 )
 """The report is about a library by itself, not about a run."""
-CLIMBED, HUGE_LOSS, TINY_RATE = 1.6, 15.0, 1e-6
-"""ln(vocabulary) is 10 to 12.5: a first loss above it is worse than guessing."""
+CLIMBED, TINY_RATE = 1.6, 1e-6
 
 _LOSS = re.compile(r"(?<!eval_)\bloss['\"]?\s{0,9}[:=(]?\s{0,9}(nan|inf|\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
 _NORM = re.compile(r"grad_?norm['\"]?\s{0,9}[:=]?\s{0,9}(?:is )?(nan|inf|\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.IGNORECASE)
@@ -157,7 +157,7 @@ def _of_log(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
         not math.isfinite(value) for line in lines for f in _EVAL.findall(line) if (value := number_of(f)) is not None
     ):
         yield "eval-loss-nan", "eval_loss is nan"
-    if finite and finite[0] > HUGE_LOSS:
+    if finite and finite[0] > WORSE_THAN_CHANCE:
         yield "first-loss-huge", f"the first loss that is shown is {finite[0]:g}"
     positive = [value for value in finite if value > 0]
     if (

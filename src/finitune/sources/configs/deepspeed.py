@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from finitune.facts import Facts, Optimizer, Parallel, Precision
+from finitune.facts import DEFAULT_SCALE_POWER, Facts, Optimizer, Parallel, Precision
 from finitune.finding import number
 from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import dtype_of, group
@@ -77,7 +77,7 @@ def _scaling(fp16: Settings, file: str) -> dict[str, Any]:
     minimum = real(fp16, "min_loss_scale", file)
     return {
         "scaler": "static" if static > 0 else "dynamic",
-        "initial_scale": static if static > 0 else 2.0 ** min(16.0 if power is None else power, 1000.0),
+        "initial_scale": static if static > 0 else 2.0 ** min(DEFAULT_SCALE_POWER if power is None else power, 1000.0),
         "hysteresis": 2 if hysteresis is None else hysteresis,
         "min_scale": 1.0 if minimum is None else minimum,
         "scale_window": whole(fp16, "loss_scale_window", file),
