@@ -270,7 +270,7 @@ def test_run_hands_over_the_command_and_the_exit_code(monkeypatch: pytest.Monkey
 def test_repair_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[object] = []
     monkeypatch.setattr(
-        "finitune.repairs.repair", lambda *a, **k: seen.extend([a, k]) or {"output": "o", "changes": []}
+        "finitune.repairs.repair.repair", lambda *a, **k: seen.extend([a, k]) or {"output": "o", "changes": []}
     )
     words = "repair n --model m --data d --tokens 6,7 --rows 1 --config a --config b --output o --seed 3 --format json"
     words += " --gpu V100 --requirements r --like 1,2 --dtype float32 --modules x,y"

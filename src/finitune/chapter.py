@@ -6,7 +6,7 @@ A function of a chapter declares what it reads by the names of its parameters.
 
 A cause:
 
-    foresee(facts by name...) -> Iterator[Finding]      before the run, from facts alone
+    foresee(facts by name...) -> Iterator[Finding | Needs]   before the run, from facts alone
     foresees = "learning rate"                          what its findings are about, where a run has failed
     weigh(inputs by name...)  -> Iterator[Evidence]     after it, for and against, from what a run measured
     tells = {"observation": (HINT, "a sentence"), ...}  the same, from what a log, settings or people say
@@ -34,8 +34,11 @@ from a message that programs print (`sources/logs/messages.py`).
 A remedy:
 
     safety = "safe" | "unsafe" | "advice"     safe: no meaning changes; unsafe: read what it changes; advice: by hand
-    propose(facts by name...) -> Cure | None  the command or patch for these facts
-    apply(model, output, ...) -> Iterator     for `finitune repair NAME`; only where files are rewritten
+    propose(facts by name...) -> Remedy | None   the command or patch for these facts, None where it does not fit
+    rewrites = "weights" | "rows" | "data"       what `finitune repair NAME` writes anew, by the chapter's `apply`
+
+A cause that nobody can cure says so under "What to do", and its `remedies` are empty. The name of a chapter is its
+file name and is written nowhere else: findings and remedies get it, and a remedy its safety, when a chapter is asked.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, Literal, cast
 
+from finitune.finding import Finding, Remedy, Safety
 from finitune.series import Signals
 
 SECTIONS = {
@@ -87,12 +91,40 @@ class Chapter:
         text = " ".join(self.sections.get(heading, "").split())
         return [sentence for sentence in re.split(r"(?<=\.)\s+", text) if sentence]
 
+    @property
+    def safety(self) -> Safety:
+        """Of a remedy, as it declares it."""
+        return getattr(self.module, "safety", "advice")
+
     def function(self, name: str) -> Callable[..., Any] | None:
         return getattr(self.module, name, None)
 
     def declared(self, name: str) -> list[Any]:
         """A list that the chapter declares, empty where it does not."""
         return list(getattr(self.module, name, ()))
+
+    def ask(self, name: str, inputs: Mapping[str, Any]) -> Answer:
+        """What the function `name` says of `inputs`; empty where the chapter has no such function.
+
+        A finding gets the chapter as its cause. A remedy of a remedy chapter gets its name and safety; that of a
+        finding is the first of `remedies` unless it names another one.
+        """
+        function = self.function(name)
+        if function is None:
+            return Answer()
+        answer = ask(function, inputs)
+        return dataclasses.replace(answer, results=[self._signed(one) for one in answer.results])
+
+    def _signed(self, one: Any) -> Any:
+        if isinstance(one, Remedy):
+            return dataclasses.replace(one, name=self.name, safety=self.safety)
+        if not isinstance(one, Finding):
+            return one
+        remedy = one.remedy
+        if remedy is not None:
+            name = remedy.name or self.declared("remedies")[0]
+            remedy = dataclasses.replace(remedy, name=name, safety=remedies()[name].safety)
+        return dataclasses.replace(one, cause=self.name, remedy=remedy)
 
 
 @cache
@@ -119,12 +151,31 @@ def slug(module_name: str) -> str:
     return module_name.rsplit(".", 1)[-1].replace("_", "-")
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Said by `foresee`: this input is not there, and with it the chapter could say more.
+
+    `input` is a group of `Facts`, or one entry of a group, such as "versions.deepspeed".
+    """
+
+    input: str
+
+
+def needs(**inputs: Any) -> Iterator[Needs]:
+    """One for each of these inputs that is None."""
+    yield from (Needs(name) for name, value in inputs.items() if value is None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a chapter's function said. `missing` names required inputs that were not there; then nothing was asked."""
+    """What a chapter's function said. `missing` names required inputs that were not there; then nothing was asked.
 
-    results: list[Any]
+    `needs` are the inputs that it could have used besides, so that an answer without results clears nothing.
+    """
+
+    results: list[Any] = field(default_factory=list[Any])
     missing: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     broken: str | None = None
 
 
@@ -138,13 +189,14 @@ def ask(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Answer:
     given = {p.name: inputs[p.name] for p in parameters if inputs.get(p.name) is not None}
     missing = tuple(p.name for p in parameters if p.name not in given and p.default is p.empty)
     if missing:
-        return Answer(results=[], missing=missing)
+        return Answer(missing=missing)
     try:
         result = function(**given)
         results: list[Any] = list(cast("Iterator[Any]", result)) if isinstance(result, Iterator) else [result]
     except Exception as error:
-        return Answer(results=[], broken=f"{type(error).__name__}: {error}")
-    return Answer(results=[one for one in results if one is not None])
+        return Answer(broken=f"{type(error).__name__}: {error}")
+    wanted = dict.fromkeys(one.input for one in results if isinstance(one, Needs))
+    return Answer(results=[one for one in results if one is not None and not isinstance(one, Needs)], needs=(*wanted,))
 
 
 def required(function: Callable[..., Any]) -> frozenset[str]:
@@ -226,3 +278,17 @@ def _seen(asked: str, inputs: Mapping[str, Any]) -> list[Sighting]:
 def remedies() -> Mapping[str, Chapter]:
     """Every remedy, by slug."""
     return chapters("remedies")
+
+
+def proposed(cause: Chapter, inputs: Mapping[str, Any]) -> list[Remedy]:
+    """The remedies of a cause, best first, made concrete where `inputs` allow it; none that says it does not fit."""
+    out: list[Remedy] = []
+    for name in cause.declared("remedies"):
+        chapter = remedies().get(name)
+        if chapter is None:
+            continue
+        answer = chapter.ask("propose", inputs)
+        if answer.missing or answer.broken or chapter.function("propose") is None:
+            out.append(Remedy(name=name, safety=chapter.safety))
+        out += answer.results[:1]
+    return out

@@ -1,11 +1,11 @@
 from finitune.causes.moe_router import foresee
-from finitune.facts import Model, Optimizer
+from finitune.facts import Model
 
 
 def test_fires_on_one_expert_whose_weight_is_divided_by_itself():
-    (finding,) = foresee(Model(family="qwen3_moe", experts=8, experts_per_token=1, renormalised=True), Optimizer())
+    (finding,) = foresee(Model(family="qwen3_moe", experts=8, experts_per_token=1, renormalised=True))
     assert finding.severity == "warning"
-    assert list(foresee(Model(family="mixtral", experts=8, experts_per_token=1), Optimizer()))
+    assert list(foresee(Model(family="mixtral", experts=8, experts_per_token=1)))
 
 
 def test_stays_quiet_on_two_experts_and_where_nothing_is_divided():
@@ -15,4 +15,4 @@ def test_stays_quiet_on_two_experts_and_where_nothing_is_divided():
         Model(family="qwen3_moe", experts=8, experts_per_token=1, renormalised=False),
         Model(family="llama", experts_per_token=1),
     ):
-        assert not list(foresee(model, Optimizer()))
+        assert not list(foresee(model))

@@ -267,14 +267,14 @@ def test_a_cause_whose_inputs_are_missing_keeps_its_prior_and_is_never_proved():
 
 
 def test_proof_needs_a_cure_and_a_placebo_that_failed():
-    cure = {"arm": "float32", "expect": "finite", "result": "finite"}
+    remedy = {"arm": "float32", "expect": "finite", "result": "finite"}
     placebo = {"arm": "again", "expect": "non-finite", "result": "non-finite", "placebo": True}
-    assert proof_of([cure, placebo]) == ("float32", "again")
-    assert not proof_of([cure])
+    assert proof_of([remedy, placebo]) == ("float32", "again")
+    assert not proof_of([remedy])
     assert not proof_of([placebo])
-    assert not proof_of([cure, {**placebo, "result": "finite"}])
-    assert not proof_of([{**cure, "result": "non-finite"}, placebo])
-    assert not proof_of([cure, placebo, {**placebo, "result": "finite"}])
+    assert not proof_of([remedy, {**placebo, "result": "finite"}])
+    assert not proof_of([{**remedy, "result": "non-finite"}, placebo])
+    assert not proof_of([remedy, placebo, {**placebo, "result": "finite"}])
     assert not proof_of([])
 
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.chapter import Experiment
+from finitune.chapter import Experiment, Needs, needs
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Parallel, Precision
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
@@ -83,13 +83,14 @@ tells: Tells = {
 
 def foresee(
     precision: Precision, optimizer: Optimizer, adapter: Adapter | None = None, parallel: Parallel | None = None
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     if not _at_risk(precision, optimizer) or (parallel and parallel.kind == "deepspeed"):
         return
     # PEFT holds the adapter in float32 beside a float16 base; only what is said to be trained in full is at risk.
     lora = optimizer.lora or (adapter is not None and adapter.kind not in (None, "none"))
     full = list(adapter.trainable or ()) if adapter is not None else []
     if lora and not full:
+        yield from needs(adapter=adapter)
         return
     what = f"{', '.join(full)} beside the adapter" if lora else "weights"
     # Certain for an optimizer that is named; the default of recent trainers is a fused one, which survives.
@@ -97,7 +98,6 @@ def foresee(
     eps = DEFAULT_EPS if optimizer.eps is None else optimizer.eps
     default = " (the default)" if optimizer.eps is None else ""
     yield Finding(
-        cause="adam-eps-underflow-fp16",
         severity=severity,
         message=f"{what} are trained in float16 without a float32 copy, where eps {eps:g}{default} is zero (smallest "
         f"{2.0**-24:.2g}): {optimizer.name or 'Adam'} divides by zero, and the weights are NaN after one step",

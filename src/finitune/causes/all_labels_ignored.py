@@ -112,7 +112,6 @@ def foresee(labels: Labels, optimizer: Optimizer | None = None) -> Iterator[Find
     more = ", ..." if len(empty) > 5 else ""
     name = "rows" if lines is None else "lines"
     yield Finding(
-        cause="all-labels-ignored",
         severity="error" if certain else "warning",
         message=f"{len(empty)} of {total} rows have no supervised token ({name} {places}{more}); "
         + _outlook(batch, expected),

@@ -39,13 +39,13 @@ import re
 from collections.abc import Iterator
 
 from finitune.evidence import HINT, STRONG, Tells, evidence
-from finitune.facts import Hardware, Optimizer
+from finitune.facts import Hardware
 from finitune.finding import Evidence, Finding, Where
 
 LESS_TESTED = re.compile(r"MPS|ROCm|gfx|Radeon", re.IGNORECASE)
 """Not the data-centre cards of AMD, on which large models are trained every day."""
 
-remedies = ["upgrade-package", "change-settings"]
+remedies = ["upgrade-package"]
 public_incidents = 13
 foresees = "card"
 
@@ -63,14 +63,10 @@ tells: Tells = {
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    hardware: Hardware,
-) -> Iterator[Finding]:
+def foresee(hardware: Hardware) -> Iterator[Finding]:
     if not LESS_TESTED.search(hardware.name):
         return
     yield Finding(
-        cause="backend-kernel-numerics",
         severity="info",  # most runs there are sound; one batch tells
         message=f"on {hardware.name} single operations have given NaN or wrong numbers: compare the loss of one batch "
         "with the CPU before a long run",

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.finding import Evidence, Origin
 
-remedies = ["drop-unsupervised-rows", "change-settings"]
+remedies = ["drop-unsupervised-rows"]
 public_incidents = 6
 
 tells: Tells = {

@@ -32,8 +32,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Batching, Optimizer
-from finitune.finding import Cure, Evidence, Finding, Where
+from finitune.facts import Batching
+from finitune.finding import Evidence, Finding, Remedy, Where
 
 remedies = ["change-settings"]
 public_incidents = 2
@@ -48,19 +48,15 @@ tells: Tells = {
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    batching: Batching | None = None,
-) -> Iterator[Finding]:
-    if batching is None or not batching.group_by_length:
+def foresee(batching: Batching) -> Iterator[Finding]:
+    if not batching.group_by_length:
         return
     yield Finding(
-        cause="benign-length-grouping",
         severity="info",  # nothing is wrong; the curve will look as if it were
         message="rows are grouped by length, so the logged loss will be a sawtooth, which is normal",
         where=Where(file=batching.source, key="group_by_length"),
         evidence={"group_by_length": True},
-        remedy=Cure(name="change-settings", safety="advice", patch={"group_by_length": False}),
+        remedy=Remedy(patch={"group_by_length": False}),
     )
 
 

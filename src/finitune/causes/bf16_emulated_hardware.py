@@ -56,7 +56,6 @@ def foresee(precision: Precision, hardware: Hardware) -> Iterator[Finding]:
         return
     # A warning: where nothing refuses, the run is slow, and its numbers are right.
     yield Finding(
-        cause="bf16-emulated-hardware",
         severity="warning",
         message=f"the run computes in bfloat16, and {hardware.name} has no units for it: it is refused, or emulated "
         "through float32 at a fraction of the speed",

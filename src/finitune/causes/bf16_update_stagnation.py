@@ -42,6 +42,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Parallel, Precision, Weights
 from finitune.finding import Evidence, Finding, Severity, Where
@@ -78,7 +79,7 @@ tells: Tells = {
 def foresee(
     precision: Precision, optimizer: Optimizer, weights: Weights | None = None, adapter: Adapter | None = None,
     parallel: Parallel | None = None,
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[Finding | Needs]:  # fmt: skip
     source = precision.source or ""
     # DeepSpeed keeps float32 masters; FSDP has them where mixed precision was asked for, and not for a dtype alone.
     sharded = parallel is not None and parallel.kind == "fsdp" and not source.endswith(": dtype")
@@ -99,6 +100,7 @@ def foresee(
     course = _over_schedule(schedule, lr, rms)
     mean, stalls = sum(course) / len(course), next((i for i, share in enumerate(course) if share < FEW), None)
     if mean >= HALF and not 0 < lr * decay < ALWAYS_LOST:
+        yield from needs(weights=weights)
         return
     forecast = f", {mean:.1%} on average over the {schedule} schedule" if len(course) > 1 else ""
     if len(course) > 1 and stalls:
@@ -107,7 +109,6 @@ def foresee(
         forecast += f" and less than {FEW:.0%} from {at} on"
     lost = f", and weight decay {decay:g} never moves one" if 0 < lr * decay < ALWAYS_LOST else ""
     yield Finding(
-        cause="bf16-update-stagnation",
         severity=severity,
         message=f"weights are loaded and trained in bfloat16: at learning rate {lr:g} about {moved:.1%} of "
         f"them move in a step{forecast}{lost}; the other updates round away",
@@ -129,11 +130,8 @@ def weigh(precision: Precision, optimizer: Optimizer, symptoms: set[str]) -> Ite
         yield evidence("loss", -DECISIVE, "rounding gives neither a non-finite value nor a spike")
     elif optimizer.lr:
         moved = moved_fraction(optimizer.lr, USUAL_RMS)
-        yield evidence(
-            "size of updates",
-            STRONG if moved < HALF else -STRONG,
-            f"about {moved:.1%} of bfloat16 weights move in a step",
-        )
+        size = STRONG if moved < HALF else -STRONG
+        yield evidence("size of updates", size, f"about {moved:.1%} of bfloat16 weights move in a step")
 
 
 def moved_fraction(lr: float, rms: float) -> float:

@@ -38,9 +38,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Optimizer, Training, Vocabulary
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.facts import Training, Vocabulary
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 
 MARKERS = {
     r"hermes|dolphin|chatml|qwen|yi$|intern(lm)?2": "<|im_start|>", r"llama-?_?3": "<|start_header_id|>",
@@ -72,13 +73,9 @@ tells: Tells = {
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    training: Training | None = None,
-    vocabulary: Vocabulary | None = None,
-) -> Iterator[Finding]:
-    asked = marker_of(training.chat_template or "") if training else None
-    if training is None or asked is None or training.method == "pt":
+def foresee(training: Training, vocabulary: Vocabulary | None = None) -> Iterator[Finding | Needs]:
+    asked = marker_of(training.chat_template or "")
+    if asked is None or training.method == "pt":
         return
     stored = vocabulary.template_markers if vocabulary else None
     name = training.model_name or ""
@@ -93,25 +90,22 @@ def foresee(
         yield _base(training, asked)
         return
     else:
+        yield from needs(vocabulary=vocabulary)
         return
     # A chat model unlearns its own format; a base model has none, and its tokenizer may lack the markers.
     severity: Severity = "warning" if chat else "info"
     whose = "the model's own has" if chat else "the model's family has"
     yield Finding(
-        cause="chat-template-mismatch",
         severity=severity,
         message=f"template {training.chat_template} marks turns with {asked}; {whose} {theirs}",
         where=Where(file=training.source, key="chat_template"),
         evidence={"template": training.chat_template, "marker": asked, "own_markers": list(stored or [theirs])},
-        remedy=Cure(name="change-settings", safety="advice", patch={"chat_template": "tokenizer_default"})
-        if training.framework == "axolotl"
-        else None,
+        remedy=Remedy(patch={"chat_template": "tokenizer_default"}) if training.framework == "axolotl" else None,
     )
 
 
 def _base(training: Training, marker: str) -> Finding:
     return Finding(
-        cause="chat-template-mismatch",
         severity="info",  # only the rows themselves can tell; --model reads them
         message=f"{training.model_name} is named like a base model, in which the rows of {marker} and its like were "
         "never trained; give --model to have them read",

@@ -41,6 +41,7 @@ from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs
 from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
@@ -104,10 +105,14 @@ tells: Tells = {
 
 
 def foresee(
-    precision: Precision, parallel: Parallel | None = None, versions: Mapping[str, str] | None = None
-) -> Iterator[Finding]:
+    precision: Precision, parallel: Parallel, versions: Mapping[str, str] | None = None
+) -> Iterator[Finding | Needs]:
     version = (versions or {}).get("deepspeed")
-    if parallel is None or not _overlaps(parallel) or version is None or not WEAKER.contains(version, prereleases=True):
+    unknown = parallel.kind == "deepspeed" and parallel.zero_stage is None and parallel.overlap_comm is not False
+    if not (_overlaps(parallel) or unknown) or (version and not WEAKER.contains(version, prereleases=True)):
+        return
+    if version is None or unknown:
+        yield Needs("parallel.zero_stage" if version else "versions.deepspeed")
         return
     raced = RACE.contains(version, prereleases=True)
     small = parallel.reduce_bucket_size is not None and parallel.reduce_bucket_size < SMALL_BUCKET
@@ -116,7 +121,6 @@ def foresee(
     severity: Severity = "error" if raced else "warning" if likelier else "info"
     unseen = ", which nothing checks in bfloat16" if precision.compute == "bfloat16" else ""
     yield Finding(
-        cause="comm-overlap-race",
         severity=severity,
         message=f"DeepSpeed {version} with ZeRO-{parallel.zero_stage} and overlap_comm can overwrite gradients while "
         f"they are sent{unseen}" + ("; small buckets or several nodes make it likelier" if likelier else ""),

@@ -29,7 +29,7 @@ linkedin/Liger-Kernel#1296 (offsets in 32 bits), fla-org/flash-linear-attention#
 
 from finitune.evidence import HINT, STRONG, Tells
 
-remedies = ["change-settings", "upgrade-package"]
+remedies = ["upgrade-package"]
 public_incidents = 5
 unseen = "whether a kernel computes what it should"
 

@@ -31,7 +31,7 @@ pytorch/pytorch#146129 and #173793, pytorch/torchtitan#1056, huggingface/lerobot
 
 from finitune.evidence import HINT, STRONG, Tells
 
-remedies = ["change-settings", "upgrade-package"]
+remedies = ["upgrade-package"]
 public_incidents = 7
 
 tells: Tells = {

@@ -74,7 +74,6 @@ def foresee(
         after = "; the trainer refuses to start" if refused else f"; {one.values[0]} counts"
         half = "bf16" if "bfloat16" in one.values else "fp16"
         yield Finding(
-            cause="config-disagreement",
             severity=severity,
             message=f"{one.key.partition('.')[2].replace('_', ' ')} is given differently: {said}{after}",
             where=Where(file=_file(place or one.sources[0]), key=one.key),

@@ -36,7 +36,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from finitune.chapter import Experiment
+from finitune.chapter import Experiment, Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Model, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
@@ -89,12 +89,11 @@ _LINEAR = re.compile(
 )
 
 
-def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding]:
+def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding | Needs]:
+    yield from needs(model=model)
     for problem in [*weights.problems, *_misfits(weights, model)]:
-        yield Finding(
-            cause="corrupt-checkpoint", severity="error", message=problem,
-            where=Where(file=weights.source), evidence={"problems": len(weights.problems)},
-        )  # fmt: skip
+        counted = {"problems": len(weights.problems)}
+        yield Finding(severity="error", message=problem, where=Where(file=weights.source), evidence=counted)
     for tensor in weights.tensors:
         if tensor.nonfinite and tensor.nonfinite < math.prod(tensor.shape):
             yield _damaged(tensor, f"{tensor.nonfinite} of {{}} weights are NaN or infinite, the first at index {{}}")
@@ -154,7 +153,7 @@ def _misfits(weights: Weights, model: Model | None) -> Iterator[str]:
 def _damaged(tensor: TensorScan, text: str) -> Finding:
     total, first = math.prod(tensor.shape), list(tensor.first_nonfinite or [])
     return Finding(
-        cause="corrupt-checkpoint", severity="error", message=text.format(total, first),
+        severity="error", message=text.format(total, first),
         where=Where(file=tensor.file, tensor=tensor.name), evidence={
             "nonfinite": tensor.nonfinite, "elements": total, "first_nonfinite": first, "finite_peak": tensor.peak,
         },
@@ -163,7 +162,7 @@ def _damaged(tensor: TensorScan, text: str) -> Finding:
 
 def _zeros(tensor: TensorScan, meaning: str, norms: int | None = None) -> Finding:
     return Finding(
-        cause="corrupt-checkpoint", severity="warning" if norms is None else "error",
+        severity="warning" if norms is None else "error",
         message=f"all weights of this {'x'.join(map(str, tensor.shape))} tensor are zero; {meaning}",
         where=Where(file=tensor.file, tensor=tensor.name),
         evidence={"peak": tensor.peak, **({} if norms is None else {"norms": norms})},

@@ -40,6 +40,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Attention, Batching, Hardware
 from finitune.finding import Evidence, Finding, Origin, Where
@@ -71,22 +72,26 @@ tells: Tells = {
 
 def foresee(
     hardware: Hardware,
-    versions: Mapping[str, str],
+    versions: Mapping[str, str] | None = None,
     attention: Attention | None = None,
     batching: Batching | None = None,
-) -> Iterator[Finding]:
-    version = versions.get("torch")
+) -> Iterator[Finding | Needs]:
+    version = (versions or {}).get("torch")
     sdpa = attention is None or attention.implementation == "sdpa"
-    if version is None or not sdpa or not HOPPER.search(hardware.name):
+    if not sdpa or not HOPPER.search(hardware.name):
+        return
+    if version is None:
+        yield Needs("versions.torch")
         return
     first = FIRST.contains(version, prereleases=True)
     length = batching.max_length if batching else None
-    exposed = attention is not None and AGAIN.contains(version, prereleases=True) and (length or 0) % 128 == 64
+    again = AGAIN.contains(version, prereleases=True)
+    exposed = attention is not None and again and (length or 0) % 128 == 64
     if not first and not exposed:
+        yield from needs(attention=attention, batching=batching) if again else ()
         return
     when = "" if first else f" for padded sequences of length {length}"
     yield Finding(
-        cause="cudnn-sdpa-bug",
         # 2.5.0 fails in ordinary runs; the later defect needs a mask and rare values besides.
         severity="warning" if first else "info",
         message=f"torch {version} on {hardware.name} computes attention through cuDNN, whose backward can "

@@ -28,7 +28,7 @@ facebookresearch/fairscale#263.
 
 from finitune.evidence import HINT, STRONG, Tells
 
-remedies = ["float32-modules", "change-settings"]
+remedies = ["float32-modules"]
 public_incidents = 2
 
 tells: Tells = {

@@ -41,6 +41,7 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
@@ -92,19 +93,25 @@ LEAK = _Defect(
     affected=SpecifierSet(">=0.18.6,<0.19.0"), fixed_in="0.19.0", severity="warning", key="data_types.grad_accum_dtype",
     what="leaves the last micro-batch out of the average over ranks (ZeRO-1, float32 accumulation)",
 )  # fmt: skip
+DEFECTS = (BUCKETS, UNSCALED, LEAK)
 
 
 def foresee(
-    precision: Precision, parallel: Parallel | None = None, versions: Mapping[str, str] | None = None
-) -> Iterator[Finding]:
+    precision: Precision, parallel: Parallel, versions: Mapping[str, str] | None = None
+) -> Iterator[Finding | Needs]:
     version = (versions or {}).get("deepspeed")
+    unknown = parallel.kind == "deepspeed" and parallel.zero_stage is None
+    if unknown and (version is None or any(one.affected.contains(version, prereleases=True) for one in DEFECTS)):
+        yield Needs("parallel.zero_stage" if version else "versions.deepspeed")
     for defect in _defects(precision, parallel):
-        if parallel is None or version is None or not defect.affected.contains(version, prereleases=True):
+        if version is None:
+            yield Needs("versions.deepspeed")
+            return
+        if not defect.affected.contains(version, prereleases=True):
             continue
         # Without overlap there are sound runs of these releases too.
         soft = defect is BUCKETS and parallel.overlap_comm is not True
         yield Finding(
-            cause="deepspeed-version-regression",
             severity="warning" if soft else defect.severity,
             message=f"DeepSpeed {version} {defect.what}; mended in {defect.fixed_in}",
             where=Where(file=parallel.source, key=defect.key),

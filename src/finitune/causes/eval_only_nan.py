@@ -30,7 +30,7 @@ McGill-NLP/llm2vec#174, THUDM/GLM-4#724.
 
 from finitune.evidence import HINT, STRONG, Tells
 
-remedies = ["drop-unsupervised-rows", "change-settings"]
+remedies = ["drop-unsupervised-rows"]
 public_incidents = 2
 
 tells: Tells = {

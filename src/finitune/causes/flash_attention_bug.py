@@ -39,14 +39,15 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Attention, Hardware, Model, Optimizer, Training
+from finitune.facts import Attention, Hardware, Model, Training
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
 GEMMA2 = re.compile(r"gemma[-_]?2\b|^gemma2")
 CAPABILITY_8_6 = re.compile(r"\b(A10G?|A16|A40|RTX A\d000|RTX 30\d0)\b")
 
-remedies = ["upgrade-package", "change-settings"]
+remedies = ["upgrade-package"]
 public_incidents = 7
 foresees = "fused attention"
 
@@ -97,24 +98,28 @@ XFORMERS = _Defect(
 
 
 def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    versions: Mapping[str, str],
-    attention: Attention | None = None,
+    attention: Attention,
+    versions: Mapping[str, str] | None = None,
     model: Model | None = None,
     training: Training | None = None,
     hardware: Hardware | None = None,
-) -> Iterator[Finding]:
-    kernel = attention.implementation if attention else ""
+) -> Iterator[Finding | Needs]:
+    kernel = attention.implementation
     name = " ".join(str(v).lower() for v in (model and model.family, training and training.model_name) if v)
-    for defect in _defects(kernel, capped=bool(GEMMA2.search(name)), hardware=hardware):
-        version = versions.get(defect.package)
-        if version is None or not defect.affected.contains(version, prereleases=True):
+    capped = bool(GEMMA2.search(name))
+    if kernel == "flash_attention_2" and not capped:
+        yield from needs(model=model, training=training)
+    for defect in _defects(kernel, capped=capped, hardware=hardware):
+        version = (versions or {}).get(defect.package)
+        if version is None:
+            yield Needs(f"versions.{defect.package}")
+            return
+        if not defect.affected.contains(version, prereleases=True):
             continue
         yield Finding(
-            cause="flash-attention-bug",
             severity=defect.severity,
             message=f"{defect.package} {version} {defect.what}; mended in {defect.fixed_in}",
-            where=Where(file=attention.source if attention else None, key="attn_implementation"),
+            where=Where(file=attention.source, key="attn_implementation"),
             evidence={
                 "package": defect.package, "version": version, "affected": str(defect.affected),
                 "fixed_in": defect.fixed_in, "attention": kernel,

@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from finitune.chapter import Experiment
+from finitune.chapter import Experiment, Needs, needs
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
 from finitune.facts import MAX_FLOAT16, Activations, Attention, Model, Precision, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
@@ -96,13 +96,19 @@ tells: Tells = {
 def foresee(
     precision: Precision, model: Model, weights: Weights | None = None, activations: Activations | None = None,
     attention: Attention | None = None,
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[Finding | Needs]:  # fmt: skip
     if precision.compute != "float16":
         return
     eager = attention is not None and attention.implementation == "eager"
     beyond = [tensor for tensor in weights.tensors if tensor.overflow] if weights else []
     seen = [*(_reached(activations, eager=eager) if activations else ()), *map(_weights_beyond, beyond)]
     yield from seen
+    if not seen:
+        yield from needs(weights=weights)
+        if eager or weights is None or any(tensor.outlying for tensor in weights.tensors):
+            yield from needs(activations=activations)
+        if activations and any(_reached(activations, eager=True)):
+            yield from needs(attention=attention)
     reported = (family := model.family or "unknown").startswith(tuple(FAMILIES.split()))
     fused = attention is not None and not eager and family.startswith(EAGER_ONLY)
     if seen or fused or (model.dtype != "bfloat16" and not (model.dtype is None and reported)):
@@ -118,7 +124,6 @@ def foresee(
     stored = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
     held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     yield Finding(
-        cause="fp16-activation-overflow",
         severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
         message=f"{held}the run computes in float16 (largest {MAX_FLOAT16:.0f}); {record}",
         where=Where.said(precision.source),
@@ -151,7 +156,7 @@ def _reached(activations: Activations, *, eager: bool) -> Iterator[Finding]:
             does = "pads rows, is computed like any other" if pads else "begins sequences"
             ignored = "; ignored labels keep that out of the loss, not out of the gradients" if pads else ""
             yield Finding(
-                cause="fp16-activation-overflow", severity="warning" if pads or one.value <= MAX_FLOAT16 else "error",
+                severity="warning" if pads or one.value <= MAX_FLOAT16 else "error",
                 message=f"token {one.token} {does} and reaches {one.value:.3g} in {one.module} ({one.what}), "
                 f"limit of float16 {MAX_FLOAT16:.0f}{ignored}",
                 where=Where(file=activations.source, module=one.module, tokens=[one.token]),
@@ -161,7 +166,7 @@ def _reached(activations: Activations, *, eager: bool) -> Iterator[Finding]:
 
 def _weights_beyond(tensor: TensorScan) -> Finding:
     return Finding(
-        cause="fp16-activation-overflow", severity="error",
+        severity="error",
         message=f"{tensor.overflow} elements become inf in float16: peak {tensor.peak:.6g}, limit {MAX_FLOAT16:.0f}",
         where=Where(file=tensor.file, tensor=tensor.name),
         evidence={"overflow": tensor.overflow, "peak": tensor.peak, "max_float16": MAX_FLOAT16, "dtype": tensor.dtype},

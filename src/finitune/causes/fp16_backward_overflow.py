@@ -96,7 +96,6 @@ def weigh(origin: Origin) -> Iterator[Evidence]:
 
 def _finding(precision: Precision, key: str, text: str) -> Finding:
     return Finding(
-        cause="fp16-backward-overflow",
         severity="warning",
         message=text,
         where=Where(file=Where.said(precision.source).file, key=key),

@@ -71,7 +71,6 @@ def foresee(
     severity: Severity = "error" if whole else "warning"
     unless = "" if whole else "; harmless only where an adapter alone is trained, in float32"
     yield Finding(
-        cause="fp16-trainable-weights",
         severity=severity,
         message="the model is loaded in float16 and automatic mixed precision scales its loss, so the first step ends "
         f"with 'Attempting to unscale FP16 gradients'{unless}",

@@ -70,7 +70,6 @@ def foresee(precision: Precision, weights: Weights) -> Iterator[Finding]:
     severity: Severity = "error" if worst >= MOST else "warning"
     others = f", and so do many of {len(lost) - 1} more matrices" if len(lost) > 1 else ""
     yield Finding(
-        cause="fp16-underflow-in-weights",
         severity=severity,
         message=f"about {worst:.1%} of the weights (rms {tensor.rms:.2g}) become 0 in float16, whose smallest number "
         f"is {MIN_SUBNORMAL_FLOAT16:.2g}{others}",

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.chapter import Experiment
+from finitune.chapter import Experiment, Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Attention, Batching, Optimizer, Precision, Quantization, Vocabulary
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
@@ -87,20 +87,25 @@ def foresee(
     batching: Batching | None = None,
     attention: Attention | None = None,
     vocabulary: Vocabulary | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     half = (precision and precision.compute == "float16") or (quantization and quantization.compute_dtype == "float16")
     said = batching.padding_side if batching else None
     side = said or (vocabulary.padding_side if vocabulary else None)
     packed = batching is not None and batching.packing is True
     kernel = attention.implementation if attention else None
     half = half and not (attention and attention.dtype == "float32")
-    if not half or side != "left" or packed or optimizer.batch == 1 or kernel not in (None, "eager", "sdpa"):
+    if packed or optimizer.batch == 1 or kernel not in (None, "eager", "sdpa") or (said and side != "left"):
+        return
+    if not half:
+        yield from needs(precision=precision, quantization=quantization)
+        return
+    if side != "left":
+        yield from needs(batching=batching, vocabulary=vocabulary)
         return
     # The tokenizer's own side is often set for generation, and the collator pads on the other: then it is a hint.
     severity: Severity = "warning" if kernel == "eager" and said else "info"
     source = batching.source if batching and said else vocabulary.source if vocabulary else None
     yield Finding(
-        cause="fully-masked-attention-rows",
         severity=severity,
         message=f"left padding with {kernel or 'unnamed'} attention in float16: padded positions see no key, and "
         "-65504 plus a negative score is -inf, whose softmax is NaN",

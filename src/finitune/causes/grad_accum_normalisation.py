@@ -38,6 +38,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer
 from finitune.finding import Evidence, Finding, Where
@@ -61,16 +62,18 @@ tells: Tells = {
 }
 
 
-def foresee(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Finding]:
-    steps, version = optimizer.accumulation or 1, versions.get("transformers")
-    if steps < 2 or version is None:
+def foresee(optimizer: Optimizer, versions: Mapping[str, str] | None = None) -> Iterator[Finding | Needs]:
+    steps, version = optimizer.accumulation or 1, (versions or {}).get("transformers")
+    if steps < 2:
+        return
+    if version is None:
+        yield Needs("versions.transformers")
         return
     ordinary = ORDINARY.contains(version, prereleases=True)
     if not ordinary and not OWN_LOSS.contains(version, prereleases=True):
         return
     whose = "some models" if ordinary else "models that compute their own loss"
     yield Finding(
-        cause="grad-accum-normalisation",
         severity="warning" if ordinary else "info",
         message=f"transformers {version} normalises the loss of {whose} wrongly over accumulation: up to {steps} times "
         f"too large with {steps} micro-steps",

@@ -35,11 +35,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Adapter, Hardware, Optimizer, Training
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.facts import Adapter, Hardware, Training
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 
-remedies = ["change-settings"]
+remedies = ["equivalent-setting"]
 public_incidents = 5
 foresees = "checkpointing"
 
@@ -58,19 +59,14 @@ tells: Tells = {
 
 
 def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    training: Training | None = None,
-    adapter: Adapter | None = None,
-    hardware: Hardware | None = None,
-) -> Iterator[Finding]:
+    training: Training, adapter: Adapter | None = None, hardware: Hardware | None = None
+) -> Iterator[Finding | Needs]:
     frozen = adapter is not None and adapter.kind not in (None, "none")
     apple = hardware is not None and "MPS" in hardware.name
-    if (
-        training is None
-        or not training.gradient_checkpointing
-        or training.reentrant is not True
-        or not (frozen or apple)
-    ):
+    if not training.gradient_checkpointing or training.reentrant is not True:
+        return
+    if not (frozen or apple):
+        yield from needs(adapter=adapter, hardware=hardware)
         return
     # Trainers that know adapters make the inputs require a gradient; on MPS nobody makes the numbers right.
     severity: Severity = "warning" if apple else "info"
@@ -78,14 +74,11 @@ def foresee(
         "on MPS it has given wrong numbers" if apple else "with an adapter its inputs require no gradient by themselves"
     )
     yield Finding(
-        cause="gradient-checkpointing",
         severity=severity,
         message=f"gradient checkpointing is reentrant; {why}",
         where=Where(file=training.source, key="gradient_checkpointing_kwargs.use_reentrant"),
         evidence={"reentrant": True, "adapter": adapter.kind if adapter else None},
-        remedy=Cure(
-            name="change-settings", safety="safe", patch={"gradient_checkpointing_kwargs": {"use_reentrant": False}}
-        ),
+        remedy=Remedy(patch={"gradient_checkpointing_kwargs": {"use_reentrant": False}}),
     )
 
 

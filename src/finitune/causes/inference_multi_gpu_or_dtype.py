@@ -29,7 +29,7 @@ meta-llama/llama#380, unslothai/unsloth#10613.
 
 from finitune.evidence import HINT, STRONG, Tells
 
-remedies = ["change-settings", "replace-hardware"]
+remedies = ["replace-hardware"]
 public_incidents = 6
 
 tells: Tells = {

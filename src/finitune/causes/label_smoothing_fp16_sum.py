@@ -34,14 +34,15 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
 from finitune.facts import Model, Parallel, Precision, Training
-from finitune.finding import Cure, Evidence, Finding, Origin, Where
+from finitune.finding import Evidence, Finding, Origin, Remedy, Where
 
 NARROW_SUM = SpecifierSet("<4.5")
 """Releases of transformers that sum in the dtype of the logits."""
 
-remedies = ["change-settings"]
+remedies = ["equivalent-setting"]
 public_incidents = 1
 foresees = "smoothing"
 
@@ -56,29 +57,31 @@ tells: Tells = {
 
 def foresee(
     precision: Precision,
-    training: Training | None = None,
+    training: Training,
     parallel: Parallel | None = None,
     versions: Mapping[str, str] | None = None,
     model: Model | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     version = (versions or {}).get("transformers")
     whole = precision.full_eval == "float16" or (
         precision.compute == "float16" and parallel is not None and parallel.kind == "deepspeed"
     )
-    if training is None or not training.label_smoothing or not whole:
+    if not training.label_smoothing:
+        return
+    if not whole:
+        yield from needs(parallel=parallel) if precision.compute == "float16" else ()
         return
     if version is not None and not NARROW_SUM.contains(version, prereleases=True):
         return
     size = model.vocabulary if model else None
     terms = f"{size} terms" if size else "one term per token of the vocabulary"
     yield Finding(
-        cause="label-smoothing-fp16-sum",
         severity="warning",  # releases from 4.5 on are sound, and the release is often not known
         message=f"label smoothing {training.label_smoothing:g} sums {terms} in float16, which ends at 65504: the "
         "evaluation loss is NaN before transformers 4.5",
         where=Where(file=training.source, key="label_smoothing_factor"),
         evidence={"label_smoothing": training.label_smoothing, "vocabulary": size, "transformers": version},
-        remedy=Cure(name="change-settings", safety="safe", patch={"fp16_full_eval": False}),
+        remedy=Remedy(patch={"fp16_full_eval": False}),
     )
 
 

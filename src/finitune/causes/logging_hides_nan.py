@@ -34,10 +34,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Optimizer, Training
-from finitune.finding import Cure, Evidence, Finding, Where
+from finitune.facts import Training
+from finitune.finding import Evidence, Finding, Remedy, Where
 
-remedies = ["change-settings"]
+remedies = ["equivalent-setting"]
 public_incidents = 5
 foresees = "log filter"
 
@@ -50,19 +50,15 @@ tells: Tells = {
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    training: Training | None = None,
-) -> Iterator[Finding]:
-    if training is None or training.nan_filter is not True:
+def foresee(training: Training) -> Iterator[Finding]:
+    if training.nan_filter is not True:
         return
     yield Finding(
-        cause="logging-hides-nan",
         severity="info",  # it is the default, and harms nobody whose run is sound
         message="logging_nan_inf_filter is true: the loss of a NaN step is printed as the mean of earlier ones, or 0.0",
         where=Where(file=training.source, key="logging_nan_inf_filter"),
         evidence={"nan_filter": True},
-        remedy=Cure(name="change-settings", safety="safe", patch={"logging_nan_inf_filter": False}),
+        remedy=Remedy(patch={"logging_nan_inf_filter": False}),
     )
 
 

@@ -72,14 +72,13 @@ tells: Tells = {
 }
 
 
-def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
-    scale = scale_of(adapter) if adapter else None
-    if adapter is None or scale is None:
+def foresee(optimizer: Optimizer, adapter: Adapter) -> Iterator[Finding]:
+    scale = scale_of(adapter)
+    if scale is None:
         return
     evidence = {"alpha": adapter.alpha, "rank": adapter.rank, "scale": scale, "lr": optimizer.lr}
     if scale == 0:
         yield Finding(
-            cause="lora-scale-or-init",
             severity="error",
             message="alpha is 0, so the adapter adds nothing and learns nothing",
             where=Where(file=adapter.source, key="lora_alpha"),
@@ -87,7 +86,6 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
         )
     elif optimizer.lr is not None and optimizer.lr < RATE_ALONE and optimizer.lr * scale >= LARGE:
         yield Finding(
-            cause="lora-scale-or-init",
             severity="error" if optimizer.lr * scale >= RUINOUS else "warning",
             message=f"the adapter's scale is {scale:g} (alpha {adapter.alpha:g}, rank {adapter.rank}), so learning "
             f"rate {optimizer.lr:g} acts like {optimizer.lr * scale:g}; recipes stay below {LARGE:g}",

@@ -42,8 +42,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, STRONG, Tells, evidence
-from finitune.facts import Precision
-from finitune.finding import Cure, Evidence, Finding, Origin, Severity, Where
+from finitune.facts import DEFAULT_SCALE_POWER, Precision
+from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.series import Series
 
 LITTLE_ROOM = 6.0
@@ -80,7 +80,7 @@ def foresee(precision: Precision) -> Iterator[Finding]:
     elif scale and floor and 0 <= math.log2(scale / floor) < LITTLE_ROOM:
         overflows = round(math.log2(scale / floor)) + (precision.hysteresis or 1)
         text = f"the loss scale starts at {scale:g}, its floor is {floor:g}: {overflows} overflows in a row end the run"
-        yield _finding(precision, "initial_scale_power", text, "initial_scale_power", 16)
+        yield _finding(precision, "initial_scale_power", text, "initial_scale_power", DEFAULT_SCALE_POWER)
     if window is not None and 0 < window <= SHORT_WINDOW:
         text = f"the loss scale is raised after every {window} sound steps, so about 1 step in {window + 1} is skipped"
         yield _finding(precision, "loss_scale_window", text, "loss_scale_window", 1000)
@@ -110,7 +110,6 @@ def _finding(
     precision: Precision, key: str, text: str, change: str, value: float, severity: Severity = "warning"
 ) -> Finding:
     return Finding(
-        cause="loss-scale-exhaustion",
         severity=severity,  # many models train within little room; none needs it to be little
         message=text,
         where=Where(file=Where.said(precision.source).file, key=f"fp16.{key}"),
@@ -118,5 +117,5 @@ def _finding(
             "scaler": precision.scaler, "initial_scale": precision.initial_scale, "min_scale": precision.min_scale,
             "window": precision.scale_window, "hysteresis": precision.hysteresis,
         },
-        remedy=Cure(name="dynamic-loss-scale", safety="safe", patch={f"fp16.{change}": value}),
+        remedy=Remedy(patch={f"fp16.{change}": value}),
     )  # fmt: skip

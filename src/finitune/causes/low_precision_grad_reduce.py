@@ -35,16 +35,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer, Parallel, Precision
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 
 SOME, MANY = 32, 128
 """Addends. With n equal ones the last adds 1/n of the sum, and bfloat16 rounds from 1/256 down to nothing; signs and
 sizes vary, so the loss sets in earlier and more softly."""
 WIDE = ("fp32", "float32")
 
-remedies = ["change-settings"]
+remedies = ["equivalent-setting"]
 public_incidents = 3
 foresees = "float32 accumulation"
 
@@ -59,10 +60,8 @@ tells: Tells = {
 }
 
 
-def foresee(
-    precision: Precision, parallel: Parallel | None = None, optimizer: Optimizer | None = None
-) -> Iterator[Finding]:
-    if parallel is None or parallel.kind != "deepspeed" or precision.compute != "bfloat16":
+def foresee(precision: Precision, parallel: Parallel, optimizer: Optimizer | None = None) -> Iterator[Finding | Needs]:
+    if parallel.kind != "deepspeed" or precision.compute != "bfloat16":
         return
     steps, world = (optimizer.accumulation if optimizer else None) or 1, parallel.world or 1
     added = parallel.grad_accum_dtype not in WIDE and parallel.zero_stage in (1, 2, 3)
@@ -72,15 +71,15 @@ def foresee(
     elif sent and world >= SOME:
         what, key, count = f"gradients of {world} ranks are reduced", "communication_data_type", world
     else:
+        yield from needs(optimizer=optimizer) if added else ()
         return
     severity: Severity = "warning" if count >= MANY else "info"
     yield Finding(
-        cause="low-precision-grad-reduce",
         severity=severity,
         message=f"{what} in bfloat16 (ZeRO-{parallel.zero_stage}), where an addend below 1/256 of the sum is lost",
         where=Where(file=parallel.source, key=key),
         evidence={"addends": count, "warning_from": MANY, "zero_stage": parallel.zero_stage},
-        remedy=Cure(name="change-settings", safety="safe", patch={key: "fp32"}),
+        remedy=Remedy(patch={key: "fp32"}),
     )
 
 

@@ -41,11 +41,9 @@ import numpy as np
 from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Adapter, Optimizer
-from finitune.finding import Cure, Evidence, Finding, Origin, Severity, Where
+from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.rates import USUAL, risk_of
 from finitune.series import CLIMBED, Series, climb
-
-"""Last finite loss over the lowest before it: training has undone what it learned; the log of a vocabulary is less."""
 
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
@@ -87,7 +85,6 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
         return
     severity: Severity = "error" if optimizer.lr > risk.error else "warning"
     yield Finding(
-        cause="lr-too-high",
         severity=severity,
         message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {risk.what} is at risk from "
         f"{risk.warning:g}",
@@ -104,11 +101,11 @@ def _unwarmed(optimizer: Optimizer, wants: float | None) -> Iterator[Finding]:
     """A rate at which Adam's first steps, of full size before its moments mean anything, want a warm-up."""
     if wants and optimizer.warmup_steps == 0 and not optimizer.warmup_ratio and (optimizer.lr or 0.0) >= wants:
         yield Finding(
-            cause="lr-too-high", severity="warning",
+            severity="warning",
             message=f"learning rate {optimizer.lr:g} without warm-up; from {wants:g} on Adam wants one",
             where=Where(file=optimizer.source, key="warmup_steps"),
             evidence={"lr": optimizer.lr, "warmup_steps": 0, "wants_warmup_from": wants},
-            remedy=Cure(name="change-settings", safety="safe", patch={"warmup_ratio": 0.03}),
+            remedy=Remedy(name="change-settings", patch={"warmup_ratio": 0.03}),
         )  # fmt: skip
 
 

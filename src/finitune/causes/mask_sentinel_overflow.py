@@ -29,7 +29,7 @@ huggingface/transformers#27114, pytorch/pytorch#109517.
 
 from finitune.evidence import DECISIVE, HINT, Tells
 
-remedies = ["change-settings", "upgrade-package"]
+remedies = ["upgrade-package"]
 public_incidents = 3
 
 tells: Tells = {

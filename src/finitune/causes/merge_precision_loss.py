@@ -28,7 +28,7 @@ huggingface/autotrain-advanced#796 (the dtype of the merge is fixed).
 
 from finitune.evidence import HINT, STRONG, Tells
 
-remedies = ["keep-sixteen-bits", "change-settings"]
+remedies = ["keep-sixteen-bits"]
 public_incidents = 3
 unseen = "what a merge rounds away"
 

@@ -75,7 +75,6 @@ def foresee(optimizer: Optimizer, precision: Precision | None = None) -> Iterato
     room = ", and float16 leaves a spike little room" if half else ""
     room += f", at learning rate {optimizer.lr:g}" if high else ""
     yield Finding(
-        cause="missing-gradient-clipping",
         severity=severity,
         message=f"gradient clipping is switched off (norm {optimizer.clip:g}){room}",
         where=Where(file=optimizer.source, key="max_grad_norm"),

@@ -37,6 +37,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Parallel, Precision
 from finitune.finding import Evidence, Finding, Where
@@ -64,15 +65,19 @@ tells: Tells = {
 
 
 def foresee(
-    precision: Precision, parallel: Parallel | None = None, versions: Mapping[str, str] | None = None
-) -> Iterator[Finding]:
-    if parallel is None or not _unchecked(precision, parallel, versions or {}):
-        return
+    precision: Precision, parallel: Parallel, versions: Mapping[str, str] | None = None
+) -> Iterator[Finding | Needs]:
     stage, version = parallel.zero_stage or 0, (versions or {}).get("deepspeed")
+    if not _unchecked(precision, parallel, versions or {}):
+        engine = precision.compute == "bfloat16" and parallel.kind == "deepspeed"
+        if engine and version is None and (parallel.zero_stage is None or stage in UNCHECKED):
+            yield Needs("versions.deepspeed")
+        elif engine and parallel.zero_stage is None:
+            yield Needs("parallel.zero_stage")
+        return
     switched_off = parallel.check_grad_overflow is False and stage != 3
     why = "bf16.check_grad_overflow is false" if switched_off else f"DeepSpeed {version} with ZeRO-{stage} has no check"
     yield Finding(
-        cause="missing-nonfinite-guard",
         # A warning for a guard that was switched off; a release without one is worth knowing, and trains well.
         severity="warning" if switched_off else "info",
         message=f"{why}: one non-finite bfloat16 gradient reaches every weight, and the next checkpoint",

@@ -60,7 +60,6 @@ def _likely(unknown_keys: Iterable[UnknownKey]) -> Iterator[Finding]:
         release = f" ({one.release})" if one.release else ""
         what = "is not a setting" if one.value is None else f"has no choice {one.value!r}"
         yield Finding(
-            cause="misspelt-setting",
             severity="warning",
             message=f"{one.key} {what} that is known here{release}{near}",
             where=Where(file=one.file, key=one.key),
@@ -74,7 +73,6 @@ def _others(file: str, release: str | None, keys: Sequence[str]) -> Finding:
     known = f" ({release})" if release else ""
     verb = "is no setting" if len(keys) == 1 else "are no settings"
     return Finding(
-        cause="misspelt-setting",
         severity="info",
         message=f"{named} {verb} that {'is' if len(keys) == 1 else 'are'} known here{known}",
         where=Where(file=file, key=keys[0]),

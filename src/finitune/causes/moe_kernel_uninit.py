@@ -29,7 +29,7 @@ huggingface/transformers#45621 (grouped products under expert parallelism), meta
 
 from finitune.evidence import HINT, STRONG, Tells
 
-remedies = ["change-settings", "upgrade-package"]
+remedies = ["upgrade-package"]
 public_incidents = 4
 
 tells: Tells = {

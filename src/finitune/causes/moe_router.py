@@ -33,13 +33,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from finitune.evidence import HINT, STRONG, Tells
-from finitune.facts import Model, Optimizer
+from finitune.facts import Model
 from finitune.finding import Finding, Where
 
 ALWAYS_RENORMALISED = ("mixtral",)
 """Families whose code divides by the sum whatever the configuration says."""
 
-remedies = ["float32-modules", "change-settings"]
+remedies = ["float32-modules"]
 public_incidents = 5
 foresees = "router"
 
@@ -51,16 +51,12 @@ tells: Tells = {
 }
 
 
-def foresee(
-    model: Model,
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-) -> Iterator[Finding]:
+def foresee(model: Model) -> Iterator[Finding]:
     one_of_several = (model.experts or 0) > 1 and model.experts_per_token == 1
     renormalised = model.renormalised or (model.family in ALWAYS_RENORMALISED and model.renormalised is None)
     if not one_of_several or not renormalised:
         return
     yield Finding(
-        cause="moe-router",
         severity="warning",  # the experts learn all the same
         message=f"each token takes 1 of {model.experts} experts, and its weight is divided by itself: the gate is the "
         "constant 1, and the router gets no gradient",

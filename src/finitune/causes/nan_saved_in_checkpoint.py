@@ -72,7 +72,6 @@ def foresee(weights: Weights) -> Iterator[Finding]:
     adapter = all("lora_" in tensor.name for tensor in lost)
     what = "of the adapter" if adapter else "of the model"
     yield Finding(
-        cause="nan-saved-in-checkpoint",
         severity="error",  # every output is NaN from the first step on
         message=f"{len(lost)} of {len(weights.tensors)} tensors {what} are NaN or infinite throughout, as training "
         f"leaves them that went on after a NaN; the first is {lost[0].name}",

@@ -57,7 +57,6 @@ def foresee(precision: Precision, model: Model, training: Training | None = None
     severity: Severity = "info" if wide else "warning"
     held = "sound where the norm is computed in float32" if wide else "and the weights are held in float16"
     yield Finding(
-        cause="norm-eps-underflow-fp16",
         severity=severity,
         message=f"the eps of the norms is {eps:g}, which is 0 in float16 (smallest {2.0**-24:.2g}): {held}",
         where=Where(file=model.path, key="rms_norm_eps"),

@@ -38,13 +38,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
-from finitune.facts import Precision
+from finitune.facts import DEFAULT_LOSS_SCALE, Precision
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.series import Series
 
 HIGH_START = 2.0**20
-USUAL_START = 2.0**16
-"""Of GradScaler and DeepSpeed; each doubling beyond it costs one skipped step at the beginning."""
 HEALTHY = 2.0**10
 """A scale that settles above it is no sign of trouble."""
 
@@ -68,13 +66,12 @@ def foresee(precision: Precision) -> Iterator[Finding]:
     scale = precision.initial_scale or 0.0
     if precision.compute != "float16" or precision.scaler != "dynamic" or scale < HIGH_START:
         return
-    skipped = round(math.log2(scale / USUAL_START)) + (precision.hysteresis or 1) - 1
+    skipped = round(math.log2(scale / DEFAULT_LOSS_SCALE)) + (precision.hysteresis or 1) - 1
     yield Finding(
-        cause="normal-scaler-warmup",
         severity="info",
         message=f"the loss scale begins at {scale:g}: about {skipped} skipped steps come first, which is normal",
         where=Where(file=Where.said(precision.source).file, key="initial_scale_power"),
-        evidence={"initial_scale": scale, "usual": USUAL_START, "skipped_steps": skipped},
+        evidence={"initial_scale": scale, "usual": DEFAULT_LOSS_SCALE, "skipped_steps": skipped},
     )
 
 

@@ -35,6 +35,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer
 from finitune.finding import Evidence, Finding, Where
@@ -57,13 +58,14 @@ tells: Tells = {
 }
 
 
-def foresee(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Finding]:
-    version = versions.get("bitsandbytes")
+def foresee(optimizer: Optimizer, versions: Mapping[str, str] | None = None) -> Iterator[Finding | Needs]:
+    version = (versions or {}).get("bitsandbytes")
+    if version is None and _eight_bits(optimizer):
+        yield Needs("versions.bitsandbytes")
     if not _affected(optimizer, version):
         return
     # A warning: many runs of those months did converge, with a worse optimizer than they asked for.
     yield Finding(
-        cause="optimizer-8bit-bug",
         severity="warning",
         message=f"bitsandbytes {version} builds the table of {optimizer.name}'s 8-bit state wrongly; mended in "
         f"{FIXED_IN}",

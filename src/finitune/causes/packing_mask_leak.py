@@ -33,8 +33,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Attention, Batching, Optimizer
+from finitune.facts import Attention, Batching
 from finitune.finding import Evidence, Finding, Where
 
 NO_LENGTHS = ("eager", "sdpa")
@@ -57,16 +58,12 @@ tells: Tells = {
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    batching: Batching | None = None,
-    attention: Attention | None = None,
-) -> Iterator[Finding]:
-    if batching is None or attention is None or not _leaks(batching, attention):
+def foresee(batching: Batching, attention: Attention | None = None) -> Iterator[Finding | Needs]:
+    if attention is None or not _leaks(batching, attention):
+        yield from needs(attention=attention) if batching.packing else ()
         return
     # Worth knowing, no more: plain packing is how pre-training is done, and the effect is small.
     yield Finding(
-        cause="packing-mask-leak",
         severity="info",
         message=f"rows are packed and attention is {attention.implementation}, which keeps documents apart only with a "
         "block mask; without one the loss is off by 0.03 to 0.15",

@@ -36,6 +36,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Batching, TokenUse, Training, Vocabulary
 from finitune.finding import Evidence, Finding, Where
@@ -62,23 +63,27 @@ tells: Tells = {
 
 def foresee(
     tokens: TokenUse,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: Vocabulary,
     training: Training | None = None,
     batching: Batching | None = None,
     versions: Mapping[str, str] | None = None,
-) -> Iterator[Finding]:
-    end = vocabulary.eos_id if vocabulary else None
-    pad = vocabulary.pad_id if vocabulary else None
+) -> Iterator[Finding | Needs]:
+    end, pad = vocabulary.eos_id, vocabulary.pad_id
     own = batching is not None and batching.pad_token is not None and batching.pad_token != batching.eos_token
     ends = int(tokens.counts[tokens.ids == end].sum()) if end is not None else 0
-    if vocabulary is None or end is None or pad != end or own or not ends or (batching and batching.packing):
+    if end is None or pad != end or own or not ends or (batching and batching.packing):
         return
     framework = training.framework if training else None
     trl = (versions or {}).get("trl")
-    if framework not in CONCERNED or trl is None or not MASKS_BY_ID.contains(trl, prereleases=True):
+    if framework not in CONCERNED:
+        yield from needs(training=training)
+        return
+    if trl is None:
+        yield Needs("versions.trl")
+        return
+    if not MASKS_BY_ID.contains(trl, prereleases=True):
         return
     yield Finding(
-        cause="pad-eos-label-masking",
         severity="warning",  # training is sound in every number; the model does not learn to stop
         message=f"padding and end are the same token ({end}), and the collator of TRL {trl} masks it by id: none of "
         f"the {ends} end tokens in the data would be learned",

@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 from finitune.evidence import DECISIVE, evidence
 from finitune.facts import Precision
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 
 INSTEAD = {
     "lightning": "Lightning computes in bfloat16 instead",
@@ -57,13 +57,12 @@ def foresee(precision: Precision) -> Iterator[Finding]:
     refused = who == "deepspeed"
     severity: Severity = "error" if refused else "warning"  # the others run, as another run than was asked for
     yield Finding(
-        cause="precision-request-ignored",
         severity=severity,
         message="mixed precision in float16 is asked for on a CPU: "
         + INSTEAD.get(who, "accelerate leaves it out, and the run computes in float32 without a loss scaler"),
         where=Where.said(precision.source),
         evidence={"asked": "float16", "cpu": True, "requested_by": who},
-        remedy=Cure(name="change-settings", safety="advice", patch={"fp16": False, "bf16": True}),
+        remedy=Remedy(patch={"fp16": False, "bf16": True}),
     )
 
 

@@ -35,8 +35,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Model, Optimizer, Precision, Quantization
+from finitune.facts import Model, Precision, Quantization
 from finitune.finding import Evidence, Finding, Origin, Where
 
 remedies = ["set-compute-dtype"]
@@ -58,19 +59,16 @@ tells: Tells = {
 
 
 def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    quantization: Quantization | None = None,
-    model: Model | None = None,
-    precision: Precision | None = None,
-) -> Iterator[Finding]:
-    if quantization is None or not _float16(quantization, precision):
+    quantization: Quantization, model: Model | None = None, precision: Precision | None = None
+) -> Iterator[Finding | Needs]:
+    if not _float16(quantization, precision):
         return
     wide = _wanted_wide(model, precision)
     if wide is None and not quantization.compute_dtype_is_default:
+        yield from needs(model=model, precision=precision)
         return  # float16, said in so many words, and nothing speaks against it
     default = "by default " if quantization.compute_dtype_is_default else ""
     yield Finding(
-        cause="quant-compute-dtype",
         # Unknown weights may be float16 ones, for which the default is right. In 8 bit what lies far out is kept apart,
         # and most bfloat16 models are sound that way.
         severity="info" if wide is None or quantization.bits == 8 else "warning",

@@ -35,7 +35,7 @@ import re
 from collections.abc import Iterator
 
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Hardware, Optimizer, Quantization
+from finitune.facts import Hardware, Quantization
 from finitune.finding import Evidence, Finding, Where
 
 WITHOUT_INT8 = re.compile(r"\b(P40|P100|V100|GTX 10\d\d)\b")
@@ -59,15 +59,10 @@ tells: Tells = {
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    hardware: Hardware,
-    quantization: Quantization | None = None,
-) -> Iterator[Finding]:
-    if quantization is None or not _unsupported(quantization, hardware):
+def foresee(hardware: Hardware, quantization: Quantization) -> Iterator[Finding]:
+    if not _unsupported(quantization, hardware):
         return
     yield Finding(
-        cause="quant-kernel-hardware",
         severity="warning",  # newer releases have a path for these cards that is slow, and sound
         message=f"8-bit weights on {hardware.name}, which has no 8-bit matrix units: NaN losses are on record",
         where=Where.said(quantization.source),

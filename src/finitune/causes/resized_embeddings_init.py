@@ -38,8 +38,9 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Model, Optimizer, Parallel, Vocabulary
+from finitune.facts import Model, Parallel, Vocabulary
 from finitune.finding import Evidence, Finding, Where
 
 AFFECTED = SpecifierSet("<4.32")
@@ -61,19 +62,24 @@ tells: Tells = {
 
 
 def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    versions: Mapping[str, str],
-    parallel: Parallel | None = None,
+    parallel: Parallel,
+    versions: Mapping[str, str] | None = None,
     model: Model | None = None,
     vocabulary: Vocabulary | None = None,
-) -> Iterator[Finding]:
-    version = versions.get("transformers")
-    if not _affected(version, parallel) or model is None or vocabulary is None:
+) -> Iterator[Finding | Needs]:
+    version = (versions or {}).get("transformers")
+    if version is None and _third(parallel):
+        yield Needs("versions.transformers")
+    elif parallel.kind == "deepspeed" and parallel.zero_stage is None:
+        yield Needs("parallel.zero_stage")
+    if not _affected(version, parallel):
+        return
+    if model is None or vocabulary is None:
+        yield from needs(model=model, vocabulary=vocabulary)
         return
     if vocabulary.size is None or model.vocabulary is None or vocabulary.size <= model.vocabulary:
         return
     yield Finding(
-        cause="resized-embeddings-init",
         severity="warning",  # certain only if the script resizes under ZeRO-3, as it has to somewhere
         message=f"the tokenizer has {vocabulary.size} ids, the embedding {model.vocabulary} rows; resizing under "
         f"ZeRO-3 with transformers {version} gives every rank rows of its own",
@@ -97,5 +103,8 @@ def weigh(versions: Mapping[str, str], parallel: Parallel) -> Iterator[Evidence]
 
 
 def _affected(version: str | None, parallel: Parallel | None) -> bool:
-    third = parallel is not None and parallel.kind == "deepspeed" and parallel.zero_stage == 3
-    return third and version is not None and AFFECTED.contains(version, prereleases=True)
+    return _third(parallel) and version is not None and AFFECTED.contains(version, prereleases=True)
+
+
+def _third(parallel: Parallel | None) -> bool:
+    return parallel is not None and parallel.kind == "deepspeed" and parallel.zero_stage == 3

@@ -33,8 +33,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Optimizer, Training
-from finitune.finding import Cure, Evidence, Finding, Where
+from finitune.facts import Training
+from finitune.finding import Evidence, Finding, Remedy, Where
 
 remedies = ["change-settings"]
 public_incidents = 1
@@ -47,19 +47,15 @@ tells: Tells = {
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    training: Training | None = None,
-) -> Iterator[Finding]:
-    if training is None or training.generations != 1 or training.teacher:
+def foresee(training: Training) -> Iterator[Finding]:
+    if training.generations != 1 or training.teacher:
         return  # what a teacher says needs no spread
     yield Finding(
-        cause="rl-group-std-zero",
         severity="error",  # there is no spread of one number, in any release
         message="num_generations is 1: the rewards of a prompt have no standard deviation, so advantages are NaN or 0",
         where=Where(file=training.source, key="num_generations"),
         evidence={"generations": 1, "at_least": 2},
-        remedy=Cure(name="change-settings", safety="advice", patch={"num_generations": 8}),
+        remedy=Remedy(patch={"num_generations": 8}),
     )
 
 

@@ -30,7 +30,7 @@ OpenRLHF/OpenRLHF#931, huggingface/trl#6550.
 
 from finitune.evidence import HINT, STRONG, Tells
 
-remedies = ["change-settings", "upgrade-package"]
+remedies = ["upgrade-package"]
 public_incidents = 5
 
 tells: Tells = {

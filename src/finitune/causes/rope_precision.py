@@ -42,6 +42,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Batching, Model, Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
@@ -71,20 +72,25 @@ tells: Tells = {
 
 def foresee(
     precision: Precision,
+    parallel: Parallel,
+    batching: Batching,
     model: Model | None = None,
-    parallel: Parallel | None = None,
-    batching: Batching | None = None,
     versions: Mapping[str, str] | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     dtype = precision.compute or ""
-    length = batching.max_length if batching else None
+    length = batching.max_length
     rotary = model is not None and (model.rope_theta is not None or bool(ROTARY.match(model.family or "")))
-    cast = parallel is not None and parallel.kind == "deepspeed"
-    if dtype not in WHOLE_NUMBERS or not rotary or not cast or length is None or length <= WHOLE_NUMBERS[dtype]:
+    cast = parallel.kind == "deepspeed"
+    if dtype not in WHOLE_NUMBERS or not cast or length is None or length <= WHOLE_NUMBERS[dtype]:
+        return
+    if not rotary:
+        yield from needs(model=model)
         return
     version = (versions or {}).get("transformers")
     old = version is not None and TYPED_POSITIONS.contains(version, prereleases=True)
     if not old and length < LONG:
+        if version is None:
+            yield Needs("versions.transformers")
         return
     # Positions that coincide change the model; frequencies that are rounded change it a little, the same every step.
     severity: Severity = "warning" if old else "info"
@@ -94,10 +100,9 @@ def foresee(
         else f"rotary frequencies are then rounded to {dtype}, which is radians at {length} positions"
     )
     yield Finding(
-        cause="rope-precision",
         severity=severity,
         message=f"the DeepSpeed engine casts the whole model to {dtype}, buffers included; {what}",
-        where=Where(file=batching.source if batching else None, key="max_length"),
+        where=Where(file=batching.source, key="max_length"),
         evidence={
             "max_length": length, "whole_numbers_up_to": WHOLE_NUMBERS[dtype],
             "rope_theta": model.rope_theta if model else None,

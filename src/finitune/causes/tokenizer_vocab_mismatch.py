@@ -37,6 +37,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Batching, Model, Optimizer, TokenUse, Weights
 from finitune.finding import Evidence, Finding, Where
@@ -68,7 +69,8 @@ def foresee(
     weights: Weights | None = None,
     optimizer: Optimizer | None = None,
     batching: Batching | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
+    yield from needs(weights=weights)  # the configuration may name more rows than are stored
     rows = _rows(model, weights)
     if rows is None:
         return
@@ -77,7 +79,6 @@ def foresee(
         named = ", ".join(f"{i} {tokens.names.get(i, '')}".rstrip() for i in beyond[:NAMED])
         more = f" and {len(beyond) - NAMED} more" if len(beyond) > NAMED else ""
         yield Finding(
-            cause="tokenizer-vocab-mismatch",
             severity="error",
             message=f"the data holds token ids outside the embedding of {rows} rows: {named}{more}",
             where=Where(file=tokens.source, tokens=beyond[:SHOWN]),
@@ -86,7 +87,6 @@ def foresee(
     elif tokens.pad_id is not None and tokens.pad_id >= rows and _pads(optimizer, batching):
         # A warning: training scripts often resize for the padding token they add.
         yield Finding(
-            cause="tokenizer-vocab-mismatch",
             severity="warning",
             message=f"the padding id {tokens.pad_id} is outside the embedding of {rows} rows; the first padded batch "
             "fails unless the script resizes the embedding",

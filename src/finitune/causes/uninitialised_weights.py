@@ -36,6 +36,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from finitune.chapter import Needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Model, Optimizer, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
@@ -62,7 +63,7 @@ tells: Tells = {
 }
 
 
-def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) -> Iterator[Finding]:
+def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) -> Iterator[Finding | Needs]:
     names = [tensor.name for tensor in weights.tensors]
     # A file that is missing or cut short is reported as that; an adapter holds a part on purpose.
     if weights.problems or not any(_EMBEDDING.search(name) for name in names) or any("lora_" in n for n in names):
@@ -74,7 +75,10 @@ def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) 
             weights, f"config.json says {model.layers} layers, and no weights are stored for {len(absent)} of them "
             f"({listed}): they would start from random numbers", {"layers": model.layers, "absent": absent},
         )  # fmt: skip
-    if model.tied is False and not any(_HEAD.search(name) for name in names) and optimizer is not None:
+    if model.tied is False and not any(_HEAD.search(name) for name in names):
+        if optimizer is None:  # only training needs a head
+            yield Needs("optimizer")
+            return
         # Saved without the wrapper of a language model it may be meant as an encoder, which has no head.
         bare = any(_BARE.match(name) for name in names)
         yield _finding(
@@ -103,6 +107,6 @@ def _garbage(tensor: TensorScan) -> bool:
 
 def _finding(weights: Weights, text: str, evidence: dict[str, object], severity: Severity = "error") -> Finding:
     return Finding(
-        cause="uninitialised-weights", severity=severity, message=text, where=Where(file=weights.source),
+        severity=severity, message=text, where=Where(file=weights.source),
         evidence=evidence,
     )  # fmt: skip

@@ -43,11 +43,8 @@ from pathlib import Path
 
 from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Batching, EmbeddingRows, Optimizer, Precision, Vocabulary
+from finitune.facts import NEVER_TRAINED, Batching, EmbeddingRows, Optimizer, Precision, Vocabulary
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
-
-TINY_RATIO = 1e-2
-"""Row rms over median rms; as for untrained-token-embeddings."""
 
 experiments = [
     Experiment(arm="row-by-row", expect="finite"),
@@ -68,20 +65,18 @@ tells: Tells = {
 
 
 def foresee(
-    optimizer: Optimizer,
-    batching: Batching | None = None,
+    batching: Batching,
+    optimizer: Optimizer | None = None,
     vocabulary: Vocabulary | None = None,
     rows: EmbeddingRows | None = None,
     precision: Precision | None = None,
 ) -> Iterator[Finding]:
-    if batching is None:
-        return
-    alone = batching.packing is True or optimizer.batch == 1
+    batch = optimizer.batch if optimizer else None
+    alone = batching.packing is True or batch == 1
     if batching.pad_id is None or batching.padding_side != "left" or alone:
         return
     if vocabulary is None:
         yield Finding(
-            cause="unmasked-padding",
             severity="info",
             message=f"short rows are filled with token {batching.pad_id} on the left; where that is not the padding "
             "token of the tokenizer, the mask lets it be seen",
@@ -93,13 +88,14 @@ def foresee(
     if masked == batching.pad_id:
         return
     short = _ratio(batching.pad_id, rows)
-    overflows = short is not None and short <= TINY_RATIO and precision is not None and precision.compute == "float16"
+    overflows = (
+        short is not None and short <= NEVER_TRAINED and precision is not None and precision.compute == "float16"
+    )
     severity: Severity = "error" if overflows else "warning"
     what = "end token" if vocabulary.pad_id is None else "padding token"
-    size = "" if short is None or short > TINY_RATIO else f"; its embedding row is {short:.1g} of the median"
+    size = "" if short is None or short > NEVER_TRAINED else f"; its embedding row is {short:.1g} of the median"
     end = ", so gradients overflow float16" if overflows else ""
     yield Finding(
-        cause="unmasked-padding",
         severity=severity,
         message=f"short rows are filled with token {batching.pad_id} on the left, but the mask leaves out {masked}, "
         f"the tokenizer's {what}: the padding is seen{size}{end}",
@@ -107,7 +103,7 @@ def foresee(
         evidence={
             "filled_with": batching.pad_id,
             "masked": masked,
-            "batch": optimizer.batch,
+            "batch": batch,
             **({} if short is None else {"ratio": short}),
         },
     )

@@ -42,11 +42,9 @@ from dataclasses import dataclass
 
 from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Adapter, EmbeddingRows, Precision, TokenUse
+from finitune.facts import NEVER_TRAINED, Adapter, EmbeddingRows, Precision, TokenUse
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
-TINY_RATIO = 1e-2
-"""Row rms over median rms. In 8 layers of Llama's shape rows at 1/20 still train at loss scale 2**10, at 1/2000 not."""
 MOSTLY_LOST = 0.5
 """Share of a row's non-zero elements that the cast to float16 turns to zero; above it the row is as good as zero."""
 NAMED, SHOWN = 5, 50  # tokens in the message, and in the evidence; all are in the place of the finding
@@ -108,7 +106,7 @@ def foresee(
         ids = sorted(row.token for row in members)
         members.sort(key=lambda row: (row.row_rms, row.token))
         yield Finding(
-            cause="untrained-token-embeddings", severity=severity,
+            severity=severity,
             message=_message(members, rows.median_rms, tokens.sequences, compute),
             where=Where(file=rows.file, tensor=rows.tensor, tokens=ids, rows=ids),
             evidence={
@@ -142,7 +140,7 @@ def _suspicious(tokens: TokenUse, rows: EmbeddingRows) -> Iterator[_Row]:
             continue  # padding alone
         rms, lost = float(rows.rms[at[token]]), float(rows.lost_in_cast[at[token]])
         ratio = rms / max(rows.median_rms, sys.float_info.min)
-        short = ratio <= TINY_RATIO or lost >= MOSTLY_LOST
+        short = ratio <= NEVER_TRAINED or lost >= MOSTLY_LOST
         copy = not short and rows.twins is not None and bool(rows.twins[at[token]]) and token != tokens.pad_id
         if short or copy:
             name, place = tokens.names.get(token, ""), {"first_positions": first, "copy": copy}

@@ -37,7 +37,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.chapter import Experiment
+from finitune.chapter import Experiment, Needs, needs
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
 from finitune.facts import MAX_FLOAT16, Model, Precision, Training, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
@@ -71,9 +71,10 @@ tells: Tells = {
 
 def foresee(
     precision: Precision, model: Model | None = None, training: Training | None = None, weights: Weights | None = None
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     if precision.compute != "float16":
         return
+    yield from needs(weights=weights)
     if weights is None or not weights.reaches:
         yield from _by_name(precision, model, training)
         return
@@ -82,7 +83,6 @@ def foresee(
     if beyond:
         worst = max(beyond, key=lambda reach: reach.value)
         yield Finding(
-            cause="vision-tower-fp16",
             severity="warning",  # whether the images of this run come near is for the run to show
             message=f"row {worst.row} behind a layer norm can give {worst.value:.3g} in float16, whose largest number "
             f"is {MAX_FLOAT16:.0f}: images that drive it become inf, while text and other images are fine",
@@ -93,12 +93,14 @@ def foresee(
         )  # fmt: skip
 
 
-def _by_name(precision: Precision, model: Model | None, training: Training | None) -> Iterator[Finding]:
+def _by_name(precision: Precision, model: Model | None, training: Training | None) -> Iterator[Finding | Needs]:
     name = " ".join(v.lower() for v in (model and model.family, training and training.model_name) if v)
-    if not SEES.search(name) or precision.float32_modules:
+    if precision.float32_modules:
+        return
+    if not SEES.search(name):
+        yield from needs(model=model, training=training)
         return
     yield Finding(
-        cause="vision-tower-fp16",
         severity="info",  # many encoders fit float16; the first batch with an image tells
         message=f"the run computes in float16 and {name.split()[-1]} has an encoder of images, trained with a wider "
         "range: try one batch with an image first",

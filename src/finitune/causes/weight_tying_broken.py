@@ -35,8 +35,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, Tells, evidence
-from finitune.facts import Adapter, Model, Optimizer, TensorScan, Weights
+from finitune.facts import Adapter, Model, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Where
 
 DIFFERENT = 1e-3
@@ -59,19 +60,14 @@ tells: Tells = {
 }
 
 
-def foresee(
-    model: Model,
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    weights: Weights | None = None,
-    adapter: Adapter | None = None,
-) -> Iterator[Finding]:
+def foresee(model: Model, weights: Weights | None = None, adapter: Adapter | None = None) -> Iterator[Finding | Needs]:
     if not model.tied:
         return
+    yield from needs(weights=weights, adapter=adapter)
     pair = _pair(weights)
     if pair and _differ(*pair):
         embedding, head = pair
         yield Finding(
-            cause="weight-tying-broken",
             severity="warning",  # an output head is lost on loading; whether it mattered only its author knows
             message=f"tie_word_embeddings is true, but {embedding.name} (rms {embedding.rms:.4g}) and {head.name} (rms "
             f"{head.rms:.4g}) differ: on loading the head is replaced by the embedding",
@@ -81,7 +77,6 @@ def foresee(
     trained = sorted({name for name in _trained(adapter) if _EITHER.search(name)})
     if adapter is not None and trained:
         yield Finding(
-            cause="weight-tying-broken",
             severity="warning",
             message=f"embedding and output head are tied, and {' and '.join(trained)} of the two get weights of their "
             "own: merging, saving or resuming ties them again",

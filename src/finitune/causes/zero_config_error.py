@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.chapter import Needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
@@ -54,8 +55,11 @@ tells: Tells = {
 }
 
 
-def foresee(precision: Precision, parallel: Parallel | None = None) -> Iterator[Finding]:
-    if parallel is None or parallel.kind != "deepspeed" or parallel.zero_stage is None:
+def foresee(precision: Precision, parallel: Parallel) -> Iterator[Finding | Needs]:
+    if parallel.kind != "deepspeed":
+        return
+    if parallel.zero_stage is None:
+        yield Needs("parallel.zero_stage")
         return
     stage = parallel.zero_stage
     offloaded = ("cpu", "nvme")
@@ -84,7 +88,6 @@ def weigh(parallel: Parallel, precision: Precision, repeats: bool | None = None)
 
 def _finding(parallel: Parallel, severity: Severity, key: str, text: str) -> Finding:
     return Finding(
-        cause="zero-config-error",
         severity=severity,
         message=text,
         where=Where(file=parallel.source, key=key),

@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from finitune.chapter import Chapter, Experiment, ask, causes, remedies, tells_of
+from finitune.chapter import Chapter, Experiment, ask, causes, proposed, tells_of
 from finitune.evidence import DECISIVE, HINT, STRONG, strongest
 from finitune.facts import Facts
-from finitune.finding import Cure, Evidence, Finding, RankedCause, Safety, Severity
+from finitune.finding import Evidence, Finding, RankedCause, Severity
 from finitune.observations import Observation, Observed, about
 
 SHOWN = 3
@@ -51,9 +51,9 @@ def _weighed(
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)
     if warned and warned.remedy:
-        cures = [warned.remedy]
+        remedies = [warned.remedy]
     else:
-        cures = _cures(chapter, inputs) if asked or seen or not facts else []
+        remedies = proposed(chapter, inputs) if asked or seen or not facts else []
     return RankedCause(
         cause=chapter.name,
         confidence=None,
@@ -61,7 +61,7 @@ def _weighed(
         # A cause whose inputs are absent was not asked: it keeps its prior alone and is not shown as likely.
         bits=sum(term.bits for term in terms),
         evidence=terms,
-        remedies=cures,
+        remedies=remedies,
         not_asked=(answer.missing or ((answer.broken,) if answer.broken else ())) if answer else (),
         proof=proof_of(experiments) if asked else (),
     )
@@ -78,8 +78,7 @@ def evidence_of(chapter: Chapter, observed: Observed) -> list[Evidence]:
 
 def foreseen(chapter: Chapter, inputs: Mapping[str, Any]) -> Finding | None:
     """The gravest finding of the chapter about these facts."""
-    foresee = chapter.function("foresee")
-    found: list[Finding] = ask(foresee, inputs).results if foresee else []
+    found: list[Finding] = chapter.ask("foresee", inputs).results
     return max(found, key=lambda one: (FORESEEN[one.severity], one.remedy is not None), default=None)
 
 
@@ -132,20 +131,3 @@ def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:
     bits = (DECISIVE if cured else HINT) if as_predicted else 0 if event.get("optional") else -DECISIVE
     verb = "as predicted" if as_predicted else f"but {event.get('expect')} was predicted"
     return Evidence(text=f"{kind} {event.get('arm')}: {event.get('result')}, {verb}", bits=bits)
-
-
-def _cures(chapter: Chapter, inputs: Mapping[str, Any]) -> list[Cure]:
-    """The chapter's remedies, made concrete where the facts allow it; those that say they do not fit are left out."""
-    out: list[Cure] = []
-    for name in chapter.declared("remedies"):
-        remedy = remedies().get(name)
-        if remedy is None:
-            continue
-        propose = remedy.function("propose")
-        answer = ask(propose, inputs) if propose else None
-        if answer and not (answer.results or answer.missing or answer.broken):
-            continue
-        proposed = answer.results if answer else []
-        safety: Safety = getattr(remedy.module, "safety", "advice")
-        out.append(proposed[0] if proposed else Cure(name=name, safety=safety))
-    return out

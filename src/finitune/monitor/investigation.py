@@ -16,7 +16,7 @@ from torch import nn
 from finitune.chapter import Experiment
 from finitune.diagnosis.ranking import experiments_of, proof_of
 from finitune.diagnosis.recorded import incident_of
-from finitune.facts import Batching, Facts
+from finitune.facts import NEVER_TRAINED, Batching, Facts
 from finitune.facts_json import facts_as_json, facts_from_json
 from finitune.finding import Incident, Origin, as_json
 from finitune.monitor.probes.live_facts import batch_facts
@@ -261,7 +261,7 @@ def _short_and_other_rows(facts: Facts) -> tuple[str | None, str | None]:
     rows = facts.rows
     if rows is None or not rows.median_rms > 0:
         return None, None
-    short = rows.ids[rows.rms < 1e-2 * rows.median_rms][:64]
+    short = rows.ids[rows.rms <= NEVER_TRAINED * rows.median_rms][:64]
     others = rows.ids[rows.rms > 0.1 * rows.median_rms][: len(short)]
     join = lambda ids: ",".join(map(str, ids.tolist())) or None  # noqa: E731
     return join(short), join(others)

@@ -35,8 +35,9 @@ def command(
 ) -> int:
     """Say why a run failed, with evidence.
 
-    Of a recorded run: the first bad value, the cause and the cure of every incident. Of logs (text from the terminal,
-    trainer_state.json, CSV, TensorBoard events; also gzipped): what they show, and the check that would decide.
+    Of a recorded run: the first bad value, the cause and its remedies, for every incident. Of logs (text from the
+    terminal, trainer_state.json, CSV, TensorBoard events; also gzipped): what they show, and the check that would
+    decide.
     """
     if not paths and case is None:
         raise click.UsageError("Missing argument 'RUN_DIR|LOG...' (or --case FILE).")

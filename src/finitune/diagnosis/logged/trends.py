@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.chapter import Sighting, reviews, sightings
+from finitune.facts import DEFAULT_LOSS_SCALE
 from finitune.series import CLIMBED, Series
 from finitune.sources.logs.attempt import Attempt, Trace
 
-SETTLES_BELOW = 2.0**16
-"""Overflows above this scale only say that it began too high."""
 LEVEL, BASELINE = 5, 48
 """So many rows make a level; up to the second `symptoms/divergence` asks for no more, and a jump is sought at each."""
 FROM_ONE_ROW = CLIMBED**3
@@ -29,7 +28,7 @@ def trends(attempt: Attempt) -> list[Sighting]:
 def _loss_scale(attempt: Attempt) -> Iterator[Sighting]:
     """The loss scale fell and did not come back; overflows above the usual start only show a high start."""
     scale, skipped = attempt.trace("loss_scale"), attempt.trace("skipped")
-    low = [(step, value) for step, value in zip(scale.steps, scale.values, strict=True) if value < SETTLES_BELOW]
+    low = [(step, value) for step, value in zip(scale.steps, scale.values, strict=True) if value < DEFAULT_LOSS_SCALE]
     if not low:
         return
     start, first = low[0]
