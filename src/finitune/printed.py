@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from finitune.series import Series
 
 MOST_GROUPS = 64
@@ -35,12 +37,12 @@ def untruth(name: str, printed: Any, series: Series, *, since: int) -> Untruth |
     """Compare what is printed as `name` for the steps after `since` with what was; None where nothing is hidden."""
     if not isinstance(printed, int | float):
         return None
-    pairs = list(zip(series.steps.tolist(), series.values.tolist(), strict=True))
+    new = series.since(since).pairs()
     if math.isnan(printed):
-        return _stuck(name, printed, pairs, since)
+        return _stuck(name, printed, new, series.until(since))
     if not math.isfinite(printed):
         return None
-    bad = [(step, true) for step, true in pairs if step > since and not math.isfinite(true)]
+    bad = [(step, true) for step, true in new if not math.isfinite(true)]
     if not bad:
         return None
     step, true = bad[0]
@@ -52,11 +54,12 @@ def untruth(name: str, printed: Any, series: Series, *, since: int) -> Untruth |
     return Untruth(printed=printed, true=true, steps=[step for step, _ in bad], text=text)
 
 
-def _stuck(name: str, printed: float, pairs: list[tuple[int, float]], since: int) -> Untruth | None:
+def _stuck(name: str, printed: float, new: list[tuple[int, float]], before: Series) -> Untruth | None:
     """NaN for steps that were all finite, after one that was not."""
-    new = [(step, true) for step, true in pairs if step > since]
-    last = max((step for step, true in pairs if step <= since and not math.isfinite(true)), default=None)
-    if last is None or not new or not all(math.isfinite(true) for _, true in new):
+    if not new or not all(math.isfinite(true) for _, true in new):
+        return None
+    last = before.steps[~np.isfinite(before.values)].max(initial=-1)
+    if last < 0:
         return None
     step, true = new[-1]
     text = f"the trainer shows {name} nan; the {name.replace('_', ' ')} of step {step} was {true:.4g}"
