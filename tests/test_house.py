@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -19,7 +20,9 @@ from finitune.chapter import SECTIONS, Chapter, chapters, tells_of
 from finitune.diagnosis.recorded import inputs_of
 from finitune.evidence import DECISIVE, HINT, STRONG
 from finitune.facts import Facts
+from finitune.finding import Action
 from finitune.observations import meanings
+from finitune.reports import sentences
 from finitune.signals import SIGNALS
 from finitune.sources.cases import statements
 from finitune.sources.logs import messages
@@ -138,6 +141,29 @@ def test_a_chapter_is_tested_both_ways(folder: str, stem: str) -> None:
     names = [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
     assert any(name.startswith("test_fires") for name in names)
     assert any(name.startswith("test_stays_quiet") for name in names)
+
+
+TYPED = re.compile(r"`finitune ([a-z]+)[^`]*`|^finitune ([a-z]+)(?: [A-Z-][^.]*| ?)$")
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *sorted(TESTS.parent.glob("*.md"))], ids=lambda path: path.name)
+def test_only_verbs_that_exist_are_named(path: Path) -> None:
+    """In help, remedies and readmes: `finitune VERB` is something that a user can type."""
+    verbs = {file.stem for file in (PACKAGE / "cli" / "commands").glob("[a-z]*.py")}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if path.suffix == ".py":
+        strings = (node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Constant))
+        lines = [line for one in strings if isinstance(one.value, str) for line in one.value.splitlines()]
+    named = {verb for line in lines for found in TYPED.findall(line) for verb in found}
+    assert named - {""} <= verbs
+
+
+def test_every_action_that_a_report_has_a_sentence_for_is_taken_by_a_run() -> None:
+    actions = set(get_args(Action))
+    assert set(sentences._ACTIONS) == actions
+    by = [*(PACKAGE / "monitor").rglob("*.py"), PACKAGE / "diagnosis" / "recorded.py"]
+    taken = "".join(path.read_text(encoding="utf-8") for path in by)
+    assert {name for name in actions if f'"{name}"' in taken} == actions
 
 
 def _table_length(text: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 Severity = Literal["error", "warning", "info"]
 Safety = Literal["safe", "unsafe", "advice"]
 Phase = Literal["input", "parameter", "forward", "backward", "optimizer"]
-Action = Literal["none", "skipped-step", "skipped-batch", "rolled-back", "healed", "stopped"]
+Action = Literal["none", "skipped-step", "stopped"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 

@@ -14,9 +14,6 @@ _SHOWN_BITS = 0.05
 _ACTIONS: Mapping[Action, str] = {
     "none": "Nothing was changed.",
     "skipped-step": "Update discarded; weights are those of {good}.",
-    "skipped-batch": "Batch discarded; weights are those of {good}.",
-    "rolled-back": "Rolled back to {good}.",
-    "healed": "Healed; the run goes on.",
     "stopped": "Run stopped; weights are those of {good}.",
 }
 
