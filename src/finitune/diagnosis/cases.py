@@ -53,7 +53,7 @@ class Scale:
     highest: float
 
 
-FITTED = Scale(sharpness=1.1, lowest=0.2, highest=0.95)
+FITTED = Scale(sharpness=1.4, lowest=0.3, highest=0.9)
 """Fitted on the 55 public incidents that were kept unread; `make bench-diagnose` cross-validates it."""
 
 
@@ -130,7 +130,7 @@ def with_shares(ranked: Sequence[RankedCause], scale: Scale) -> tuple[list[Ranke
     bits = [*(one.bits for one in ranked), math.log2(UNLISTED)]
     weights = [2.0 ** (scale.sharpness * (one - max(bits))) for one in bits]
     share, others = weights[0] / sum(weights), sum(weights[1:])
-    first = scale.lowest + (scale.highest - scale.lowest) * share
+    first = scale.lowest * (1 - share) + scale.highest * share
     # of what the first leaves, each has its part of the posterior
     shares = [first, *((1 - first) * weight / max(others, sys.float_info.min) for weight in weights[1:])]
     return [dataclasses.replace(one, confidence=said) for one, said in zip(ranked, shares, strict=False)], shares[-1]
