@@ -118,15 +118,15 @@ def weigh(
     if origin is not None and origin.phase == "input":
         yield evidence("origin", -DECISIVE, "the batch itself is bad before anything is computed of it")
         return
+    found = [finding.severity for finding in foresee(optimizer)] if optimizer else []
     finite = np.isfinite(loss.values)
     losses = loss.values[finite]
     ratio = climb(losses)
-    climbed = ratio is not None and ratio > CLIMBED
-    if ratio is not None and climbed:
-        size = (
-            DECISIVE if ratio > CLIMBED**2 else STRONG
-        )  # a level that doubled may be noise, one that did so twice is not
+    if ratio is not None and ratio > CLIMBED:
+        size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice
         yield evidence("loss curve", size, f"the loss climbed to {ratio:.3g} times its level before")
+    elif "error" in found:
+        pass  # one step at such a rate is enough, without a climb
     elif len(losses) < 2 and not (loss.steps[finite] > 1).any():  # a row may stand for several steps
         yield evidence("loss curve", -DECISIVE, "it failed before the learning rate could have had an effect")
     elif ratio is not None:
@@ -136,9 +136,6 @@ def weigh(
         yield evidence("gradient norm", HINT, f"the gradient norm climbed to {norms:.3g} times its level before")
     if optimizer is None or optimizer.lr is None:
         return
-    found = [finding.severity for finding in foresee(optimizer)]
-    if "error" in found and not climbed:
-        yield evidence("loss curve", DECISIVE, f"one step at learning rate {optimizer.lr:g} is enough, without a climb")
     if "error" in found:
         yield evidence("learning rate", DECISIVE, f"the learning rate {optimizer.lr:g} is far beyond any recipe")
     elif found:
