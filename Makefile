@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow test-bare test-programs programs check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-overhead bench-detect bench-budget conformance build clean
+.PHONY: help demo systems test test-slow test-bare test-programs programs check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-overhead bench-detect bench-budget conformance fields build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -80,6 +80,13 @@ bench-detect: $(VENV)/.demo ## detectors head to head: false alarms on healthy t
 
 bench-budget: $(VENV)/.demo ## what the guard adds to a step on a GPU, beside its budget: reads, copies, collectives, kernels, bytes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.budget
+
+# Only the files of the packages are read, so none of their dependencies is installed; DeepSpeed builds nothing.
+fields: $(VENV)/.dev ## the keys that configuration formats know, brought up to the newest releases
+	rm -rf build/fields
+	DS_BUILD_OPS=0 $(PIP) --target build/fields --no-deps --no-compile --ignore-requires-python --no-build-isolation \
+		transformers trl accelerate deepspeed llamafactory axolotl ludwig
+	$(BIN)/python scripts/fields.py build/fields
 
 build: $(VENV)/.dev ## the wheel and the source archive, in dist/
 	$(BIN)/python -m build

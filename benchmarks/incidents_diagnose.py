@@ -7,7 +7,7 @@ cause in `accept`; incidents that are `decidable: no` are left out. Over `incide
 without the fold that is asked; over another file it is that of the book.
 
 The incidents whose hashed id is divisible by three were kept unread while the rules were written: their score counts,
-that of the others is inflated. The taxonomy and `sources/case.py` are older and were written with all of them in view,
+that of the others is inflated. The taxonomy and `sources/cases` are older and were written with all of them in view,
 and the score of the third was printed many times meanwhile (once it decided between two weights), so an incident from
 elsewhere is the stricter test. Nothing is trained on either but the prior and the scale of the confidence.
 `cases-in-other-words.jsonl`, in the same format, holds cases of our own making.
@@ -25,16 +25,27 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from finitune.chapter import Chapter
 from finitune.diagnosis.cases import FITTED, Scale, inputs_of_case, with_shares
 from finitune.diagnosis.ranking import counts, occurrences, rank
+from finitune.evidence import STRONG
 from finitune.finding import RankedCause
+from finitune.observations import meanings
 
 DEV = Path(__file__).parent / "incidents-dev.jsonl"
 FOLDS = 10
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 OPEN = 4.0
 """A second cause within so many bits of the first is still open."""
+ABLATIONS = {
+    "": "everything",
+    "sizes": "sizes: every piece weighs the same",
+    "words": "words: what only somebody who writes can say",
+    "weigh": "weigh: facts and numbers of the log",
+    "foresee": "foresee: what check would have said",
+}
 SHARPNESS = tuple(step / 10 for step in range(3, 31))
 LOWEST = tuple(step / 20 for step in range(8))
 HIGHEST = tuple(step / 20 for step in range(12, 20))
@@ -76,16 +87,34 @@ def unseen(row: dict[str, Any]) -> bool:
     return digest(row) % 3 == 0
 
 
-def answer(row: dict[str, Any], seen: dict[str, float]) -> Answered:
-    return Answered(incident=row, ranked=rank(inputs_of_case(case_of(row)), prior=occurrences(seen)))
+def answer(row: dict[str, Any], seen: dict[str, float], without: str = "") -> Answered:
+    """The ranking, `without` a part of what is weighed: a key of `ABLATIONS`."""
+    inputs = inputs_of_case(case_of(row))
+    if without == "words":
+        observed = {
+            name: one for name, one in inputs["observations"].items() if meanings()[name].seen_in != {"written"}
+        }
+        inputs = {**inputs, "observations": observed}
+    asked = Chapter.function
+    with patch.object(Chapter, "function", lambda one, name: None if name == without else asked(one, name)):
+        ranked = rank(inputs, prior=occurrences(seen))
+    if without == "sizes":
+        ranked = sorted(ranked, key=lambda one: (-_of_one_size(one), one.cause))
+    return Answered(incident=row, ranked=ranked)
 
 
-def cross_validated(rows: Sequence[dict[str, Any]]) -> Iterator[Answered]:
+def _of_one_size(cause: RankedCause) -> float:
+    """Its bits, where every piece of evidence but the prior weighs the same."""
+    prior, *terms = cause.evidence
+    return prior.bits + sum(math.copysign(STRONG, term.bits) for term in terms if term.bits)
+
+
+def cross_validated(rows: Sequence[dict[str, Any]], without: str = "") -> Iterator[Answered]:
     """Every row asked with the prior of the other folds; the unseen ones with that of the seen alone."""
     for row in rows:
         fold = digest(row) // 3 % FOLDS
         others = [r for r in rows if not unseen(r) and (unseen(row) or digest(r) // 3 % FOLDS != fold)]
-        yield answer(row, dict(Counter(r["cause"] for r in others)))
+        yield answer(row, dict(Counter(r["cause"] for r in others)), without)
 
 
 def confidence_of(answered: Answered, scale: Scale) -> float:
@@ -147,6 +176,17 @@ def table(answers: Sequence[Answered]) -> None:
         print(f"  disputed with a second cause within {OPEN:g} bits: {open_ones} of {len(disputed)}")
 
 
+def ablation(rows: Sequence[dict[str, Any]]) -> None:
+    """What each part of the evidence carries: first places and places in the first three without it."""
+    print("without a part of the evidence: first and in three, of the two thirds and of the third kept unread")
+    for without, what in ABLATIONS.items():
+        answers = list(cross_validated(rows, without))
+        parts = [[a for a in answers if unseen(a.incident) is of_third] for of_third in (False, True)]
+        counted = [(len(part), *(sum(a.right(k) for a in part) for k in (1, 3))) for part in parts]
+        shown = "   ".join(f"n {n:3}  first {first:3}  in three {third:3}" for n, first, third in counted)
+        print(f"  {what:44} {shown}")
+
+
 def reliability(title: str, shares: Sequence[tuple[float, bool]]) -> None:
     print(f"{title}: confidence in the first cause against how often it was right")
     error = 0.0
@@ -181,6 +221,7 @@ def main() -> int:
     table(new)
     scale = fitted(new)
     said = [shown for index, one in enumerate(new) for shown in _said([one], scale(index))]
+    ablation(rows)
     reliability(f"unseen third, each under the scale of the others (of all: {_written(scale(None))})", said)
     return 0
 

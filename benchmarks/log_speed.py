@@ -23,7 +23,7 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-from finitune.diagnosis.logged.verdict import diagnose_logs
+import finitune
 from finitune.finding import UnreadableInput
 from finitune.sources import logs
 
@@ -86,7 +86,7 @@ def clocked(action: Callable[[], object]) -> tuple[float, float]:
 def diagnosed(path: Path) -> None:
     """As `finitune diagnose LOG`; a log without training in it is refused after it was read."""
     with contextlib.suppress(UnreadableInput):
-        diagnose_logs(path)
+        finitune.diagnose(path)
 
 
 def main() -> None:

@@ -28,7 +28,6 @@ from typing import Any
 
 import finitune
 from finitune.demo.tell import LAPTOP
-from finitune.diagnosis.logged.verdict import diagnose_logs
 from finitune.finding import Diagnosis, UnreadableInput
 
 ROOT = Path(__file__).parents[1]
@@ -130,7 +129,7 @@ def answers(program: Program) -> Iterator[Answer]:
 def causes_of(log: Path, configs: Sequence[Path] = (), model: Path | None = None) -> tuple[list[str], str]:
     """The ranked causes of the last incident, and its text; no causes and no text for a healthy run."""
     try:
-        found: Diagnosis = diagnose_logs(log, configs=[str(path) for path in configs], model=model)
+        found: Diagnosis = finitune.diagnose(log, configs=[str(path) for path in configs], model=model)
     except UnreadableInput as error:
         return ["unreadable"], f"unreadable: {error}"
     if not found.incidents:

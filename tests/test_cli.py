@@ -181,7 +181,7 @@ def test_unreadable_recordings_are_one_line(
         def refuse(*_: object, **__: object) -> None:
             raise PermissionError(13, "Permission denied", str(path))
 
-        monkeypatch.setattr("finitune.diagnosis.ranking.Recording.load", refuse)
+        monkeypatch.setattr("finitune.diagnosis.recorded.Recording.load", refuse)
     assert main(["diagnose", str(tmp_path)]) == 2
     assert str(tmp_path) in one_line(capsys.readouterr().err)
 
@@ -218,7 +218,7 @@ def test_diagnose(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert capsys.readouterr().out.startswith("step")
     assert main(["diagnose", run_dir, "--fail-on", "never", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema"] == "finitune.diagnosis/1"
-    monkeypatch.setattr("finitune.diagnosis.ranking.diagnose", lambda _: Diagnosis(incidents=[]))
+    monkeypatch.setattr("finitune.diagnosis.recorded.diagnose", lambda _: Diagnosis(incidents=[]))
     assert main(["diagnose", run_dir]) == 0
     assert capsys.readouterr().out == "healthy: no incident\n"
 
@@ -226,7 +226,7 @@ def test_diagnose(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
 def test_diagnose_verbose_shows_bits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("finitune.diagnosis.ranking.diagnose", lambda _: DIAGNOSIS)
+    monkeypatch.setattr("finitune.diagnosis.recorded.diagnose", lambda _: DIAGNOSIS)
     main(["diagnose", str(tmp_path), "-v"])
     assert "+9.4 bits" in capsys.readouterr().out
 
@@ -271,7 +271,7 @@ def test_run_hands_over_the_command_and_the_exit_code(monkeypatch: pytest.Monkey
 def test_repair_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[object] = []
     monkeypatch.setattr(
-        "finitune.repairs.repair", lambda *a, **k: seen.extend([a, k]) or {"output": "o", "changes": []}
+        "finitune.repairs.repair.repair", lambda *a, **k: seen.extend([a, k]) or {"output": "o", "changes": []}
     )
     words = "repair n --model m --data d --tokens 6,7 --rows 1 --config a --config b --output o --seed 3 --format json"
     words += " --gpu V100 --requirements r --like 1,2 --dtype float32 --modules x,y"
@@ -327,7 +327,7 @@ def test_a_closed_pipe_and_control_c_are_quiet(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", main, *words], stdout=writer, stderr=subprocess.PIPE, check=False)
         os.close(writer)
         assert done.stderr == b"", words
-    slow = "import signal, sys, time, finitune.diagnosis.ranking as d;"
+    slow = "import signal, sys, time, finitune.diagnosis.recorded as d;"
     slow += "signal.signal(signal.SIGINT, signal.default_int_handler);"  # which a job in the background does not have
     slow += "d.diagnose = lambda _: (print('on', flush=True), time.sleep(60))"
     command = [sys.executable, "-c", f"{slow}\n{main}", "diagnose", str(run_dir)]

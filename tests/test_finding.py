@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finitune.finding import CheckResult, Cure, Diagnosis, Finding, Incident, NotChecked, Where, as_json, number
+from finitune.finding import CheckResult, Diagnosis, Finding, Incident, NotChecked, Remedy, Where, as_json, number
 
 scalars = (
     st.none()
@@ -62,14 +62,14 @@ def test_an_integer_beyond_every_float_is_infinite() -> None:
 
 
 def test_check_result_has_the_shape_of_the_contract() -> None:
-    cure = Cure(name="reinit-token-rows", safety="safe", command="finitune repair reinit-token-rows m -o n")
+    remedy = Remedy(name="reinit-token-rows", safety="safe", command="finitune repair reinit-token-rows m -o n")
     finding = Finding(
         cause="untrained-token-embeddings",
         severity="error",
         message="2 rows are tiny",
         where=Where(file="model.safetensors", tokens=[6, 7]),
         evidence={"row_rms": np.float32(0.0), "ratio": -math.inf},
-        remedy=cure,
+        remedy=remedy,
     )
     out = as_json(CheckResult(findings=[finding], not_checked=[NotChecked(input="data", why="no --data given")]))
     assert list(out)[:2] == ["schema", "verdict"]

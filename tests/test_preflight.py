@@ -2,6 +2,8 @@ import dataclasses
 import importlib.util
 import json
 import shlex
+import shutil
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -14,7 +16,7 @@ from finitune import preflight
 from finitune.chapter import Chapter, causes
 from finitune.finding import Finding, NotChecked, UnreadableInput, as_json
 from finitune.preflight import foresee
-from finitune.repairs import repair
+from finitune.repairs.repair import repair
 from finitune.sources.result import Reading
 
 
@@ -61,7 +63,11 @@ def test_a_healthy_run_passes_every_cause_and_finds_nothing(tmp_path):
     assert result.verdict == "ok"
     assert not result.findings
     assert not result.not_checked
-    assert set(result.passed) == {name for name, chapter in causes().items() if chapter.function("foresee")}
+    assert {*result.passed, *result.nothing_to_say} == {
+        name for name, chapter in causes().items() if chapter.function("foresee")
+    }
+    assert {"lr-too-high", "untrained-token-embeddings", "fp16-activation-overflow"} <= set(result.passed)
+    assert {"quant-compute-dtype", "comm-overlap-race"} <= set(result.nothing_to_say)
 
 
 def test_a_healthy_float16_run_of_a_float16_model_finds_nothing(tmp_path):
@@ -187,9 +193,14 @@ def test_nothing_given_is_nothing_checked_once_per_input():
 def test_each_input_that_is_not_there_is_named_once(tmp_path):
     result = check(model=worlds.model(tmp_path / "m", tokenizer=False), data=jsonl(tmp_path / "d.jsonl", [chat()]))
     entries = {entry.input: entry.why for entry in result.not_checked}
-    assert set(entries) == {"config", "data", "gpu"}
+    assert set(entries) == {"config", "data", "gpu", "model"}
     assert "no tokenizer.json" in entries["data"]
-    assert result.passed == ["corrupt-checkpoint", "nan-saved-in-checkpoint", "uninitialised-weights"]
+    assert "vocabulary" in entries["model"]
+    assert result.passed == [
+        "corrupt-checkpoint", "moe-router", "nan-saved-in-checkpoint", "uninitialised-weights", "weight-tying-broken"
+    ]  # fmt: skip
+    assert "lr-too-high" in result.not_asked["config"]
+    assert "untrained-token-embeddings" in result.not_asked["data"]
 
 
 def test_a_config_that_says_nothing_about_precision_is_not_silence_about_it(tmp_path):
@@ -286,3 +297,29 @@ def test_a_family_that_a_configuration_names_is_a_hint_in_every_format(tmp_path,
 def test_a_name_alone_clears_no_cause_that_lies_in_the_model(tmp_path):
     (tmp_path / "a.json").write_text('{"bf16": true, "model_name_or_path": "meta-llama/Llama-2-7b-hf"}')
     assert not {"fp16-activation-overflow", "norm-eps-underflow-fp16"} & set(check(tmp_path / "a.json").passed)
+
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "medicalgpt"
+OF_DEEPSPEED = {"comm-overlap-race", "deepspeed-version-regression"}
+
+
+@pytest.mark.parametrize("beside", [["run_sft.sh", "zero2.json"], ["run_sft.sh"]])
+def test_what_depends_on_an_unknown_version_is_not_passed(tmp_path, monkeypatch, beside):
+    monkeypatch.setattr("finitune.sources.environment.read", lambda _=None: {})
+    for name in beside:
+        shutil.copy(EXAMPLE / name, tmp_path)
+    result = check(tmp_path / "run_sft.sh", gpu="A100")
+    assert not result.findings
+    assert not OF_DEEPSPEED & {*result.passed, *result.nothing_to_say}
+    assert {(one.input, one.why) for one in result.not_checked} >= {
+        ("versions", f"{cause}: versions unknown, give --requirements") for cause in OF_DEEPSPEED
+    }
+
+
+def test_with_the_version_the_same_causes_are_errors(tmp_path):
+    for name in ("run_sft.sh", "zero2.json"):
+        shutil.copy(EXAMPLE / name, tmp_path)
+    (tmp_path / "r.txt").write_text("deepspeed==0.12.5\n")
+    result = check(tmp_path / "run_sft.sh", gpu="A100", requirements=tmp_path / "r.txt")
+    assert {one.cause for one in result.findings if one.severity == "error"} == OF_DEEPSPEED
+    assert result.verdict == "broken"

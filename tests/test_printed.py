@@ -53,3 +53,15 @@ def test_a_nan_that_stays_in_the_sum_of_the_trainer_is_decoded():
 )
 def test_nothing_is_said_where_nothing_is_hidden(name, printed, series, since):
     assert untruth(name, printed, series, since=since) is None
+
+
+def test_a_long_run_is_not_walked_at_each_line(monkeypatch):
+    """One log line is compared with the steps since the one before it, however long the run is."""
+    run = Series(range(100_000), [1.0] * 99_999 + [math.nan])
+    read = []
+    pairs = Series.pairs
+    monkeypatch.setattr(Series, "pairs", lambda series: read.append(len(series)) or pairs(series))
+    monkeypatch.delattr(Series, "values")
+    assert untruth("loss", 0.0, run, since=99_990).steps == [99_999]
+    assert untruth("loss", math.nan, run, since=99_990) is None
+    assert read == [9, 9]

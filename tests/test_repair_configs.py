@@ -19,7 +19,8 @@ from finitune.cli.main import main
 from finitune.finding import UnreadableInput
 from finitune.preflight import check
 from finitune.repairs import configs as writing
-from finitune.repairs import repair, undo
+from finitune.repairs.repair import repair
+from finitune.repairs.undoing import undo
 
 ENGINE = '{\n  "fp16": {"enabled": true},\n  "zero_optimization": {"stage": 2, "overlap_comm": true}\n}\n'
 SCRIPT = "#!/bin/bash\npython t.py \\\n  --fp16 \\\n  --output_dir o \\\n  --deepspeed ds.json\n"

@@ -16,7 +16,8 @@ from tests.sources.worlds import jsonl
 from finitune.cli.main import main
 from finitune.finding import UnreadableInput
 from finitune.preflight import check
-from finitune.repairs import repair, undo
+from finitune.repairs.repair import repair
+from finitune.repairs.undoing import undo
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

@@ -12,7 +12,8 @@ from tests.sources import worlds
 from tests.sources.worlds import jsonl, one_line, settings
 
 from finitune.finding import UnreadableInput
-from finitune.repairs import repair, weights
+from finitune.repairs import weights
+from finitune.repairs.repair import repair
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 TINY = 1e-8

@@ -42,6 +42,14 @@ def test_until_is_the_series_as_it_was(data: list[tuple[int, float]], step: int)
     assert len(series) == len(data), "a cut shares nothing with its series"
 
 
+@given(points, steps)
+def test_since_is_what_until_leaves(data: list[tuple[int, float]], step: int) -> None:
+    series = build(data)
+    rest = series.since(step)
+    assert same(rest, build([point for point in data if point[0] > step]))
+    assert len(rest) + len(series.until(step)) == len(series)
+
+
 @given(points, st.integers(0, 40))
 def test_window_is_the_newest_values(data: list[tuple[int, float]], size: int) -> None:
     window = build(data).window(size)

@@ -11,7 +11,7 @@ from _world import IGNORED, LLAMAS, VOCABULARY, World, rows, usual
 
 
 def lora(run: Run, _directory: Path) -> World:
-    return replace(usual(run, families=LLAMAS), adapter={"r": 8, "lora_alpha": 16}, rate=5e-3)
+    return replace(usual(run, families=LLAMAS), adapter={"r": 8, "lora_alpha": 16}, rate=2e-3)
 
 
 def accumulated(run: Run, _directory: Path) -> World:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from finitune.monitor.process import Stopped as Stopped
     from finitune.monitor.watch import watch as watch
     from finitune.preflight import check as check
-    from finitune.repairs import repair as repair
+    from finitune.repairs.repair import repair as repair
     from finitune.show import report as report
 
 __version__ = "0.1.0"
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "check": "finitune.preflight",
     "diagnose": "finitune.diagnosis.diagnose",
-    "repair": "finitune.repairs",
+    "repair": "finitune.repairs.repair",
     "report": "finitune.show",
     "watch": "finitune.monitor.watch",
     "Monitor": "finitune.monitor.process",

@@ -6,49 +6,58 @@ A function of a chapter declares what it reads by the names of its parameters.
 
 A cause:
 
-    foresee(facts by name...) -> Iterator[Finding]      before the run, from facts alone
+    foresee(facts by name...) -> Iterator[Finding | Needs]   before the run, from facts alone
+    foresees = "learning rate"                          what its findings are about, where a run has failed
     weigh(inputs by name...)  -> Iterator[Evidence]     after it, for and against, from what a run measured
-    tells = {"observation": (bits, "reason"), ...}      the same, from what a log shows and somebody tells
+    tells = {"observation": (HINT, "a sentence"), ...}  the same, from what a log, settings or people say
     experiments = [Experiment(...), ...]                what decides it
     remedies = ["slug", ...]                            chapters of `remedies/`, best first
     public_incidents = 10                               how often it occurs in the public incidents: the prior
-    unseen = "whether ..."                              what no log shows of it, where every number stays sound
-    ruins = "high-rate"                                 the observation that what `foresee` calls an error stands for
+    unseen = "whether ..."                              what no log shows of it, where every number stays finite
 
 `weigh` may name any group of `Facts`, any signal (`loss`, `grad_norm`, `lr`, `loss_scale`, `skipped`: a Series up to
 the bad step), and: `signals` (all of these), `symptoms` (set of slugs seen), `origin` (Origin), `repeats` (bool),
-`incident` (the recorded event). Observations are the signs of a log (`diagnosis/logged/signs.py`,
-`sources/logs/messages.py`)
-and the slugs of `sources/cases/statements.txt` and `sources/cases/circumstances.py`; those that mean
-the same have one name. `bits`
-is the log2 of how much likelier one is under this cause. Observations that share a row ("climbed diverged") say one
-thing in two ways, and are weighed once. Experiments are weighed by the diagnosis itself.
+`incident` (the recorded event). Observations are rows of `observations.txt`. Evidence has three sizes
+(`finitune.evidence`: HINT, STRONG, DECISIVE; negative against the cause), and says what it is about: of several pieces
+about one thing, wherever they come from, the strongest for and the strongest against the cause count.
+Experiments are weighed by the diagnosis itself.
 
-A symptom: `see(signals by name...) -> Sighting | None`. It judges the newest value of its first parameter, and is asked
-at the steps at which that signal has one; the other signals may be older. It keeps no state: the window is the state,
-so the answer is the same live, on a recording and on a parsed log.
+A symptom, by one or both of:
+
+    see(signals by name...) -> Sighting | None          judges the newest value of its first parameter
+    review(signals by name...) -> Sighting | None       judges a whole log that has ended
+
+`see` is asked at the steps at which its first signal has a value; the other signals may be older. Neither keeps state:
+the window is the state, so the answer is the same live, on a recording and on a parsed log. `review` may name
+`eval_loss` and `rewards` (True in reinforcement learning) besides. A symptom with neither is known from a message that
+programs print (`sources/logs/messages.py`).
 
 A remedy:
 
     safety = "safe" | "unsafe" | "advice"     safe: no meaning changes; unsafe: read what it changes; advice: by hand
-    propose(facts by name...) -> Cure | None  the command or patch for these facts
-    apply(model, output, ...) -> Iterator     for `finitune repair NAME`; only where files are rewritten
+    propose(facts by name...) -> Remedy | None   the command or patch for these facts, None where it does not fit
+    rewrites = "weights" | "rows" | "data"       what `finitune repair NAME` writes anew, by the chapter's `apply`
+
+A cause that nobody can cure says so under "What to do", and its `remedies` are empty. The name of a chapter is its
+file name and is written nowhere else: findings and remedies get it, and a remedy its safety, when a chapter is asked.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, Literal, cast
 
+from finitune.finding import Finding, Remedy, Safety
 from finitune.series import Signals
 
 SECTIONS = {
@@ -83,12 +92,40 @@ class Chapter:
         text = " ".join(self.sections.get(heading, "").split())
         return [sentence for sentence in re.split(r"(?<=\.)\s+", text) if sentence]
 
+    @property
+    def safety(self) -> Safety:
+        """Of a remedy, as it declares it."""
+        return getattr(self.module, "safety", "advice")
+
     def function(self, name: str) -> Callable[..., Any] | None:
         return getattr(self.module, name, None)
 
     def declared(self, name: str) -> list[Any]:
         """A list that the chapter declares, empty where it does not."""
         return list(getattr(self.module, name, ()))
+
+    def ask(self, name: str, inputs: Mapping[str, Any]) -> Answer:
+        """What the function `name` says of `inputs`; empty where the chapter has no such function.
+
+        A finding gets the chapter as its cause. A remedy of a remedy chapter gets its name and safety; that of a
+        finding is the first of `remedies` unless it names another one.
+        """
+        function = self.function(name)
+        if function is None:
+            return Answer()
+        answer = ask(function, inputs)
+        return dataclasses.replace(answer, results=[self._signed(one) for one in answer.results])
+
+    def _signed(self, one: Any) -> Any:
+        if isinstance(one, Remedy):
+            return dataclasses.replace(one, name=self.name, safety=self.safety)
+        if not isinstance(one, Finding):
+            return one
+        remedy = one.remedy
+        if remedy is not None:
+            name = remedy.name or self.declared("remedies")[0]
+            remedy = dataclasses.replace(remedy, name=name, safety=remedies()[name].safety)
+        return dataclasses.replace(one, cause=self.name, remedy=remedy)
 
 
 @cache
@@ -115,12 +152,31 @@ def slug(module_name: str) -> str:
     return module_name.rsplit(".", 1)[-1].replace("_", "-")
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Said by `foresee`: this input is not there, and with it the chapter could say more.
+
+    `input` is a group of `Facts`, or one entry of a group, such as "versions.deepspeed".
+    """
+
+    input: str
+
+
+def needs(**inputs: Any) -> Iterator[Needs]:
+    """One for each of these inputs that is None."""
+    yield from (Needs(name) for name, value in inputs.items() if value is None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a chapter's function said. `missing` names required inputs that were not there; then nothing was asked."""
+    """What a chapter's function said. `missing` names required inputs that were not there; then nothing was asked.
 
-    results: list[Any]
+    `needs` are the inputs that it could have used besides, so that an answer without results clears nothing.
+    """
+
+    results: list[Any] = field(default_factory=list[Any])
     missing: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     broken: str | None = None
 
 
@@ -134,13 +190,14 @@ def ask(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Answer:
     given = {p.name: inputs[p.name] for p in parameters if inputs.get(p.name) is not None}
     missing = tuple(p.name for p in parameters if p.name not in given and p.default is p.empty)
     if missing:
-        return Answer(results=[], missing=missing)
+        return Answer(missing=missing)
     try:
         result = function(**given)
         results: list[Any] = list(cast("Iterator[Any]", result)) if isinstance(result, Iterator) else [result]
     except Exception as error:
-        return Answer(results=[], broken=f"{type(error).__name__}: {error}")
-    return Answer(results=[one for one in results if one is not None])
+        return Answer(broken=f"{type(error).__name__}: {error}")
+    wanted = dict.fromkeys(one.input for one in results if isinstance(one, Needs))
+    return Answer(results=[one for one in results if one is not None and not isinstance(one, Needs)], needs=(*wanted,))
 
 
 def required(function: Callable[..., Any]) -> frozenset[str]:
@@ -172,10 +229,10 @@ class Experiment:
     """A prediction that the cause allows but does not demand: its failure says nothing."""
 
 
-def tells_of(chapter: Chapter) -> list[tuple[tuple[str, ...], float, str]]:
-    """The rows of the chapter's table: observations that say one thing, bits for or against, and the reason."""
+def tells_of(chapter: Chapter) -> list[tuple[str, float, str]]:
+    """The rows of the chapter's table: observation, bits for or against, and the reason."""
     table: Mapping[str, tuple[float, str]] = getattr(chapter.module, "tells", {})
-    return [(tuple(row.split()), bits, why) for row, (bits, why) in table.items()]
+    return [(name, bits, why) for name, (bits, why) in table.items()]
 
 
 def causes() -> Mapping[str, Chapter]:
@@ -198,6 +255,8 @@ class Sighting:
     confirm: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict[str, float])
     symptom: str = ""
+    observation: str = ""
+    """The row of `observations.txt` that tells kinds of one symptom apart; else the symptom itself."""
 
 
 def symptoms() -> Mapping[str, Chapter]:
@@ -211,11 +270,18 @@ def sightings(signals: Signals, step: int | None = None) -> list[Sighting]:
     if step is None:
         step = max((series.last_step for series in inputs.values()), default=-1)
     fresh = {name for name, series in inputs.items() if series.last_step == step}
-    out: list[Sighting] = []
-    for name, judged, see in _seen_by():
-        if judged in fresh:
-            out += (replace(sighting, symptom=name) for sighting in ask(see, inputs).results)
-    return out
+    return [seen for name, judged, see in _seen_by() if judged in fresh for seen in _named(name, ask(see, inputs))]
+
+
+def reviews(signals: Signals, *, rewards: bool = False) -> list[Sighting]:
+    """The symptoms that only a look at a whole log shows, at their first step."""
+    inputs: dict[str, Any] = {**{name: series for name, series in signals.items() if series}, "rewards": rewards}
+    asked = [(name, chapter.function("review")) for name, chapter in symptoms().items()]
+    return [seen for name, review in asked if review for seen in _named(name, ask(review, inputs))]
+
+
+def _named(name: str, answer: Answer) -> list[Sighting]:
+    return [dataclasses.replace(one, symptom=name, observation=one.observation or name) for one in answer.results]
 
 
 @cache
@@ -228,3 +294,17 @@ def _seen_by() -> tuple[tuple[str, str, Callable[..., Any]], ...]:
 def remedies() -> Mapping[str, Chapter]:
     """Every remedy, by slug."""
     return chapters("remedies")
+
+
+def proposed(cause: Chapter, inputs: Mapping[str, Any]) -> list[Remedy]:
+    """The remedies of a cause, best first, made concrete where `inputs` allow it; none that says it does not fit."""
+    out: list[Remedy] = []
+    for name in cause.declared("remedies"):
+        chapter = remedies().get(name)
+        if chapter is None:
+            continue
+        answer = chapter.ask("propose", inputs)
+        if answer.missing or answer.broken or chapter.function("propose") is None:
+            out.append(Remedy(name=name, safety=chapter.safety))
+        out += answer.results[:1]
+    return out

@@ -14,7 +14,7 @@ from typing import Any, Literal
 Severity = Literal["error", "warning", "info"]
 Safety = Literal["safe", "unsafe", "advice"]
 Phase = Literal["input", "parameter", "forward", "backward", "optimizer"]
-Action = Literal["none", "skipped-step", "skipped-batch", "rolled-back", "healed", "stopped"]
+Action = Literal["none", "skipped-step", "stopped"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 
@@ -40,28 +40,32 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cure:
+class Remedy:
     """A remedy made concrete for one finding: the command to type or the settings to change.
 
-    `name` is a chapter of `remedies/`. `patch` maps config keys to their new values.
+    `name` and `safety` are those of its chapter in `remedies/`, and filled in when a chapter is asked. `patch` maps
+    config keys to their new values.
     """
 
-    name: str
-    safety: Safety
+    name: str = ""
+    safety: Safety = "advice"
     command: str | None = None
     patch: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One statement with its place, its numbers and its cure."""
+    """One statement with its place, its numbers and its remedy.
 
-    cause: str
+    `cause` is the chapter that makes it, and filled in when a chapter is asked.
+    """
+
+    cause: str = ""
     severity: Severity
     message: str
     where: Where = field(default_factory=Where)
     evidence: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    remedy: Cure | None = None
+    remedy: Remedy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +78,18 @@ class NotChecked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What `finitune check` answers."""
+    """What `finitune check` answers.
+
+    `passed` are the causes that were asked with all that they can read and found nothing; `nothing_to_say` those about
+    something that this run does not have, such as quantisation, as far as its files say. `not_asked` are the others:
+    for each input that was not there, the causes that could use it.
+    """
 
     findings: Sequence[Finding]
     not_checked: Sequence[NotChecked]
     passed: Sequence[str] = ()
+    nothing_to_say: Sequence[str] = ()
+    not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     schema: str = "finitune.check/1"
 
     @property
@@ -93,11 +104,13 @@ class CheckResult:
 class Evidence:
     """One reason for (positive bits) or against (negative bits) a cause.
 
-    `bits` is log2 of the likelihood ratio: +1 doubles the odds of the cause, -1 halves them.
+    `bits` is log2 of the likelihood ratio: +1 doubles the odds of the cause, -1 halves them. `about` is a noun for what
+    was measured ("loss curve"); of several reasons about one thing only the strongest counts, and "" is about nothing.
     """
 
     text: str
     bits: float
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +152,7 @@ class RankedCause:
     proved: bool
     bits: float
     evidence: Sequence[Evidence]
-    remedies: Sequence[Cure]
+    remedies: Sequence[Remedy]
     not_asked: Sequence[str] = ()
     """Inputs of the chapter that were not there, or why it could not be asked."""
     proof: Sequence[str] = ()

@@ -178,7 +178,7 @@ def _diagnose_what_is_not(directory: Path, recording: Recording, began: float) -
         return
     from rich.console import Console
 
-    from finitune.diagnosis.ranking import diagnose
+    from finitune.diagnosis.recorded import diagnose
     from finitune.reports.terminal import print_diagnosis
 
     console = Console(file=sys.stderr, soft_wrap=True)

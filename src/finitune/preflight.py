@@ -9,22 +9,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from finitune.chapter import Chapter, ask, causes, remedies, required
+from finitune.chapter import Chapter, causes, proposed, required
 from finitune.facts import Facts
-from finitune.finding import SEVERITIES, CheckResult, Cure, Finding, NotChecked, as_json
+from finitune.finding import SEVERITIES, CheckResult, Finding, NotChecked, as_json
+from finitune.sources.configs.runs import Config, is_config
 from finitune.sources.editing.patching import standings_each, takes
 from finitune.sources.editing.spelling import Standing
-from finitune.sources.gather import Config, gather_each, is_config
+from finitune.sources.gather import gather_each
 from finitune.sources.result import Track, untracked
 
 INPUT_OF = {
-    "precision": "config", "optimizer": "config", "model": "model", "weights": "model", "rows": "model",
-    "activations": "model",
-    "head_rows": "model", "tokens": "data", "labels": "data", "hardware": "gpu", "versions": "requirements",
-    "vocabulary": "model", "parallel": "config", "quantization": "config", "adapter": "config", "attention": "config",
-    "batching": "config", "training": "config", "disagreements": "config", "unknown_keys": "config",
+    **dict.fromkeys(
+        ("precision", "optimizer", "parallel", "quantization", "adapter", "attention", "batching", "training",
+         "disagreements", "unknown_keys"), "config",
+    ),
+    **dict.fromkeys(("model", "weights", "rows", "head_rows", "activations", "vocabulary"), "model"),
+    "tokens": "data", "labels": "data", "hardware": "gpu",
 }  # fmt: skip
-"""The input that each group of facts comes from."""
+"""The input that each group of facts comes from, where the two have different names."""
+
+OPTIONAL = {"parallel", "quantization", "adapter", "attention", "batching", "training", "head_rows"}
+"""Groups that a run may do without: where the files were read and have none, chapters about them say nothing."""
 
 
 _Run = tuple[Sequence[int], CheckResult]
@@ -45,7 +50,9 @@ def check(
     Raises UnreadableInput for an input that cannot be used.
     """
     readings = gather_each(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
-    runs = [(lines, foresee(reading.facts, reading.not_checked)) for lines, reading in readings]
+    runs = [
+        (lines, foresee(reading.facts, reading.not_checked, requirements=requirements)) for lines, reading in readings
+    ]
     if not any(isinstance(config, Mapping) for config in configs):
         inputs = {"--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
         words = [word for config in configs for word in ("--config", str(config))]
@@ -63,13 +70,13 @@ def _with_commands(runs: Sequence[_Run], words: Sequence[str], found: Sequence[S
                 needed.setdefault(_patch_of(finding), {})[i] = found[i]
 
     def with_command(finding: Finding) -> Finding:
-        cure, places = finding.remedy, needed.get(_patch_of(finding))
-        if cure is None or not cure.patch or not places:
+        remedy, places = finding.remedy, needed.get(_patch_of(finding))
+        if remedy is None or not remedy.patch or not places:
             return finding
-        if not takes(cure.patch, list(places.values()), finding.where.file):
+        if not takes(remedy.patch, list(places.values()), finding.where.file):
             return finding
-        command = shlex.join(["finitune", "repair", cure.name, *words, "--patch"])
-        return dataclasses.replace(finding, remedy=dataclasses.replace(cure, command=command))
+        command = shlex.join(["finitune", "repair", remedy.name, *words, "--patch"])
+        return dataclasses.replace(finding, remedy=dataclasses.replace(remedy, command=command))
 
     return [
         (lines, dataclasses.replace(result, findings=[with_command(finding) for finding in result.findings]))
@@ -79,8 +86,8 @@ def _with_commands(runs: Sequence[_Run], words: Sequence[str], found: Sequence[S
 
 def _patch_of(finding: Finding) -> str:
     """The remedy, its patch and where it would go first."""
-    cure = finding.remedy
-    return json.dumps([cure.name, as_json(cure.patch), finding.where.file]) if cure else ""
+    remedy = finding.remedy
+    return json.dumps([remedy.name, as_json(remedy.patch), finding.where.file]) if remedy else ""
 
 
 def check_each(*configs: str | Path, **given: Any) -> CheckResult:
@@ -95,27 +102,46 @@ def check_each(*configs: str | Path, **given: Any) -> CheckResult:
     return CheckResult(findings=findings, not_checked=[], passed=sorted(passed))
 
 
-def foresee(facts: Facts, not_checked: Sequence[NotChecked] = ()) -> CheckResult:
-    """What every cause of the book says about these facts, the gravest first."""
+def foresee(
+    facts: Facts, not_checked: Sequence[NotChecked] = (), *, requirements: str | Path | None = None
+) -> CheckResult:
+    """What every cause of the book says about these facts, the gravest first.
+
+    A cause passes only where it was asked with all that it can read. Where an input is missing, it stands in
+    `not_checked` under that input; where the files were read and have nothing of its kind, in `nothing_to_say`.
+    """
     inputs = facts.by_name()
     findings: list[Finding] = []
     passed: list[str] = []
+    silent: list[str] = []
     left_out = list(not_checked)
+    not_asked: dict[str, list[str]] = {}
+    absent = {entry.input for entry in not_checked}
     unread = facts.model is not None and facts.model.path is None  # known by its name alone, which clears nothing
     for name, chapter in causes().items():
         function = chapter.function("foresee")
         if function is None:
             continue
-        answer = ask(function, inputs)
-        if answer.broken:
-            left_out.append(NotChecked(input=name, why=f"this check is broken ({answer.broken}); please report it"))
-        left_out += [_absent(group) for group in answer.missing if not _explained(group, left_out)]
+        answer = chapter.ask("foresee", inputs)
         findings += [_with_remedy(finding, chapter, inputs) for finding in answer.results]
-        by_name = unread and "model" in required(function)
-        if not (answer.broken or answer.missing or answer.results or by_name):
-            passed.append(name)
+        missing = [*answer.missing, *answer.needs, *(["model"] if unread and "model" in required(function) else [])]
+        if answer.broken:
+            why = f"this check is broken ({answer.broken}); please report it"
+            left_out.append(NotChecked(input=name, why=why))
+        unknown = [one for one in missing if not (one in OPTIONAL and INPUT_OF[one] not in absent)]
+        for one in unknown:
+            source = one.partition(".")[0]
+            source = source if source in absent else INPUT_OF.get(source, source)
+            not_asked.setdefault(source, []).append(name)
+            if source not in absent:  # an input that is absent as a whole has its reason already
+                left_out.append(NotChecked(input=source, why=_lack(one, name, requirements)))
+        if not (answer.results or answer.broken or unknown):
+            (silent if missing else passed).append(name)
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    return CheckResult(findings=findings, not_checked=_one_per_input(left_out), passed=passed)
+    return CheckResult(
+        findings=findings, not_checked=_one_per_input(left_out), passed=passed, nothing_to_say=silent,
+        not_asked={name: sorted(set(waiting)) for name, waiting in not_asked.items()},
+    )  # fmt: skip
 
 
 def _together(runs: Sequence[_Run]) -> CheckResult:
@@ -126,10 +152,17 @@ def _together(runs: Sequence[_Run]) -> CheckResult:
             found.setdefault(json.dumps(as_json(finding)), (finding, []))[1].extend(lines)
     findings = [_launched(finding, sorted(set(lines))) for finding, lines in found.values()]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    failed = {finding.cause for finding in findings}
-    passed = [name for name in runs[0][1].passed if name not in failed and all(name in run.passed for _, run in runs)]
     left_out = [entry for _, result in runs for entry in result.not_checked]
-    return CheckResult(findings=findings, not_checked=_one_per_input(left_out), passed=passed)
+    answered = set[str].intersection(*({*result.passed, *result.nothing_to_say} for _, result in runs))
+    passed = answered & set[str]().union(*(result.passed for _, result in runs))
+    return CheckResult(
+        findings=findings, not_checked=_one_per_input(left_out), passed=sorted(passed),
+        nothing_to_say=sorted(answered - passed),
+        not_asked={
+            name: sorted({cause for _, result in runs for cause in result.not_asked.get(name, ())})
+            for name in dict.fromkeys(name for _, result in runs for name in result.not_asked)
+        },
+    )  # fmt: skip
 
 
 def _launched(finding: Finding, lines: Sequence[int]) -> Finding:
@@ -142,29 +175,25 @@ def _with_remedy(finding: Finding, chapter: Chapter, inputs: Mapping[str, Any]) 
     """The chapter's best remedy that has something to say about this finding."""
     if finding.remedy is not None:
         return finding
-    asked = {**inputs, "finding": finding, "where": finding.where}
-    for name in chapter.declared("remedies"):
-        remedy = remedies().get(name)
-        propose = remedy.function("propose") if remedy else None
-        cures = [cure for cure in ask(propose, asked).results if isinstance(cure, Cure)] if propose else []
-        if cures:
-            return dataclasses.replace(finding, remedy=cures[0])
-    return finding
+    fitting = proposed(chapter, {**inputs, "finding": finding, "where": finding.where})
+    return dataclasses.replace(finding, remedy=fitting[0] if fitting else None)
 
 
-def _absent(group: str) -> NotChecked:
-    source = INPUT_OF.get(group, group)
-    return NotChecked(input=source, why=f"what was given says nothing about {group}")
-
-
-def _explained(group: str, left_out: Sequence[NotChecked]) -> bool:
-    return any(entry.input in (INPUT_OF.get(group, group), group) for entry in left_out)
+def _lack(wanted: str, cause: str, requirements: str | Path | None) -> str:
+    """What the cause could not read in what was given."""
+    group, _, entry = wanted.partition(".")
+    if group == "versions" and entry and requirements:
+        return f"{cause}: no exact version of {entry} in {requirements}"
+    if group == "versions":
+        return f"{cause}: versions unknown, give --requirements"
+    why = f"what was given says nothing about {(entry or group).replace('_', ' ')}"
+    return f"{cause}: {why}" if entry else why
 
 
 def _one_per_input(entries: Sequence[NotChecked]) -> list[NotChecked]:
-    whys: dict[str, list[str]] = {}
+    """The reasons of each input in one entry; what one cause alone lacks stays an entry of its own."""
+    whys: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
-        seen = whys.setdefault(entry.input, [])
-        if entry.why not in seen:
-            seen.append(entry.why)
-    return [NotChecked(input=name, why="; ".join(reasons)) for name, reasons in whys.items()]
+        alone = entry.why if entry.why.partition(": ")[0] in causes() else ""
+        whys.setdefault((entry.input, alone), []).append(entry.why)
+    return [NotChecked(input=name, why="; ".join(dict.fromkeys(reasons))) for (name, _), reasons in whys.items()]

@@ -25,8 +25,8 @@ LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
 """Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 USUAL = 5e-4
 """Below it the rate is one of usual recipes, whatever is trained."""
-RUINOUS = 0.1
-"""One step of Adam makes any weight several times what it was; what is an error for SGD is far above."""
+TINY = 1e-6
+"""Below it no number of steps of a fine-tune moves weights of 0.02 far enough to break a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

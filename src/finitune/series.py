@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 NEAR_ZERO = 1e-4
 """Losses of likelihoods begin far above. Those of policy gradients begin at zero and change sign: TRL's GRPO logs 1e-9
 to 1e-1 of either sign in a sound run, and a rise from zero where the divergence from a reference is added."""
+
+CLIMBED = 2.0
+"""A loss of so many times its level before has climbed: what `symptoms/divergence` asks of a run without a baseline."""
+NEWEST, QUARTERS = 3, 4
 
 
 class Series:
@@ -137,13 +142,19 @@ def lowest_level(losses: Iterable[float]) -> float | None:
 
 
 def climb(losses: Iterable[float]) -> float | None:
-    """How many times the lowest loss before it, or the first, a later one is; None where no multiple tells it."""
-    known = [loss for loss in losses if math.isfinite(loss)]
-    lowest = lowest_level(known)
-    if lowest is None:
+    """How many times its level before the newest losses are, oldest first; None where no multiple tells it.
+
+    The newest are the last three, by their median. The level before is the first loss, or the median of the lowest
+    quarter of the run, so that noise makes no climb. Below eight losses, the highest is compared with the first.
+    """
+    known = [loss for loss in losses if loss and math.isfinite(loss)]
+    if len(known) < 2 or lowest_level(known) is None:
         return None
-    since = max(known[known.index(lowest) :]) / lowest
-    return float(max(since, max(known) / next(loss for loss in known if loss)))
+    size = len(known) // QUARTERS
+    if size < 2:
+        return max(known) / known[0]
+    quarters = (known[at : at + size] for at in range(0, size * QUARTERS, size))
+    return median(known[-NEWEST:]) / min(known[0], *map(median, quarters))
 
 
 Signals = Mapping[str, Series]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from finitune.diagnosis.ranking import diagnose
+from finitune.diagnosis.recorded import diagnose
 from finitune.reports import report as render
 
 

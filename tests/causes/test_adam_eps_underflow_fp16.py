@@ -1,8 +1,12 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.adam_eps_underflow_fp16 import foresee, weigh
+from finitune.causes import adam_eps_underflow_fp16
+from finitune.causes.adam_eps_underflow_fp16 import weigh
 from finitune.facts import Adapter, Optimizer, Parallel, Precision
 from finitune.finding import Origin
+
+foresee = findings(adam_eps_underflow_fp16.foresee)
 
 HALF = Precision(compute="float16", parameters="float16", scaler="none")
 

@@ -1,30 +1,12 @@
-import pytest
 import torch
 from torch import nn
 
-from finitune.chapter import causes
-from finitune.diagnosis.cases import diagnose_case
-from finitune.diagnosis.ranking import diagnose, told_evidence
+from finitune.diagnosis.recorded import diagnose
 from finitune.monitor.watch import watch
 
-CASE = {"log": ["WARNING: empty target in batch 7"], "config": {"note": "fails at the same step with a fixed order"}}
 
-
-def test_fires_on_a_case_that_tells_of_it():
-    (incident,) = diagnose_case(CASE).incidents
-    assert "bad-data-sample" in [cause.cause for cause in incident.causes[:1]]
-
-
-def test_stays_quiet_where_nobody_speaks_of_it():
-    (incident,) = diagnose_case(
-        {"config": {"learning_rate": 2e-05, "bf16": True}, "log": ["{'loss': 1.2, 'grad_norm': 0.5}"]}
-    ).incidents
-    assert "bad-data-sample" not in [cause.cause for cause in incident.causes if cause.bits > 0]
-    assert told_evidence(causes()["bad-data-sample"], {}) == []
-
-
-@pytest.mark.parametrize("constant", [True, False])
-def test_a_record_that_was_normalised_by_its_own_spread_of_zero(tmp_path, constant):
+def incidents(tmp_path, *, constant):
+    """A record is normalised by its own spread, which is 0 where it is constant."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
@@ -38,5 +20,12 @@ def test_a_record_that_was_normalised_by_its_own_spread_of_zero(tmp_path, consta
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-    incidents = diagnose(tmp_path / "run").incidents
-    assert [(one.step, one.causes[0].cause) for one in incidents] == [(9, "bad-data-sample")] * constant
+    return [(one.step, one.causes[0].cause) for one in diagnose(tmp_path / "run").incidents]
+
+
+def test_fires_on_a_batch_that_holds_nan(tmp_path):
+    assert incidents(tmp_path, constant=True) == [(9, "bad-data-sample")]
+
+
+def test_stays_quiet_on_a_finite_one(tmp_path):
+    assert incidents(tmp_path, constant=False) == []

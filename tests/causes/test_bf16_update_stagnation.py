@@ -1,9 +1,13 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.bf16_update_stagnation import foresee, moved_fraction, weigh
+from finitune.causes import bf16_update_stagnation
+from finitune.causes.bf16_update_stagnation import moved_fraction, weigh
 from finitune.facts import Adapter, Optimizer, Parallel, Precision, TensorScan, Weights
+
+foresee = findings(bf16_update_stagnation.foresee)
 
 BRAIN = Precision(compute="bfloat16", parameters="bfloat16", scaler="none", source="a.json: bf16")
 

@@ -1,7 +1,11 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.chat_template_mismatch import foresee, weigh
-from finitune.facts import Optimizer, Training, Vocabulary
+from finitune.causes import chat_template_mismatch
+from finitune.causes.chat_template_mismatch import weigh
+from finitune.facts import Training, Vocabulary
+
+foresee = findings(chat_template_mismatch.foresee)
 
 CHATML = Vocabulary(template_markers=["<|im_start|>", "<|im_end|>"])
 
@@ -11,7 +15,7 @@ def training(template: str | None, model: str | None = None, **more) -> Training
 
 
 def test_fires_against_the_template_of_the_model_itself():
-    (finding,) = foresee(Optimizer(), training("llama3"), CHATML)
+    (finding,) = foresee(training("llama3"), CHATML)
     assert finding.severity == "warning"
     assert "<|start_header_id|>" in finding.message
     assert "<|im_start|>" in finding.message
@@ -22,12 +26,12 @@ def test_fires_against_the_template_of_the_model_itself():
     [("Qwen/Qwen2.5-7B-Instruct", "warning"), ("google/gemma-2-9b", "info"), ("Hermes-2-Pro-Llama-3-8B", "info")],
 )
 def test_fires_against_the_family_that_the_name_tells(model, severity):
-    (finding,) = foresee(Optimizer(), training("llama3", model))
+    (finding,) = foresee(training("llama3", model))
     assert finding.severity == severity
 
 
 def test_fires_for_the_template_of_the_family_on_its_base_model():
-    (finding,) = foresee(Optimizer(), training("llama3", "meta-llama/Meta-Llama-3-8B"))
+    (finding,) = foresee(training("llama3", "meta-llama/Meta-Llama-3-8B"))
     assert finding.severity == "info"
     assert "never trained" in finding.message
 
@@ -48,7 +52,7 @@ def test_fires_for_the_template_of_the_family_on_its_base_model():
     ],
 )
 def test_stays_quiet(template, model, vocabulary, method):
-    assert not list(foresee(Optimizer(), training(template, model, method=method), vocabulary))
+    assert not list(foresee(training(template, model, method=method), vocabulary))
 
 
 def test_weighs_against_it_where_a_number_is_not_finite():

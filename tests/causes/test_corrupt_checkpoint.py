@@ -1,7 +1,11 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.corrupt_checkpoint import foresee, weigh
+from finitune.causes import corrupt_checkpoint
+from finitune.causes.corrupt_checkpoint import weigh
 from finitune.facts import Model, TensorScan, Weights
+
+foresee = findings(corrupt_checkpoint.foresee)
 
 
 def tensor(name: str, *, peak: float = 1.0, nonfinite: int = 0, shape: tuple[int, ...] = (4, 4), **more) -> TensorScan:

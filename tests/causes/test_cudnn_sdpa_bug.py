@@ -1,8 +1,12 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.cudnn_sdpa_bug import foresee, weigh
+from finitune.causes import cudnn_sdpa_bug
+from finitune.causes.cudnn_sdpa_bug import weigh
 from finitune.facts import Attention, Batching, Hardware
 from finitune.finding import Origin
+
+foresee = findings(cudnn_sdpa_bug.foresee)
 
 H100 = Hardware(name="H100", bfloat16=True)
 SDPA = Attention(implementation="sdpa", source="a.yaml")

@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.fp16_activation_overflow import foresee
+from finitune.causes import fp16_activation_overflow
 from finitune.facts import Activations, Attention, Model, Precision, TensorScan, Weights
 from finitune.naming import ActivationPeak
+
+foresee = findings(fp16_activation_overflow.foresee)
 
 HALF = Precision(compute="float16", source="ds.json: fp16.enabled")
 

@@ -1,8 +1,12 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.fully_masked_attention_rows import foresee, weigh
+from finitune.causes import fully_masked_attention_rows
+from finitune.causes.fully_masked_attention_rows import weigh
 from finitune.facts import Attention, Batching, Optimizer, Precision, Quantization, Vocabulary
 from finitune.finding import Origin
+
+foresee = findings(fully_masked_attention_rows.foresee)
 
 HALF = Precision(compute="float16")
 LEFT = Batching(padding_side="left", source="a.yaml")

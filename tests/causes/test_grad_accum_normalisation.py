@@ -1,7 +1,11 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.grad_accum_normalisation import foresee, weigh
+from finitune.causes import grad_accum_normalisation
+from finitune.causes.grad_accum_normalisation import weigh
 from finitune.facts import Optimizer
+
+foresee = findings(grad_accum_normalisation.foresee)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.gradient_checkpointing import foresee, weigh
-from finitune.facts import Adapter, Hardware, Optimizer, Training
+from finitune.causes import gradient_checkpointing
+from finitune.causes.gradient_checkpointing import weigh
+from finitune.facts import Adapter, Hardware, Training
+
+foresee = findings(gradient_checkpointing.foresee)
 
 REENTRANT = Training(gradient_checkpointing=True, reentrant=True, source="args.json")
 LORA = Adapter(kind="lora")
@@ -12,7 +16,7 @@ APPLE = Hardware(name="Apple MPS", bfloat16=True)
     ("adapter", "hardware", "severity"), [(LORA, None, "info"), (None, APPLE, "warning"), (LORA, APPLE, "warning")]
 )
 def test_fires_for_reentrant_checkpointing(adapter, hardware, severity):
-    (finding,) = foresee(Optimizer(), REENTRANT, adapter, hardware)
+    (finding,) = foresee(REENTRANT, adapter, hardware)
     assert finding.severity == severity
 
 
@@ -27,7 +31,7 @@ def test_fires_for_reentrant_checkpointing(adapter, hardware, severity):
     ],
 )
 def test_stays_quiet(training, adapter):
-    assert not list(foresee(Optimizer(), training, adapter))
+    assert not list(foresee(training, adapter))
 
 
 def test_weighs_against_a_run_without_it():

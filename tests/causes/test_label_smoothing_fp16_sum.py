@@ -1,8 +1,12 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.label_smoothing_fp16_sum import foresee, weigh
+from finitune.causes import label_smoothing_fp16_sum
+from finitune.causes.label_smoothing_fp16_sum import weigh
 from finitune.facts import Parallel, Precision, Training
 from finitune.finding import Origin
+
+foresee = findings(label_smoothing_fp16_sum.foresee)
 
 WHOLE = Precision(compute="float16", full_eval="float16")
 SMOOTH = Training(label_smoothing=0.1, source="args.json")

@@ -31,7 +31,6 @@ def test_fires_for_an_adapter_that_adds_nothing():
     [
         (2e-4, lora(16, 32)), (2e-4, lora(64, 16)), (5e-4, lora(8, 128)), (2e-4, lora(64, 64, rank_stabilised=True)),
         (1e-2, lora(8, 16)), (None, lora(8, 16)), (2e-4, Adapter(kind="lora")), (2e-4, Adapter(kind="none")),
-        (2e-4, None),
     ],
 )  # fmt: skip
 def test_stays_quiet(lr, adapter):

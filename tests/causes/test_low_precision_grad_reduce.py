@@ -1,7 +1,11 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.low_precision_grad_reduce import foresee, weigh
+from finitune.causes import low_precision_grad_reduce
+from finitune.causes.low_precision_grad_reduce import weigh
 from finitune.facts import Optimizer, Parallel, Precision
+
+foresee = findings(low_precision_grad_reduce.foresee)
 
 BRAIN = Precision(compute="bfloat16")
 
@@ -32,7 +36,6 @@ def test_fires_for_many_addends(parallel, steps, severity, key):
         (BRAIN, zero(world=256), 1),
         (Precision(compute="float16"), zero(), 256),
         (BRAIN, Parallel(kind="fsdp"), 256),
-        (BRAIN, None, 256),
         (BRAIN, zero(zero_stage=0), 256),
     ],
 )

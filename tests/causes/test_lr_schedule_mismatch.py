@@ -1,9 +1,13 @@
 import numpy as np
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.lr_schedule_mismatch import foresee, weigh
+from finitune.causes import lr_schedule_mismatch
+from finitune.causes.lr_schedule_mismatch import weigh
 from finitune.facts import Batching, Optimizer, Parallel, TokenUse
 from finitune.series import Series
+
+foresee = findings(lr_schedule_mismatch.foresee)
 
 DATA = TokenUse(ids=np.array([1]), counts=np.array([1]), first=np.array([1]), sequences=320, source="data.jsonl")
 

@@ -49,7 +49,7 @@ def test_a_row_that_stands_for_several_steps_is_not_too_early():
     bits = {
         steps: sum(term.bits for term in weigh(loss=Series(steps, [1e9, float("nan")]))) for steps in ((1, 2), (5, 10))
     }
-    assert bits[1, 2] < 0 < bits[5, 10]
+    assert bits == {(1, 2): -6, (5, 10): 0}
 
 
 @pytest.mark.parametrize(("kind", "found"), [("prompt_tuning", 0), ("ia3", 0), ("lora", 1), ("none", 1), (None, 1)])
@@ -82,8 +82,8 @@ def bits(*losses: float) -> float:
 
 
 def test_fires_after_a_loss_that_climbed():
-    assert bits(2.0, 1.0, 3.0, 9.0) == 6.0
-    assert bits(2.0, 1.0, 1.8) == 3.0
+    assert bits(2.0, 1.0, 3.0, 9.0) == 6
+    assert bits(2.0, 1.0, 3.0, 5.0) == 3
     assert bits(4.0, 3.0, 2.0) < 0
 
 

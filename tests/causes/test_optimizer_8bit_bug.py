@@ -1,7 +1,11 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.optimizer_8bit_bug import foresee, weigh
+from finitune.causes import optimizer_8bit_bug
+from finitune.causes.optimizer_8bit_bug import weigh
 from finitune.facts import Optimizer
+
+foresee = findings(optimizer_8bit_bug.foresee)
 
 
 @pytest.mark.parametrize("version", ["0.36.0", "0.39.1", "0.41.0", "0.41.0.post2"])

@@ -1,8 +1,12 @@
 import numpy as np
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.pad_eos_label_masking import foresee, weigh
+from finitune.causes import pad_eos_label_masking
+from finitune.causes.pad_eos_label_masking import weigh
 from finitune.facts import Batching, TokenUse, Training, Vocabulary
+
+foresee = findings(pad_eos_label_masking.foresee)
 
 SAME = Vocabulary(pad_id=2, eos_id=2, source="m/tokenizer_config.json")
 TRAINER = Training(framework="transformers")
@@ -31,7 +35,6 @@ def test_fires_where_the_collator_masks_the_end_by_its_id():
         (use(2, 5), SAME, {"training": TRAINER}),
         (use(2, 5), SAME, {"training": TRAINER, "versions": OLD, "batching": Batching(packing=True)}),
         (use(2, 5), SAME, {"training": TRAINER, "versions": OLD, "batching": Batching(pad_token="<pad>")}),
-        (use(2, 5), None, {"training": TRAINER, "versions": OLD}),
     ],
 )
 def test_stays_quiet(tokens, vocabulary, more):

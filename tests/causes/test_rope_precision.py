@@ -1,7 +1,11 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.rope_precision import foresee, weigh
+from finitune.causes import rope_precision
+from finitune.causes.rope_precision import weigh
 from finitune.facts import Batching, Model, Parallel, Precision
+
+foresee = findings(rope_precision.foresee)
 
 BRAIN, HALF = Precision(compute="bfloat16"), Precision(compute="float16")
 LLAMA = Model(family="llama", rope_theta=1e4)
@@ -14,7 +18,7 @@ OLD, NEW = {"transformers": "4.35.2"}, {"transformers": "4.57.1"}
     [(BRAIN, 2048, OLD, "warning"), (HALF, 4096, OLD, "warning"), (BRAIN, 16384, NEW, "info")],
 )
 def test_fires_where_the_engine_casts_the_table(precision, length, versions, severity):
-    (finding,) = foresee(precision, LLAMA, ENGINE, Batching(max_length=length), versions)
+    (finding,) = foresee(precision, ENGINE, Batching(max_length=length), LLAMA, versions)
     assert finding.severity == severity
     assert str(length) in finding.message
 
@@ -31,7 +35,7 @@ def test_fires_where_the_engine_casts_the_table(precision, length, versions, sev
     ],
 )
 def test_stays_quiet(precision, model, parallel, length, versions):
-    assert not list(foresee(precision, model, parallel, Batching(max_length=length), versions))
+    assert not list(foresee(precision, parallel, Batching(max_length=length), model, versions))
 
 
 def test_weighs_against_bad_numbers():

@@ -1,8 +1,12 @@
 import numpy as np
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.tokenizer_vocab_mismatch import foresee, weigh
+from finitune.causes import tokenizer_vocab_mismatch
+from finitune.causes.tokenizer_vocab_mismatch import weigh
 from finitune.facts import Batching, Model, Optimizer, TensorScan, TokenUse, Weights
+
+foresee = findings(tokenizer_vocab_mismatch.foresee)
 
 
 def use(*ids: int, pad_id: int | None = None) -> TokenUse:

@@ -1,7 +1,11 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.uninitialised_weights import foresee, weigh
+from finitune.causes import uninitialised_weights
+from finitune.causes.uninitialised_weights import weigh
 from finitune.facts import Model, Optimizer, TensorScan, Weights
+
+foresee = findings(uninitialised_weights.foresee)
 
 
 def weights(*names: str, problems=()) -> Weights:

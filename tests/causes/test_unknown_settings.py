@@ -13,10 +13,10 @@ import pytest
 
 from finitune import facts
 from finitune.chapter import ask, causes
+from finitune.diagnosis.observed_settings import of_facts
 from finitune.facts import EmbeddingRows, Facts, Labels, TensorScan, TokenUse, Weights
 from finitune.finding import Origin
 from finitune.series import Series
-from finitune.sources.cases.circumstances import of_facts
 
 WORLDS = 300
 DTYPES = ("float16", "bfloat16", "float32")

@@ -29,14 +29,14 @@ def rows(sizes: dict[int, float], twins: dict[int, int] | None = None) -> Embedd
     [(None, "info"), (LORA, "warning"), (Adapter(kind="lora", trainable=["lm_head"]), "info")],
 )
 def test_fires_for_a_tiny_row_of_a_token_that_is_learned(adapter, severity):
-    (finding,) = foresee(use(3, 6), rows({}), rows({6: 1e-9}), None, adapter)
+    (finding,) = foresee(use(3, 6), rows({6: 1e-9}), None, adapter)
     assert finding.severity == severity
     assert finding.where.tokens == [6]
     assert "6 <|im_end|>" in finding.message
 
 
 def test_fires_for_rows_that_are_equal():
-    (finding,) = foresee(use(3, 6, 7), rows({}), rows({6: 0.03, 7: 0.03}, {6: 1, 7: 1}), None, LORA)
+    (finding,) = foresee(use(3, 6, 7), rows({6: 0.03, 7: 0.03}, {6: 1, 7: 1}), None, LORA)
     assert finding.where.tokens == [6, 7]
 
 
@@ -52,7 +52,7 @@ def test_fires_for_rows_that_are_equal():
     ],
 )
 def test_stays_quiet(tokens, head, model):
-    assert not list(foresee(tokens, rows({}), head, model, LORA))
+    assert not list(foresee(tokens, head, model, LORA))
 
 
 def test_weighs_against_sound_rows():

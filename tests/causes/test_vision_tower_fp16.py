@@ -1,9 +1,13 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.vision_tower_fp16 import foresee, weigh
+from finitune.causes import vision_tower_fp16
+from finitune.causes.vision_tower_fp16 import weigh
 from finitune.facts import Model, Precision, Training, Weights
 from finitune.finding import Origin
 from finitune.naming import Reach
+
+foresee = findings(vision_tower_fp16.foresee)
 
 HALF = Precision(compute="float16", source="args.json: fp16")
 

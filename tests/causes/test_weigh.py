@@ -15,7 +15,8 @@ from finitune.causes import (
     lr_too_high,
     untrained_token_embeddings,
 )
-from finitune.diagnosis.ranking import inputs_of, proof_of, rank
+from finitune.diagnosis.ranking import proof_of, rank
+from finitune.diagnosis.recorded import inputs_of
 from finitune.facts import EmbeddingRows, Facts, Labels, Optimizer, TensorScan, TokenUse, Weights
 from finitune.finding import Origin
 from finitune.series import Series
@@ -195,6 +196,12 @@ def test_hardware_fires_where_the_step_does_not_repeat():
     assert bits(hardware_fault_sdc, repeats=False, incident=many) > 5
 
 
+def test_hardware_fires_more_where_nothing_announces_the_step():
+    one = {"repeats": False, "incident": {"bad": ["w", "v"], "tensors": 40}}
+    assert bits(hardware_fault_sdc, **one, loss=FALLING) > bits(hardware_fault_sdc, **one)
+    assert bits(hardware_fault_sdc, **one, loss=CLIMB) == bits(hardware_fault_sdc, **one)
+
+
 def test_hardware_stays_quiet_where_it_does():
     assert bits(hardware_fault_sdc, repeats=True, incident={"bad": ["w"], "tensors": 40}) < 0
 
@@ -260,14 +267,14 @@ def test_a_cause_whose_inputs_are_missing_keeps_its_prior_and_is_never_proved():
 
 
 def test_proof_needs_a_cure_and_a_placebo_that_failed():
-    cure = {"arm": "float32", "expect": "finite", "result": "finite"}
+    remedy = {"arm": "float32", "expect": "finite", "result": "finite"}
     placebo = {"arm": "again", "expect": "non-finite", "result": "non-finite", "placebo": True}
-    assert proof_of([cure, placebo]) == ("float32", "again")
-    assert not proof_of([cure])
+    assert proof_of([remedy, placebo]) == ("float32", "again")
+    assert not proof_of([remedy])
     assert not proof_of([placebo])
-    assert not proof_of([cure, {**placebo, "result": "finite"}])
-    assert not proof_of([{**cure, "result": "non-finite"}, placebo])
-    assert not proof_of([cure, placebo, {**placebo, "result": "finite"}])
+    assert not proof_of([remedy, {**placebo, "result": "finite"}])
+    assert not proof_of([{**remedy, "result": "non-finite"}, placebo])
+    assert not proof_of([remedy, placebo, {**placebo, "result": "finite"}])
     assert not proof_of([])
 
 

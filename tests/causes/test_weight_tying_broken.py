@@ -1,7 +1,11 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.weight_tying_broken import foresee, weigh
+from finitune.causes import weight_tying_broken
+from finitune.causes.weight_tying_broken import weigh
 from finitune.facts import Adapter, Model, Optimizer, TensorScan, Weights
+
+foresee = findings(weight_tying_broken.foresee)
 
 TIED = Model(tied=True)
 RUN = Optimizer(lr=1e-5)
@@ -19,7 +23,7 @@ def weights(embedding: float, head: float | None) -> Weights:
 
 
 def test_fires_for_two_matrices_under_one_flag():
-    (finding,) = foresee(TIED, RUN, weights(0.02, 0.05))
+    (finding,) = foresee(TIED, weights(0.02, 0.05))
     assert finding.severity == "warning"
     assert finding.where.tensor == "lm_head.weight"
 
@@ -32,7 +36,7 @@ def test_fires_for_two_matrices_under_one_flag():
     ],
 )
 def test_fires_for_an_adapter_that_trains_one_of_the_two(adapter):
-    (finding,) = foresee(TIED, RUN, None, adapter)
+    (finding,) = foresee(TIED, None, adapter)
     assert "lm_head" in finding.evidence["trained"]
 
 
@@ -47,7 +51,7 @@ def test_fires_for_an_adapter_that_trains_one_of_the_two(adapter):
     ],
 )
 def test_stays_quiet(model, scans, adapter):
-    assert not list(foresee(model, RUN, scans, adapter))
+    assert not list(foresee(model, scans, adapter))
 
 
 def test_stays_quiet_after_a_non_finite_step():

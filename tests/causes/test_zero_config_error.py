@@ -1,7 +1,11 @@
 import pytest
+from tests.causes.only import findings
 
-from finitune.causes.zero_config_error import foresee, weigh
+from finitune.causes import zero_config_error
+from finitune.causes.zero_config_error import weigh
 from finitune.facts import Parallel, Precision
+
+foresee = findings(zero_config_error.foresee)
 
 BRAIN = Precision(compute="bfloat16")
 
@@ -28,7 +32,7 @@ def test_fires_for_settings_that_the_stage_does_not_read(parallel, key):
     "parallel",
     [
         zero(3, offload_parameters="cpu", offload_optimizer="cpu"), zero(2, offload_optimizer="cpu"), zero(2),
-        zero(2, offload_parameters="none"), zero(2, communication_dtype="fp32"), Parallel(kind="fsdp"), None,
+        zero(2, offload_parameters="none"), zero(2, communication_dtype="fp32"), Parallel(kind="fsdp"),
     ],
 )  # fmt: skip
 def test_stays_quiet(parallel):

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from finitune.cli.main import main
 from finitune.diagnosis.cases import FITTED, KEYS, diagnose_case, inputs_of_case, with_shares
-from finitune.diagnosis.logged.verdict import diagnose_logs
+from finitune.diagnosis.logged.incidents import diagnose_logs
 from finitune.diagnosis.ranking import rank
+from finitune.evidence import HINT
 from finitune.finding import UnreadableInput, as_json
 
 LOG = ["{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 1e-08}"]
@@ -118,6 +119,25 @@ def test_confidence_is_not_printed_where_it_was_not_measured(tmp_path):
     (incident,) = diagnose_logs(path).incidents
     assert {one.confidence for one in incident.causes} == {None}
     assert diagnose_case({}).incidents[0].unlisted is None
+
+
+TITLE = "loss is nan after adding a LoRA delta to the base model"
+
+
+def test_words_alone_name_no_cause_by_one_of_them():
+    """`delta` is a word of adapters, and no sign of damaged weights."""
+    (incident,) = diagnose_case({"title": TITLE}).incidents
+    (blamed,) = (one for one in rank(inputs_of_case({"title": TITLE})) if one.cause == "corrupt-checkpoint")
+    assert not any("delta" in term.text and term.bits > HINT for term in blamed.evidence)
+    assert {one.confidence for one in incident.causes} <= {None}
+    assert incident.unlisted is None
+
+
+@pytest.mark.parametrize("more", [{"log": LOG}, {"config": {"fp16": True}}])
+def test_a_case_gets_a_percentage_where_there_is_more_than_words(more):
+    words = {"title": TITLE, "framework": "transformers", "model": "llama", "hardware": "A100"}
+    assert {one.confidence for one in diagnose_case(words).incidents[0].causes} <= {None}
+    assert all(one.confidence for one in diagnose_case({**words, **more}).incidents[0].causes)
 
 
 ANY_JSON = st.recursive(

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.test_house import known_observations
 
 from finitune.chapter import causes
 from finitune.diagnosis.cases import diagnose_case
-from finitune.diagnosis.logged.verdict import diagnose_logs
+from finitune.diagnosis.logged.incidents import diagnose_logs
 from finitune.diagnosis.next_question import (
     Question,
     best,
@@ -23,10 +22,12 @@ from finitune.diagnosis.next_question import (
     posterior,
     questions,
 )
-from finitune.diagnosis.ranking import diagnose, experiments_of
+from finitune.diagnosis.ranking import experiments_of
+from finitune.diagnosis.recorded import diagnose
 from finitune.facts import Facts
 from finitune.facts_json import facts_as_json
 from finitune.finding import Evidence, RankedCause
+from finitune.observations import meanings
 from finitune.recording import Recorder
 
 shares = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6).map(lambda own: [p / sum(own) for p in own])
@@ -91,7 +92,11 @@ def ask(name: str, *answers: str) -> Question:
     return Question(name=name, ask=name, answers=tuple(tuple(answer.split()) for answer in answers))
 
 
-ROW_OR_RATE = ask("rows", "facts:rows untrained-tokens"), ask("rate", "lower-rate-sound"), ask("labels", "facts:labels")
+ROW_OR_RATE = (
+    ask("rows", "facts:rows untrained-tokens"),
+    ask("rate", "lower-learning-rate-works"),
+    ask("labels", "facts:labels"),
+)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +148,9 @@ def test_every_question_can_be_asked_and_tells_something(question):
     groups = {f"facts:{name}" for name in Facts().by_name()}
     arms = {f"arm:{e.arm.partition('=')[0]}" for name in causes() for e in experiments_of(name)}
     signs = {sign for answer in question.answers for sign in answer}
-    assert signs <= known_observations() | groups | arms
+    assert signs <= set(meanings()) | groups | arms
     assert question.when
-    assert set().union(question.unless, *question.when) <= known_observations()
+    assert set().union(question.unless, *question.when) <= set(meanings())
     for answer in question.answers:
         assert likelihoods([answer], sorted(causes()))[0] != pytest.approx([1 / 11] * (len(causes()) + 1)), answer
 

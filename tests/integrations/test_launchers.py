@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from finitune.diagnosis.ranking import diagnose
+from finitune.diagnosis.recorded import diagnose
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow

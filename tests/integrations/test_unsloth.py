@@ -18,7 +18,7 @@ transformers = pytest.importorskip("transformers")
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from finitune.diagnosis.ranking import diagnose  # noqa: E402
+from finitune.diagnosis.recorded import diagnose  # noqa: E402
 from finitune.gym.inject import inject  # noqa: E402
 from finitune.injection import Injection  # noqa: E402
 from finitune.integrations.transformers import TrainerCallback, _reporters_beside  # noqa: E402

@@ -11,7 +11,7 @@ import io
 import pytest
 import torch
 
-from finitune.diagnosis.ranking import diagnose
+from finitune.diagnosis.recorded import diagnose
 from finitune.gym.fault import faults
 from finitune.gym.loop import train
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from torch import nn  # noqa: E402
 
 from finitune.cli.main import main  # noqa: E402
-from finitune.diagnosis.ranking import diagnose  # noqa: E402
+from finitune.diagnosis.recorded import diagnose  # noqa: E402
 from finitune.gym.data import batches  # noqa: E402
 from finitune.gym.fault import faults  # noqa: E402
 from finitune.gym.loop import train  # noqa: E402

@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 
-from finitune.diagnosis.ranking import diagnose
+from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
 
 STEPS = 11

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import finitune
-from finitune.diagnosis.ranking import diagnose
+from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
 
 RACE = Path(__file__).parents[2] / "examples" / "medicalgpt" / "race" / "train_overlap.py"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from finitune.diagnosis.ranking import diagnose
+from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
 
 FINITUNE = Path(sysconfig.get_path("scripts")) / "finitune"

@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file
 from tests.monitor.test_ranks import STEPS, two_ranks
 
-from finitune.diagnosis.ranking import diagnose
+from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
 
 SCRIPT = """

@@ -9,8 +9,8 @@ from finitune.remedies.cast_weights import TARGETS, apply, propose
 
 
 def test_fires_for_float16_weights_that_are_trained():
-    cure = propose(Model(path="my model/", dtype="float16"))
-    assert shlex.split(cure.command) == [
+    remedy = propose(Model(path="my model/", dtype="float16"))
+    assert shlex.split(remedy.command) == [
         "finitune", "repair", "cast-weights", "--model", "my model/", "--dtype", "float32", "--output",
         "my model-float32",
     ]  # fmt: skip

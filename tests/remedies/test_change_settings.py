@@ -1,11 +1,12 @@
-from finitune.finding import Cure, Finding
-from finitune.remedies.change_settings import propose
+from finitune.chapter import causes, proposed
+from finitune.facts import Training
 
 
 def test_fires_with_the_patch_of_the_finding():
-    cure = Cure(name="change-settings", safety="safe", patch={"num_generations": 8})
-    assert propose(Finding(cause="rl-group-std-zero", severity="error", message="", remedy=cure)) is cure
+    (finding,) = causes()["rl-group-std-zero"].ask("foresee", {"training": Training(generations=1)}).results
+    assert (finding.remedy.name, finding.remedy.safety) == ("change-settings", "advice")
+    assert finding.remedy.patch == {"num_generations": 8}
 
 
-def test_stays_quiet_about_what_nobody_named():
-    assert propose().patch is None
+def test_stays_quiet_without_a_finding():
+    assert proposed(causes()["rl-group-std-zero"], {}) == []

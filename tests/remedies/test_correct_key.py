@@ -1,9 +1,11 @@
-from finitune.remedies.correct_key import propose
+from finitune.chapter import Chapter, proposed, remedies
 
 
-def test_fires_as_advice():
-    assert propose().safety == "advice"
+def test_fires_as_advice_without_command_or_settings():
+    (remedy,) = proposed(Chapter(name="x", module=type("M", (), {"remedies": ["correct-key"]})), {})
+    assert (remedy.name, remedy.safety, remedy.command, remedy.patch) == ("correct-key", "advice", None, None)
 
 
-def test_stays_quiet_about_values_that_only_the_user_knows():
-    assert propose().patch is None
+def test_stays_quiet_about_how_to_write_it():
+    """What is right only the user knows, so no file is written."""
+    assert remedies()["correct-key"].function("apply") is None

@@ -8,8 +8,8 @@ from finitune.remedies.drop_unsupervised_rows import apply, propose, ranges
 
 
 def test_fires_with_the_rows_and_a_new_file():
-    cure = propose(Labels(supervised=np.array([0, 3, 0, 0, 1]), source="my data.jsonl"))
-    assert shlex.split(cure.command) == [
+    remedy = propose(Labels(supervised=np.array([0, 3, 0, 0, 1]), source="my data.jsonl"))
+    assert shlex.split(remedy.command) == [
         "finitune", "repair", "drop-unsupervised-rows", "--data", "my data.jsonl", "--rows", "0,2-3",
         "--output", "my data-supervised.jsonl",
     ]  # fmt: skip

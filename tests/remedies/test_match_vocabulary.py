@@ -1,9 +1,11 @@
-from finitune.remedies.match_vocabulary import propose
+from finitune.chapter import Chapter, proposed, remedies
 
 
-def test_fires_as_advice():
-    assert propose().safety == "advice"
+def test_fires_as_advice_without_command_or_settings():
+    (remedy,) = proposed(Chapter(name="x", module=type("M", (), {"remedies": ["match-vocabulary"]})), {})
+    assert (remedy.name, remedy.safety, remedy.command, remedy.patch) == ("match-vocabulary", "advice", None, None)
 
 
-def test_stays_quiet_about_settings():
-    assert propose().patch is None
+def test_stays_quiet_about_how_to_write_it():
+    """What is right only the user knows, so no file is written."""
+    assert remedies()["match-vocabulary"].function("apply") is None

@@ -3,12 +3,12 @@ from finitune.remedies.own_pad_token import propose
 
 
 def test_fires_where_padding_is_the_end_token():
-    assert propose(Vocabulary(pad_id=2, eos_id=2)).name == "own-pad-token"
+    assert propose(Vocabulary(pad_id=2, eos_id=2)) is not None
 
 
 def test_fires_with_a_token_that_the_vocabulary_has_to_spare():
-    cure = propose(Vocabulary(pad_id=2, eos_id=2, spare_pad={"<pad>": 0}))
-    assert cure.patch == {"pad_token": "<pad>", "pad_token_id": 0}
+    remedy = propose(Vocabulary(pad_id=2, eos_id=2, spare_pad={"<pad>": 0}))
+    assert remedy.patch == {"pad_token": "<pad>", "pad_token_id": 0}
     assert propose(Vocabulary(pad_id=2, eos_id=2)).patch is None
 
 

@@ -14,9 +14,9 @@ def origin(*, padding):
 
 
 def test_fires_where_padding_overflows():
-    for cure in (propose(finding=finding(padding=True)), propose(origin=origin(padding=True))):
-        assert cure is not None
-        assert cure.patch == {"packing": True}
+    for remedy in (propose(finding=finding(padding=True)), propose(origin=origin(padding=True))):
+        assert remedy is not None
+        assert remedy.patch == {"packing": True}
 
 
 def test_stays_quiet_where_it_is_not_padding_or_rows_are_packed():

@@ -2,9 +2,9 @@ from finitune.remedies import prepend_bos as chapter
 
 
 def test_fires_as_advice_with_the_setting():
-    cure = chapter.propose()
-    assert cure.safety == chapter.safety == "advice"
-    assert cure.patch == {"add_bos_token": True}
+    remedy = chapter.propose()
+    assert chapter.safety == "advice"
+    assert remedy.patch == {"add_bos_token": True}
 
 
 def test_stays_quiet_about_files():

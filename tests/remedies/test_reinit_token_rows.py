@@ -27,9 +27,8 @@ def new_rows(values: np.ndarray, tokens: list[int], seed: int = 0, step: int = 6
 
 
 def test_fires_with_a_command_for_the_tokens_of_a_finding_or_the_short_rows_of_a_batch():
-    cure = propose(where=Where(tokens=[7, 6, 7]), model=Model(path="my model/"))
-    assert cure.safety == "unsafe"
-    assert shlex.split(cure.command) == [
+    remedy = propose(where=Where(tokens=[7, 6, 7]), model=Model(path="my model/"))
+    assert shlex.split(remedy.command) == [
         "finitune", "repair", "reinit-token-rows", "--model", "my model/", "--tokens", "6,7",
         "--output", "my model-repaired",
     ]  # fmt: skip

@@ -8,7 +8,6 @@ from pathlib import Path
 from finitune.facts import Facts, Hardware, Model, Optimizer, Precision
 from finitune.finding import (  # fmt: skip
     CheckResult,
-    Cure,
     Diagnosis,
     Evidence,
     Finding,
@@ -16,6 +15,7 @@ from finitune.finding import (  # fmt: skip
     NotChecked,
     Origin,
     RankedCause,
+    Remedy,
     Where,
 )
 from finitune.recording import Recorder
@@ -35,8 +35,8 @@ OVERFLOW = RankedCause(
         Evidence(text="the learning rate had just changed", bits=-0.3),
     ],
     remedies=[
-        Cure(name="keep-modules-float32", safety="safe", command="finitune plan runs/0815 --apply"),
-        Cure(name="use-bfloat16", safety="unsafe", patch={"bf16.enabled": True, "fp16.enabled": False}),
+        Remedy(name="keep-modules-float32", safety="safe", command="finitune check runs/0815 --gpu x"),
+        Remedy(name="use-bfloat16", safety="unsafe", patch={"bf16.enabled": True, "fp16.enabled": False}),
     ],
     proof=("module-float32=model.layers.7.mlp", "module-float32=model.layers.6.mlp"),
 )  # fmt: skip
@@ -60,13 +60,13 @@ CHECKED = CheckResult(
             cause="fp16-activation-overflow", severity="warning",
             message="the weights are bfloat16 and float16 is asked for",
             where=Where(file="ds_config.json", key="fp16.enabled"),
-            remedy=Cure(name="use-bfloat16", safety="unsafe", patch={"bf16.enabled": True}),
+            remedy=Remedy(name="use-bfloat16", safety="unsafe", patch={"bf16.enabled": True}),
         ),
         Finding(
             cause="untrained-token-embeddings", severity="error",
             message="2 tokens that begin 512 of 512 sequences were never trained: rms 1e-08, median row 0.021",
             where=Where(file="models/yi", tensor="model.embed_tokens.weight", tokens=[6, 7]),
-            remedy=Cure(
+            remedy=Remedy(
                 name="reinit-token-rows", safety="safe",
                 command="finitune repair reinit-token-rows --model models/yi --tokens 6,7 --output models/yi-repaired",
             ),

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.reports.examples import DIAGNOSIS, INCIDENT, ORIGIN, OVERFLOW, record
 
-from finitune.finding import Cure, Diagnosis, Evidence, NotChecked, UnreadableInput
+from finitune.finding import Diagnosis, Evidence, NotChecked, Remedy, UnreadableInput
 from finitune.recording import Recorder, Recording
 from finitune.reports import report
 from finitune.reports.html import Line, Section, story
@@ -84,7 +84,7 @@ def test_first_screen_says_verdict_place_cause_and_cure(tmp_path: Path) -> None:
         "model.layers.7.mlp, aten.mul (forward), float16: inf in rows 2, 5 at padding positions 0-3",
         "repeatsyes",
         "fp16-activation-overflow, proved: sound with model.layers.7.mlp in float32, not with model.layers.6.mlp",
-        "finitune plan runs/0815 --apply",
+        "finitune check runs/0815 --gpu x",
         "set bf16.enabled = true, fp16.enabled = false",
         "Signals", "Not finite at 3 steps of 33, the first 31",
         "The captured step", "7 modules in forward order",
@@ -103,9 +103,13 @@ def test_first_screen_says_verdict_place_cause_and_cure(tmp_path: Path) -> None:
 def test_everything_hostile_is_escaped(tmp_path: Path) -> None:
     recording = Recording.load(record(tmp_path / "run", module=HOSTILE, text=HOSTILE))
     origin = dataclasses.replace(ORIGIN, module=HOSTILE, values=HOSTILE, op=HOSTILE, line=HOSTILE)
-    cure = Cure(name=HOSTILE, safety="advice", command=HOSTILE)
+    remedy = Remedy(name=HOSTILE, safety="advice", command=HOSTILE)
     cause = dataclasses.replace(
-        OVERFLOW, cause=HOSTILE, evidence=[Evidence(text=HOSTILE, bits=math.inf)], remedies=[cure], not_asked=[HOSTILE]
+        OVERFLOW,
+        cause=HOSTILE,
+        evidence=[Evidence(text=HOSTILE, bits=math.inf)],
+        remedies=[remedy],
+        not_asked=[HOSTILE],
     )
     incident = dataclasses.replace(INCIDENT, origin=origin, causes=[cause], message=HOSTILE, symptom=HOSTILE)
     missing = [NotChecked(input=HOSTILE, why=HOSTILE)]

@@ -9,7 +9,7 @@ from tests.reports.sarif_schema import check_structure, valid_log
 from tests.sources.worlds import settings
 
 from finitune.cli.commands.check import command
-from finitune.finding import CheckResult, Cure, Finding, NotChecked, Where
+from finitune.finding import CheckResult, Finding, NotChecked, Remedy, Where
 from finitune.preflight import foresee
 from finitune.sources.cases.case import read
 
@@ -73,9 +73,9 @@ def test_places_without_a_file_and_files_that_are_not_there():
 
 
 def test_numbers_that_json_does_not_have_and_what_was_not_checked():
-    cure = Cure(name="lower-learning-rate", safety="safe", command="finitune repair x")
+    remedy = Remedy(name="lower-learning-rate", safety="safe", command="finitune repair x")
     run = log_of(
-        finding(evidence={"lr": float("inf")}, remedy=cure), not_checked=[NotChecked(input="data", why="none given")]
+        finding(evidence={"lr": float("inf")}, remedy=remedy), not_checked=[NotChecked(input="data", why="none given")]
     )
     (result,) = run["results"]
     assert result["properties"]["evidence"] == {"lr": "inf"}

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from tests.reports.examples import CHECKED, DIAGNOSIS, INCIDENT, OVERFLOW, UNTRAINED
 
-from finitune.finding import CheckResult, Cure, Diagnosis, Finding, Where
-from finitune.repairs import Change, RepairResult
+from finitune.finding import CheckResult, Diagnosis, Finding, Remedy, Where
+from finitune.repairs.result import Change, RepairResult
 from finitune.reports import sentences as say
 from finitune.reports import terminal
 
@@ -36,7 +36,7 @@ info
 
 passed       corrupt-checkpoint, lr-too-high
 not checked  hardware (no --gpu given); data (no --data given)
-more         finitune causes NAME explains a cause and its cure
+more         finitune causes NAME explains a cause and its remedies
 """
 
 BLOCK = """\
@@ -48,7 +48,7 @@ are those of step 30.
   cause            fp16-activation-overflow, proved: sound with
                    model.layers.7.mlp in float32, not with model.layers.6.mlp in
                    float32
-  do               finitune plan runs/0815 --apply
+  do               finitune check runs/0815 --gpu x
                    (keep-modules-float32, safe)
   or do            set bf16.enabled = true, fp16.enabled = false
                    (use-bfloat16, unsafe)
@@ -160,7 +160,7 @@ def test_names_cannot_steer_the_terminal() -> None:
     hostile = "a\x1b]0;owned\x07\x1b[2J[bold red]b[/]\ud800"
     finding = Finding(
         cause="x", severity="error", message=hostile, where=Where(module=hostile),
-        remedy=Cure(name="r", safety="advice", command=hostile),
+        remedy=Remedy(name="r", safety="advice", command=hostile),
     )  # fmt: skip
     console = plain()
     terminal.print_check(CheckResult(findings=[finding], not_checked=[]), console)
@@ -174,7 +174,7 @@ def test_names_cannot_steer_the_terminal() -> None:
 
 def test_commands_are_never_broken() -> None:
     command = "finitune repair " + " ".join(f"--flag-{i} value" for i in range(40))
-    finding = Finding(cause="x", severity="error", message="m", remedy=Cure(name="r", safety="safe", command=command))
+    finding = Finding(cause="x", severity="error", message="m", remedy=Remedy(name="r", safety="safe", command=command))
     console = plain(width=40)
     terminal.print_check(CheckResult(findings=[finding], not_checked=[]), console)
     assert f"    do  {command}" in text_of(console).splitlines()

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from tests.sources import worlds
 from tests.sources.worlds import chat, jsonl
 
-from finitune.sources import gather
+from finitune.sources.configs.format import format_of, formats
+from finitune.sources.configs.runs import loaded
 
 LONGEST_SECONDS = 5.0
 HANGS = 60.0
@@ -165,8 +166,8 @@ def test_every_format_has_a_sound_file_here(tmp_path):
     known = set()
     for name, text in CONFIGS:
         (tmp_path / name).write_text(text)
-        known.add(gather.format_of(gather._loaded(tmp_path / name)[0]))
-    assert known == set(gather.config_formats())
+        known.add(format_of(loaded(tmp_path / name)[0]))
+    assert known == set(formats().values())
 
 
 @settings(max_examples=200)
@@ -258,9 +259,9 @@ def test_an_index_that_leads_outside(child, world, name):
 def test_a_configuration_is_known_by_its_content_whatever_its_name(tmp_path, name, text, suffix):
     right, wrong = tmp_path / name, tmp_path / f"config{suffix}"
     right.write_text(text)
-    expected = gather.format_of(gather._loaded(right)[0])
+    expected = format_of(loaded(right)[0])
     wrong.write_text(text)
-    assert gather.format_of(gather._loaded(wrong)[0]) is expected
+    assert format_of(loaded(wrong)[0]) is expected
 
 
 @pytest.mark.parametrize(

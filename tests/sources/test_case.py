@@ -45,15 +45,9 @@ def test_the_highest_of_several_rates_counts():
     assert read({"config": {"unet_lr": 5e-5, "text_encoder_lr": 0.005}}).optimizer.lr == 0.005
 
 
-def test_token_ids_and_rows():
-    facts = read({"config": {"embedding_rows": 32000, "max_input_id": 32002}})
-    assert facts.model.vocabulary == 32000
-    assert facts.tokens.ids.tolist() == [32002]
-
-
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=12))
 KEYS = st.sampled_from([
-    "fp16", "lr", "optimizer", "zero_stage", "deepspeed", "dtype", "precision", "max_input_id", "overlap_comm", "a_lr",
+    "fp16", "lr", "optimizer", "zero_stage", "deepspeed", "dtype", "precision", "overlap_comm", "a_lr",
     "quantization", "lora_r", "apex_opt_level", "padding_side", "batch_size", "load_in_8bit", "bf16", "torch",
     "model_init_kwargs",
 ])  # fmt: skip

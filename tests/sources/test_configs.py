@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import pytest
 from tests.sources.worlds import one_line, settings
 
 from finitune.finding import UnreadableInput
 from finitune.sources.configs import training_arguments
-from finitune.sources.gather import config_formats, format_of, gather
+from finitune.sources.configs.format import format_of, formats
+from finitune.sources.gather import gather
 from finitune.sources.result import Supervision
 
 
@@ -12,8 +15,9 @@ def facts_of(*configs):
 
 
 def test_formats_are_found_by_walking_the_folder():
-    names = {module.__name__.rsplit(".", 1)[-1] for module in config_formats()}
-    assert {"deepspeed", "training_arguments"} <= names
+    assert {"deepspeed", "training_arguments"} <= set(formats())
+    folder = Path(training_arguments.__file__).parent
+    assert all((folder / f"{name}.py").is_file() for name in formats())
 
 
 def test_training_arguments_as_json(tmp_path):
@@ -199,8 +203,8 @@ def test_a_config_that_is_not_there_or_no_text(tmp_path):
     ],
 )
 def test_files_of_other_trainers_are_not_taken_for_training_arguments(other, framework):
-    assert format_of(other).__name__.endswith(f".{framework}")
-    assert [m.__name__ for m in config_formats() if m.recognises(other)] == [f"finitune.sources.configs.{framework}"]
+    assert format_of(other).name == framework
+    assert [one.name for one in formats().values() if one.recognises(other)] == [framework]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.sources import worlds
 from tests.sources.worlds import chat, one_line
 
 from finitune.finding import UnreadableInput
-from finitune.repairs import repair
+from finitune.repairs.repair import repair
 from finitune.sources.data import rows as data_rows
 from finitune.sources.data.rows import Row, rows
 from finitune.sources.gather import gather

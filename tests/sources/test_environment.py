@@ -15,10 +15,11 @@ def test_pins_of_a_requirements_file(tmp_path):
         "# comment\n--index-url https://x\n-r other.txt\ntorch==2.6.0+cu124 ; python_version > '3.8'\n"
         "DeepSpeed == 0.12.5  # pinned\nflash_attn[extra]===2.5\ntransformers>=4.40,<5\npeft\ntrl ~= 0.9\n"
         "numpy==1.26.4 \\\n    --hash=sha256:abc\ngit+https://github.com/a/b\n./local\nrequests==2.0\nxformers=0.0.20=py310\n"
-        "unsloth @ git+https://github.com/unslothai/unsloth\n"
+        "unsloth @ git+https://github.com/unslothai/unsloth\naccelerate==1.*\nludwig==v0.11,!=0.10\n"
     )
     assert environment.read(tmp_path / "r.txt") == {
         "torch": "2.6.0+cu124", "deepspeed": "0.12.5", "flash-attn": "2.5", "numpy": "1.26.4", "xformers": "0.0.20",
+        "ludwig": "0.11",
     }  # fmt: skip
 
 
@@ -42,6 +43,9 @@ def test_lock_files(tmp_path, name, text):
         ("r.txt", "torch==2.0\n???\n"),
         ("r.txt", "two words\n"),
         ("uv.lock", "x = 1\n"),
+        ("uv.lock", "[[package]]\nname = "),
+        ("uv.lock", "[package]\n"),
+        ("uv.lock", "x = " + "[" * 5000),
         ("Pipfile.lock", "{"),
         ("r.txt", "\xff"),
     ],

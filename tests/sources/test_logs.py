@@ -214,7 +214,7 @@ def test_facts_that_are_printed(tmp_path: Path) -> None:
     ],
 )
 def test_known_messages(text: str, kind: str, tmp_path: Path) -> None:
-    said = read(tmp_path, f"Traceback (most recent call last):\n  File x\n{text}\n").said
+    said = read(tmp_path, f"Traceback (most recent call last):\n  File x\n{text}\n").messages
     assert [(one.kind, one.line) for one in said] == [(kind, 3)]
 
 
@@ -314,7 +314,7 @@ def test_no_text_breaks_a_reader(tmp_path_factory: pytest.TempPathFactory, piece
     for attempt in reading.attempts:
         assert attempt.signals
         assert all(1 <= line <= count for trace in attempt.traces.values() for line in trace.lines)
-    assert all(1 <= one.line <= count for one in reading.said)
+    assert all(1 <= one.line <= count for one in reading.messages)
 
 
 @settings(max_examples=60, deadline=None)
@@ -331,20 +331,25 @@ def test_lines_are_counted_right(
     assert logs.read(path).attempts[0].trace("loss").lines[0] == at + 1
 
 
-def test_too_many_rows_are_thinned_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("finitune.sources.logs.attempt.EXACT_ROWS", 50)
-    for end in ("\n", "\r"):
-        text = end.join(  # no two lines have the same words
-            f"Epoch 0: {n}/4000 [00:01<00:01, 9it/s, v={'ab'[n % 2]}, loss={'nan' if n >= 3333 else 2.5}]"
-            for n in range(1, 4000)
-        )
-        reading = read(tmp_path, text)
-        found = rows(reading)
-        assert [step for step, _, _ in found[:50]] == list(range(1, 51))
-        assert 300 < len(found) < 700
-        assert next(step for step, value, _ in found if math.isnan(value)) == 3333
-        assert all(line == (step if end == "\n" else 1) for step, _, line in found)
-        assert "one in 10" in reading.not_checked[0]
+@pytest.mark.parametrize("end", ["\n", "\r"])
+def test_every_row_is_read(end: str, tmp_path: Path) -> None:
+    count = 200_000
+    lines = (f"Epoch 0: {n}/999999 [00:01<00:01, 9it/s, loss={1 + 1 / n:.6f}]" for n in range(1, count + 1))
+    found = rows(read(tmp_path, end.join(lines)))
+    assert [step for step, _, _ in found] == list(range(1, count + 1))
+    assert found[-1][2] == (count if end == "\n" else 1)
+
+
+def test_rows_beyond_the_bound_are_left_out_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("finitune.sources.logs.parsed_log.MOST_ROWS", 50)
+    reading = read(tmp_path, "".join(f"step {n}: loss 2.5\n" for n in range(1, 100)))
+    assert len(rows(reading)) == 50
+    assert reading.not_checked == ["train.log: only the first 50 rows were read"]
+
+
+def test_what_follows_a_wrapped_record_is_read(tmp_path: Path) -> None:
+    text = "{'loss': 2.5, 'epoch':\n 0.1} {'loss': 2.4, 'epoch': 0.2}\n{'loss': 2.3, 'epoch': 0.3}\n"
+    assert rows(read(tmp_path, text)) == [(1, 2.5, 1), (2, 2.4, 2), (3, 2.3, 3)]
 
 
 def test_chunks_cut_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,10 +411,12 @@ def test_a_loop_that_labels_its_steps_has_no_ranks(epochs: int, tmp_path: Path) 
 def test_a_packed_log_that_unpacks_without_end_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "LEAST_UNPACKED", 2**23)
+    monkeypatch.setattr("finitune.sources.logs.files.LEAST_UNPACKED", 2**23)
     bomb = gzip.compress(b"\0" * 2**25)
     assert 100 * len(bomb) < 2**23
-    with pytest.raises(UnreadableInput, match="only the first 8 MB that it unpacks to were read, and no line") as told:
+    with pytest.raises(
+        UnreadableInput, match="only the first 8 MB that it unpacks to were read, and it has no line about training"
+    ) as told:
         read(tmp_path, bomb, "train.log.gz")
     assert "\n" not in str(told.value)
     reading = read(tmp_path, gzip.compress(b"step 1: loss 2.5\n" + b"\0" * 2**25), "train.log.gz")
@@ -418,7 +425,7 @@ def test_a_packed_log_that_unpacks_without_end_is_refused_in_one_line(
 
 
 def test_a_packed_log_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "LEAST_UNPACKED", 2**10)
+    monkeypatch.setattr("finitune.sources.logs.files.LEAST_UNPACKED", 2**10)
     text = "".join(f"step {n}: loss {1 + 1 / n:.6f}\n" for n in range(1, 20_000))
     reading = read(tmp_path, gzip.compress(text.encode()), "train.log.gz")
     assert len(rows(reading)) == 19_999

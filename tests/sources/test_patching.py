@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from finitune.finding import UnreadableInput
 from finitune.sources.configs import shell
 from finitune.sources.configs.shell import SHELL
-from finitune.sources.editing import json_text, shell_text, yaml_text
+from finitune.sources.editing import shell_text, tree_text
 from finitune.sources.editing.patching import patched, standings_each
 from finitune.sources.editing.spelling import NoPlace, same, settled
 
@@ -74,12 +74,12 @@ def test_json_changes_as_meant_and_nowhere_else(
     text = json.dumps(tree, indent=indent, ensure_ascii=plain)
     text = text.replace("\n", "\r\n") if windows else text
     change = data.draw(changes(tree))
-    after = json_text.edited(text, change)
+    after = tree_text.edited(text, change, "json")
     assert json.loads(after) == expected(tree, change)
     ((path, _),) = change.items()
     held = tree[path[0]] if len(path) > 1 else tree
     if path[-1] in held:
-        back = json_text.edited(after, {path: held[path[-1]]})
+        back = tree_text.edited(after, {path: held[path[-1]]}, "json")
         assert json.loads(back) == tree
         assert len(after.split("\n")) == len(text.split("\n"))
     if windows and indent is not None:
@@ -113,7 +113,7 @@ def test_yaml_changes_as_meant_and_keeps_every_comment(
         return
     change = data.draw(changes(before) if before == tree else st.just({}))
     try:
-        after = yaml_text.edited(text, change)
+        after = tree_text.edited(text, change, "yaml")
     except ValueError:
         return
     wanted = expected(before, change)
@@ -150,7 +150,7 @@ def test_a_script_changes_in_one_flag(
         text = head + program + gap + gap.join(words) + tail + "\n"
     name, value = change
     before = shell.parse(text, "a.sh")[SHELL][0]
-    for after in shell_text.edited(text, before.line, name, value, {"fp16"}):
+    for after in shell_text.edited(text, before.command, name, value, {"fp16"}):
         try:
             now = shell.parse(after, "a.sh")[SHELL][0]
         except UnreadableInput:  # the only flag that says anything is gone
@@ -287,7 +287,7 @@ def test_a_script_of_windows_keeps_its_line_ends(tmp_path: Path) -> None:
 
 
 def test_a_text_that_reads_back_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_text, "edited", lambda text, _: text.replace("o", "p"))
+    monkeypatch.setattr(tree_text, "edited", lambda text, *_: text.replace("o", "p"))
     with pytest.raises(UnreadableInput, match="does not read back as meant"):
         new_text(tmp_path, '{"fp16": true, "output_dir": "o"}', HALF, "a.json")
 

@@ -13,7 +13,8 @@ from finitune.chapter import ask, sightings, symptoms
 from finitune.series import Series
 from finitune.signals import CATALOGUE, SIGNALS
 
-SEE = {name: chapter.function("see") for name, chapter in symptoms().items()}
+SEE = {f"{name}.{asked}": function for name, chapter in symptoms().items() for asked in ("see", "review")
+       if (function := chapter.function(asked))}  # fmt: skip
 ODD = (math.nan, math.inf, -math.inf, 0.0, -1.0, 1.0, 1e-300, 1e308)
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from finitune.demo.tell import LAPTOP
-from finitune.diagnosis.ranking import diagnose
+from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
 
 ROOT = Path(__file__).parents[2]

@@ -36,7 +36,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.chapter import Experiment
+from finitune.chapter import Experiment, Needs, needs
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Parallel, Precision
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
@@ -54,44 +55,42 @@ experiments = [
 ]
 remedies = ["float32-trainable-weights", "raise-adam-eps"]
 public_incidents = 11
+foresees = "weight dtype"
 
-tells = {
-    "adam-eps-named": (2.5, "1e-8 is 0 in float16"),
-    "weights-in-float16": (3.0, "Adam keeps its state in the dtype of the weights"),
-    "holds-float16": (4.0, "Adam keeps its state in the dtype of the weights"),
-    "second-step first-finite-then-nan": (4.0, "the first update spoils the weights"),
-    "sgd-sound": (2.5, "SGD and Adafactor divide otherwise"),
-    "plain-optimizer-sound": (0.7, "another optimizer is sound"),
-    "computes-bfloat16": (-4.0, "bfloat16 holds 1e-8"),
-    "unscale-fp16-gradients": (-3.0, "the step is refused before"),
-    "speaks-of-float16": (0.5, "float16 is spoken of"),
-    "loss-not-finite": (1.0, "weights after the first update"),
-    "hidden-loss": (1.0, "the trainer prints 0 for NaN"),
-    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
-    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "gradient-first": (-4.0, "it would show in the loss first"),
-    "sudden": (-4.0, "it would have shown at once"),
-    "diverged": (1.0, "a fused kernel divides by 1e-8 instead"),
-    "tiny-rate": (-1.0, "at such a rate nothing moves"),
-    "probability-tensor": (1.5, "training had gone NaN unseen"),
-    "computes-float32": (-8.0, "float32 has the range"),
-    "kernel-level serving": (-3.0, "no optimizer takes part"),
-    "loss-jumped": (1.0, "a quotient with a vanished denominator"),
-    "nan-passes": (-5.0, "weights that are NaN stay NaN"),
-    "first-step-lost": (-5.0, "nothing had been updated yet"),
+tells: Tells = {
+    **FLOAT16_ONLY,
+    **TRAINING_ONLY,
+    "adam-eps-named": (STRONG, "an eps of 1e-8 is 0 in float16"),
+    "holds-float16": (STRONG, "Adam keeps its state in the dtype of the weights"),
+    "second-step": (STRONG, "the first update makes the weights NaN"),
+    "first-finite-then-nan": (STRONG, "the first update makes the weights NaN"),
+    "sgd-works": (STRONG, "SGD does not divide by the root of a second moment"),
+    "plain-optimizer-works": (HINT, "another optimizer has no such eps"),
+    "unscale-fp16-gradients": (-STRONG, "the step is refused before Adam takes part"),
+    "speaks-of-float16": (HINT, "only float16 rounds 1e-8 to 0"),
+    "nonfinite-loss": (HINT, "after the first update the weights give NaN"),
+    "hidden-loss": (HINT, "after the first update the weights give NaN, which is printed as 0"),
+    "gradient-first": (-STRONG, "weights that are NaN show in the loss first"),
+    "sudden": (-STRONG, "the first update already divides by zero"),
+    "divergence": (HINT, "a fused kernel divides by 1e-8 instead of 0: large steps, no NaN"),
+    "tiny-learning-rate": (-HINT, "at such a rate the first update moves nothing"),
+    "probability-tensor": (HINT, "training had made the weights NaN, unnoticed"),
+    "loss-jumped": (HINT, "a quotient with a vanished denominator is a large step"),
+    "nan-passes": (-DECISIVE, "weights that are NaN stay NaN"),
+    "first-step-lost": (-DECISIVE, "nothing had been updated yet"),
 }
 
 
 def foresee(
     precision: Precision, optimizer: Optimizer, adapter: Adapter | None = None, parallel: Parallel | None = None
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     if not _at_risk(precision, optimizer) or (parallel and parallel.kind == "deepspeed"):
         return
     # PEFT holds the adapter in float32 beside a float16 base; only what is said to be trained in full is at risk.
     lora = optimizer.lora or (adapter is not None and adapter.kind not in (None, "none"))
     full = list(adapter.trainable or ()) if adapter is not None else []
     if lora and not full:
+        yield from needs(adapter=adapter)
         return
     what = f"{', '.join(full)} beside the adapter" if lora else "weights"
     # Certain for an optimizer that is named; the default of recent trainers is a fused one, which survives.
@@ -99,7 +98,6 @@ def foresee(
     eps = DEFAULT_EPS if optimizer.eps is None else optimizer.eps
     default = " (the default)" if optimizer.eps is None else ""
     yield Finding(
-        cause="adam-eps-underflow-fp16",
         severity=severity,
         message=f"{what} are trained in float16 without a float32 copy, where eps {eps:g}{default} is zero (smallest "
         f"{2.0**-24:.2g}): {optimizer.name or 'Adam'} divides by zero, and the weights are NaN after one step",
@@ -112,15 +110,19 @@ def weigh(precision: Precision, optimizer: Optimizer, origin: Origin) -> Iterato
     if not _at_risk(precision, optimizer):
         if precision.parameters is None:
             return
-        yield Evidence(text=f"eps {optimizer.eps} can be held beside {precision.parameters} weights", bits=-8.0)
+        yield evidence(
+            "weight dtype", -DECISIVE, f"eps {optimizer.eps} can be held beside {precision.parameters} weights"
+        )
         return
-    yield Evidence(text=f"weights are float16, in which eps {optimizer.eps or DEFAULT_EPS:g} is zero", bits=4.0)
+    yield evidence(
+        "weight dtype", STRONG, f"weights are float16, in which eps {optimizer.eps or DEFAULT_EPS:g} is zero"
+    )
     if origin.phase == "optimizer":
-        yield Evidence(text=f"{origin.op} makes non-finite weights of finite gradients", bits=6.0)
+        yield evidence("origin", DECISIVE, f"{origin.op} makes non-finite weights of finite gradients")
     elif origin.phase == "parameter":
-        yield Evidence(text="weights are bad before the forward begins", bits=2.0)
+        yield evidence("origin", STRONG, "weights are bad before the forward begins")
     else:
-        yield Evidence(text=f"but the first bad value arises in the {origin.phase}, from sound weights", bits=-8.0)
+        yield evidence("origin", -DECISIVE, f"but the first bad value arises in the {origin.phase}, from sound weights")
 
 
 def _at_risk(precision: Precision, optimizer: Optimizer) -> bool:

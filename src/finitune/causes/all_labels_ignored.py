@@ -43,6 +43,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.chapter import Experiment
+from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Labels, Optimizer
 from finitune.finding import Evidence, Finding, Origin, Where
 
@@ -60,36 +61,41 @@ experiments = [
 ]
 remedies = ["drop-unsupervised-rows"]
 public_incidents = 17
+foresees = "labels"
 
-tells = {
-    "tokenization-mismatch no-supervised-token": (7.0, "the program says that it ignores the labels"),
-    "labels-ignored": (2.5, "what hides labels can hide all of a row"),
-    "evaluation-only eval-loss-nan": (2.5, "one batch without targets makes the mean nan"),
-    "rows-without-gradient": (5.0, "such rows leave the gradient at 0, and trainers print a mean for their loss"),
-    "zero-loss-zero-gradient": (4.0, "a guarded mean over no target is 0"),
-    "pads-with-eos": (0.7, "labels of padding are ignored, and eos with them"),
-    "template": (0.5, "a response marker that is not found hides all"),
-    "loss-not-finite": (2.0, "a mean over no target is 0/0"),
-    "hidden-loss": (1.0, "a mean over no target, printed as 0"),
-    "sentinel-norm": (1.0, "the update was taken with a norm that was not finite"),
-    "zero-loss-finite-gradient": (6.0, "a part of the batch has no target"),
-    "gradient-first": (-5.0, "it would show in the loss first"),
-    "midway": (1.0, "one row without a target"),
-    "sudden": (2.0, "one row without a target"),
-    "climbed": (-5.0, "it comes without a climb"),
-    "diverged": (-4.0, "it ends in a number that is not finite"),
-    "scale-fell": (-5.0, "no matter of the loss scale"),
-    "sound-loss": (-2.0, "it would show in the loss"),
-    "empty-target": (3.5, "a row without a target"),
-    "reinforcement": (-4.0, "there a loss may be 0 in earnest"),
-    "no-target-left": (4.5, "nothing is left to learn from"),
-    "kernel-level serving": (-2.0, "nothing is trained"),
-    "nan-passes": (3.0, "such a row leaves the weights alone"),
-    "second-step": (-2.0, "rows are as they are"),
-    "loss-jumped": (-4.0, "updates ruined the model"),
-    "gradient-lost-too": (-2.0, "it leaves the gradient at 0"),
-    "from-the-start": (1.0, "rows are as they are"),
-    "no-sample-left": (5.0, "rows without a target were dropped"),
+tells: Tells = {
+    **TRAINING_ONLY,
+    "tokenization-mismatch": (DECISIVE, "the program says that it ignores the labels"),
+    "no-supervised-token": (DECISIVE, "the program says that it ignores the labels"),
+    "labels-ignored": (STRONG, "what hides some labels can hide all of a sample"),
+    "nonfinite-evaluation": (STRONG, "one batch without targets makes the mean of the evaluation NaN"),
+    "rows-without-gradient": (
+        DECISIVE,
+        "samples without targets have a gradient of 0, and trainers print a mean for their loss",
+    ),
+    "zero-loss-zero-gradient": (STRONG, "a guarded mean over no target is 0"),
+    "pads-with-eos": (HINT, "labels of padding are ignored, and with them those of eos"),
+    "template": (HINT, "a response marker that is not found hides every label"),
+    "nonfinite-loss": (HINT, "a mean over no target is 0/0"),
+    "hidden-loss": (HINT, "a mean over no target is NaN, which is printed as 0"),
+    "sentinel-norm": (HINT, "an update was taken although the gradient norm was not finite"),
+    "zero-loss-finite-gradient": (DECISIVE, "a part of the batch has no target"),
+    "gradient-first": (-DECISIVE, "a mean over no target shows in the loss first"),
+    "midway": (HINT, "one sample among many may have no target"),
+    "sudden": (STRONG, "one sample among many may have no target"),
+    "climbed": (-DECISIVE, "a missing target comes without a climb"),
+    "divergence": (-STRONG, "a mean over no target is not finite"),
+    "loss-scale-collapse": (-DECISIVE, "it does not depend on the loss scale"),
+    "finite-loss": (-STRONG, "a mean over no target shows in the loss"),
+    "empty-target": (STRONG, "an empty target leaves a sample without labels"),
+    "reinforcement": (-STRONG, "in reinforcement learning a loss of 0 is ordinary"),
+    "no-target-left": (STRONG, "nothing is left to learn from"),
+    "nan-passes": (STRONG, "a sample without targets leaves the weights as they are"),
+    "second-step": (-STRONG, "updates do not change which labels are ignored"),
+    "loss-jumped": (-STRONG, "updates had ruined the model"),
+    "gradient-lost-too": (-STRONG, "a mean over no target leaves the gradient at 0 in most trainers"),
+    "from-the-start": (HINT, "no update is needed for it"),
+    "no-sample-left": (DECISIVE, "every sample was dropped for having no target"),
 }
 
 
@@ -106,7 +112,6 @@ def foresee(labels: Labels, optimizer: Optimizer | None = None) -> Iterator[Find
     more = ", ..." if len(empty) > 5 else ""
     name = "rows" if lines is None else "lines"
     yield Finding(
-        cause="all-labels-ignored",
         severity="error" if certain else "warning",
         message=f"{len(empty)} of {total} rows have no supervised token ({name} {places}{more}); "
         + _outlook(batch, expected),
@@ -124,16 +129,16 @@ def weigh(labels: Labels, origin: Origin | None = None) -> Iterator[Evidence]:
     supervised = int(labels.supervised.sum())
     if labels.row_lines is not None:  # rows of a file; of those that are empty `foresee` speaks
         if (labels.supervised > 0).all():
-            yield Evidence(text=f"all {len(labels.supervised)} rows of the data have supervised tokens", bits=-2.0)
+            yield evidence("labels", -STRONG, f"all {len(labels.supervised)} rows of the data have supervised tokens")
         return
     if supervised:
-        yield Evidence(text=f"{supervised} tokens of the batch are supervised", bits=-8.0)
+        yield evidence("labels", -DECISIVE, f"{supervised} tokens of the batch are supervised")
         return
-    yield Evidence(text=f"none of the {len(labels.supervised)} rows of the batch has a supervised token", bits=8.0)
+    yield evidence("labels", DECISIVE, f"none of the {len(labels.supervised)} rows of the batch has a supervised token")
     if origin is not None and origin.op in _MEANS and origin.values and "nan" in origin.values:
-        yield Evidence(text=f"{origin.op} divides by the number of targets, which is zero", bits=2.0)
+        yield evidence("origin", STRONG, f"{origin.op} divides by the number of targets, which is zero")
     elif origin is not None:
-        yield Evidence(text=f"but the first bad value is elsewhere, in {origin.op}", bits=-5.0)
+        yield evidence("origin", -DECISIVE, f"but the first bad value is elsewhere, in {origin.op}")
 
 
 def expected_empty_batches(rows: int, empty: int, batch: int) -> float:

@@ -38,36 +38,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.facts import Hardware, Optimizer
+from finitune.evidence import HINT, STRONG, Tells, evidence
+from finitune.facts import Hardware
 from finitune.finding import Evidence, Finding, Where
 
 LESS_TESTED = re.compile(r"MPS|ROCm|gfx|Radeon", re.IGNORECASE)
 """Not the data-centre cards of AMD, on which large models are trained every day."""
 
-remedies = ["upgrade-package", "change-settings"]
+remedies = ["upgrade-package"]
 public_incidents = 13
+foresees = "card"
 
-tells = {
-    "less-tested-device": (4.5, "single operations have given wrong numbers there"),
-    "climbed diverged": (-2.0, "a wrong kernel fails at once"),
-    "cpu-sound": (3.0, "the same batch is sound on the CPU"),
-    "kernel-level": (1.0, "one operation of the library is reported by itself"),
-    "mask-sentinel": (1.0, "memory-efficient attention and masks"),
-    "scaled-dot-product": (0.5, "a backend of attention among several"),
-    "other-card-sound": (0.7, "the device decides"),
-    "computes-float16": (-0.5, "also in other dtypes"),
-    "illegal-access": (4.0, "a kernel reads outside its arrays"),
+tells: Tells = {
+    "less-tested-device": (STRONG, "single operations have given wrong numbers on this device"),
+    "climbed": (-STRONG, "a wrong kernel fails at once"),
+    "divergence": (-STRONG, "a wrong kernel fails at once"),
+    "cpu-works": (STRONG, "the CPU computes the same with other kernels"),
+    "kernel-level": (HINT, "one operation of the library is reported by itself"),
+    "mask-sentinel": (HINT, "memory-efficient attention has treated such masks wrongly"),
+    "scaled-dot-product": (HINT, "it chooses among several kernels"),
+    "other-card-works": (HINT, "another device has other kernels, and is healthy"),
+    "computes-float16": (-HINT, "wrong kernels occur in every dtype, overflow in float16"),
+    "illegal-access": (STRONG, "a kernel reads outside its arrays"),
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    hardware: Hardware,
-) -> Iterator[Finding]:
+def foresee(hardware: Hardware) -> Iterator[Finding]:
     if not LESS_TESTED.search(hardware.name):
         return
     yield Finding(
-        cause="backend-kernel-numerics",
         severity="info",  # most runs there are sound; one batch tells
         message=f"on {hardware.name} single operations have given NaN or wrong numbers: compare the loss of one batch "
         "with the CPU before a long run",
@@ -78,7 +77,7 @@ def foresee(
 
 def weigh(hardware: Hardware, repeats: bool | None = None) -> Iterator[Evidence]:
     if not LESS_TESTED.search(hardware.name):
-        yield Evidence(text=f"{hardware.name} is what everybody trains on", bits=-3.0)
+        yield evidence("card", -STRONG, f"{hardware.name} is what everybody trains on")
         return
     if repeats is False:
-        yield Evidence(text=f"on {hardware.name} the step comes out differently when run again", bits=4.0)
+        yield evidence("repetition", STRONG, f"on {hardware.name} the step comes out differently when run again")

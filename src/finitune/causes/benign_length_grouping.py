@@ -31,33 +31,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.facts import Batching, Optimizer
-from finitune.finding import Cure, Evidence, Finding, Where
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Batching
+from finitune.finding import Evidence, Finding, Remedy, Where
 
 remedies = ["change-settings"]
 public_incidents = 2
+foresees = "length grouping"
 
-tells = {
-    "sawtooth": (4.0, "rows of one length come together"),
-    "length-grouping": (3.0, "rows of one length come together"),
-    "gradient-nan loss-not-finite": (-4.0, "a sawtooth is finite"),
-    "int8-weights": (-3.0, "a kernel explains more"),
+tells: Tells = {
+    "sawtooth": (STRONG, "samples of one length come together, and lengths go round"),
+    "length-grouping": (STRONG, "samples of one length come together"),
+    "nonfinite-gradient": (-STRONG, "grouping by length leaves every number finite"),
+    "nonfinite-loss": (-STRONG, "grouping by length leaves every number finite"),
+    "int8-weights": (-STRONG, "an 8-bit kernel is the likelier reason"),
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    batching: Batching | None = None,
-) -> Iterator[Finding]:
-    if batching is None or not batching.group_by_length:
+def foresee(batching: Batching) -> Iterator[Finding]:
+    if not batching.group_by_length:
         return
     yield Finding(
-        cause="benign-length-grouping",
         severity="info",  # nothing is wrong; the curve will look as if it were
         message="rows are grouped by length, so the logged loss will be a sawtooth, which is normal",
         where=Where(file=batching.source, key="group_by_length"),
         evidence={"group_by_length": True},
-        remedy=Cure(name="change-settings", safety="advice", patch={"group_by_length": False}),
+        remedy=Remedy(patch={"group_by_length": False}),
     )
 
 
@@ -65,8 +64,8 @@ def weigh(batching: Batching, symptoms: set[str]) -> Iterator[Evidence]:
     if batching.group_by_length is None:
         return
     if not batching.group_by_length:
-        yield Evidence(text="rows are not grouped by length", bits=-8.0)
+        yield evidence("length grouping", -DECISIVE, "rows are not grouped by length")
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="a sawtooth is finite", bits=-8.0)
+        yield evidence("loss", -DECISIVE, "a sawtooth is finite")
     else:
-        yield Evidence(text="rows are grouped by length, which makes the loss a sawtooth", bits=1.0)
+        yield evidence("length grouping", HINT, "rows are grouped by length, which makes the loss a sawtooth")

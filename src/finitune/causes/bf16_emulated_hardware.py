@@ -35,17 +35,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Hardware, Precision
 from finitune.finding import Evidence, Finding, Where
 
 remedies = ["use-float16"]
 public_incidents = 2
+foresees = "card"
 
-tells = {
-    "no-bfloat16-card": (2.0, "the card has no bfloat16 units"),
-    "computes-bfloat16": (1.0, "bfloat16 is asked for"),
-    "computes-float16": (-3.0, "float16 is native"),
-    "bfloat16-emulated": (5.0, "the card has no such units"),
+tells: Tells = {
+    "no-bfloat16-card": (STRONG, "the card has no bfloat16 units"),
+    "computes-bfloat16": (HINT, "the run asks for bfloat16"),
+    "computes-float16": (-STRONG, "float16 is native on such cards"),
+    "bfloat16-emulated": (DECISIVE, "the card is said to emulate it"),
 }
 
 
@@ -54,7 +56,6 @@ def foresee(precision: Precision, hardware: Hardware) -> Iterator[Finding]:
         return
     # A warning: where nothing refuses, the run is slow, and its numbers are right.
     yield Finding(
-        cause="bf16-emulated-hardware",
         severity="warning",
         message=f"the run computes in bfloat16, and {hardware.name} has no units for it: it is refused, or emulated "
         "through float32 at a fraction of the speed",
@@ -65,8 +66,8 @@ def foresee(precision: Precision, hardware: Hardware) -> Iterator[Finding]:
 
 def weigh(precision: Precision, hardware: Hardware, symptoms: set[str]) -> Iterator[Evidence]:
     if hardware.bfloat16 or precision.compute not in (None, "bfloat16"):
-        yield Evidence(text=f"{hardware.name} computes in {precision.compute or 'bfloat16'} by itself", bits=-8.0)
+        yield evidence("card", -DECISIVE, f"{hardware.name} computes in {precision.compute or 'bfloat16'} by itself")
     elif precision.compute is not None:
-        yield Evidence(text=f"{hardware.name} emulates bfloat16", bits=4.0)
+        yield evidence("card", STRONG, f"{hardware.name} emulates bfloat16")
         if any(symptom.startswith("nonfinite") for symptom in symptoms):
-            yield Evidence(text="but emulation is slow, not wrong", bits=-3.0)
+            yield evidence("loss", -STRONG, "but emulation is slow, not wrong")

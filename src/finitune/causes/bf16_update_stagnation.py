@@ -42,6 +42,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Parallel, Precision, Weights
 from finitune.finding import Evidence, Finding, Severity, Where
 
@@ -60,21 +62,24 @@ COMPENSATED = re.compile(r"anyprecision|kahan|stochastic|_sr$")
 
 remedies = ["float32-trainable-weights"]
 public_incidents = 7
-tells = {
-    "weights-in-bfloat16": (4.0, "updates below half an ulp round away"),
-    "gradient-nan loss-not-finite": (-3.0, "every number stays finite"),
-    "holds-bfloat16": (1.0, "updates below half an ulp round away"),
-    "does-not-learn loss-repeats": (2.0, "weights stay as they are"),
-    "computes-float16": (-3.0, "it has more digits"),
-    "float32-sound": (1.5, "float32 keeps the updates"),
-    "from-the-start": (-3.0, "nothing was updated yet"),
+foresees = "weight dtype"
+tells: Tells = {
+    "pure-bfloat16": (STRONG, "updates of less than half an ulp round away"),
+    "holds-bfloat16": (HINT, "updates of less than half an ulp round away"),
+    "nonfinite-gradient": (-STRONG, "rounding leaves every number finite"),
+    "nonfinite-loss": (-STRONG, "rounding leaves every number finite"),
+    "does-not-learn": (STRONG, "weights that are rounded back stay as they are"),
+    "loss-repeats": (STRONG, "weights that are rounded back stay as they are"),
+    "computes-float16": (-STRONG, "float16 has more digits than bfloat16"),
+    "float32-works": (HINT, "float32 keeps updates that bfloat16 rounds away"),
+    "from-the-start": (-STRONG, "nothing had been updated yet"),
 }
 
 
 def foresee(
     precision: Precision, optimizer: Optimizer, weights: Weights | None = None, adapter: Adapter | None = None,
     parallel: Parallel | None = None,
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[Finding | Needs]:  # fmt: skip
     source = precision.source or ""
     # DeepSpeed keeps float32 masters; FSDP has them where mixed precision was asked for, and not for a dtype alone.
     sharded = parallel is not None and parallel.kind == "fsdp" and not source.endswith(": dtype")
@@ -95,6 +100,7 @@ def foresee(
     course = _over_schedule(schedule, lr, rms)
     mean, stalls = sum(course) / len(course), next((i for i, share in enumerate(course) if share < FEW), None)
     if mean >= HALF and not 0 < lr * decay < ALWAYS_LOST:
+        yield from needs(weights=weights)
         return
     forecast = f", {mean:.1%} on average over the {schedule} schedule" if len(course) > 1 else ""
     if len(course) > 1 and stalls:
@@ -103,7 +109,6 @@ def foresee(
         forecast += f" and less than {FEW:.0%} from {at} on"
     lost = f", and weight decay {decay:g} never moves one" if 0 < lr * decay < ALWAYS_LOST else ""
     yield Finding(
-        cause="bf16-update-stagnation",
         severity=severity,
         message=f"weights are loaded and trained in bfloat16: at learning rate {lr:g} about {moved:.1%} of "
         f"them move in a step{forecast}{lost}; the other updates round away",
@@ -119,13 +124,14 @@ def weigh(precision: Precision, optimizer: Optimizer, symptoms: set[str]) -> Ite
     if precision.parameters is None and not optimizer.lora:
         return
     if precision.parameters != "bfloat16" or optimizer.lora:
-        yield Evidence(text=f"weights are not trained in bfloat16 ({precision.parameters})", bits=-8.0)
+        yield evidence("weight dtype", -DECISIVE, f"weights are not trained in bfloat16 ({precision.parameters})")
         return
     if symptoms - {"standstill"}:
-        yield Evidence(text="rounding gives neither a non-finite value nor a spike", bits=-8.0)
+        yield evidence("loss", -DECISIVE, "rounding gives neither a non-finite value nor a spike")
     elif optimizer.lr:
         moved = moved_fraction(optimizer.lr, USUAL_RMS)
-        yield Evidence(text=f"about {moved:.1%} of bfloat16 weights move in a step", bits=3.0 if moved < HALF else -3.0)
+        size = STRONG if moved < HALF else -STRONG
+        yield evidence("size of updates", size, f"about {moved:.1%} of bfloat16 weights move in a step")
 
 
 def moved_fraction(lr: float, rms: float) -> float:

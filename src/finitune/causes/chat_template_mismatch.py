@@ -38,8 +38,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.facts import Optimizer, Training, Vocabulary
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Training, Vocabulary
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 
 MARKERS = {
     r"hermes|dolphin|chatml|qwen|yi$|intern(lm)?2": "<|im_start|>", r"llama-?_?3": "<|start_header_id|>",
@@ -56,27 +58,24 @@ OTHER_FORMAT = re.compile(r"wizard|vicuna|orca|tulu|deepseek", re.IGNORECASE)
 
 remedies = ["change-settings"]
 public_incidents = 1
+foresees = "template"
 unseen = "whether the chat template is the model's own"
 
-tells = {
-    "template": (3.0, "other markers than the model was trained with"),
-    "high-start": (2.5, "the text looks foreign to the model"),
-    "template-on-base": (-0.5, "a base model has none"),
-    "untrained-tokens": (-2.0, "rows explain more"),
-    "zero-loss-zero-gradient": (4.0, "nothing was learned from the batch"),
-    "zero-loss-finite-gradient": (3.0, "a part of the batch has no target"),
-    "tokenization-mismatch": (8.0, "the markers are not found where expected"),
-    "no-supervised-token": (4.0, "the response marker is not found"),
+tells: Tells = {
+    "template": (STRONG, "the markers may differ from those that the model was trained with"),
+    "high-start": (STRONG, "text in another format is unlikely to the model"),
+    "template-on-base": (-HINT, "a base model has no template to differ from"),
+    "untrained-tokens": (-STRONG, "embedding rows of markers are another matter"),
+    "zero-loss-zero-gradient": (STRONG, "markers that are not found leave no target"),
+    "zero-loss-finite-gradient": (STRONG, "markers that are not found leave a part of the batch without targets"),
+    "tokenization-mismatch": (DECISIVE, "the markers are not found where they are expected"),
+    "no-supervised-token": (STRONG, "the response marker is not found"),
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    training: Training | None = None,
-    vocabulary: Vocabulary | None = None,
-) -> Iterator[Finding]:
-    asked = marker_of(training.chat_template or "") if training else None
-    if training is None or asked is None or training.method == "pt":
+def foresee(training: Training, vocabulary: Vocabulary | None = None) -> Iterator[Finding | Needs]:
+    asked = marker_of(training.chat_template or "")
+    if asked is None or training.method == "pt":
         return
     stored = vocabulary.template_markers if vocabulary else None
     name = training.model_name or ""
@@ -91,25 +90,22 @@ def foresee(
         yield _base(training, asked)
         return
     else:
+        yield from needs(vocabulary=vocabulary)
         return
     # A chat model unlearns its own format; a base model has none, and its tokenizer may lack the markers.
     severity: Severity = "warning" if chat else "info"
     whose = "the model's own has" if chat else "the model's family has"
     yield Finding(
-        cause="chat-template-mismatch",
         severity=severity,
         message=f"template {training.chat_template} marks turns with {asked}; {whose} {theirs}",
         where=Where(file=training.source, key="chat_template"),
         evidence={"template": training.chat_template, "marker": asked, "own_markers": list(stored or [theirs])},
-        remedy=Cure(name="change-settings", safety="advice", patch={"chat_template": "tokenizer_default"})
-        if training.framework == "axolotl"
-        else None,
+        remedy=Remedy(patch={"chat_template": "tokenizer_default"}) if training.framework == "axolotl" else None,
     )
 
 
 def _base(training: Training, marker: str) -> Finding:
     return Finding(
-        cause="chat-template-mismatch",
         severity="info",  # only the rows themselves can tell; --model reads them
         message=f"{training.model_name} is named like a base model, in which the rows of {marker} and its like were "
         "never trained; give --model to have them read",
@@ -120,7 +116,7 @@ def _base(training: Training, marker: str) -> Finding:
 
 def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
     if training.chat_template is not None and any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="a wrong template gives a high loss, which is finite", bits=-3.0)
+        yield evidence("loss", -STRONG, "a wrong template gives a high loss, which is finite")
 
 
 def marker_of(name: str) -> str | None:

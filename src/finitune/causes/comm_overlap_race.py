@@ -41,6 +41,8 @@ from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs
+from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
 
@@ -53,57 +55,64 @@ SMALL_BUCKET = 2e8
 
 remedies = ["disable-overlap-comm", "upgrade-package"]
 public_incidents = 12
+foresees = "overlap"
 
-tells = {
-    "nonfinite-gradient-check": (-2.0, "a rank saw it before anything was sent"),
-    "deepspeed": (1.0, "needs DeepSpeed"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "resized": (-1.5, "rows explain more"),
-    "gradient-first": (2.0, "the forward was sound, the backward was not"),
-    "overlap-false": (-4.0, "nothing overlaps"),
-    "overlap-not-asked": (-8.0, "nothing overlaps"),
-    "computes-float16": (-1.5, "float16 steps are checked for overflow"),
-    "zero-3-sound": (2.0, "partitions otherwise"),
-    "zero-loss-zero-gradient": (-4.0, "a race leaves no gradient of 0"),
-    "kernel-level serving": (-3.0, "no DeepSpeed"),
-    "loss-not-finite": (1.0, "weights after an update nobody checked"),
-    "computes-bfloat16": (1.5, "nobody checks it"),
-    "nonfinite-parameter": (-5.0, "Ludwig reduces without DeepSpeed"),
-    "rate-frozen": (-3.0, "the bad steps are taken"),
-    "no-deepspeed": (-6.0, "gradients do not pass through DeepSpeed"),
-    "nodes several-nodes": (1.0, "a slower network"),
-    "pretrains": (-3.0, "these frameworks reduce without DeepSpeed"),
-    "ecc-error": (-2.0, "the device reports another"),
-    "overlap-bad no-overlap-sound": (3.0, "sound without overlap"),
-    "bucket": (1.5, "smaller buckets are sent oftener"),
-    "overlap-true": (2.0, "the buffer is filled while it is sent"),
-    "gradient-nan": (1.0, "the first sign is the norm"),
-    "overlapped": (4.0, "the buffer is filled while it is sent"),
-    "sentinel-norm": (2.0, "the first sign is the norm"),
-    "sentinel-norm-told": (2.0, "how a bad norm is printed"),
-    "evaluation-only": (-6.0, "it is a matter of training"),
-    "zero-2": (3.0, "gradients go through shared buckets"),
-    "zero-1": (2.0, "gradients go through shared buckets"),
-    "float16-sound": (0.5, "float16 steps are checked"),
-    "hidden-loss": (2.0, "weights that nobody checked"),
-    "rate-advancing": (1.5, "bad updates were applied"),
-    "scale-fell": (-6.0, "no matter of the loss scale"),
-    "smaller-model-sound": (1.0, "less is in flight"),
-    "sudden": (3.0, "it strikes at any time"),
-    "zero-3": (-2.0, "partitions otherwise"),
-    "zero-0": (-4.0, "no such buffer"),
-    "late": (0.5, "now and then"),
-    "climbed loss-jumped": (-2.0, "it is at once"),
-    "no-word-of-deepspeed": (-7.0, "it needs DeepSpeed"),
-    "nan-passes first-step-lost same-step": (-3.0, "it strikes at any step"),
+tells: Tells = {
+    **TRAINING_ONLY,
+    "nonfinite-gradient-check": (-STRONG, "a rank found it before anything was sent"),
+    "deepspeed": (HINT, "the race is one of DeepSpeed's ZeRO"),
+    "zero-loss-finite-gradient": (-STRONG, "a race spoils the gradient, not the loss alone"),
+    "resized": (-HINT, "new embedding rows are the likelier reason"),
+    "gradient-first": (STRONG, "the forward was finite, the reduced gradient was not"),
+    "overlap-false": (-STRONG, "the reduction does not overlap with the backward"),
+    "overlap-not-asked": (-DECISIVE, "the reduction does not overlap with the backward"),
+    "computes-float16": (-HINT, "steps in float16 are checked for overflow"),
+    "zero-3-works": (STRONG, "ZeRO-3 reduces in another way"),
+    "zero-loss-zero-gradient": (-STRONG, "a race leaves no gradient of exactly 0"),
+    "nonfinite-loss": (HINT, "weights after an update that nobody checked"),
+    "computes-bfloat16": (HINT, "bfloat16 steps are not checked for overflow"),
+    "nonfinite-parameter": (-DECISIVE, "Ludwig, which prints this, reduces without DeepSpeed here"),
+    "learning-rate-frozen": (-STRONG, "steps that a race spoils are taken, not skipped"),
+    "no-deepspeed": (-DECISIVE, "gradients do not pass through DeepSpeed"),
+    "nodes": (HINT, "a slower network makes the race likelier"),
+    "pretrains": (-STRONG, "these frameworks reduce without DeepSpeed"),
+    "ecc-error": (-STRONG, "the device itself reports a fault"),
+    "overlap-fails": (STRONG, "without overlap it is healthy"),
+    "no-overlap-works": (STRONG, "without overlap it is healthy"),
+    "bucket": (HINT, "smaller buckets are sent more often"),
+    "overlap-true": (STRONG, "a bucket is filled while it is being sent"),
+    "nonfinite-gradient": (HINT, "the gradient norm shows it first"),
+    "sentinel-norm": (STRONG, "DeepSpeed took the step although the norm was not finite"),
+    "nonfinite-evaluation": (-DECISIVE, "evaluation reduces no gradients"),
+    "zero-2": (STRONG, "ZeRO-2 sends gradients through shared buckets"),
+    "zero-1": (STRONG, "ZeRO-1 sends gradients through shared buckets"),
+    "float16-works": (HINT, "steps in float16 are checked for overflow"),
+    "hidden-loss": (HINT, "weights after an update that nobody checked"),
+    "learning-rate-advancing": (HINT, "the steps were taken, and not skipped"),
+    "loss-scale-collapse": (-DECISIVE, "it does not depend on the loss scale"),
+    "smaller-model-works": (HINT, "fewer buckets are on the way at once"),
+    "sudden": (STRONG, "a race is lost at any time"),
+    "zero-3": (-STRONG, "ZeRO-3 reduces in another way"),
+    "zero-0": (-STRONG, "ZeRO-0 has no such bucket"),
+    "late": (HINT, "a race is lost now and then"),
+    "climbed": (-STRONG, "a race comes without a climb"),
+    "loss-jumped": (-STRONG, "a race comes without a climb"),
+    "no-word-of-deepspeed": (-DECISIVE, "the race is one of DeepSpeed's ZeRO"),
+    "nan-passes": (-STRONG, "weights that are NaN stay NaN"),
+    "first-step-lost": (-STRONG, "no gradient had been reduced yet"),
+    "same-step": (-STRONG, "a race does not wait for one step"),
 }
 
 
 def foresee(
-    precision: Precision, parallel: Parallel | None = None, versions: Mapping[str, str] | None = None
-) -> Iterator[Finding]:
+    precision: Precision, parallel: Parallel, versions: Mapping[str, str] | None = None
+) -> Iterator[Finding | Needs]:
     version = (versions or {}).get("deepspeed")
-    if parallel is None or not _overlaps(parallel) or version is None or not WEAKER.contains(version, prereleases=True):
+    unknown = parallel.kind == "deepspeed" and parallel.zero_stage is None and parallel.overlap_comm is not False
+    if not (_overlaps(parallel) or unknown) or (version and not WEAKER.contains(version, prereleases=True)):
+        return
+    if version is None or unknown:
+        yield Needs("parallel.zero_stage" if version else "versions.deepspeed")
         return
     raced = RACE.contains(version, prereleases=True)
     small = parallel.reduce_bucket_size is not None and parallel.reduce_bucket_size < SMALL_BUCKET
@@ -112,7 +121,6 @@ def foresee(
     severity: Severity = "error" if raced else "warning" if likelier else "info"
     unseen = ", which nothing checks in bfloat16" if precision.compute == "bfloat16" else ""
     yield Finding(
-        cause="comm-overlap-race",
         severity=severity,
         message=f"DeepSpeed {version} with ZeRO-{parallel.zero_stage} and overlap_comm can overwrite gradients while "
         f"they are sent{unseen}" + ("; small buckets or several nodes make it likelier" if likelier else ""),
@@ -139,27 +147,29 @@ def weigh(
     if not _overlaps(parallel) and _may_overlap(parallel):
         return
     if not _overlaps(parallel):
-        yield Evidence(text="gradients are not reduced while the backward pass runs", bits=-6.0)
+        yield evidence("overlap", -DECISIVE, "gradients are not reduced while the backward pass runs")
         return
-    yield Evidence(text=f"ZeRO-{parallel.zero_stage} overlaps the reduction with the backward pass", bits=2.0)
+    if repeats:
+        yield evidence("repetition", -DECISIVE, "the step is bad each time it is run")
+        return
+    yield evidence("overlap", STRONG, f"ZeRO-{parallel.zero_stage} overlaps the reduction with the backward pass")
     version = (versions or {}).get("deepspeed")
     if version and RACE.contains(version, prereleases=True):
-        yield Evidence(text=f"DeepSpeed {version} does not wait for the reduction", bits=4.0)
+        yield evidence("DeepSpeed release", STRONG, f"DeepSpeed {version} does not wait for the reduction")
     elif version and not WEAKER.contains(version, prereleases=True):
-        yield Evidence(text=f"DeepSpeed {version} waits for the reduction", bits=-3.0)
-    if repeats is not None:
-        text = "the step is bad each time it is run" if repeats else "the step is sound when run again"
-        yield Evidence(text=text, bits=-8.0 if repeats else 4.0)
+        yield evidence("DeepSpeed release", -STRONG, f"DeepSpeed {version} waits for the reduction")
+    if repeats is False:
+        yield evidence("repetition", STRONG, "the step is finite when it is run again")
 
 
 def _compared(seen: Mapping[str, Any]) -> Iterator[Evidence]:
     off = f"an independent all-reduce of the same gradients differs by up to {seen['worst']:.0%}"
     if seen.get("repeats"):
-        yield Evidence(text=f"what a rank computes is the same bit for bit when run again; {off}", bits=12.0)
+        yield evidence("reduction", DECISIVE, f"what a rank computes is the same bit for bit when run again; {off}")
     elif seen.get("repeats") is None:
-        yield Evidence(text=off, bits=9.0)
+        yield evidence("reduction", DECISIVE, off)
     else:
-        yield Evidence(text=f"{off}, but what a rank computes also differs from run to run", bits=4.0)
+        yield evidence("reduction", STRONG, f"{off}, but what a rank computes also differs from run to run")
 
 
 def _may_overlap(parallel: Parallel) -> bool:

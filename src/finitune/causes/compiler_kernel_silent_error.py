@@ -27,14 +27,16 @@ A lower learning rate, clipping, other data. `nan_to_num`: the numbers are finit
 linkedin/Liger-Kernel#1296 (offsets in 32 bits), fla-org/flash-linear-attention#1082.
 """
 
-remedies = ["change-settings", "upgrade-package"]
+from finitune.evidence import HINT, STRONG, Tells
+
+remedies = ["upgrade-package"]
 public_incidents = 5
 unseen = "whether a kernel computes what it should"
 
-tells = {
-    "own-kernel": (4.0, "a fused kernel may be wrong without NaN"),
-    "illegal-access": (3.5, "an offset beyond 2^31 or a tail that is not masked"),
-    "fused-kernel-bad": (1.5, "only the fused kernel"),
-    "kernel-level": (0.5, "one kernel is reported by itself"),
-    "labels-ignored": (-1.0, "an empty mean is another matter"),
+tells: Tells = {
+    "own-kernel": (STRONG, "a fused kernel may be wrong without any NaN"),
+    "illegal-access": (STRONG, "an offset beyond 2^31 or a tail that is not masked reads outside the array"),
+    "fused-kernel-fails": (HINT, "only the fused kernel fails"),
+    "kernel-level": (HINT, "one kernel is reported by itself"),
+    "labels-ignored": (-HINT, "a mean over no label is another matter"),
 }

@@ -29,14 +29,16 @@ Another dtype, a lower learning rate, clipping: the arithmetic itself is another
 pytorch/pytorch#146129 and #173793, pytorch/torchtitan#1056, huggingface/lerobot#4178.
 """
 
-remedies = ["change-settings", "upgrade-package"]
+from finitune.evidence import HINT, STRONG, Tells
+
+remedies = ["upgrade-package"]
 public_incidents = 7
 
-tells = {
-    "compiled": (4.5, "the compiler rewrites the arithmetic"),
-    "uncompiled-sound": (3.0, "eager is sound"),
-    "compiled-code-bad": (2.0, "only compiled code fails"),
-    "float32-bad": (0.7, "no matter of range"),
-    "computes-float16": (-1.0, "float16 explains more"),
-    "recomputed": (2.0, "the second graph is another"),
+tells: Tells = {
+    "compiled": (STRONG, "the compiler rewrites the arithmetic"),
+    "uncompiled-works": (STRONG, "eager mode computes the same without the compiler"),
+    "compiled-code-fails": (STRONG, "only what the compiler made fails"),
+    "float32-fails": (HINT, "the range of the dtype is not the matter"),
+    "computes-float16": (-HINT, "an overflow of float16 is more frequent"),
+    "recomputed": (STRONG, "the recomputed graph may differ from the first"),
 }

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from finitune.evidence import DECISIVE, STRONG, Tells, evidence
 from finitune.facts import Disagreement, Parallel, Training
 from finitune.finding import Evidence, Finding, Severity, Where
 
@@ -53,8 +54,9 @@ TRAINERS = ("transformers", "trl", "llama-factory", "axolotl")
 
 remedies = ["match-settings"]
 public_incidents = 1
-tells = {
-    "engine-config-mismatch": (9.0, "two files give it differently"),
+foresees = "disagreement"
+tells: Tells = {
+    "engine-config-mismatch": (DECISIVE, "the engine names two settings that contradict each other"),
 }
 
 
@@ -72,7 +74,6 @@ def foresee(
         after = "; the trainer refuses to start" if refused else f"; {one.values[0]} counts"
         half = "bf16" if "bfloat16" in one.values else "fp16"
         yield Finding(
-            cause="config-disagreement",
             severity=severity,
             message=f"{one.key.partition('.')[2].replace('_', ' ')} is given differently: {said}{after}",
             where=Where(file=_file(place or one.sources[0]), key=one.key),
@@ -86,12 +87,13 @@ def foresee(
 
 def weigh(disagreements: Sequence[Disagreement], symptoms: set[str]) -> Iterator[Evidence]:
     if not disagreements:
-        yield Evidence(text="all configurations of the run agree", bits=-8.0)
+        yield evidence("disagreement", -DECISIVE, "all configurations of the run agree")
         return
-    yield Evidence(text=f"{len(disagreements)} settings are given differently in two places", bits=3.0)
-    dtype = any(one.key == "precision.compute" for one in disagreements)
-    if symptoms and not dtype:
-        yield Evidence(text="but the dtype is not among them", bits=-4.0)
+    seen = f"{len(disagreements)} settings are given differently in two places"
+    if symptoms and not any(one.key == "precision.compute" for one in disagreements):
+        yield evidence("disagreement", -STRONG, f"{seen}, but the dtype is not among them")
+    else:
+        yield evidence("disagreement", STRONG, seen)
 
 
 def _place_in(one: Disagreement, engine: str | None) -> str | None:

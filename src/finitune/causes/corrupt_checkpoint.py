@@ -27,8 +27,7 @@ lower learning rate: the values are wrong before the first step. A fresh optimiz
 
 ## References
 
-vllm-project/vllm#53537 (a damaged shard that loaded silently), NikoNairre/CT-CIG#3, openvla/openvla#49,
-microsoft/LLaVA-Med#44 (a delta on the wrong base).
+vllm-project/vllm#53537 (a damaged shard), NikoNairre/CT-CIG#3, openvla/openvla#49, microsoft/LLaVA-Med#44 (a delta).
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ import math
 import re
 from collections.abc import Iterator
 
-from finitune.chapter import Experiment
+from finitune.chapter import Experiment, Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Model, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.series import Series
@@ -48,17 +48,27 @@ experiments = [
 ]
 remedies = ["restore-weights"]
 public_incidents = 7
-tells = {
-    "gradient-first sound-loss": (-3.5, "it shows in the loss"),
-    "tensors-named-nan download-broken": (4.0, "damaged"),
-    "memory-uninitialised": (-1.0, "nothing was read"),
-    "loss-not-finite": (1.0, "one weight spoils all"),
-    "wrong-base": (3.5, "a delta on another base"),
-    "from-the-start": (1.0, "no update is needed"),
-    "base-model-bad first-step-lost": (1.5, "as loaded"),
-    "probability-tensor token-zero-output": (3.0, "NaN logits"),
-    "sudden midway climbed second-step nan-passes loss-jumped": (-5.0, "it shows at once"),
-    "serving": (1.0, "nothing trains"),
+foresees = "weights"
+tells: Tells = {
+    "gradient-first": (-STRONG, "a damaged weight shows in the loss"),
+    "finite-loss": (-STRONG, "a damaged weight shows in the loss"),
+    "tensors-named-nan": (STRONG, "tensors of the checkpoint are named that hold NaN"),
+    "download-broken": (STRONG, "a file of the checkpoint is said to be damaged"),
+    "memory-uninitialised": (-HINT, "weights that were never read are another matter"),
+    "nonfinite-loss": (HINT, "one damaged weight makes every output NaN"),
+    "wrong-base": (STRONG, "a difference that is added to another base gives garbage"),
+    "from-the-start": (HINT, "no update is needed for it"),
+    "base-model-fails": (HINT, "the model fails as it was loaded"),
+    "first-step-lost": (HINT, "the model fails as it was loaded"),
+    "probability-tensor": (STRONG, "damaged weights give NaN logits"),
+    "token-zero-output": (STRONG, "damaged weights give NaN logits"),
+    "sudden": (-DECISIVE, "a damaged weight shows in the first step"),
+    "midway": (-DECISIVE, "a damaged weight shows in the first step"),
+    "climbed": (-DECISIVE, "a damaged weight shows in the first step"),
+    "second-step": (-DECISIVE, "a damaged weight shows in the first step"),
+    "nan-passes": (-DECISIVE, "a damaged weight shows in the first step"),
+    "loss-jumped": (-DECISIVE, "a damaged weight shows in the first step"),
+    "serving": (HINT, "nothing was trained, so the weights came damaged"),
 }
 
 ODD = 100.0
@@ -79,12 +89,11 @@ _LINEAR = re.compile(
 )
 
 
-def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding]:
+def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding | Needs]:
+    yield from needs(model=model)
     for problem in [*weights.problems, *_misfits(weights, model)]:
-        yield Finding(
-            cause="corrupt-checkpoint", severity="error", message=problem,
-            where=Where(file=weights.source), evidence={"problems": len(weights.problems)},
-        )  # fmt: skip
+        counted = {"problems": len(weights.problems)}
+        yield Finding(severity="error", message=problem, where=Where(file=weights.source), evidence=counted)
     for tensor in weights.tensors:
         if tensor.nonfinite and tensor.nonfinite < math.prod(tensor.shape):
             yield _damaged(tensor, f"{tensor.nonfinite} of {{}} weights are NaN or infinite, the first at index {{}}")
@@ -108,18 +117,18 @@ def weigh(
     broken = [tensor for tensor in weights.tensors if 0 < tensor.nonfinite < math.prod(tensor.shape)]
     huge = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and _beyond(t)]
     if broken:
-        yield Evidence(text=f"{broken[0].name} holds NaN or infinity (weights: {broken[0].nonfinite})", bits=6.0)
+        yield evidence("weights", DECISIVE, f"{broken[0].name} holds NaN or infinity (weights: {broken[0].nonfinite})")
     elif huge:
-        yield Evidence(text=f"{huge[0].name} has one weight of {huge[0].peak:.3g}, far beyond its others", bits=6.0)
+        yield evidence("weights", DECISIVE, f"{huge[0].name} has one weight of {huge[0].peak:.3g}, far beyond others")
     elif not weights.problems and not any(_misfits(weights, model)):
-        yield Evidence(text="no tensor is damaged in part, and no weight is beyond all others", bits=-6.0)
+        yield evidence("weights", -DECISIVE, "no tensor is damaged in part, and no weight is beyond all others")
         return
     if origin is not None and origin.phase == "parameter":
-        yield Evidence(text="the weight itself is the first bad value", bits=3.0)
+        yield evidence("origin", STRONG, "the weight itself is the first bad value")
     if loss is not None:
-        sound = len(loss) - 1
-        text = f"{sound} steps before it were sound" if sound > 0 else "it fails on the first step that was seen"
-        yield Evidence(text=text, bits=-2.0 if sound > 0 else 2.0)
+        before = len(loss) - 1
+        text = f"{before} steps before it were finite" if before > 0 else "it fails on the first step that was seen"
+        yield evidence("first bad step", -STRONG if before > 0 else STRONG, text)
 
 
 def _beyond(tensor: TensorScan) -> bool:
@@ -144,7 +153,7 @@ def _misfits(weights: Weights, model: Model | None) -> Iterator[str]:
 def _damaged(tensor: TensorScan, text: str) -> Finding:
     total, first = math.prod(tensor.shape), list(tensor.first_nonfinite or [])
     return Finding(
-        cause="corrupt-checkpoint", severity="error", message=text.format(total, first),
+        severity="error", message=text.format(total, first),
         where=Where(file=tensor.file, tensor=tensor.name), evidence={
             "nonfinite": tensor.nonfinite, "elements": total, "first_nonfinite": first, "finite_peak": tensor.peak,
         },
@@ -153,7 +162,7 @@ def _damaged(tensor: TensorScan, text: str) -> Finding:
 
 def _zeros(tensor: TensorScan, meaning: str, norms: int | None = None) -> Finding:
     return Finding(
-        cause="corrupt-checkpoint", severity="warning" if norms is None else "error",
+        severity="warning" if norms is None else "error",
         message=f"all weights of this {'x'.join(map(str, tensor.shape))} tensor are zero; {meaning}",
         where=Where(file=tensor.file, tensor=tensor.name),
         evidence={"peak": tensor.peak, **({} if norms is None else {"norms": norms})},

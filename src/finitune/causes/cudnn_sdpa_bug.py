@@ -40,6 +40,8 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Attention, Batching, Hardware
 from finitune.finding import Evidence, Finding, Origin, Where
 
@@ -49,42 +51,47 @@ HOPPER = re.compile(r"\bG?H(100|200|800|20)\b")
 
 remedies = ["disable-cudnn-attention", "upgrade-package"]
 public_incidents = 5
+foresees = "torch release"
 
-tells = {
-    "cudnn-attention": (6.0, "attention went through cuDNN"),
-    "scaled-dot-product": (1.5, "one of its backends is cuDNN"),
-    "new-card": (1.5, "chosen on Hopper and later"),
-    "query-gradient-only": (1.0, "its backward fails"),
-    "computes-float16": (-1.0, "float16 explains more"),
-    "explicit-mask": (0.7, "chosen with a mask"),
-    "hidden-loss": (1.0, "the trainer prints 0 for NaN"),
-    "sentinel-norm": (2.0, "the update was taken with a norm that was not finite"),
-    "gradient-first": (3.0, "the forward was sound, the backward was not"),
-    "cudnn-error": (2.0, "cuDNN fails"),
-    "computes-bfloat16": (1.0, "where fused attention runs"),
-    "computes-float32": (-3.0, "it computes in 16 bits"),
-    "first-step-lost": (-3.0, "it is a matter of the backward"),
+tells: Tells = {
+    "cudnn-attention": (DECISIVE, "attention went through cuDNN"),
+    "scaled-dot-product": (HINT, "one of its kernels is cuDNN's"),
+    "new-card": (HINT, "PyTorch chooses cuDNN on Hopper and later"),
+    "query-gradient-only": (HINT, "the backward of cuDNN fails first in the query"),
+    "computes-float16": (-HINT, "an overflow of float16 is more frequent"),
+    "explicit-mask": (HINT, "cuDNN is chosen where a mask is given"),
+    "hidden-loss": (HINT, "after the bad update the loss is NaN, which is printed as 0"),
+    "sentinel-norm": (STRONG, "an update was taken although the gradient norm was not finite"),
+    "gradient-first": (STRONG, "the forward was finite, the backward was not"),
+    "cudnn-error": (STRONG, "a call of cuDNN failed as well"),
+    "computes-bfloat16": (HINT, "fused attention runs in 16 bits"),
+    "computes-float32": (-STRONG, "fused attention runs in 16 bits"),
+    "first-step-lost": (-STRONG, "the backward fails, not the first forward"),
 }
 
 
 def foresee(
     hardware: Hardware,
-    versions: Mapping[str, str],
+    versions: Mapping[str, str] | None = None,
     attention: Attention | None = None,
     batching: Batching | None = None,
-) -> Iterator[Finding]:
-    version = versions.get("torch")
+) -> Iterator[Finding | Needs]:
+    version = (versions or {}).get("torch")
     sdpa = attention is None or attention.implementation == "sdpa"
-    if version is None or not sdpa or not HOPPER.search(hardware.name):
+    if not sdpa or not HOPPER.search(hardware.name):
+        return
+    if version is None:
+        yield Needs("versions.torch")
         return
     first = FIRST.contains(version, prereleases=True)
     length = batching.max_length if batching else None
-    exposed = attention is not None and AGAIN.contains(version, prereleases=True) and (length or 0) % 128 == 64
+    again = AGAIN.contains(version, prereleases=True)
+    exposed = attention is not None and again and (length or 0) % 128 == 64
     if not first and not exposed:
+        yield from needs(attention=attention, batching=batching) if again else ()
         return
     when = "" if first else f" for padded sequences of length {length}"
     yield Finding(
-        cause="cudnn-sdpa-bug",
         # 2.5.0 fails in ordinary runs; the later defect needs a mask and rare values besides.
         severity="warning" if first else "info",
         message=f"torch {version} on {hardware.name} computes attention through cuDNN, whose backward can "
@@ -99,9 +106,9 @@ def foresee(
 
 def weigh(origin: Origin, versions: Mapping[str, str], hardware: Hardware) -> Iterator[Evidence]:
     if "cudnn_attention" not in origin.op:
-        yield Evidence(text=f"the first bad value is in {origin.op}, not in attention through cuDNN", bits=-8.0)
+        yield evidence("origin", -DECISIVE, f"the first bad value is in {origin.op}, not in attention through cuDNN")
         return
-    yield Evidence(text=f"attention through cuDNN makes the first bad value, in the {origin.phase}", bits=8.0)
+    yield evidence("origin", DECISIVE, f"attention through cuDNN makes the first bad value, in the {origin.phase}")
     version = versions.get("torch", "")
     if FIRST.contains(version, prereleases=True) or AGAIN.contains(version, prereleases=True):
-        yield Evidence(text=f"torch {version} on {hardware.name} is on record for it", bits=2.0)
+        yield evidence("torch release", STRONG, f"torch {version} on {hardware.name} is on record for it")

@@ -26,13 +26,15 @@ Another loss scale or learning rate moves the point where it overflows. `nan_to_
 facebookresearch/fairscale#263.
 """
 
-remedies = ["float32-modules", "change-settings"]
+from finitune.evidence import HINT, STRONG, Tells
+
+remedies = ["float32-modules"]
 public_incidents = 2
 
-tells = {
-    "custom-arithmetic": (4.0, "squares and sums leave the range of float16 first"),
-    "computes-float16": (2.5, "squares and sums leave it"),
-    "computes-bfloat16": (-4.0, "bfloat16 has the range"),
-    "smoothing": (-1.0, "smoothing is another sum"),
-    "norm-infinite": (2.0, "the sum of squares overflows, not the gradient"),
+tells: Tells = {
+    "custom-arithmetic": (STRONG, "squares and sums leave the range of float16 first"),
+    "computes-float16": (STRONG, "squares and sums leave the range of float16 first"),
+    "computes-bfloat16": (-STRONG, "bfloat16 has the range of float32"),
+    "smoothing": (-HINT, "a smoothed loss is another sum"),
+    "norm-infinite": (STRONG, "the sum of squares overflows, not the gradient"),
 }

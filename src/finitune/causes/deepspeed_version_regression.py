@@ -41,31 +41,34 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
 
 remedies = ["upgrade-package"]
 public_incidents = 8
+foresees = "DeepSpeed release"
 
-tells = {
-    "deepspeed": (1.0, "needs DeepSpeed"),
-    "zero-0": (3.0, "a path that few releases test"),
-    "zero-1": (2.0, "bfloat16 accumulation of ZeRO-1 was wrong in some"),
-    "zero-2": (1.0, "shared buckets were wrong in some"),
-    "zero-3": (-2.0, "no such defect on record"),
-    "older-release-sound": (2.0, "another release is sound"),
-    "accumulates": (0.7, "micro-batches were averaged wrongly in some"),
-    "computes-bfloat16": (0.7, "the bfloat16 optimizer has had defects"),
-    "sentinel-norm sentinel-norm-told": (1.0, "how releases print a bad norm"),
-    "hidden-loss": (1.0, "the trainer prints 0 for NaN"),
-    "gradient-first": (2.0, "the forward was sound, the backward was not"),
-    "sudden": (1.0, "it strikes now and then"),
-    "rate-frozen": (-2.0, "the bad steps are taken"),
-    "rate-advancing": (1.0, "bad updates were applied"),
-    "scale-fell": (-3.0, "no matter of the loss scale"),
-    "no-deepspeed": (-10.0, "gradients do not pass through DeepSpeed"),
-    "no-word-of-deepspeed": (-4.0, "no line and no setting speaks of DeepSpeed"),
-    "first-step-lost": (-3.0, "no gradient had been reduced yet"),
+tells: Tells = {
+    "deepspeed": (HINT, "the defects are in DeepSpeed itself"),
+    "zero-0": (HINT, "ZeRO-0 is a path that few releases test"),
+    "zero-1": (STRONG, "some releases accumulated bfloat16 gradients of ZeRO-1 wrongly"),
+    "zero-2": (HINT, "some releases filled the shared buckets of ZeRO-2 wrongly"),
+    "zero-3": (-STRONG, "no such defect of ZeRO-3 is on record"),
+    "older-release-works": (STRONG, "another release is healthy"),
+    "accumulates": (HINT, "some releases averaged micro-batches wrongly"),
+    "computes-bfloat16": (HINT, "the bfloat16 optimizer has had defects"),
+    "sentinel-norm": (HINT, "DeepSpeed took the step although the norm was not finite"),
+    "hidden-loss": (HINT, "after the bad update the loss is NaN, which is printed as 0"),
+    "gradient-first": (STRONG, "the forward was finite, the reduced gradient was not"),
+    "sudden": (HINT, "such defects strike now and then"),
+    "learning-rate-frozen": (-STRONG, "the bad steps are taken, not skipped"),
+    "learning-rate-advancing": (HINT, "the steps were taken, and not skipped"),
+    "loss-scale-collapse": (-STRONG, "it does not depend on the loss scale"),
+    "no-deepspeed": (-DECISIVE, "gradients do not pass through DeepSpeed"),
+    "no-word-of-deepspeed": (-STRONG, "the defects are in DeepSpeed itself"),
+    "first-step-lost": (-STRONG, "no gradient had been reduced yet"),
 }
 
 
@@ -90,19 +93,25 @@ LEAK = _Defect(
     affected=SpecifierSet(">=0.18.6,<0.19.0"), fixed_in="0.19.0", severity="warning", key="data_types.grad_accum_dtype",
     what="leaves the last micro-batch out of the average over ranks (ZeRO-1, float32 accumulation)",
 )  # fmt: skip
+DEFECTS = (BUCKETS, UNSCALED, LEAK)
 
 
 def foresee(
-    precision: Precision, parallel: Parallel | None = None, versions: Mapping[str, str] | None = None
-) -> Iterator[Finding]:
+    precision: Precision, parallel: Parallel, versions: Mapping[str, str] | None = None
+) -> Iterator[Finding | Needs]:
     version = (versions or {}).get("deepspeed")
+    unknown = parallel.kind == "deepspeed" and parallel.zero_stage is None
+    if unknown and (version is None or any(one.affected.contains(version, prereleases=True) for one in DEFECTS)):
+        yield Needs("parallel.zero_stage" if version else "versions.deepspeed")
     for defect in _defects(precision, parallel):
-        if parallel is None or version is None or not defect.affected.contains(version, prereleases=True):
+        if version is None:
+            yield Needs("versions.deepspeed")
+            return
+        if not defect.affected.contains(version, prereleases=True):
             continue
         # Without overlap there are sound runs of these releases too.
         soft = defect is BUCKETS and parallel.overlap_comm is not True
         yield Finding(
-            cause="deepspeed-version-regression",
             severity="warning" if soft else defect.severity,
             message=f"DeepSpeed {version} {defect.what}; mended in {defect.fixed_in}",
             where=Where(file=parallel.source, key=defect.key),
@@ -121,12 +130,12 @@ def weigh(
     if of_deepspeed and None in (parallel.kind, parallel.zero_stage, precision.compute, version):
         return
     known = [d for d in _defects(precision, parallel) if d.affected.contains(version or "", prereleases=True)]
-    if not known:
-        yield Evidence(text=f"no defect of DeepSpeed {version} in this mode is on record", bits=-2.0)
-        return
-    yield Evidence(text=f"DeepSpeed {version} {known[0].what}", bits=6.0)
     if repeats:
-        yield Evidence(text="but the step is bad on one process too, without any reduction", bits=-8.0)
+        yield evidence("repetition", -DECISIVE, "the step is bad on one process too, without any reduction")
+    elif not known:
+        yield evidence("DeepSpeed release", -STRONG, f"no defect of DeepSpeed {version} in this mode is on record")
+    else:
+        yield evidence("DeepSpeed release", DECISIVE, f"DeepSpeed {version} {known[0].what}")
 
 
 def _defects(precision: Precision, parallel: Parallel | None) -> Iterator[_Defect]:

@@ -28,11 +28,13 @@ A lower learning rate or clipping: nothing is trained in evaluation.
 McGill-NLP/llm2vec#174, THUDM/GLM-4#724.
 """
 
-remedies = ["drop-unsupervised-rows", "change-settings"]
+from finitune.evidence import HINT, STRONG, Tells
+
+remedies = ["drop-unsupervised-rows"]
 public_incidents = 2
 
-tells = {
-    "evaluation-only eval-loss-nan": (3.5, "only evaluation is nan"),
-    "computes-float16": (-0.5, "float16 explains more"),
-    "smoothing": (-2.0, "smoothing explains more"),
+tells: Tells = {
+    "nonfinite-evaluation": (STRONG, "training is finite, and only evaluation is NaN"),
+    "computes-float16": (-HINT, "an overflow of float16 would show in training too"),
+    "smoothing": (-STRONG, "the smoothed sum of evaluation is another matter"),
 }

@@ -39,31 +39,34 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
-from finitune.facts import Attention, Hardware, Model, Optimizer, Training
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Attention, Hardware, Model, Training
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
 GEMMA2 = re.compile(r"gemma[-_]?2\b|^gemma2")
 CAPABILITY_8_6 = re.compile(r"\b(A10G?|A16|A40|RTX A\d000|RTX 30\d0)\b")
 
-remedies = ["upgrade-package", "change-settings"]
+remedies = ["upgrade-package"]
 public_incidents = 7
+foresees = "fused attention"
 
-tells = {
-    "flash": (4.0, "a fused kernel computes attention"),
-    "plain-attention-sound": (2.0, "plain attention is sound"),
-    "query-gradient-only": (2.0, "its backward fails first in the query"),
-    "flash-off": (-7.0, "it is switched off"),
-    "queries-beyond-keys": (2.0, "causal with more queries than keys"),
-    "kernel-level": (0.7, "the kernel is reported by itself"),
-    "less-tested-device": (-1.5, "there the backend is the suspect"),
-    "other-card-sound": (1.0, "kernels are per architecture"),
-    "capped-scores": (2.0, "capping of scores came late"),
-    "hidden-loss": (1.0, "the trainer prints 0 for NaN"),
-    "sentinel-norm": (1.5, "the update was taken with a norm that was not finite"),
-    "gradient-first": (2.0, "the forward was sound, the backward was not"),
-    "computes-bfloat16": (0.5, "where fused attention runs"),
-    "computes-float32": (-4.0, "it computes in 16 bits"),
-    "first-step-lost": (-1.5, "most of them are a matter of the backward"),
+tells: Tells = {
+    "flash": (STRONG, "a fused kernel computes attention"),
+    "plain-attention-works": (STRONG, "plain attention is healthy"),
+    "query-gradient-only": (STRONG, "the backward of fused attention fails first in the query"),
+    "flash-off": (-DECISIVE, "fused attention is switched off"),
+    "queries-beyond-keys": (STRONG, "causal masks with more queries than keys were wrong in some releases"),
+    "kernel-level": (HINT, "the kernel is reported by itself"),
+    "less-tested-device": (-HINT, "on such a device any kernel is suspect"),
+    "other-card-works": (HINT, "kernels differ between architectures"),
+    "capped-scores": (STRONG, "capping of scores came late to fused attention"),
+    "hidden-loss": (HINT, "after the bad update the loss is NaN, which is printed as 0"),
+    "sentinel-norm": (HINT, "an update was taken although the gradient norm was not finite"),
+    "gradient-first": (STRONG, "the forward was finite, the backward was not"),
+    "computes-bfloat16": (HINT, "fused attention runs in 16 bits"),
+    "computes-float32": (-STRONG, "fused attention runs in 16 bits"),
+    "first-step-lost": (-HINT, "most defects of it are in the backward"),
 }
 
 
@@ -95,24 +98,28 @@ XFORMERS = _Defect(
 
 
 def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    versions: Mapping[str, str],
-    attention: Attention | None = None,
+    attention: Attention,
+    versions: Mapping[str, str] | None = None,
     model: Model | None = None,
     training: Training | None = None,
     hardware: Hardware | None = None,
-) -> Iterator[Finding]:
-    kernel = attention.implementation if attention else ""
+) -> Iterator[Finding | Needs]:
+    kernel = attention.implementation
     name = " ".join(str(v).lower() for v in (model and model.family, training and training.model_name) if v)
-    for defect in _defects(kernel, capped=bool(GEMMA2.search(name)), hardware=hardware):
-        version = versions.get(defect.package)
-        if version is None or not defect.affected.contains(version, prereleases=True):
+    capped = bool(GEMMA2.search(name))
+    if kernel == "flash_attention_2" and not capped:
+        yield from needs(model=model, training=training)
+    for defect in _defects(kernel, capped=capped, hardware=hardware):
+        version = (versions or {}).get(defect.package)
+        if version is None:
+            yield Needs(f"versions.{defect.package}")
+            return
+        if not defect.affected.contains(version, prereleases=True):
             continue
         yield Finding(
-            cause="flash-attention-bug",
             severity=defect.severity,
             message=f"{defect.package} {version} {defect.what}; mended in {defect.fixed_in}",
-            where=Where(file=attention.source if attention else None, key="attn_implementation"),
+            where=Where(file=attention.source, key="attn_implementation"),
             evidence={
                 "package": defect.package, "version": version, "affected": str(defect.affected),
                 "fixed_in": defect.fixed_in, "attention": kernel,
@@ -123,11 +130,11 @@ def foresee(
 def weigh(origin: Origin, attention: Attention) -> Iterator[Evidence]:
     fused = "flash" in origin.op or "xformers" in origin.op or "efficient_attention" in origin.op
     if not fused:
-        yield Evidence(text=f"the first bad value is in {origin.op}, not in a fused attention kernel", bits=-8.0)
+        yield evidence("origin", -DECISIVE, f"the first bad value is in {origin.op}, not in a fused attention kernel")
     else:
         backward = origin.phase == "backward"
         text = f"{attention.implementation} makes the first bad value, in the {origin.phase}"
-        yield Evidence(text=text, bits=5.0 if backward else 3.0)
+        yield evidence("origin", DECISIVE if backward else STRONG, text)
 
 
 def _defects(kernel: str, *, capped: bool, hardware: Hardware | None) -> Iterator[_Defect]:

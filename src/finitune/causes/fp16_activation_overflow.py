@@ -34,12 +34,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
-from finitune.chapter import Experiment
+from finitune.chapter import Experiment, Needs, needs
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
 from finitune.facts import MAX_FLOAT16, Activations, Attention, Model, Precision, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
-from finitune.series import Series, lowest_level
+from finitune.series import CLIMBED, Series, climb
 
 FAMILIES = "t5 mt5 umt5 longt5 gemma qwen2 qwen3 baichuan chatglm glm phi falcon bloom minicpm"
 """`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""
@@ -48,7 +47,6 @@ EAGER_ONLY = ("qwen2", "minicpm")
 NEAR = 0.5  # share of the range from which a raw query-key product is told: other tokens and tuning add to it
 AMPLE = 1 / 16
 """Share of the range. First tokens carry the largest activations of a decoder; where they stay below, others do."""
-CLIMBED = 4.0  # last finite loss over the lowest; a model that overflows where it stands has not climbed
 experiments = [
     Experiment(arm="float32", expect="finite"),
     Experiment(arm="module-float32={origin}", expect="finite", optional=True),
@@ -56,45 +54,61 @@ experiments = [
 ]
 remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
 public_incidents = 46
-tells = {
-    "zero-loss-zero-gradient zero-loss-finite-gradient": (-3.5, "the gradient goes too"),
-    "computes-bfloat16 computes-float32": (-5.0, "it has the range"),
-    "no-bfloat16-card": (1.0, "16 bits mean float16"),
-    "bfloat16-sound float32-sound": (1.5, "it has the range"),
-    "tiny-rate from-the-start": (1.0, "no update is needed"),
-    "scale-at-minimum scale-fell": (3.5, "at every scale"),
-    "bfloat16-bad float32-bad": (-3.5, "it has the range"),
-    "loss-not-finite": (2.0, "the forward made it"),
-    "gradient-first": (2.0, "only pads overflow"),
-    "device-side-assert": (1.0, "NaN is sampled"),
-    "computes-float16": (3.0, "it ends at 65504"),
-    "speaks-of-float16": (1.0, "it is spoken of"),
-    "rate-frozen": (2.0, "the steps are skipped"),
-    "nonfinite-parameter": (2.0, "a bad update"),
-    "activations-large": (2.5, "beyond 65504"),
-    "sentinel-norm": (-5.0, "a scaler skips"),
-    "hidden-loss": (2.5, "0 stands for NaN"),
-    "kernel-level": (-1.0, "no model runs"),
-    "family-overflows": (1.3, "on record"),
-    "float16-bad": (1.5, "only there"),
-    "float16-sound": (-4.0, "it is sound"),
-    "climbed diverged loss-jumped": (-2.5, "it needs no climb"),
-    "probability-tensor token-zero-output": (2.5, "logits are NaN"),
-    "goes-on weights-even": (-2.5, "it stays, and has outliers"),
-    "sudden second-step sound-loss evaluation-only": (-1.0, "it shows at once, in the loss"),
+foresees = "family overflows"
+tells: Tells = {
+    **FLOAT16_ONLY,
+    "no-bfloat16-card": (HINT, "on such a card 16 bits mean float16"),
+    "bfloat16-works": (HINT, "a dtype with a wider range is healthy"),
+    "float32-works": (HINT, "a dtype with a wider range is healthy"),
+    "tiny-learning-rate": (HINT, "no update is needed for it"),
+    "from-the-start": (HINT, "no update is needed for it"),
+    "scale-at-minimum": (STRONG, "a forward that overflows does so at every loss scale"),
+    "loss-scale-collapse": (STRONG, "a forward that overflows does so at every loss scale"),
+    "bfloat16-fails": (-STRONG, "a dtype with a wider range fails too"),
+    "float32-fails": (-STRONG, "a dtype with a wider range fails too"),
+    "nonfinite-loss": (HINT, "a forward that overflows shows in the loss"),
+    "gradient-first": (HINT, "an overflow at padding positions shows in the gradient alone"),
+    "device-side-assert": (HINT, "sampling from NaN logits trips the assertion"),
+    "computes-float16": (STRONG, "activations overflow above 65504"),
+    "speaks-of-float16": (HINT, "activations overflow above 65504"),
+    "learning-rate-frozen": (STRONG, "the loss scaler skips these steps"),
+    "nonfinite-parameter": (STRONG, "an update with a bad gradient made the weights NaN"),
+    "activations-large": (STRONG, "activations beyond 65504 are reported"),
+    "hidden-loss": (HINT, "a forward that overflows gives NaN, which is printed as 0"),
+    "kernel-level": (-HINT, "a single operation has no activations of a model"),
+    "family-overflows": (HINT, "models of this family are on record for it"),
+    "float16-fails": (HINT, "only in float16 does it fail"),
+    "float16-works": (-STRONG, "in float16 the model is healthy"),
+    "climbed": (-STRONG, "an overflow comes without a climb"),
+    "divergence": (-STRONG, "an overflow comes without a climb"),
+    "loss-jumped": (-STRONG, "an overflow comes without a climb"),
+    "probability-tensor": (STRONG, "a forward that overflows gives NaN logits"),
+    "token-zero-output": (STRONG, "a forward that overflows gives NaN logits"),
+    "goes-on": (-STRONG, "activations that overflow do so again"),
+    "weights-even": (-STRONG, "the weights have no outliers, which such activations come from"),
+    "sudden": (-HINT, "most overflows show in the first steps"),
+    "second-step": (-STRONG, "the forward of the first step was finite"),
+    "finite-loss": (-HINT, "a forward that overflows shows in the loss"),
+    "nonfinite-evaluation": (-HINT, "the forward of training would overflow too"),
 }
 
 
 def foresee(
     precision: Precision, model: Model, weights: Weights | None = None, activations: Activations | None = None,
     attention: Attention | None = None,
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[Finding | Needs]:  # fmt: skip
     if precision.compute != "float16":
         return
     eager = attention is not None and attention.implementation == "eager"
     beyond = [tensor for tensor in weights.tensors if tensor.overflow] if weights else []
     seen = [*(_reached(activations, eager=eager) if activations else ()), *map(_weights_beyond, beyond)]
     yield from seen
+    if not seen:
+        yield from needs(weights=weights)
+        if eager or weights is None or any(tensor.outlying for tensor in weights.tensors):
+            yield from needs(activations=activations)
+        if activations and any(_reached(activations, eager=True)):
+            yield from needs(attention=attention)
     reported = (family := model.family or "unknown").startswith(tuple(FAMILIES.split()))
     fused = attention is not None and not eager and family.startswith(EAGER_ONLY)
     if seen or fused or (model.dtype != "bfloat16" and not (model.dtype is None and reported)):
@@ -110,7 +124,6 @@ def foresee(
     stored = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
     held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     yield Finding(
-        cause="fp16-activation-overflow",
         severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
         message=f"{held}the run computes in float16 (largest {MAX_FLOAT16:.0f}); {record}",
         where=Where.said(precision.source),
@@ -121,19 +134,17 @@ def foresee(
 def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
     if (early := origin.phase in ("parameter", "input")) or origin.dtype != "float16":
         wide = f"the first bad value arises in {origin.dtype}, which reaches 3e38"
-        yield Evidence(text=f"the {origin.phase} is bad before anything is computed" if early else wide, bits=-8.0)
+        yield evidence("origin", -DECISIVE, f"the {origin.phase} is bad before anything is computed" if early else wide)
         return
-    losses = loss.values[np.isfinite(loss.values)] if loss is not None else np.zeros(0)
-    lowest = lowest_level(losses)
-    if lowest is not None and losses[-1] > CLIMBED * lowest:
-        yield Evidence(text=f"the loss had climbed to {losses[-1]:.4g} before: other causes do that", bits=-5.0)
+    times = climb(loss.values) if loss is not None else None
+    if times is not None and times > CLIMBED:
+        text = f"the loss had climbed to {times:.3g} times its level before: other causes do that"
+        yield evidence("loss curve", -DECISIVE, text)
     if origin.phase == "forward":
         peak = f", largest value going in {origin.peak:.4g}" if origin.peak is not None else ""
-        yield Evidence(text=f"{origin.op} leaves the range of float16 in the forward{peak}", bits=5.0)
-        if "inf" in (origin.values or ""):
-            yield Evidence(text="it gives infinities", bits=1.0)
+        yield evidence("origin", DECISIVE, f"{origin.op} leaves the range of float16 in the forward{peak}")
     else:
-        yield Evidence(text="every forward value is within range; the overflow is in the backward", bits=-4.0)
+        yield evidence("origin", -STRONG, "every forward value is within range; the overflow is in the backward")
 
 
 def _reached(activations: Activations, *, eager: bool) -> Iterator[Finding]:
@@ -145,7 +156,7 @@ def _reached(activations: Activations, *, eager: bool) -> Iterator[Finding]:
             does = "pads rows, is computed like any other" if pads else "begins sequences"
             ignored = "; ignored labels keep that out of the loss, not out of the gradients" if pads else ""
             yield Finding(
-                cause="fp16-activation-overflow", severity="warning" if pads or one.value <= MAX_FLOAT16 else "error",
+                severity="warning" if pads or one.value <= MAX_FLOAT16 else "error",
                 message=f"token {one.token} {does} and reaches {one.value:.3g} in {one.module} ({one.what}), "
                 f"limit of float16 {MAX_FLOAT16:.0f}{ignored}",
                 where=Where(file=activations.source, module=one.module, tokens=[one.token]),
@@ -155,7 +166,7 @@ def _reached(activations: Activations, *, eager: bool) -> Iterator[Finding]:
 
 def _weights_beyond(tensor: TensorScan) -> Finding:
     return Finding(
-        cause="fp16-activation-overflow", severity="error",
+        severity="error",
         message=f"{tensor.overflow} elements become inf in float16: peak {tensor.peak:.6g}, limit {MAX_FLOAT16:.0f}",
         where=Where(file=tensor.file, tensor=tensor.name),
         evidence={"overflow": tensor.overflow, "peak": tensor.peak, "max_float16": MAX_FLOAT16, "dtype": tensor.dtype},

@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from finitune.chapter import Experiment
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
 from finitune.facts import Precision
 from finitune.finding import Evidence, Finding, Origin, Where
 
@@ -48,31 +49,30 @@ HIGH_FLOOR = 2.0**10
 experiments = [Experiment(arm="loss-scale-1", expect="finite")]
 remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 4
+foresees = "loss scale"
 
-tells = {
-    "computes-float16": (3.0, "gradients leave its range too"),
-    "computes-bfloat16": (-5.0, "bfloat16 has the range"),
-    "computes-float32": (-5.0, "float32 has the range"),
-    "gradient-first sound-loss": (3.5, "the forward is finite"),
-    "float32-bad": (-4.0, "float32 has the range"),
-    "late": (0.7, "gradients come near the limit now and then"),
-    "float32-sound": (1.0, "float32 has the range"),
-    "speaks-of-float16": (1.0, "the dtype is spoken of"),
-    "backward-only": (2.0, "the forward is finite"),
-    "float16-sound": (-4.0, "float16 is sound"),
-    "activations-large": (-1.0, "the forward overflows"),
-    "loss-not-finite": (-1.0, "the forward is sound where only the backward overflows"),
-    "hidden-loss": (1.0, "a gradient that was not skipped"),
-    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
-    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "diverged": (-2.0, "it ends in a number that is not finite"),
-    "rate-frozen": (2.0, "the steps are skipped"),
-    "rate-advancing": (-0.5, "a loss scaler skips the step and its schedule"),
-    "scale-fell scale-at-minimum": (5.0, "overflow at every scale"),
-    "evaluation-only": (-6.0, "it is a matter of training"),
-    "first-step-lost": (-2.0, "the loss would be sound"),
-    "loss-jumped": (-2.0, "updates ruined the model"),
+tells: Tells = {
+    **FLOAT16_ONLY,
+    "computes-float16": (STRONG, "gradients leave the range of float16 too"),
+    "gradient-first": (STRONG, "the forward is finite, the backward is not"),
+    "finite-loss": (STRONG, "the forward is finite, the backward is not"),
+    "float32-fails": (-STRONG, "float32 has the range, and fails too"),
+    "from-the-start": (HINT, "no update is needed for it"),
+    "late": (HINT, "gradients come near the limit now and then"),
+    "float32-works": (HINT, "float32 has the range for such gradients"),
+    "speaks-of-float16": (HINT, "gradients leave the range of float16"),
+    "backward-only": (STRONG, "the forward is finite, the backward is not"),
+    "float16-works": (-STRONG, "in float16 the model is healthy"),
+    "activations-large": (-HINT, "the forward overflows already"),
+    "nonfinite-loss": (-HINT, "the forward is finite where only the backward overflows"),
+    "hidden-loss": (HINT, "a gradient that was not skipped made the weights NaN"),
+    "learning-rate-frozen": (STRONG, "the loss scaler skips these steps"),
+    "learning-rate-advancing": (-HINT, "a loss scaler skips the step, and its schedule with it"),
+    "loss-scale-collapse": (STRONG, "gradients overflow at every loss scale"),
+    "scale-at-minimum": (STRONG, "gradients overflow at every loss scale"),
+    "nonfinite-evaluation": (-DECISIVE, "evaluation has no backward"),
+    "first-step-lost": (-STRONG, "the loss of the first step would be finite"),
+    "loss-jumped": (-STRONG, "updates had ruined the model"),
 }
 
 
@@ -89,14 +89,13 @@ def foresee(precision: Precision) -> Iterator[Finding]:
 
 def weigh(origin: Origin) -> Iterator[Evidence]:
     if origin.phase == "backward" and origin.dtype == "float16":
-        yield Evidence(text=f"the forward is sound; {origin.op} overflows float16 in the backward", bits=4.0)
+        yield evidence("origin", STRONG, f"the forward is sound; {origin.op} overflows float16 in the backward")
     else:
-        yield Evidence(text=f"the first bad value arises in the {origin.phase}, in {origin.dtype}", bits=-8.0)
+        yield evidence("origin", -DECISIVE, f"the first bad value arises in the {origin.phase}, in {origin.dtype}")
 
 
 def _finding(precision: Precision, key: str, text: str) -> Finding:
     return Finding(
-        cause="fp16-backward-overflow",
         severity="warning",
         message=text,
         where=Where(file=Where.said(precision.source).file, key=key),

@@ -37,28 +37,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
 
 remedies = ["float32-trainable-weights", "cast-weights"]
 public_incidents = 13
+foresees = "weight dtype"
 
-tells = {
-    "unscale-fp16-gradients": (9.0, "the scaler says so"),
-    "holds-float16": (2.0, "trainable weights are float16"),
-    "weights-in-float16": (1.5, "trainable weights are float16"),
-    "computes-bfloat16": (-4.0, "bfloat16 needs no scaler"),
-    "speaks-of-float16": (0.5, "float16 is spoken of"),
-    "hidden-loss": (1.0, "the trainer prints 0 for NaN"),
-    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
-    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "sudden": (-3.0, "it would have shown at once"),
-    "diverged": (-2.0, "it ends in a number that is not finite"),
-    "no-inf-checks": (2.0, "the scaler saw no gradient of float32"),
-    "computes-float32": (-8.0, "float32 has the range"),
-    "serving": (-3.0, "nothing is trained"),
-    "grad-scaler": (2.0, "it refuses such weights"),
+tells: Tells = {
+    **FLOAT16_ONLY,
+    **TRAINING_ONLY,
+    "unscale-fp16-gradients": (DECISIVE, "the scaler refuses gradients of float16 weights"),
+    "holds-float16": (STRONG, "weights that are trained are held in float16"),
+    "speaks-of-float16": (HINT, "weights may be held in float16"),
+    "hidden-loss": (HINT, "a bad update makes the loss NaN, which is printed as 0"),
+    "sudden": (-STRONG, "the first step already shows it"),
+    "no-inf-checks": (STRONG, "the scaler found no gradient of a float32 weight"),
+    "grad-scaler": (STRONG, "a GradScaler refuses such weights"),
 }
 
 
@@ -75,7 +71,6 @@ def foresee(
     severity: Severity = "error" if whole else "warning"
     unless = "" if whole else "; harmless only where an adapter alone is trained, in float32"
     yield Finding(
-        cause="fp16-trainable-weights",
         severity=severity,
         message="the model is loaded in float16 and automatic mixed precision scales its loss, so the first step ends "
         f"with 'Attempting to unscale FP16 gradients'{unless}",
@@ -88,11 +83,11 @@ def weigh(precision: Precision, symptoms: set[str]) -> Iterator[Evidence]:
     if precision.parameters is None:
         return
     if precision.parameters != "float16":
-        yield Evidence(text=f"weights are held in {precision.parameters}", bits=-8.0)
+        yield evidence("weight dtype", -DECISIVE, f"weights are held in {precision.parameters}")
         return
-    yield Evidence(text="weights are held in float16", bits=1.0)
+    yield evidence("weight dtype", HINT, "weights are held in float16")
     if symptoms:
-        yield Evidence(text="but the usual end is an exception, and the run went on to a bad number", bits=-1.0)
+        yield evidence("loss", -HINT, "but the usual end is an exception, and the run went on to a bad number")
 
 
 def _clash(precision: Precision) -> bool:

@@ -38,6 +38,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
 from finitune.facts import MIN_SUBNORMAL_FLOAT16, Precision, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Severity, Where
 
@@ -49,17 +50,13 @@ _EMBEDDING = re.compile(r"(embed|wte|wpe|shared|lm_head|embed_out)[^.]*\.weight$
 
 remedies = ["use-bfloat16", "float32-modules"]
 public_incidents = 1
+foresees = "weights"
 
-tells = {
-    "computes-float16": (0.7, "small weights vanish in float16"),
-    "does-not-learn": (0.5, "what is 0 stays 0"),
-    "scratch-sound": (3.0, "these weights are at fault"),
-    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
-    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "diverged": (-2.0, "it ends in a number that is not finite"),
-    "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
-    "computes-float32": (-8.0, "float32 has the range"),
+tells: Tells = {
+    **FLOAT16_ONLY,
+    "computes-float16": (HINT, "small weights vanish in float16"),
+    "does-not-learn": (HINT, "a weight that is 0 stays 0"),
+    "scratch-works": (STRONG, "other weights are healthy, so these are at fault"),
 }
 
 
@@ -73,7 +70,6 @@ def foresee(precision: Precision, weights: Weights) -> Iterator[Finding]:
     severity: Severity = "error" if worst >= MOST else "warning"
     others = f", and so do many of {len(lost) - 1} more matrices" if len(lost) > 1 else ""
     yield Finding(
-        cause="fp16-underflow-in-weights",
         severity=severity,
         message=f"about {worst:.1%} of the weights (rms {tensor.rms:.2g}) become 0 in float16, whose smallest number "
         f"is {MIN_SUBNORMAL_FLOAT16:.2g}{others}",
@@ -90,11 +86,11 @@ def weigh(precision: Precision, weights: Weights, symptoms: set[str]) -> Iterato
     if precision.compute is None and vanish:
         return
     if precision.compute != "float16" or not vanish:
-        yield Evidence(text="no weight vanishes in the dtype of compute", bits=-8.0)
+        yield evidence("weights", -DECISIVE, "no weight vanishes in the dtype of compute")
         return
-    yield Evidence(text="whole parts of a matrix vanish in float16", bits=4.0)
+    yield evidence("weights", STRONG, "whole parts of a matrix vanish in float16")
     if any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="but a zero is finite", bits=-3.0)
+        yield evidence("loss", -STRONG, "but a zero is finite")
 
 
 def _share(tensor: TensorScan) -> float:

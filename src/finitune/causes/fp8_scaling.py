@@ -27,12 +27,14 @@ A lower learning rate; loss scaling, which multiplies gradients and not the tens
 NVIDIA/TransformerEngine#841 and #962, NVIDIA/Megatron-LM#442.
 """
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells
+
 remedies = ["use-bfloat16", "upgrade-package"]
 public_incidents = 5
 
-tells = {
-    "eight-bit-float": (6.0, "a scale per tensor must follow its largest value"),
-    "bfloat16-sound": (1.0, "16 bits need no such scale"),
-    "older-release-sound": (-1.5, "the release explains more"),
-    "eight-bit-engine": (2.5, "it is there for 8-bit floats"),
+tells: Tells = {
+    "eight-bit-float": (DECISIVE, "a scale per tensor must follow its largest value"),
+    "bfloat16-works": (HINT, "16 bits need no such scale"),
+    "older-release-works": (-HINT, "a change of release is the likelier reason"),
+    "eight-bit-engine": (STRONG, "that engine is there for 8-bit floats"),
 }

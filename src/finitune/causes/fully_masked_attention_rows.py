@@ -37,7 +37,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.chapter import Experiment
+from finitune.chapter import Experiment, Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Attention, Batching, Optimizer, Precision, Quantization, Vocabulary
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
@@ -48,32 +49,34 @@ experiments = [
 ]
 remedies = ["pad-right", "set-compute-dtype"]
 public_incidents = 14
+foresees = "pads left"
 
-tells = {
-    "rows-fully-masked": (4.0, "softmax over no key is 0/0"),
-    "pads-left": (2.5, "a pad at the front sees no key"),
-    "unequal-lengths": (2.5, "only padded rows can be fully masked"),
-    "packing-sound": (4.0, "packed rows have no padding"),
-    "batch-of-one-sound": (4.0, "a batch of one has no padding"),
-    "batch-of-several-bad": (3.0, "only padded batches fail"),
-    "scaled-dot-product plain-attention-sound": (1.0, "backends treat such rows differently"),
-    "explicit-mask": (1.0, "masks decide"),
-    "flash-off": (1.5, "without fused attention the mask is added as numbers"),
-    "pads-spoiled": (2.5, "a pad is the row that sees nothing"),
-    "loss-not-finite": (2.0, "softmax over no key is 0/0"),
-    "hidden-loss": (2.0, "0/0, printed as 0"),
-    "gradient-first": (1.0, "the forward was sound, the backward was not"),
-    "from-the-start": (1.0, "no update is needed"),
-    "midway": (-1.0, "it would have shown in the first batches"),
-    "sudden": (-2.0, "it would have shown at once"),
-    "climbed": (-4.0, "it comes without a climb"),
-    "evaluation-only": (1.0, "evaluation computes otherwise, or of other rows"),
-    "nonfinite-parameter": (2.0, "adapters were spoilt by a bad gradient"),
-    "nonfinite-gradient-check": (1.0, "a gradient of a masked row"),
-    "second-step": (-2.0, "such rows are there from the first batch"),
-    "zero-loss-finite-gradient": (-3.0, "a NaN of the softmax spoils the gradient too"),
-    "zero-loss-zero-gradient": (-3.0, "a NaN of the softmax spoils the gradient too"),
-    "loss-jumped": (-3.0, "updates ruined the model"),
+tells: Tells = {
+    "rows-fully-masked": (STRONG, "a softmax over no key is 0/0"),
+    "pads-left": (STRONG, "a pad at the front sees no key"),
+    "unequal-lengths": (STRONG, "only padded rows can be fully masked"),
+    "packing-works": (STRONG, "packed rows have no padding"),
+    "batch-of-one-works": (STRONG, "a batch of one has no padding"),
+    "batch-of-several-fails": (STRONG, "only batches with padding fail"),
+    "scaled-dot-product": (HINT, "its kernels treat rows without a key differently"),
+    "plain-attention-works": (HINT, "kernels treat rows without a key differently"),
+    "explicit-mask": (HINT, "the mask decides which keys a row sees"),
+    "flash-off": (HINT, "without fused attention the mask is added as numbers"),
+    "pads-nonfinite": (STRONG, "a pad is the position that sees no key"),
+    "nonfinite-loss": (HINT, "a softmax over no key is 0/0"),
+    "hidden-loss": (HINT, "a softmax over no key is NaN, which is printed as 0"),
+    "gradient-first": (HINT, "NaN at a pad may leave the loss finite, and not the gradient"),
+    "from-the-start": (HINT, "no update is needed for it"),
+    "midway": (-HINT, "most batches have padding, also the first"),
+    "sudden": (-STRONG, "most batches have padding, also the first"),
+    "climbed": (-STRONG, "a fully masked row comes without a climb"),
+    "nonfinite-evaluation": (HINT, "evaluation pads in its own way"),
+    "nonfinite-parameter": (STRONG, "an update with a bad gradient made the weights NaN"),
+    "nonfinite-gradient-check": (HINT, "the gradient of a fully masked row is NaN"),
+    "second-step": (-STRONG, "fully masked rows are there from the first batch"),
+    "zero-loss-finite-gradient": (-STRONG, "NaN from a softmax spoils the gradient too"),
+    "zero-loss-zero-gradient": (-STRONG, "NaN from a softmax spoils the gradient too"),
+    "loss-jumped": (-STRONG, "updates had ruined the model"),
 }
 
 
@@ -84,20 +87,25 @@ def foresee(
     batching: Batching | None = None,
     attention: Attention | None = None,
     vocabulary: Vocabulary | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     half = (precision and precision.compute == "float16") or (quantization and quantization.compute_dtype == "float16")
     said = batching.padding_side if batching else None
     side = said or (vocabulary.padding_side if vocabulary else None)
     packed = batching is not None and batching.packing is True
     kernel = attention.implementation if attention else None
     half = half and not (attention and attention.dtype == "float32")
-    if not half or side != "left" or packed or optimizer.batch == 1 or kernel not in (None, "eager", "sdpa"):
+    if packed or optimizer.batch == 1 or kernel not in (None, "eager", "sdpa") or (said and side != "left"):
+        return
+    if not half:
+        yield from needs(precision=precision, quantization=quantization)
+        return
+    if side != "left":
+        yield from needs(batching=batching, vocabulary=vocabulary)
         return
     # The tokenizer's own side is often set for generation, and the collator pads on the other: then it is a hint.
     severity: Severity = "warning" if kernel == "eager" and said else "info"
     source = batching.source if batching and said else vocabulary.source if vocabulary else None
     yield Finding(
-        cause="fully-masked-attention-rows",
         severity=severity,
         message=f"left padding with {kernel or 'unnamed'} attention in float16: padded positions see no key, and "
         "-65504 plus a negative score is -inf, whose softmax is NaN",
@@ -109,10 +117,10 @@ def foresee(
 def weigh(origin: Origin) -> Iterator[Evidence]:
     softmax = "softmax" in origin.op or "attention" in origin.op
     if not softmax or origin.phase not in ("forward", "backward"):
-        yield Evidence(text=f"the first bad value is in {origin.op}, not in the softmax of attention", bits=-8.0)
+        yield evidence("origin", -DECISIVE, f"the first bad value is in {origin.op}, not in the softmax of attention")
         return
     if "nan" in (origin.values or ""):
-        yield Evidence(text=f"{origin.op} gives NaN from finite scores, as an empty row does", bits=5.0)
+        yield evidence("origin", DECISIVE, f"{origin.op} gives NaN from finite scores, as an empty row does")
     if origin.padding is not None:
         text = "at padded positions" if origin.padding else "at real tokens, which always see themselves"
-        yield Evidence(text=text, bits=3.0 if origin.padding else -6.0)
+        yield evidence("padding", STRONG if origin.padding else -DECISIVE, text)

@@ -38,6 +38,8 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer
 from finitune.finding import Evidence, Finding, Where
 
@@ -47,27 +49,31 @@ OWN_LOSS = SpecifierSet(">=4.48.3,<4.51")
 
 remedies = ["upgrade-package"]
 public_incidents = 4
+foresees = "transformers release"
 
-tells = {
-    "accumulation-changes-loss": (4.5, "the mean over micro-steps is taken wrongly"),
-    "accumulates": (1.0, "gradients are accumulated"),
-    "custom-trainer-loss": (2.0, "a loss without the count of targets"),
-    "older-release-sound": (1.0, "transformers 4.46 changed it"),
-    "gradient-nan loss-not-finite": (-3.0, "a factor is finite"),
-    "loss-larger": (3.0, "by a factor"),
+tells: Tells = {
+    "accumulation-changes-loss": (STRONG, "the mean over micro-steps is taken wrongly"),
+    "accumulates": (HINT, "the loss of several micro-steps is averaged"),
+    "custom-trainer-loss": (STRONG, "a loss that is not given the count of targets divides wrongly"),
+    "older-release-works": (HINT, "transformers 4.46 changed the normalisation"),
+    "nonfinite-gradient": (-STRONG, "a wrong factor leaves every number finite"),
+    "nonfinite-loss": (-STRONG, "a wrong factor leaves every number finite"),
+    "loss-larger": (STRONG, "the loss is larger by a factor"),
 }
 
 
-def foresee(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Finding]:
-    steps, version = optimizer.accumulation or 1, versions.get("transformers")
-    if steps < 2 or version is None:
+def foresee(optimizer: Optimizer, versions: Mapping[str, str] | None = None) -> Iterator[Finding | Needs]:
+    steps, version = optimizer.accumulation or 1, (versions or {}).get("transformers")
+    if steps < 2:
+        return
+    if version is None:
+        yield Needs("versions.transformers")
         return
     ordinary = ORDINARY.contains(version, prereleases=True)
     if not ordinary and not OWN_LOSS.contains(version, prereleases=True):
         return
     whose = "some models" if ordinary else "models that compute their own loss"
     yield Finding(
-        cause="grad-accum-normalisation",
         severity="warning" if ordinary else "info",
         message=f"transformers {version} normalises the loss of {whose} wrongly over accumulation: up to {steps} times "
         f"too large with {steps} micro-steps",
@@ -84,8 +90,12 @@ def weigh(optimizer: Optimizer, versions: Mapping[str, str], symptoms: set[str])
     if steps is None or (steps > 1 and version is None):
         return
     if steps < 2 or version is None or not ORDINARY.contains(version, prereleases=True):
-        yield Evidence(text=f"{steps} micro-steps with transformers {version} are normalised rightly", bits=-6.0)
+        yield evidence(
+            "transformers release", -DECISIVE, f"{steps} micro-steps with transformers {version} are normalised rightly"
+        )
         return
-    yield Evidence(text=f"transformers {version} with {steps} micro-steps is on record for it", bits=4.0)
+    yield evidence(
+        "transformers release", STRONG, f"transformers {version} with {steps} micro-steps is on record for it"
+    )
     if any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="but a loss that is too large is finite", bits=-5.0)
+        yield evidence("loss", -DECISIVE, "but a loss that is too large is finite")

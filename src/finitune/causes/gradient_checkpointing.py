@@ -35,39 +35,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.facts import Adapter, Hardware, Optimizer, Training
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Adapter, Hardware, Training
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 
-remedies = ["change-settings"]
+remedies = ["equivalent-setting"]
 public_incidents = 5
+foresees = "checkpointing"
 
-tells = {
-    "checkpoint-without-gradient no-gradient-path": (7.0, "PyTorch says so"),
-    "reentrant": (4.0, "needs an input that requires a gradient"),
-    "checkpointing": (2.5, "activations are recomputed"),
-    "gradients-missing": (2.5, "dropped without a word"),
-    "computes-float16": (-1.0, "float16 explains more"),
-    "zero-loss-zero-gradient": (4.0, "the gradient was dropped"),
-    "loss-repeats": (1.5, "what gets no gradient does not move"),
-    "no-inf-checks": (3.0, "no parameter has a gradient"),
-    "dead": (2.0, "no gradient arrives"),
+tells: Tells = {
+    "checkpoint-without-gradient": (DECISIVE, "PyTorch says that no gradient passes"),
+    "no-gradient-path": (DECISIVE, "PyTorch says that no gradient passes"),
+    "reentrant": (STRONG, "a re-entrant checkpoint needs an input that requires a gradient"),
+    "checkpointing": (STRONG, "activations are recomputed in the backward"),
+    "gradients-missing": (STRONG, "a checkpoint may drop gradients without an error"),
+    "computes-float16": (-HINT, "an overflow of float16 is more frequent"),
+    "zero-loss-zero-gradient": (STRONG, "a checkpoint dropped the gradient"),
+    "loss-repeats": (HINT, "weights without a gradient do not move"),
+    "no-inf-checks": (STRONG, "no parameter has a gradient"),
+    "gradient-gone": (STRONG, "a checkpoint may let no gradient pass"),
 }
 
 
 def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    training: Training | None = None,
-    adapter: Adapter | None = None,
-    hardware: Hardware | None = None,
-) -> Iterator[Finding]:
+    training: Training, adapter: Adapter | None = None, hardware: Hardware | None = None
+) -> Iterator[Finding | Needs]:
     frozen = adapter is not None and adapter.kind not in (None, "none")
     apple = hardware is not None and "MPS" in hardware.name
-    if (
-        training is None
-        or not training.gradient_checkpointing
-        or training.reentrant is not True
-        or not (frozen or apple)
-    ):
+    if not training.gradient_checkpointing or training.reentrant is not True:
+        return
+    if not (frozen or apple):
+        yield from needs(adapter=adapter, hardware=hardware)
         return
     # Trainers that know adapters make the inputs require a gradient; on MPS nobody makes the numbers right.
     severity: Severity = "warning" if apple else "info"
@@ -75,14 +74,11 @@ def foresee(
         "on MPS it has given wrong numbers" if apple else "with an adapter its inputs require no gradient by themselves"
     )
     yield Finding(
-        cause="gradient-checkpointing",
         severity=severity,
         message=f"gradient checkpointing is reentrant; {why}",
         where=Where(file=training.source, key="gradient_checkpointing_kwargs.use_reentrant"),
         evidence={"reentrant": True, "adapter": adapter.kind if adapter else None},
-        remedy=Cure(
-            name="change-settings", safety="safe", patch={"gradient_checkpointing_kwargs": {"use_reentrant": False}}
-        ),
+        remedy=Remedy(patch={"gradient_checkpointing_kwargs": {"use_reentrant": False}}),
     )
 
 
@@ -90,8 +86,10 @@ def weigh(training: Training, symptoms: set[str], adapter: Adapter | None = None
     if training.gradient_checkpointing is None:
         return
     if not training.gradient_checkpointing:
-        yield Evidence(text="activations are not checkpointed", bits=-8.0)
+        yield evidence("checkpointing", -DECISIVE, "activations are not checkpointed")
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="a gradient that is missing is not a bad number", bits=-4.0)
+        yield evidence("loss", -STRONG, "a gradient that is missing is not a bad number")
     elif training.reentrant and adapter is not None and adapter.kind not in (None, "none"):
-        yield Evidence(text="re-entrant checkpoints over a frozen base pass no gradient on by themselves", bits=4.0)
+        yield evidence(
+            "checkpointing", STRONG, "re-entrant checkpoints over a frozen base pass no gradient on by themselves"
+        )

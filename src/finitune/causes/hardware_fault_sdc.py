@@ -42,37 +42,46 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from finitune.chapter import Experiment
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.finding import Evidence
+from finitune.series import CLIMBED, Series, climb
 
 experiments = [Experiment(arm="again", expect="finite")]
 remedies = ["replace-hardware"]
 public_incidents = 4
+EARLY = 2
+"""Steps; what fails in the first ones fails for a reason that is there from the start."""
 
-tells = {
-    "ecc-error": (9.0, "the device reports it"),
-    "one-node": (3.5, "only one board fails"),
-    "peer-copies": (-1.0, "copies are another matter"),
-    "computes-float16": (-1.0, "float16 explains more"),
-    "from-the-start": (-3.0, "a fault strikes at any time"),
-    "same-step": (-4.0, "a fault does not wait for a step"),
-    "midway": (2.0, "it strikes at any time"),
-    "sudden": (4.0, "it strikes at any time"),
-    "illegal-access": (2.0, "a card that fails"),
-    "cudnn-error": (1.0, "a card that fails"),
-    "first-step-lost": (-2.0, "a fault strikes at any time"),
+tells: Tells = {
+    "ecc-error": (DECISIVE, "the device itself reports the fault"),
+    "one-node": (STRONG, "only one machine or card fails"),
+    "peer-copies": (-HINT, "copies between cards are another matter"),
+    "computes-float16": (-HINT, "an overflow of float16 is more frequent"),
+    "from-the-start": (-STRONG, "a hardware fault comes at any time"),
+    "same-step": (-STRONG, "a hardware fault does not wait for one step"),
+    "midway": (STRONG, "a hardware fault comes at any time"),
+    "sudden": (STRONG, "a hardware fault comes at any time"),
+    "illegal-access": (STRONG, "a failing card gives wrong addresses"),
+    "cudnn-error": (HINT, "a failing card makes libraries fail"),
+    "first-step-lost": (-STRONG, "a hardware fault comes at any time"),
 }
 
 
-def weigh(repeats: bool, incident: Mapping[str, Any]) -> Iterator[Evidence]:
+def weigh(repeats: bool, incident: Mapping[str, Any], loss: Series | None = None) -> Iterator[Evidence]:
     if incident.get("reduction"):
-        yield Evidence(
-            text="every number is finite; what the ranks averaged is wrong, not what they computed", bits=-6.0
+        yield evidence(
+            "reduction", -DECISIVE, "every number is finite; what the ranks averaged is wrong, not what they computed"
         )
         return
     if repeats:
-        yield Evidence(text="the same step is bad when run again", bits=-10.0)
+        yield evidence("repetition", -DECISIVE, "the same step is bad when run again")
         return
-    yield Evidence(text="the same step, run again on the same weights, batch and random numbers, is sound", bits=8.0)
+    yield evidence(
+        "repetition", DECISIVE, "the same step, run again on the same weights, batch and random numbers, is sound"
+    )
     bad, tensors = len(incident.get("bad", ())), incident.get("tensors") or 0
     if bad == 1 and tensors > 1:
-        yield Evidence(text=f"one tensor of {tensors} is bad: a single wrong value", bits=1.0)
+        yield evidence("bad tensors", HINT, f"one tensor of {tensors} is bad: a single wrong value")
+    times = climb(loss.values) if loss is not None else None
+    if loss is not None and times is not None and times <= CLIMBED and (before := len(loss) - 1) > EARLY:
+        yield evidence("first bad step", HINT, f"the loss of the {before} steps before it announces nothing")

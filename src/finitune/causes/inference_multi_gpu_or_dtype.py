@@ -27,15 +27,17 @@ bfloat16, pad tokens, `do_sample=False` (it turns the error into `!!!!`), anothe
 meta-llama/llama#380, unslothai/unsloth#10613.
 """
 
-remedies = ["change-settings", "replace-hardware"]
+from finitune.evidence import HINT, STRONG, Tells
+
+remedies = ["replace-hardware"]
 public_incidents = 6
 
-tells = {
-    "peer-copies": (4.5, "copies between cards pass through the root complex"),
-    "one-card-sound": (4.0, "one card needs no copy"),
-    "several-cards-bad": (3.0, "only several cards fail"),
-    "spread-over-cards": (3.0, "copies between cards pass through the root complex"),
-    "serving": (1.0, "no training is involved"),
-    "token-zero-output": (1.0, "logits that are NaN or zero"),
-    "probability-tensor": (0.7, "logits that are NaN"),
+tells: Tells = {
+    "peer-copies": (STRONG, "some boards return zeros for copies between cards"),
+    "one-card-works": (STRONG, "one card needs no copy"),
+    "several-cards-fails": (STRONG, "only several cards fail"),
+    "split-over-cards": (STRONG, "the model is split, so activations are copied between cards"),
+    "serving": (HINT, "the model is used, not trained"),
+    "token-zero-output": (HINT, "copies that return zeros make every logit alike"),
+    "probability-tensor": (HINT, "copies that return garbage make the logits NaN"),
 }

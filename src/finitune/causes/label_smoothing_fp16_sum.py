@@ -34,54 +34,54 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
 from finitune.facts import Model, Parallel, Precision, Training
-from finitune.finding import Cure, Evidence, Finding, Origin, Where
+from finitune.finding import Evidence, Finding, Origin, Remedy, Where
 
 NARROW_SUM = SpecifierSet("<4.5")
 """Releases of transformers that sum in the dtype of the logits."""
 
-remedies = ["change-settings"]
+remedies = ["equivalent-setting"]
 public_incidents = 1
+foresees = "smoothing"
 
-tells = {
-    "smoothing": (4.5, "a sum over the whole vocabulary"),
-    "half-eval": (4.0, "evaluation in float16 has no autocast"),
-    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
-    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "diverged": (-2.0, "it ends in a number that is not finite"),
-    "evaluation-only eval-loss-nan": (1.5, "the smoothed sum has no autocast there"),
-    "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
-    "computes-float32": (-8.0, "float32 has the range"),
-    "computes-float16": (1.0, "sums leave it"),
+tells: Tells = {
+    **FLOAT16_ONLY,
+    "smoothing": (STRONG, "label smoothing sums over the whole vocabulary"),
+    "half-eval": (STRONG, "evaluation in float16 sums without autocast"),
+    "nonfinite-evaluation": (HINT, "the smoothed sum has no autocast in evaluation"),
+    "computes-float16": (HINT, "a sum over the vocabulary leaves the range of float16"),
 }
 
 
 def foresee(
     precision: Precision,
-    training: Training | None = None,
+    training: Training,
     parallel: Parallel | None = None,
     versions: Mapping[str, str] | None = None,
     model: Model | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     version = (versions or {}).get("transformers")
     whole = precision.full_eval == "float16" or (
         precision.compute == "float16" and parallel is not None and parallel.kind == "deepspeed"
     )
-    if training is None or not training.label_smoothing or not whole:
+    if not training.label_smoothing:
+        return
+    if not whole:
+        yield from needs(parallel=parallel) if precision.compute == "float16" else ()
         return
     if version is not None and not NARROW_SUM.contains(version, prereleases=True):
         return
     size = model.vocabulary if model else None
     terms = f"{size} terms" if size else "one term per token of the vocabulary"
     yield Finding(
-        cause="label-smoothing-fp16-sum",
         severity="warning",  # releases from 4.5 on are sound, and the release is often not known
         message=f"label smoothing {training.label_smoothing:g} sums {terms} in float16, which ends at 65504: the "
         "evaluation loss is NaN before transformers 4.5",
         where=Where(file=training.source, key="label_smoothing_factor"),
         evidence={"label_smoothing": training.label_smoothing, "vocabulary": size, "transformers": version},
-        remedy=Cure(name="change-settings", safety="safe", patch={"fp16_full_eval": False}),
+        remedy=Remedy(patch={"fp16_full_eval": False}),
     )
 
 
@@ -90,6 +90,6 @@ def weigh(training: Training, origin: Origin) -> Iterator[Evidence]:
     if training.label_smoothing is None and summed:
         return
     if not training.label_smoothing or not summed:
-        yield Evidence(text="no smoothed loss is summed in float16", bits=-8.0)
+        yield evidence("origin", -DECISIVE, "no smoothed loss is summed in float16")
     else:
-        yield Evidence(text=f"{origin.op} over the vocabulary leaves the range of float16", bits=7.0)
+        yield evidence("origin", DECISIVE, f"{origin.op} over the vocabulary leaves the range of float16")

@@ -29,14 +29,16 @@ NVIDIA/Megatron-LM#5782 (bad and good commit known), NVIDIA-NeMo/Megatron-Bridge
 hiyouga/LLaMA-Factory#2916.
 """
 
+from finitune.evidence import HINT, STRONG, Tells
+
 remedies = ["upgrade-package"]
 public_incidents = 7
 
-tells = {
-    "older-release-sound": (4.0, "another release is sound"),
-    "pretrains": (1.5, "a framework that changes from commit to commit"),
-    "other-library-sound": (2.0, "the same recipe is sound elsewhere"),
-    "spikes": (0.5, "curves differ between releases"),
-    "deepspeed": (-2.0, "DeepSpeed has a chapter of its own"),
-    "computes-float16": (-1.0, "float16 explains more"),
+tells: Tells = {
+    "older-release-works": (STRONG, "another release is healthy"),
+    "pretrains": (HINT, "such a framework changes from commit to commit"),
+    "other-library-works": (STRONG, "the same recipe is healthy in another library"),
+    "spikes": (HINT, "loss curves differ between releases"),
+    "deepspeed": (-STRONG, "DeepSpeed has a chapter of its own"),
+    "computes-float16": (-HINT, "an overflow of float16 is more frequent"),
 }

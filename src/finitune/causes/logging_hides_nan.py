@@ -33,39 +33,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.facts import Optimizer, Training
-from finitune.finding import Cure, Evidence, Finding, Where
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Training
+from finitune.finding import Evidence, Finding, Remedy, Where
 
-remedies = ["change-settings"]
+remedies = ["equivalent-setting"]
 public_incidents = 5
+foresees = "log filter"
 
-tells = {
-    "log-filter": (6.0, "what is printed is not what was computed"),
-    "hidden-loss": (0.5, "0 stands for NaN"),
-    "zero-loss": (1.0, "0 stands for NaN"),
-    "sentinel-norm": (2.0, "the update was taken with a norm that was not finite"),
-    "zero-loss-finite-gradient": (4.0, "0 stands for NaN"),
+tells: Tells = {
+    "log-filter": (DECISIVE, "a filter replaces the numbers that are not finite before they are printed"),
+    "hidden-loss": (HINT, "a loss of NaN is printed as 0"),
+    "zero-loss": (HINT, "a loss of NaN is printed as 0"),
+    "sentinel-norm": (STRONG, "a norm that is not finite is printed as a number"),
+    "zero-loss-finite-gradient": (STRONG, "a loss of NaN is printed as 0"),
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    training: Training | None = None,
-) -> Iterator[Finding]:
-    if training is None or training.nan_filter is not True:
+def foresee(training: Training) -> Iterator[Finding]:
+    if training.nan_filter is not True:
         return
     yield Finding(
-        cause="logging-hides-nan",
         severity="info",  # it is the default, and harms nobody whose run is sound
         message="logging_nan_inf_filter is true: the loss of a NaN step is printed as the mean of earlier ones, or 0.0",
         where=Where(file=training.source, key="logging_nan_inf_filter"),
         evidence={"nan_filter": True},
-        remedy=Cure(name="change-settings", safety="safe", patch={"logging_nan_inf_filter": False}),
+        remedy=Remedy(patch={"logging_nan_inf_filter": False}),
     )
 
 
 def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
     if training.nan_filter is False:
-        yield Evidence(text="the filter is off, so the log says what was", bits=-8.0)
+        yield evidence("log filter", -DECISIVE, "the filter is off, so the log says what was")
     elif symptoms:
-        yield Evidence(text="a filter hides a bad number, it makes none", bits=-3.0)
+        yield evidence("loss", -STRONG, "a filter hides a bad number, it makes none")

@@ -38,9 +38,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.chapter import Experiment
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Evidence, Finding, Where
-from finitune.series import Series, climb
+from finitune.series import CLIMBED, Series, climb
 
 LARGE = 1e-2
 """Learning rate times scale: 5e-3, a confirmed failure (ssbuild/chatglm_finetuning#28), at the usual scale 2."""
@@ -48,37 +49,36 @@ RUINOUS = 1e-1
 """A product that leaves no doubt: a rate of 5e-2 at the usual scale."""
 RATE_ALONE = 5e-3
 """From here on the rate is too high whatever the scale, which is another chapter."""
-RISEN = 1.5
 
 experiments = [Experiment(arm="update-times=0.01", expect="finite", optional=True)]
 remedies = ["lower-adapter-scale"]
 public_incidents = 6
-ruins = "adapter-scale"
+foresees = "adapter scale"
 
-tells = {
-    "adapter-scale": (3.5, "alpha over rank multiplies every update"),
-    "adapter": (0.5, "an adapter"),
-    "climbed diverged": (1.5, "too large an update diverges"),
-    "does-not-learn loss-repeats": (0.5, "a factor that is zero learns nothing"),
-    "loss-rises": (1.0, "too large an update diverges"),
-    "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"),
-    "from-the-start": (-3.0, "nothing was updated yet"),
-    "tiny-rate": (-6.0, "at such a rate nothing moves"),
-    "scale-fell": (-3.0, "no matter of the loss scale"),
-    "evaluation-only": (-6.0, "it is a matter of training"),
-    "loss-jumped": (1.5, "an update ruined the model"),
-    "first-step-lost": (-2.0, "a new adapter changes nothing before the first update"),
+tells: Tells = {
+    "adapter-scale": (STRONG, "alpha over rank multiplies every update"),
+    "adapter": (HINT, "an adapter has a scale"),
+    "climbed": (HINT, "updates that are multiplied too much diverge"),
+    "divergence": (HINT, "updates that are multiplied too much diverge"),
+    "does-not-learn": (HINT, "with a factor of 0 nothing is learned"),
+    "loss-repeats": (HINT, "with a factor of 0 nothing is learned"),
+    "zero-loss-zero-gradient": (-STRONG, "no scale makes a gradient exactly 0"),
+    "from-the-start": (-STRONG, "nothing had been updated yet"),
+    "tiny-learning-rate": (-DECISIVE, "at such a rate nothing moves"),
+    "loss-scale-collapse": (-STRONG, "it does not depend on the loss scale"),
+    "nonfinite-evaluation": (-DECISIVE, "training would be ruined too"),
+    "loss-jumped": (HINT, "an update ruined the model"),
+    "first-step-lost": (-STRONG, "a new adapter changes nothing before its first update"),
 }
 
 
-def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
-    scale = scale_of(adapter) if adapter else None
-    if adapter is None or scale is None:
+def foresee(optimizer: Optimizer, adapter: Adapter) -> Iterator[Finding]:
+    scale = scale_of(adapter)
+    if scale is None:
         return
     evidence = {"alpha": adapter.alpha, "rank": adapter.rank, "scale": scale, "lr": optimizer.lr}
     if scale == 0:
         yield Finding(
-            cause="lora-scale-or-init",
             severity="error",
             message="alpha is 0, so the adapter adds nothing and learns nothing",
             where=Where(file=adapter.source, key="lora_alpha"),
@@ -86,7 +86,6 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
         )
     elif optimizer.lr is not None and optimizer.lr < RATE_ALONE and optimizer.lr * scale >= LARGE:
         yield Finding(
-            cause="lora-scale-or-init",
             severity="error" if optimizer.lr * scale >= RUINOUS else "warning",
             message=f"the adapter's scale is {scale:g} (alpha {adapter.alpha:g}, rank {adapter.rank}), so learning "
             f"rate {optimizer.lr:g} acts like {optimizer.lr * scale:g}; recipes stay below {LARGE:g}",
@@ -100,21 +99,21 @@ def weigh(adapter: Adapter, optimizer: Optimizer, loss: Series) -> Iterator[Evid
     if scale is None or optimizer.lr is None:
         return
     if scale == 0:
-        yield Evidence(text="alpha is 0, so the adapter adds nothing", bits=6.0)
+        yield evidence("adapter scale", DECISIVE, "alpha is 0, so the adapter adds nothing")
         return
     if optimizer.lr * scale < LARGE:
         if adapter.rank_stabilised is None and optimizer.lr * scale * math.sqrt(adapter.rank or 1) >= LARGE:
             return  # it would not be small with a scale of alpha / sqrt(rank)
-        yield Evidence(text=f"learning rate times the adapter's scale ({scale}) is usual", bits=-5.0)
+        yield evidence("adapter scale", -DECISIVE, f"learning rate times the adapter's scale ({scale}) is usual")
         return
-    bits = 8.0 if optimizer.lr * scale >= RUINOUS else 5.0
-    yield Evidence(text=f"learning rate times the adapter's scale is {optimizer.lr * scale:g}", bits=bits)
+    size = DECISIVE if optimizer.lr * scale >= RUINOUS else STRONG
+    yield evidence("adapter scale", size, f"learning rate times the adapter's scale is {optimizer.lr * scale:g}")
     times = climb(loss.values)
     if times is None and np.isfinite(loss.values).any():
         return
-    climbed = times is not None and times > RISEN
+    climbed = times is not None and times > CLIMBED
     text = "the loss climbed first" if climbed else "the loss had not climbed"
-    yield Evidence(text=text, bits=4.0 if climbed else -6.0)
+    yield evidence("loss curve", STRONG if climbed else -DECISIVE, text)
 
 
 def scale_of(adapter: Adapter) -> float | None:

@@ -41,8 +41,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitune.facts import Precision
-from finitune.finding import Cure, Evidence, Finding, Origin, Severity, Where
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, STRONG, Tells, evidence
+from finitune.facts import DEFAULT_SCALE_POWER, Precision
+from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.series import Series
 
 LITTLE_ROOM = 6.0
@@ -54,15 +55,12 @@ LOW_STATIC = 2.0**7
 
 remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 2
-tells = {
-    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
-    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "diverged": (-2.0, "it ends in a number that is not finite"),
-    "rate-advancing": (-2.0, "a loss scaler skips the step and its schedule"),
-    "scale-fell scale-at-minimum": (3.0, "no room is left"),
-    "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
-    "computes-float32": (-8.0, "float32 has the range"),
+foresees = "loss scale"
+tells: Tells = {
+    **FLOAT16_ONLY,
+    "learning-rate-advancing": (-STRONG, "a loss scaler skips the step, and its schedule with it"),
+    "loss-scale-collapse": (STRONG, "the loss scale has no room left"),
+    "scale-at-minimum": (STRONG, "the loss scale has no room left"),
 }
 
 
@@ -82,7 +80,7 @@ def foresee(precision: Precision) -> Iterator[Finding]:
     elif scale and floor and 0 <= math.log2(scale / floor) < LITTLE_ROOM:
         overflows = round(math.log2(scale / floor)) + (precision.hysteresis or 1)
         text = f"the loss scale starts at {scale:g}, its floor is {floor:g}: {overflows} overflows in a row end the run"
-        yield _finding(precision, "initial_scale_power", text, "initial_scale_power", 16)
+        yield _finding(precision, "initial_scale_power", text, "initial_scale_power", DEFAULT_SCALE_POWER)
     if window is not None and 0 < window <= SHORT_WINDOW:
         text = f"the loss scale is raised after every {window} sound steps, so about 1 step in {window + 1} is skipped"
         yield _finding(precision, "loss_scale_window", text, "loss_scale_window", 1000)
@@ -93,11 +91,13 @@ def weigh(precision: Precision, loss_scale: Series, origin: Origin | None = None
     if not any(foresee(precision)) and _open(precision):
         return
     if not any(foresee(precision)) or not len(scales):
-        yield Evidence(text="the loss scale has the room it needs", bits=-6.0)
+        yield evidence("loss scale", -DECISIVE, "the loss scale has the room it needs")
         return
-    yield Evidence(text=f"the loss scale has little room, and was {scales[-1]:g}", bits=2.0)
+    yield evidence("loss scale", STRONG, f"the loss scale has little room, and was {scales[-1]:g}")
     if origin is not None and origin.phase != "backward":
-        yield Evidence(text=f"but the first bad value arises in the {origin.phase}, which it does not touch", bits=-6.0)
+        yield evidence(
+            "origin", -DECISIVE, f"but the first bad value arises in the {origin.phase}, which it does not touch"
+        )
 
 
 def _open(precision: Precision) -> bool:
@@ -110,7 +110,6 @@ def _finding(
     precision: Precision, key: str, text: str, change: str, value: float, severity: Severity = "warning"
 ) -> Finding:
     return Finding(
-        cause="loss-scale-exhaustion",
         severity=severity,  # many models train within little room; none needs it to be little
         message=text,
         where=Where(file=Where.said(precision.source).file, key=f"fp16.{key}"),
@@ -118,5 +117,5 @@ def _finding(
             "scaler": precision.scaler, "initial_scale": precision.initial_scale, "min_scale": precision.min_scale,
             "window": precision.scale_window, "hysteresis": precision.hysteresis,
         },
-        remedy=Cure(name="dynamic-loss-scale", safety="safe", patch={f"fp16.{change}": value}),
+        remedy=Remedy(patch={f"fp16.{change}": value}),
     )  # fmt: skip

@@ -35,33 +35,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer, Parallel, Precision
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 
 SOME, MANY = 32, 128
 """Addends. With n equal ones the last adds 1/n of the sum, and bfloat16 rounds from 1/256 down to nothing; signs and
 sizes vary, so the loss sets in earlier and more softly."""
 WIDE = ("fp32", "float32")
 
-remedies = ["change-settings"]
+remedies = ["equivalent-setting"]
 public_incidents = 3
+foresees = "float32 accumulation"
 
-tells = {
-    "float32-accumulation": (4.0, "sums of many small numbers lose them in bfloat16"),
-    "computes-bfloat16": (0.5, "8 bits of significand"),
-    "zero-0": (0.7, "reduces in the dtype of the gradients"),
-    "gradient-nan": (-3.0, "rounding stays finite"),
-    "accumulates": (0.5, "adds up many"),
-    "at-larger-scale": (2.0, "more numbers are added"),
-    "climbed": (1.0, "the loss climbs before it is lost"),
-    "diverged": (2.0, "the loss climbs and stays"),
+tells: Tells = {
+    "float32-accumulation": (STRONG, "bfloat16 loses small addends in long sums"),
+    "computes-bfloat16": (HINT, "bfloat16 has 8 significant bits"),
+    "zero-0": (HINT, "ZeRO-0 reduces in the dtype of the gradients"),
+    "nonfinite-gradient": (-STRONG, "rounding leaves every number finite"),
+    "accumulates": (HINT, "many small gradients are added"),
+    "climbed": (HINT, "the loss climbs before it is lost"),
+    "divergence": (STRONG, "the loss climbs and stays up"),
 }
 
 
-def foresee(
-    precision: Precision, parallel: Parallel | None = None, optimizer: Optimizer | None = None
-) -> Iterator[Finding]:
-    if parallel is None or parallel.kind != "deepspeed" or precision.compute != "bfloat16":
+def foresee(precision: Precision, parallel: Parallel, optimizer: Optimizer | None = None) -> Iterator[Finding | Needs]:
+    if parallel.kind != "deepspeed" or precision.compute != "bfloat16":
         return
     steps, world = (optimizer.accumulation if optimizer else None) or 1, parallel.world or 1
     added = parallel.grad_accum_dtype not in WIDE and parallel.zero_stage in (1, 2, 3)
@@ -71,15 +71,15 @@ def foresee(
     elif sent and world >= SOME:
         what, key, count = f"gradients of {world} ranks are reduced", "communication_data_type", world
     else:
+        yield from needs(optimizer=optimizer) if added else ()
         return
     severity: Severity = "warning" if count >= MANY else "info"
     yield Finding(
-        cause="low-precision-grad-reduce",
         severity=severity,
         message=f"{what} in bfloat16 (ZeRO-{parallel.zero_stage}), where an addend below 1/256 of the sum is lost",
         where=Where(file=parallel.source, key=key),
         evidence={"addends": count, "warning_from": MANY, "zero_stage": parallel.zero_stage},
-        remedy=Cure(name="change-settings", safety="safe", patch={key: "fp32"}),
+        remedy=Remedy(patch={key: "fp32"}),
     )
 
 
@@ -87,6 +87,6 @@ def weigh(precision: Precision, parallel: Parallel, symptoms: set[str]) -> Itera
     if precision.compute is None and parallel.grad_accum_dtype not in WIDE:
         return
     if precision.compute != "bfloat16" or parallel.grad_accum_dtype in WIDE:
-        yield Evidence(text="gradients are accumulated in more than bfloat16", bits=-6.0)
+        yield evidence("float32 accumulation", -DECISIVE, "gradients are accumulated in more than bfloat16")
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="but rounding in bfloat16 stays finite", bits=-6.0)
+        yield evidence("loss", -DECISIVE, "but rounding in bfloat16 stays finite")

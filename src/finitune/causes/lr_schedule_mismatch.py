@@ -36,8 +36,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, evidence
 from finitune.facts import Batching, Optimizer, Parallel, TokenUse
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 from finitune.series import Series
 
 HALF = 0.5
@@ -47,6 +49,7 @@ MUCH_SHORTER = 0.8
 
 remedies = ["change-settings"]
 public_incidents = 1
+foresees = "schedule"
 
 
 def foresee(
@@ -54,7 +57,7 @@ def foresee(
     tokens: TokenUse | None = None,
     parallel: Parallel | None = None,
     batching: Batching | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     steps, counted = _steps(optimizer, tokens, parallel, batching)
     warm, ends = optimizer.warmup_steps, optimizer.schedule_steps
     share = optimizer.warmup_ratio
@@ -62,6 +65,7 @@ def foresee(
         text = f"warm-up takes {share:.0%} of the run"
         yield _finding(optimizer, "info", "warmup_ratio", text, steps, {"warmup_ratio": 0.03})
     if steps is None:
+        yield from needs(tokens=tokens, parallel=parallel) if warm or ends else ()
         return
     if warm is not None and warm > HALF * steps:
         reached = min(1.0, steps / warm)
@@ -81,9 +85,9 @@ def foresee(
 
 def weigh(optimizer: Optimizer, lr: Series, symptoms: set[str]) -> Iterator[Evidence]:
     if optimizer.lr and len(lr) and float(lr.values.max()) >= HALF * optimizer.lr:
-        yield Evidence(text="the learning rate has reached what was asked for", bits=-6.0)
+        yield evidence("learning rate", -DECISIVE, "the learning rate has reached what was asked for")
     elif symptoms:
-        yield Evidence(text="a learning rate below what was asked for breaks nothing", bits=-5.0)
+        yield evidence("loss", -DECISIVE, "a learning rate below what was asked for breaks nothing")
 
 
 def _steps(
@@ -105,7 +109,7 @@ def _finding(
     optimizer: Optimizer, severity: Severity, key: str, text: str, steps: int | None, patch: dict[str, object]
 ) -> Finding:
     return Finding(
-        cause="lr-schedule-mismatch", severity=severity, message=text, where=Where(file=optimizer.source, key=key),
+        severity=severity, message=text, where=Where(file=optimizer.source, key=key),
         evidence={"steps": steps, "warmup_steps": optimizer.warmup_steps, "schedule_steps": optimizer.schedule_steps},
-        remedy=Cure(name="change-settings", safety="advice", patch=patch),
+        remedy=Remedy(patch=patch),
     )  # fmt: skip

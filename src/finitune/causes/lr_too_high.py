@@ -39,13 +39,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.chapter import Experiment
+from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Adapter, Optimizer
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
-from finitune.rates import RUINOUS, USUAL, risk_of
-from finitune.series import Series, climb
-
-RISEN, WORSE_THAN_CHANCE = 1.5, 15.0
-"""Last finite loss over the lowest before it: training has undone what it learned; the log of a vocabulary is less."""
+from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
+from finitune.rates import USUAL, risk_of
+from finitune.series import CLIMBED, Series, climb
 
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
@@ -53,22 +51,28 @@ experiments = [
 ]
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10
-ruins = "high-rate"
-tells = {
-    "climbed diverged loss-rises": (4.0, "the loss climbs first"),
-    "lower-rate-bad": (-3.0, "a lower rate does not"),
-    "rates-differ": (3.0, "one is big"),
-    "zero-loss-zero-gradient": (-4.0, "a gradient is left"),
-    "lower-rate-sound": (3.0, "a lower rate cures"),
-    "kernel-level serving": (-3.0, "no optimizer"),
-    "loss-not-finite": (1.0, "how it ends"),
-    "tiny-rate": (-6.0, "nothing moves"),
-    "sudden": (-2.0, "it climbs first"),
-    "second-step from-the-start first-step-lost first-loss-huge": (-2.0, "early"),
-    "loss-jumped dead": (2.0, "ruined"),
-    "scale-fell nan-passes": (-3.0, "another matter"),
-    "high-rate": (4.0, "weights move by it"),
-    "evaluation-only reinforcement": (-6.0, "no level to climb from"),
+foresees = "learning rate"
+tells: Tells = {
+    **TRAINING_ONLY,
+    "climbed": (STRONG, "too high a learning rate makes the loss climb first"),
+    "divergence": (STRONG, "too high a learning rate makes the loss climb first"),
+    "lower-learning-rate-fails": (-STRONG, "a lower learning rate fails too"),
+    "learning-rates-differ": (STRONG, "one parameter group has a far higher rate"),
+    "zero-loss-zero-gradient": (-STRONG, "too high a rate leaves a gradient"),
+    "lower-learning-rate-works": (STRONG, "a lower learning rate is healthy"),
+    "nonfinite-loss": (HINT, "a run that diverges ends in NaN"),
+    "tiny-learning-rate": (-DECISIVE, "at such a rate nothing moves"),
+    "sudden": (-STRONG, "the loss would have climbed before"),
+    "second-step": (-HINT, "the rate had no time to act"),
+    "from-the-start": (-STRONG, "the rate had no time to act"),
+    "first-step-lost": (-STRONG, "the rate had no time to act"),
+    "loss-jumped": (STRONG, "an update ruined the model"),
+    "gradient-gone": (STRONG, "a ruined model may have no gradient left"),
+    "loss-scale-collapse": (-STRONG, "it does not depend on the loss scale"),
+    "nan-passes": (-STRONG, "a ruined model does not come back by itself"),
+    "high-learning-rate": (STRONG, "Adam moves each weight by about the rate, and weights are about 0.02"),
+    "nonfinite-evaluation": (-DECISIVE, "training would be ruined too"),
+    "reinforcement": (-DECISIVE, "a loss of reinforcement learning has no level to climb from"),
 }
 
 
@@ -81,7 +85,6 @@ def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Fi
         return
     severity: Severity = "error" if optimizer.lr > risk.error else "warning"
     yield Finding(
-        cause="lr-too-high",
         severity=severity,
         message=f"learning rate {optimizer.lr:g} with {optimizer.name or 'Adam'}; {risk.what} is at risk from "
         f"{risk.warning:g}",
@@ -98,44 +101,46 @@ def _unwarmed(optimizer: Optimizer, wants: float | None) -> Iterator[Finding]:
     """A rate at which Adam's first steps, of full size before its moments mean anything, want a warm-up."""
     if wants and optimizer.warmup_steps == 0 and not optimizer.warmup_ratio and (optimizer.lr or 0.0) >= wants:
         yield Finding(
-            cause="lr-too-high", severity="warning",
+            severity="warning",
             message=f"learning rate {optimizer.lr:g} without warm-up; from {wants:g} on Adam wants one",
             where=Where(file=optimizer.source, key="warmup_steps"),
             evidence={"lr": optimizer.lr, "warmup_steps": 0, "wants_warmup_from": wants},
-            remedy=Cure(name="change-settings", safety="safe", patch={"warmup_ratio": 0.03}),
+            remedy=Remedy(name="change-settings", patch={"warmup_ratio": 0.03}),
         )  # fmt: skip
 
 
-def weigh(loss: Series, optimizer: Optimizer | None = None, grad_norm: Series | None = None) -> Iterator[Evidence]:
+def weigh(
+    loss: Series,
+    optimizer: Optimizer | None = None,
+    grad_norm: Series | None = None,
+    origin: Origin | None = None,
+) -> Iterator[Evidence]:
+    if origin is not None and origin.phase == "input":
+        yield evidence("origin", -DECISIVE, "the batch itself is bad before anything is computed of it")
+        return
+    found = [finding.severity for finding in foresee(optimizer)] if optimizer else []
     finite = np.isfinite(loss.values)
     losses = loss.values[finite]
-    if len(losses) < 2 and not (loss.steps[finite] > 1).any():  # a row may stand for several steps
-        yield Evidence(text="it failed before the learning rate could have had an effect", bits=-5.0)
-        yield from _at_once(optimizer)
-        return
     ratio = climb(losses)
-    if ratio is None:
-        yield Evidence(text="the loss begins at zero or passes it, so no multiple of it tells a climb", bits=0.0)
-    elif ratio > RISEN:
-        text = f"the loss climbed to {ratio:.3g} times what it had been before it failed, lowest {losses.min():.4g}"
-        yield Evidence(text=text, bits=6.0 if ratio > 4 else 3.0)
-    elif losses.min() > WORSE_THAN_CHANCE:
-        yield Evidence(text=f"the loss was worse than guessing in every row, {losses.min():.4g} or more", bits=3.0)
-    else:
-        yield Evidence(text=f"the loss had not climbed (last {losses[-1]:.4g}, lowest {losses.min():.4g})", bits=-5.0)
-        yield from _at_once(optimizer)
-    norms = grad_norm.values[np.isfinite(grad_norm.values)] if grad_norm is not None else losses[:0]
-    if len(norms) >= 4 and norms[-3:].mean() > 5 * norms[: max(1, len(norms) // 2)].mean():
-        yield Evidence(text=f"the gradient norm climbed too, to {norms[-1]:.3g}", bits=1.0)
-    if optimizer is not None and any(foresee(optimizer)):
-        bits = 8.0 if ratio is not None and (optimizer.lr or 0.0) >= RUINOUS else 3.0
-        yield Evidence(text=f"the learning rate {optimizer.lr:g} is beyond usual recipes", bits=bits)
-    elif optimizer is not None and optimizer.lr and optimizer.lr < USUAL:
-        yield Evidence(text=f"the learning rate {optimizer.lr:g} is one of usual recipes", bits=-3.0)
-
-
-def _at_once(optimizer: Optimizer | None) -> Iterator[Evidence]:
-    """A rate that leaves no time to climb."""
-    if optimizer is not None and any(finding.severity == "error" for finding in foresee(optimizer)):
-        ruinous = (optimizer.lr or 0.0) >= RUINOUS
-        yield Evidence(text=f"but one step at {optimizer.lr:g} is enough", bits=14.0 if ruinous else 4.0)
+    early = len(losses) < 2 and not (loss.steps[finite] > 1).any()  # a row may stand for several steps
+    if ratio is not None and ratio > CLIMBED:
+        size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice
+        yield evidence("loss curve", size, f"the loss climbed to {ratio:.3g} times its level before")
+    elif early or ratio is not None:
+        text = (
+            "failed before the learning rate could have had an effect" if early else "had not climbed before it failed"
+        )
+        yield evidence("loss curve", -DECISIVE, f"the loss {text}")
+        if "error" in found:
+            yield evidence("loss curve", DECISIVE, "one step at such a learning rate is enough, without a climb")
+    norms = climb(grad_norm.values) if grad_norm is not None else None
+    if norms is not None and norms > CLIMBED:
+        yield evidence("gradient norm", HINT, f"the gradient norm climbed to {norms:.3g} times its level before")
+    if optimizer is None or optimizer.lr is None:
+        return
+    if "error" in found:
+        yield evidence("learning rate", DECISIVE, f"the learning rate {optimizer.lr:g} is far beyond any recipe")
+    elif found:
+        yield evidence("learning rate", STRONG, f"the learning rate {optimizer.lr:g} is beyond usual recipes")
+    elif optimizer.lr < USUAL:
+        yield evidence("learning rate", -STRONG, f"the learning rate {optimizer.lr:g} is one of usual recipes")

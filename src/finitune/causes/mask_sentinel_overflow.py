@@ -27,13 +27,15 @@ Clipping, a lower learning rate. float32: its least number plus itself is -inf t
 huggingface/transformers#27114, pytorch/pytorch#109517.
 """
 
-remedies = ["change-settings", "upgrade-package"]
+from finitune.evidence import DECISIVE, HINT, Tells
+
+remedies = ["upgrade-package"]
 public_incidents = 3
 
-tells = {
-    "mask-sentinel": (5.0, "two such numbers add to -inf"),
-    "explicit-mask": (1.0, "a mask is added"),
-    "rows-fully-masked": (-1.0, "rows without a key are another matter"),
-    "less-tested-device": (-1.0, "there the backend is the suspect"),
-    "computes-float16": (1.5, "the sum of two sentinels leaves it"),
+tells: Tells = {
+    "mask-sentinel": (DECISIVE, "two such numbers add up to -inf"),
+    "explicit-mask": (HINT, "a mask is added to the scores"),
+    "rows-fully-masked": (-HINT, "rows without a key are another matter"),
+    "less-tested-device": (-HINT, "on such a device any kernel is suspect"),
+    "computes-float16": (HINT, "the sum of two sentinels leaves the range of float16"),
 }

@@ -26,15 +26,17 @@ More training, another learning rate: the adapter is sound. Merging twice.
 huggingface/autotrain-advanced#796 (the dtype of the merge is fixed).
 """
 
-remedies = ["keep-sixteen-bits", "change-settings"]
+from finitune.evidence import HINT, STRONG, Tells
+
+remedies = ["keep-sixteen-bits"]
 public_incidents = 3
 unseen = "what a merge rounds away"
 
-tells = {
-    "fp16-merge": (4.0, "the sum is rounded to what the base is held in"),
-    "merged": (4.0, "base and update are added"),
-    "unmerged-sound": (3.0, "the adapter alone is sound"),
-    "worse-after-load": (1.0, "after the merge only"),
-    "tying-named": (-3.0, "tying explains more"),
-    "quantised": (0.5, "a base of few bits"),
+tells: Tells = {
+    "fp16-merge": (STRONG, "the sum is rounded to the dtype of the base"),
+    "merged": (STRONG, "base and adapter are added into one weight"),
+    "unmerged-works": (STRONG, "the adapter by itself is healthy"),
+    "worse-after-load": (HINT, "it is worse after the merge only"),
+    "tying-named": (-STRONG, "a broken tie of embedding and head is the likelier reason"),
+    "quantised": (HINT, "a base of few bits loses small updates"),
 }

@@ -35,6 +35,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
 from finitune.series import Series
@@ -47,19 +48,20 @@ HIGH_FULL, HIGH = 1e-4, 1e-3
 
 remedies = ["clip-gradients"]
 public_incidents = 3
+foresees = "not clipped"
 
-tells = {
-    "not-clipped": (4.0, "nothing bounds a spike"),
-    "gradients-big": (3.0, "finite spikes come first"),
-    "tiny-rate": (-2.0, "nothing moves at such a rate"),
-    "zero-loss-zero-gradient": (-4.0, "no rate makes a gradient 0"),
-    "from-the-start": (-3.0, "nothing was updated yet"),
-    "climbed": (3.5, "the loss climbs before it is lost"),
-    "diverged": (4.0, "the loss climbs and stays"),
-    "scale-fell": (-3.0, "no matter of the loss scale"),
-    "evaluation-only": (-6.0, "it is a matter of training"),
-    "loss-jumped": (1.5, "an update ruined the model"),
-    "first-step-lost": (-4.0, "nothing had been updated yet"),
+tells: Tells = {
+    "not-clipped": (STRONG, "nothing bounds a large gradient"),
+    "gradients-big": (STRONG, "large and finite gradients come first"),
+    "tiny-learning-rate": (-STRONG, "at such a rate nothing moves"),
+    "zero-loss-zero-gradient": (-STRONG, "a large step leaves a gradient"),
+    "from-the-start": (-STRONG, "nothing had been updated yet"),
+    "climbed": (STRONG, "a step of a large gradient makes the loss climb"),
+    "divergence": (STRONG, "steps of large gradients make the loss climb"),
+    "loss-scale-collapse": (-STRONG, "it does not depend on the loss scale"),
+    "nonfinite-evaluation": (-DECISIVE, "training would be ruined too"),
+    "loss-jumped": (HINT, "an update ruined the model"),
+    "first-step-lost": (-STRONG, "nothing had been updated yet"),
 }
 
 
@@ -73,7 +75,6 @@ def foresee(optimizer: Optimizer, precision: Precision | None = None) -> Iterato
     room = ", and float16 leaves a spike little room" if half else ""
     room += f", at learning rate {optimizer.lr:g}" if high else ""
     yield Finding(
-        cause="missing-gradient-clipping",
         severity=severity,
         message=f"gradient clipping is switched off (norm {optimizer.clip:g}){room}",
         where=Where(file=optimizer.source, key="max_grad_norm"),
@@ -85,11 +86,11 @@ def weigh(optimizer: Optimizer, grad_norm: Series) -> Iterator[Evidence]:
     if optimizer.clip is None:
         return
     if optimizer.clip > 0:
-        yield Evidence(text=f"gradients are clipped at {optimizer.clip:g}", bits=-4.0)
+        yield evidence("not clipped", -STRONG, f"gradients are clipped at {optimizer.clip:g}")
         return
-    yield Evidence(text="gradients are not clipped", bits=2.0)
     norms = grad_norm.values[np.isfinite(grad_norm.values)]
     if len(norms) > 2 * WINDOW and norms[-WINDOW:].max() > SPIKE * np.median(norms):
-        yield Evidence(text=f"the gradient norm spiked to {norms[-WINDOW:].max():.3g} just before", bits=4.0)
+        yield evidence("not clipped", STRONG, "gradients are not clipped")
+        yield evidence("gradient norm", STRONG, f"the gradient norm spiked to {norms[-WINDOW:].max():.3g} just before")
     else:
-        yield Evidence(text="the gradient norm had not spiked", bits=-4.0)
+        yield evidence("gradient norm", -STRONG, "gradients are not clipped, but their norm had not spiked")

@@ -37,6 +37,8 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Parallel, Precision
 from finitune.finding import Evidence, Finding, Where
 
@@ -47,30 +49,35 @@ FIXED_IN = {1: "0.19.3", 2: "0.19.3", 3: "0.19.8"}
 
 remedies = ["check-gradients", "upgrade-package"]
 public_incidents = 1
+foresees = "unguarded"
 
-tells = {
-    "computes-bfloat16": (0.7, "no scaler looks at the gradients"),
-    "late": (0.7, "one bad batch ends the run"),
-    "tiny-rate": (1.0, "the update is NaN at any rate"),
-    "unguarded": (4.0, "nothing skips a bad step"),
-    "lower-rate-bad": (0.7, "the update is NaN at any rate"),
-    "sentinel-norm": (5.0, "the update was taken with a norm that was not finite"),
-    "rate-advancing": (1.0, "bad updates were applied"),
-    "probability-tensor": (1.0, "training had gone NaN unseen"),
-    "nonfinite-parameter": (2.0, "nothing looked at the gradient"),
+tells: Tells = {
+    "computes-bfloat16": (HINT, "without a loss scaler nobody looks at the gradients"),
+    "late": (HINT, "one bad batch ends the run"),
+    "tiny-learning-rate": (HINT, "an update of NaN ruins the weights at any rate"),
+    "unguarded": (STRONG, "nothing skips a bad step"),
+    "lower-learning-rate-fails": (HINT, "an update of NaN ruins the weights at any rate"),
+    "sentinel-norm": (DECISIVE, "an update was taken although the gradient norm was not finite"),
+    "learning-rate-advancing": (HINT, "the steps were taken, and not skipped"),
+    "probability-tensor": (HINT, "training had made the weights NaN, unnoticed"),
+    "nonfinite-parameter": (STRONG, "an update with a bad gradient made the weights NaN"),
 }
 
 
 def foresee(
-    precision: Precision, parallel: Parallel | None = None, versions: Mapping[str, str] | None = None
-) -> Iterator[Finding]:
-    if parallel is None or not _unchecked(precision, parallel, versions or {}):
-        return
+    precision: Precision, parallel: Parallel, versions: Mapping[str, str] | None = None
+) -> Iterator[Finding | Needs]:
     stage, version = parallel.zero_stage or 0, (versions or {}).get("deepspeed")
+    if not _unchecked(precision, parallel, versions or {}):
+        engine = precision.compute == "bfloat16" and parallel.kind == "deepspeed"
+        if engine and version is None and (parallel.zero_stage is None or stage in UNCHECKED):
+            yield Needs("versions.deepspeed")
+        elif engine and parallel.zero_stage is None:
+            yield Needs("parallel.zero_stage")
+        return
     switched_off = parallel.check_grad_overflow is False and stage != 3
     why = "bf16.check_grad_overflow is false" if switched_off else f"DeepSpeed {version} with ZeRO-{stage} has no check"
     yield Finding(
-        cause="missing-nonfinite-guard",
         # A warning for a guard that was switched off; a release without one is worth knowing, and trains well.
         severity="warning" if switched_off else "info",
         message=f"{why}: one non-finite bfloat16 gradient reaches every weight, and the next checkpoint",
@@ -87,11 +94,12 @@ def weigh(
     if not _unchecked(precision, parallel, versions) and not told and _may_be(precision, parallel):
         return
     if not _unchecked(precision, parallel, versions):
-        yield Evidence(text="the engine skips a step with a non-finite gradient", bits=-6.0)
+        yield evidence("unguarded", -DECISIVE, "the engine skips a step with a non-finite gradient")
         return
-    yield Evidence(text="nothing looks at the gradients before they are used", bits=3.0)
     if symptoms:
-        yield Evidence(text="but a missing guard makes no bad number by itself", bits=-4.0)
+        yield evidence("loss", -STRONG, "nothing looks at the gradients, but that makes no bad number by itself")
+    else:
+        yield evidence("unguarded", STRONG, "nothing looks at the gradients before they are used")
 
 
 def _may_be(precision: Precision, parallel: Parallel) -> bool:

@@ -32,11 +32,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from finitune.evidence import DECISIVE, STRONG, evidence
 from finitune.facts import UnknownKey
 from finitune.finding import Evidence, Finding, Where
 
 remedies = ["correct-key"]
 public_incidents = 1
+foresees = "unknown settings"
 
 
 LISTED = 8
@@ -58,7 +60,6 @@ def _likely(unknown_keys: Iterable[UnknownKey]) -> Iterator[Finding]:
         release = f" ({one.release})" if one.release else ""
         what = "is not a setting" if one.value is None else f"has no choice {one.value!r}"
         yield Finding(
-            cause="misspelt-setting",
             severity="warning",
             message=f"{one.key} {what} that is known here{release}{near}",
             where=Where(file=one.file, key=one.key),
@@ -72,7 +73,6 @@ def _others(file: str, release: str | None, keys: Sequence[str]) -> Finding:
     known = f" ({release})" if release else ""
     verb = "is no setting" if len(keys) == 1 else "are no settings"
     return Finding(
-        cause="misspelt-setting",
         severity="info",
         message=f"{named} {verb} that {'is' if len(keys) == 1 else 'are'} known here{known}",
         where=Where(file=file, key=keys[0]),
@@ -82,8 +82,9 @@ def _others(file: str, release: str | None, keys: Sequence[str]) -> Finding:
 
 def weigh(unknown_keys: Sequence[UnknownKey], symptoms: set[str]) -> Iterator[Evidence]:
     if not unknown_keys:
-        yield Evidence(text="every key of the configurations is known", bits=-8.0)
+        yield evidence("unknown settings", -DECISIVE, "every key of the configurations is known")
         return
-    yield Evidence(text=f"{len(unknown_keys)} keys are not read by any release", bits=2.0)
     if symptoms:
-        yield Evidence(text="but a setting that is not in force makes no bad number by itself", bits=-2.0)
+        yield evidence("loss", -STRONG, "a setting that is not in force makes no bad number by itself")
+    else:
+        yield evidence("unknown settings", STRONG, f"{len(unknown_keys)} keys are not read by any release")

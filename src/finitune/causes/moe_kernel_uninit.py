@@ -27,16 +27,19 @@ A lower learning rate, clipping, bfloat16 for float16: what is read is not a res
 huggingface/transformers#45621 (grouped products under expert parallelism), meta-pytorch/MSLK#158.
 """
 
-remedies = ["change-settings", "upgrade-package"]
+from finitune.evidence import HINT, STRONG, Tells
+
+remedies = ["upgrade-package"]
 public_incidents = 4
 
-tells = {
-    "grouped-gemm": (4.0, "rows of experts without tokens are not written"),
-    "experts": (2.0, "there are experts"),
-    "memory-uninitialised": (2.0, "rows that nobody wrote"),
-    "second-step": (1.0, "stale memory is clean at first"),
-    "router": (-1.0, "routing is another matter"),
-    "gradient-first": (1.5, "the products of the backward leave rows out too"),
-    "hidden-loss loss-not-finite": (1.0, "stale memory may be NaN"),
-    "gradient-nan": (1.0, "unwritten rows reach the gradient"),
+tells: Tells = {
+    "grouped-gemm": (STRONG, "rows of experts without tokens are not written"),
+    "experts": (STRONG, "an expert without tokens computes nothing"),
+    "memory-uninitialised": (STRONG, "rows that nobody wrote hold what was in memory"),
+    "second-step": (HINT, "memory is clean at first"),
+    "router": (-HINT, "the routing is another matter"),
+    "gradient-first": (HINT, "products of the backward leave rows out too"),
+    "hidden-loss": (HINT, "rows that nobody wrote may hold NaN"),
+    "nonfinite-loss": (HINT, "rows that nobody wrote may hold NaN"),
+    "nonfinite-gradient": (HINT, "rows that nobody wrote reach the gradient"),
 }

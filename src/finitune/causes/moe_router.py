@@ -32,33 +32,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.facts import Model, Optimizer
+from finitune.evidence import HINT, STRONG, Tells
+from finitune.facts import Model
 from finitune.finding import Finding, Where
 
 ALWAYS_RENORMALISED = ("mixtral",)
 """Families whose code divides by the sum whatever the configuration says."""
 
-remedies = ["float32-modules", "change-settings"]
+remedies = ["float32-modules"]
 public_incidents = 5
+foresees = "router"
 
-tells = {
-    "loss-repeats": (0.5, "a gate that is the constant 1 learns nothing"),
-    "router": (4.5, "who computes decides what comes out"),
-    "experts": (1.5, "there is a router"),
-    "grouped-gemm": (-1.0, "the products are another matter"),
+tells: Tells = {
+    "loss-repeats": (HINT, "a gate that is constantly 1 learns nothing"),
+    "router": (STRONG, "the router decides which expert computes"),
+    "experts": (HINT, "a model with experts has a router"),
+    "grouped-gemm": (-HINT, "the products of experts are another matter"),
 }
 
 
-def foresee(
-    model: Model,
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-) -> Iterator[Finding]:
+def foresee(model: Model) -> Iterator[Finding]:
     one_of_several = (model.experts or 0) > 1 and model.experts_per_token == 1
     renormalised = model.renormalised or (model.family in ALWAYS_RENORMALISED and model.renormalised is None)
     if not one_of_several or not renormalised:
         return
     yield Finding(
-        cause="moe-router",
         severity="warning",  # the experts learn all the same
         message=f"each token takes 1 of {model.experts} experts, and its weight is divided by itself: the gate is the "
         "constant 1, and the router gets no gradient",

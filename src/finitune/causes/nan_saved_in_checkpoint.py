@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import TensorScan, Weights
 from finitune.finding import Evidence, Finding, Where
 
@@ -45,21 +46,22 @@ SHOWN = 5
 
 remedies = ["restore-weights"]
 public_incidents = 4
+foresees = "weights"
 
-tells = {
-    "probability-tensor": (5.5, "logits are NaN"),
-    "zero-loss": (3.0, "training had gone NaN unseen"),
-    "inference-only": (1.5, "noticed when it is used"),
-    "tensors-named-nan": (2.0, "weights are NaN"),
-    "base-model-sound": (1.5, "the base is sound"),
-    "loss-not-finite": (0.5, "training had gone NaN"),
-    "token-zero-output": (3.0, "logits are NaN, and nothing was drawn from them"),
-    "peer-copies": (-2.0, "the cards decide"),
-    "saved-nan": (3.0, "the file holds NaN"),
-    "rate-frozen": (1.0, "the steps are skipped"),
-    "scale-fell": (1.0, "overflow at every scale"),
-    "sound-loss": (-4.0, "it would show in the loss"),
-    "device-side-assert": (2.0, "sampling from NaN trips it too"),
+tells: Tells = {
+    "probability-tensor": (DECISIVE, "weights that are NaN give NaN logits"),
+    "zero-loss": (STRONG, "training had made the weights NaN, unnoticed"),
+    "inference-only": (HINT, "it is noticed only when the model is used"),
+    "tensors-named-nan": (STRONG, "tensors are named that hold NaN"),
+    "base-model-works": (HINT, "the base model is healthy"),
+    "nonfinite-loss": (HINT, "training had gone NaN before it saved"),
+    "token-zero-output": (STRONG, "from NaN logits the first token is chosen"),
+    "peer-copies": (-STRONG, "copies between cards are another matter"),
+    "saved-nan": (STRONG, "the saved file is said to hold NaN"),
+    "learning-rate-frozen": (HINT, "weights that are NaN make every step overflow"),
+    "loss-scale-collapse": (STRONG, "weights that are NaN overflow at every loss scale"),
+    "finite-loss": (-STRONG, "weights that are NaN show in the loss"),
+    "device-side-assert": (STRONG, "sampling from NaN trips the assertion too"),
 }
 
 
@@ -70,7 +72,6 @@ def foresee(weights: Weights) -> Iterator[Finding]:
     adapter = all("lora_" in tensor.name for tensor in lost)
     what = "of the adapter" if adapter else "of the model"
     yield Finding(
-        cause="nan-saved-in-checkpoint",
         severity="error",  # every output is NaN from the first step on
         message=f"{len(lost)} of {len(weights.tensors)} tensors {what} are NaN or infinite throughout, as training "
         f"leaves them that went on after a NaN; the first is {lost[0].name}",
@@ -85,9 +86,9 @@ def foresee(weights: Weights) -> Iterator[Finding]:
 def weigh(weights: Weights) -> Iterator[Evidence]:
     lost = [tensor for tensor in weights.tensors if wholly_nonfinite(tensor)]
     if lost:
-        yield Evidence(text=f"{len(lost)} tensors are non-finite throughout, as a run leaves them", bits=9.0)
+        yield evidence("weights", DECISIVE, f"{len(lost)} tensors are non-finite throughout, as a run leaves them")
     else:
-        yield Evidence(text="no tensor is non-finite throughout", bits=-8.0)
+        yield evidence("weights", -DECISIVE, "no tensor is non-finite throughout")
 
 
 def wholly_nonfinite(tensor: TensorScan) -> bool:

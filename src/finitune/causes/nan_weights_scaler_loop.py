@@ -26,11 +26,13 @@ A lower `min_loss_scale`, another initial scale: no scale makes NaN finite. A lo
 deepinsight/insightface#2262.
 """
 
+from finitune.evidence import DECISIVE, HINT, Tells
+
 remedies = ["restore-weights"]
 public_incidents = 2
 
-tells = {
-    "scale-zero": (7.0, "no scale can cure weights that are NaN"),
-    "scale-at-minimum": (0.5, "or the forward overflows"),
-    "loss-not-finite": (0.5, "the loss is lost at any scale"),
+tells: Tells = {
+    "scale-zero": (DECISIVE, "no loss scale cures weights that are NaN"),
+    "scale-at-minimum": (HINT, "no loss scale cures weights that are NaN"),
+    "nonfinite-loss": (HINT, "weights that are NaN lose the loss at any loss scale"),
 }

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, STRONG, evidence
 from finitune.facts import Model, Precision, Training
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
@@ -43,14 +44,8 @@ ROUNDS_TO_ZERO = 2.0**-25
 
 remedies = ["use-bfloat16", "float32-modules"]
 public_incidents = 2
-tells = {
-    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
-    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "diverged": (-2.0, "it ends in a number that is not finite"),
-    "computes-bfloat16": (-8.0, "bfloat16 has the range of float32"),
-    "computes-float32": (-8.0, "float32 has the range"),
-}
+foresees = "norm eps"
+tells = FLOAT16_ONLY
 
 
 def foresee(precision: Precision, model: Model, training: Training | None = None) -> Iterator[Finding]:
@@ -62,7 +57,6 @@ def foresee(precision: Precision, model: Model, training: Training | None = None
     severity: Severity = "info" if wide else "warning"
     held = "sound where the norm is computed in float32" if wide else "and the weights are held in float16"
     yield Finding(
-        cause="norm-eps-underflow-fp16",
         severity=severity,
         message=f"the eps of the norms is {eps:g}, which is 0 in float16 (smallest {2.0**-24:.2g}): {held}",
         where=Where(file=model.path, key="rms_norm_eps"),
@@ -75,8 +69,8 @@ def weigh(model: Model, origin: Origin) -> Iterator[Evidence]:
     if eps is None and origin.dtype == "float16":
         return
     if eps is None or eps > ROUNDS_TO_ZERO or origin.dtype != "float16":
-        yield Evidence(text=f"eps {eps} is a number in {origin.dtype}", bits=-8.0)
+        yield evidence("origin", -DECISIVE, f"eps {eps} is a number in {origin.dtype}")
         return
     inverse = any(name in origin.op for name in ("rsqrt", "div", "reciprocal", "norm"))
     text = f"eps {eps:g} is zero in float16, and {origin.op} makes the first bad value"
-    yield Evidence(text=text, bits=5.0 if inverse else -3.0)
+    yield evidence("origin", DECISIVE if inverse else -STRONG, text)

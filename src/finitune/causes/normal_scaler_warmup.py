@@ -37,33 +37,28 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitune.facts import Precision
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
+from finitune.facts import DEFAULT_LOSS_SCALE, Precision
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.series import Series
 
 HIGH_START = 2.0**20
-USUAL_START = 2.0**16
-"""Of GradScaler and DeepSpeed; each doubling beyond it costs one skipped step at the beginning."""
 HEALTHY = 2.0**10
 """A scale that settles above it is no sign of trouble."""
 
 remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 4
+foresees = "loss scale"
 
-tells = {
-    "overflow": (3.5, "the scale is looking for its level"),
-    "scale-at-minimum": (-7.0, "it found none"),
-    "late": (1.0, "a skipped step now and then is how the scaler works"),
-    "loss-not-finite": (-4.0, "the loss itself is lost"),
-    "computes-float16": (0.5, "there is a scaler"),
-    "computes-bfloat16": (-6.0, "no scaler"),
-    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
-    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "diverged": (-2.0, "it ends in a number that is not finite"),
-    "scale-fell": (-5.0, "it found no level"),
-    "computes-float32": (-8.0, "float32 has the range"),
-    "goes-on": (3.0, "the run goes on"),
+tells: Tells = {
+    **FLOAT16_ONLY,
+    "overflow": (STRONG, "the loss scale is looking for its level"),
+    "scale-at-minimum": (-DECISIVE, "the loss scale found no level"),
+    "late": (HINT, "a skipped step now and then is how the scaler works"),
+    "nonfinite-loss": (-STRONG, "the loss itself is lost"),
+    "computes-float16": (HINT, "float16 has a loss scaler"),
+    "loss-scale-collapse": (-DECISIVE, "the loss scale found no level"),
+    "goes-on": (STRONG, "a scaler that found its level lets training go on"),
 }
 
 
@@ -71,21 +66,24 @@ def foresee(precision: Precision) -> Iterator[Finding]:
     scale = precision.initial_scale or 0.0
     if precision.compute != "float16" or precision.scaler != "dynamic" or scale < HIGH_START:
         return
-    skipped = round(math.log2(scale / USUAL_START)) + (precision.hysteresis or 1) - 1
+    skipped = round(math.log2(scale / DEFAULT_LOSS_SCALE)) + (precision.hysteresis or 1) - 1
     yield Finding(
-        cause="normal-scaler-warmup",
         severity="info",
         message=f"the loss scale begins at {scale:g}: about {skipped} skipped steps come first, which is normal",
         where=Where(file=Where.said(precision.source).file, key="initial_scale_power"),
-        evidence={"initial_scale": scale, "usual": USUAL_START, "skipped_steps": skipped},
+        evidence={"initial_scale": scale, "usual": DEFAULT_LOSS_SCALE, "skipped_steps": skipped},
     )
 
 
 def weigh(loss_scale: Series, origin: Origin) -> Iterator[Evidence]:
     scales = loss_scale.values[np.isfinite(loss_scale.values)]
     if origin.phase != "backward" or not len(scales):
-        yield Evidence(text=f"the first bad value arises in the {origin.phase}, which no loss scale mends", bits=-8.0)
+        yield evidence(
+            "origin", -DECISIVE, f"the first bad value arises in the {origin.phase}, which no loss scale mends"
+        )
     elif scales[-1] >= HEALTHY:
-        yield Evidence(text=f"the forward is sound and the loss scale is {scales[-1]:g}, where it belongs", bits=3.0)
+        yield evidence(
+            "loss scale", STRONG, f"the forward is sound and the loss scale is {scales[-1]:g}, where it belongs"
+        )
     else:
-        yield Evidence(text=f"the loss scale has fallen to {scales[-1]:g}", bits=-8.0)
+        yield evidence("loss scale", -DECISIVE, f"the loss scale has fallen to {scales[-1]:g}")

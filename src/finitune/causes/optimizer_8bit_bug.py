@@ -35,6 +35,8 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Optimizer
 from finitune.finding import Evidence, Finding, Where
 
@@ -43,25 +45,27 @@ FIXED_IN = "0.41.1"
 
 remedies = ["upgrade-package"]
 public_incidents = 3
+foresees = "eight bit adam"
 
-tells = {
-    "eight-bit-adam": (3.5, "bitsandbytes 0.36 to 0.41.0 quantised moments wrongly"),
-    "adamw-sound": (1.5, "plain AdamW is sound"),
-    "plain-optimizer-sound": (0.5, "another optimizer is sound"),
-    "second-step": (0.7, "the update spoils the weights"),
-    "packed": (-0.5, "packing explains more"),
-    "rates-differ": (-1.0, "a high rate explains more"),
-    "diverged": (2.0, "the loss climbs and stays"),
+tells: Tells = {
+    "eight-bit-adam": (STRONG, "bitsandbytes 0.36 to 0.41.0 quantised the moments wrongly"),
+    "adamw-works": (HINT, "plain AdamW, in full precision, is healthy"),
+    "plain-optimizer-works": (HINT, "another optimizer is healthy"),
+    "second-step": (HINT, "the first update ruins the weights"),
+    "packed": (-HINT, "packing is the likelier reason"),
+    "learning-rates-differ": (-HINT, "too high a rate of one group is the likelier reason"),
+    "divergence": (STRONG, "updates with wrong moments make the loss climb"),
 }
 
 
-def foresee(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Finding]:
-    version = versions.get("bitsandbytes")
+def foresee(optimizer: Optimizer, versions: Mapping[str, str] | None = None) -> Iterator[Finding | Needs]:
+    version = (versions or {}).get("bitsandbytes")
+    if version is None and _eight_bits(optimizer):
+        yield Needs("versions.bitsandbytes")
     if not _affected(optimizer, version):
         return
     # A warning: many runs of those months did converge, with a worse optimizer than they asked for.
     yield Finding(
-        cause="optimizer-8bit-bug",
         severity="warning",
         message=f"bitsandbytes {version} builds the table of {optimizer.name}'s 8-bit state wrongly; mended in "
         f"{FIXED_IN}",
@@ -78,9 +82,11 @@ def weigh(optimizer: Optimizer, versions: Mapping[str, str]) -> Iterator[Evidenc
     if optimizer.name is None or (version is None and _eight_bits(optimizer)):
         return
     if _affected(optimizer, version):
-        yield Evidence(text=f"{optimizer.name} with bitsandbytes {version}, whose 8-bit map is wrong", bits=7.0)
+        yield evidence(
+            "eight bit adam", DECISIVE, f"{optimizer.name} with bitsandbytes {version}, whose 8-bit map is wrong"
+        )
     else:
-        yield Evidence(text=f"{optimizer.name} with bitsandbytes {version} is not concerned", bits=-8.0)
+        yield evidence("eight bit adam", -DECISIVE, f"{optimizer.name} with bitsandbytes {version} is not concerned")
 
 
 def _eight_bits(optimizer: Optimizer) -> bool:

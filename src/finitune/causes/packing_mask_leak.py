@@ -33,38 +33,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.facts import Attention, Batching, Optimizer
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Attention, Batching
 from finitune.finding import Evidence, Finding, Where
 
 NO_LENGTHS = ("eager", "sdpa")
 
 remedies = ["separate-documents"]
 public_incidents = 4
+foresees = "packed"
 unseen = "whether documents of a packed row see one another"
 
-tells = {
-    "packed": (3.0, "documents of a row may see each other"),
-    "packing-sound": (-3.0, "packing cures"),
-    "flash-off": (2.0, "kernels that know lengths keep them apart"),
-    "scaled-dot-product": (1.0, "needs a block mask"),
-    "gradient-nan": (-3.0, "stays finite"),
-    "loss-not-finite": (-2.0, "stays finite"),
-    "eight-bit-adam": (-1.0, "the optimizer is another matter"),
-    "weights-in-bfloat16": (-1.0, "stagnation explains more"),
-    "documents-mixed": (4.0, "documents of a row see each other"),
+tells: Tells = {
+    "packed": (STRONG, "documents of a packed row may see each other"),
+    "packing-works": (-STRONG, "with packing it is healthy, so packing is not the fault"),
+    "flash-off": (STRONG, "only kernels that know the lengths keep documents apart"),
+    "scaled-dot-product": (HINT, "it needs a block mask to keep documents apart"),
+    "nonfinite-gradient": (-STRONG, "documents that see each other leave every number finite"),
+    "nonfinite-loss": (-STRONG, "documents that see each other leave every number finite"),
+    "eight-bit-adam": (-HINT, "the optimizer is the likelier reason"),
+    "pure-bfloat16": (-HINT, "rounding of updates is the likelier reason"),
+    "documents-mixed": (STRONG, "documents of a row are said to see each other"),
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    batching: Batching | None = None,
-    attention: Attention | None = None,
-) -> Iterator[Finding]:
-    if batching is None or attention is None or not _leaks(batching, attention):
+def foresee(batching: Batching, attention: Attention | None = None) -> Iterator[Finding | Needs]:
+    if attention is None or not _leaks(batching, attention):
+        yield from needs(attention=attention) if batching.packing else ()
         return
     # Worth knowing, no more: plain packing is how pre-training is done, and the effect is small.
     yield Finding(
-        cause="packing-mask-leak",
         severity="info",
         message=f"rows are packed and attention is {attention.implementation}, which keeps documents apart only with a "
         "block mask; without one the loss is off by 0.03 to 0.15",
@@ -77,9 +76,9 @@ def weigh(batching: Batching, attention: Attention, symptoms: set[str]) -> Itera
     if batching.packing is None:
         return
     if not _leaks(batching, attention):
-        yield Evidence(text="rows are not packed, or the kernel knows where documents end", bits=-8.0)
+        yield evidence("packed", -DECISIVE, "rows are not packed, or the kernel knows where documents end")
     elif symptoms:
-        yield Evidence(text="documents that see one another leave every number finite", bits=-6.0)
+        yield evidence("loss", -DECISIVE, "documents that see one another leave every number finite")
 
 
 def _leaks(batching: Batching, attention: Attention) -> bool:

@@ -36,6 +36,8 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Batching, TokenUse, Training, Vocabulary
 from finitune.finding import Evidence, Finding, Where
 
@@ -46,37 +48,42 @@ CONCERNED = ("transformers", "trl")
 
 remedies = ["own-pad-token"]
 public_incidents = 6
+foresees = "pads with eos"
 unseen = "whether the end token is a target"
 
-tells = {
-    "never-stops": (5.0, "eos was never a target"),
-    "pads-with-eos": (3.5, "masking pads masks eos"),
-    "gradient-nan": (-3.0, "nothing becomes NaN"),
-    "loss-not-finite": (-2.0, "nothing becomes NaN"),
-    "eos-hidden": (4.0, "eos is no target"),
-    "zero-loss-zero-gradient": (2.0, "nothing was learned from the batch"),
+tells: Tells = {
+    "never-stops": (DECISIVE, "the end token was never a target"),
+    "pads-with-eos": (STRONG, "masking the labels of padding masks those of eos"),
+    "nonfinite-gradient": (-STRONG, "a masked end token leaves every number finite"),
+    "nonfinite-loss": (-STRONG, "a masked end token leaves every number finite"),
+    "eos-hidden": (STRONG, "the end token is said to be no target"),
+    "zero-loss-zero-gradient": (STRONG, "masked labels may leave no target"),
 }
 
 
 def foresee(
     tokens: TokenUse,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: Vocabulary,
     training: Training | None = None,
     batching: Batching | None = None,
     versions: Mapping[str, str] | None = None,
-) -> Iterator[Finding]:
-    end = vocabulary.eos_id if vocabulary else None
-    pad = vocabulary.pad_id if vocabulary else None
+) -> Iterator[Finding | Needs]:
+    end, pad = vocabulary.eos_id, vocabulary.pad_id
     own = batching is not None and batching.pad_token is not None and batching.pad_token != batching.eos_token
     ends = int(tokens.counts[tokens.ids == end].sum()) if end is not None else 0
-    if vocabulary is None or end is None or pad != end or own or not ends or (batching and batching.packing):
+    if end is None or pad != end or own or not ends or (batching and batching.packing):
         return
     framework = training.framework if training else None
     trl = (versions or {}).get("trl")
-    if framework not in CONCERNED or trl is None or not MASKS_BY_ID.contains(trl, prereleases=True):
+    if framework not in CONCERNED:
+        yield from needs(training=training)
+        return
+    if trl is None:
+        yield Needs("versions.trl")
+        return
+    if not MASKS_BY_ID.contains(trl, prereleases=True):
         return
     yield Finding(
-        cause="pad-eos-label-masking",
         severity="warning",  # training is sound in every number; the model does not learn to stop
         message=f"padding and end are the same token ({end}), and the collator of TRL {trl} masks it by id: none of "
         f"the {ends} end tokens in the data would be learned",
@@ -89,8 +96,8 @@ def weigh(vocabulary: Vocabulary, symptoms: set[str]) -> Iterator[Evidence]:
     if vocabulary.pad_id is None or vocabulary.eos_id is None:
         return
     if vocabulary.pad_id != vocabulary.eos_id:
-        yield Evidence(text="padding and end are different tokens", bits=-8.0)
+        yield evidence("pads with eos", -DECISIVE, "padding and end are different tokens")
         return
-    yield Evidence(text="padding and end are the same token", bits=1.0)
+    yield evidence("pads with eos", HINT, "padding and end are the same token")
     if symptoms:
-        yield Evidence(text="but a masked end token leaves every number healthy", bits=-6.0)
+        yield evidence("loss", -DECISIVE, "but a masked end token leaves every number healthy")

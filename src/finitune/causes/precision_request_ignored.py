@@ -35,8 +35,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.evidence import DECISIVE, evidence
 from finitune.facts import Precision
-from finitune.finding import Cure, Evidence, Finding, Severity, Where
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 
 INSTEAD = {
     "lightning": "Lightning computes in bfloat16 instead",
@@ -46,6 +47,7 @@ INSTEAD = {
 
 remedies = ["change-settings"]
 public_incidents = 1
+foresees = "compute dtype"
 
 
 def foresee(precision: Precision) -> Iterator[Finding]:
@@ -55,13 +57,12 @@ def foresee(precision: Precision) -> Iterator[Finding]:
     refused = who == "deepspeed"
     severity: Severity = "error" if refused else "warning"  # the others run, as another run than was asked for
     yield Finding(
-        cause="precision-request-ignored",
         severity=severity,
         message="mixed precision in float16 is asked for on a CPU: "
         + INSTEAD.get(who, "accelerate leaves it out, and the run computes in float32 without a loss scaler"),
         where=Where.said(precision.source),
         evidence={"asked": "float16", "cpu": True, "requested_by": who},
-        remedy=Cure(name="change-settings", safety="advice", patch={"fp16": False, "bf16": True}),
+        remedy=Remedy(patch={"fp16": False, "bf16": True}),
     )
 
 
@@ -69,6 +70,6 @@ def weigh(precision: Precision, symptoms: set[str]) -> Iterator[Evidence]:
     if precision.compute is None or (precision.cpu is None and precision.compute == "float16"):
         return
     if not precision.cpu or precision.compute != "float16":
-        yield Evidence(text=f"the run computes in {precision.compute}, as it was asked to", bits=-8.0)
+        yield evidence("compute dtype", -DECISIVE, f"the run computes in {precision.compute}, as it was asked to")
     elif symptoms:
-        yield Evidence(text="float32 instead of float16 makes no bad number", bits=-6.0)
+        yield evidence("loss", -DECISIVE, "float32 instead of float16 makes no bad number")

@@ -35,41 +35,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.facts import Model, Optimizer, Precision, Quantization
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Model, Precision, Quantization
 from finitune.finding import Evidence, Finding, Origin, Where
 
 remedies = ["set-compute-dtype"]
 public_incidents = 5
+foresees = "quantised dtype"
 
-tells = {
-    "dtype-not-given": (3.5, "the default around quantised layers is float16"),
-    "quantised": (3.0, "other dtypes around quantised layers"),
-    "quantisation": (0.7, "other dtypes around quantised layers"),
-    "family-overflows": (0.7, "and float16 is too narrow for it"),
-    "float32-sound": (1.0, "the dtype decides"),
-    "loss-not-finite": (1.0, "the forward made it"),
-    "probability-tensor": (1.0, "logits are NaN"),
-    "nonfinite-parameter": (5.0, "Ludwig computes around 4-bit weights in float16"),
-    "no-word-of-quantisation": (-3.0, "no quantised layer"),
-    "computes-bfloat16": (-2.0, "the dtype was said"),
-    "computes-float32": (-3.0, "the dtype was said"),
+tells: Tells = {
+    "dtype-not-given": (STRONG, "by default quantised layers compute in float16"),
+    "quantised": (STRONG, "quantised layers compute in a dtype of their own"),
+    "family-overflows": (HINT, "float16 is too narrow for this family"),
+    "float32-works": (HINT, "another dtype of compute cures it"),
+    "nonfinite-loss": (HINT, "a forward that overflows shows in the loss"),
+    "probability-tensor": (HINT, "a forward that overflows gives NaN logits"),
+    "nonfinite-parameter": (STRONG, "Ludwig computes around 4-bit weights in float16"),
+    "no-word-of-quantisation": (-STRONG, "there is no quantised layer"),
+    "computes-bfloat16": (-STRONG, "the dtype of compute was given"),
+    "computes-float32": (-STRONG, "the dtype of compute was given"),
 }
 
 
 def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    quantization: Quantization | None = None,
-    model: Model | None = None,
-    precision: Precision | None = None,
-) -> Iterator[Finding]:
-    if quantization is None or not _float16(quantization, precision):
+    quantization: Quantization, model: Model | None = None, precision: Precision | None = None
+) -> Iterator[Finding | Needs]:
+    if not _float16(quantization, precision):
         return
     wide = _wanted_wide(model, precision)
     if wide is None and not quantization.compute_dtype_is_default:
+        yield from needs(model=model, precision=precision)
         return  # float16, said in so many words, and nothing speaks against it
     default = "by default " if quantization.compute_dtype_is_default else ""
     yield Finding(
-        cause="quant-compute-dtype",
         # Unknown weights may be float16 ones, for which the default is right. In 8 bit what lies far out is kept apart,
         # and most bfloat16 models are sound that way.
         severity="info" if wide is None or quantization.bits == 8 else "warning",
@@ -89,13 +88,15 @@ def weigh(quantization: Quantization, origin: Origin, precision: Precision | Non
     if not _float16(quantization, precision):
         if quantization.compute_dtype is None:
             return
-        yield Evidence(text=f"quantised products are computed in {quantization.compute_dtype}", bits=-6.0)
+        yield evidence("quantised dtype", -DECISIVE, f"quantised products are computed in {quantization.compute_dtype}")
         return
-    yield Evidence(text="quantised products are computed in float16", bits=2.0)
+    yield evidence("quantised dtype", STRONG, "quantised products are computed in float16")
     if origin.dtype != "float16":
-        yield Evidence(text=f"but the first bad value arises in {origin.dtype}", bits=-6.0)
+        yield evidence("origin", -DECISIVE, f"but the first bad value arises in {origin.dtype}")
     elif precision is not None and precision.compute == "bfloat16":
-        yield Evidence(text="the first bad value arises in float16, in a run that was to compute in bfloat16", bits=6.0)
+        yield evidence(
+            "origin", DECISIVE, "the first bad value arises in float16, in a run that was to compute in bfloat16"
+        )
 
 
 def _float16(quantization: Quantization, precision: Precision | None) -> bool:

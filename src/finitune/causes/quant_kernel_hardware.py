@@ -34,7 +34,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.facts import Hardware, Optimizer, Quantization
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Hardware, Quantization
 from finitune.finding import Evidence, Finding, Where
 
 WITHOUT_INT8 = re.compile(r"\b(P40|P100|V100|GTX 10\d\d)\b")
@@ -42,33 +43,26 @@ WITHOUT_INT8 = re.compile(r"\b(P40|P100|V100|GTX 10\d\d)\b")
 
 remedies = ["keep-sixteen-bits"]
 public_incidents = 6
+foresees = "quantisation"
 
-tells = {
-    "int8-weights": (3.0, "the 8-bit kernel depends on the card"),
-    "int8": (2.0, "the 8-bit kernel depends on the card"),
-    "no-bfloat16-card": (1.5, "no int8 units, or other ones"),
-    "first-loss-huge": (1.0, "wrong from the first product"),
-    "other-card-sound": (2.0, "the card decides"),
-    "new-card": (0.7, "older kernels do not know it"),
-    "computes-bfloat16": (-1.0, "old cards have none"),
-    "capability-named": (1.5, "kernels are per architecture"),
-    "hidden-loss": (2.0, "the product was NaN from the first"),
-    "from-the-start": (1.0, "no update is needed"),
-    "no-word-of-quantisation": (-4.0, "no quantised product"),
-    "midway": (-1.5, "it would have shown at once"),
-    "sudden": (-3.0, "it would have shown at once"),
+tells: Tells = {
+    "int8-weights": (STRONG, "the 8-bit kernel depends on the card"),
+    "no-bfloat16-card": (HINT, "the card has no int8 units, or others"),
+    "other-card-works": (STRONG, "another card has other kernels, and is healthy"),
+    "new-card": (HINT, "older kernels do not know the card"),
+    "computes-bfloat16": (-HINT, "cards that have bfloat16 have int8 units"),
+    "hidden-loss": (HINT, "the first product is NaN already, which is printed as 0"),
+    "from-the-start": (HINT, "no update is needed for it"),
+    "no-word-of-quantisation": (-STRONG, "there is no quantised product"),
+    "midway": (-HINT, "the first product would show it"),
+    "sudden": (-STRONG, "the first product would show it"),
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    hardware: Hardware,
-    quantization: Quantization | None = None,
-) -> Iterator[Finding]:
-    if quantization is None or not _unsupported(quantization, hardware):
+def foresee(hardware: Hardware, quantization: Quantization) -> Iterator[Finding]:
+    if not _unsupported(quantization, hardware):
         return
     yield Finding(
-        cause="quant-kernel-hardware",
         severity="warning",  # newer releases have a path for these cards that is slow, and sound
         message=f"8-bit weights on {hardware.name}, which has no 8-bit matrix units: NaN losses are on record",
         where=Where.said(quantization.source),
@@ -80,9 +74,9 @@ def weigh(quantization: Quantization, hardware: Hardware) -> Iterator[Evidence]:
     if quantization.bits is None:
         return
     if _unsupported(quantization, hardware):
-        yield Evidence(text=f"8-bit weights on {hardware.name} are on record for it", bits=7.0)
+        yield evidence("quantisation", DECISIVE, f"8-bit weights on {hardware.name} are on record for it")
     else:
-        yield Evidence(text=f"{hardware.name} supports {quantization.bits}-bit weights", bits=-8.0)
+        yield evidence("quantisation", -DECISIVE, f"{hardware.name} supports {quantization.bits}-bit weights")
 
 
 def _unsupported(quantization: Quantization, hardware: Hardware) -> bool:

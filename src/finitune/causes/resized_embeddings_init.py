@@ -38,40 +38,48 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
-from finitune.facts import Model, Optimizer, Parallel, Vocabulary
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Model, Parallel, Vocabulary
 from finitune.finding import Evidence, Finding, Where
 
 AFFECTED = SpecifierSet("<4.32")
 
 remedies = ["upgrade-package", "match-vocabulary"]
 public_incidents = 4
+foresees = "resizing"
 
-tells = {
-    "huge-norm": (3.0, "new rows that nobody initialised"),
-    "resized": (6.0, "new rows must be initialised alike everywhere"),
-    "tokens-added": (1.5, "new ids need rows"),
-    "zero-3": (0.7, "rows are spread over ranks"),
-    "vocabulary-sizes": (1.0, "ids and rows are compared"),
-    "token-out-of-range": (4.0, "an id is outside the table"),
-    "target-out-of-range": (3.0, "a label is outside the head"),
-    "device-side-assert": (3.0, "the check of an index on the device"),
+tells: Tells = {
+    "huge-norm": (STRONG, "new rows that nobody initialised have huge gradients"),
+    "resized": (DECISIVE, "new embedding rows must be initialised alike on every rank"),
+    "tokens-added": (HINT, "new tokens need new rows"),
+    "zero-3": (HINT, "under ZeRO-3 rows are sharded over ranks"),
+    "vocabulary-sizes": (HINT, "ids and rows are compared"),
+    "token-out-of-range": (STRONG, "an id is outside the embedding"),
+    "target-out-of-range": (STRONG, "a label is outside the head"),
+    "device-side-assert": (STRONG, "the assertion checks an index on the device"),
 }
 
 
 def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    versions: Mapping[str, str],
-    parallel: Parallel | None = None,
+    parallel: Parallel,
+    versions: Mapping[str, str] | None = None,
     model: Model | None = None,
     vocabulary: Vocabulary | None = None,
-) -> Iterator[Finding]:
-    version = versions.get("transformers")
-    if not _affected(version, parallel) or model is None or vocabulary is None:
+) -> Iterator[Finding | Needs]:
+    version = (versions or {}).get("transformers")
+    if version is None and _third(parallel):
+        yield Needs("versions.transformers")
+    elif parallel.kind == "deepspeed" and parallel.zero_stage is None:
+        yield Needs("parallel.zero_stage")
+    if not _affected(version, parallel):
+        return
+    if model is None or vocabulary is None:
+        yield from needs(model=model, vocabulary=vocabulary)
         return
     if vocabulary.size is None or model.vocabulary is None or vocabulary.size <= model.vocabulary:
         return
     yield Finding(
-        cause="resized-embeddings-init",
         severity="warning",  # certain only if the script resizes under ZeRO-3, as it has to somewhere
         message=f"the tokenizer has {vocabulary.size} ids, the embedding {model.vocabulary} rows; resizing under "
         f"ZeRO-3 with transformers {version} gives every rank rows of its own",
@@ -88,12 +96,15 @@ def weigh(versions: Mapping[str, str], parallel: Parallel) -> Iterator[Evidence]
     if None in (parallel.kind, parallel.zero_stage) or (version is None and parallel.zero_stage == 3):
         return
     if _affected(version, parallel):
-        yield Evidence(text="a resize under ZeRO-3 with this release gives every rank rows of its own", bits=3.0)
+        yield evidence("resizing", STRONG, "a resize under ZeRO-3 with this release gives every rank rows of its own")
     else:
         # A resize after the optimizer was made leaves new rows out of it in any stage.
-        yield Evidence(text="this release resizes alike on all ranks", bits=-1.5)
+        yield evidence("resizing", -HINT, "this release resizes alike on all ranks")
 
 
 def _affected(version: str | None, parallel: Parallel | None) -> bool:
-    third = parallel is not None and parallel.kind == "deepspeed" and parallel.zero_stage == 3
-    return third and version is not None and AFFECTED.contains(version, prereleases=True)
+    return _third(parallel) and version is not None and AFFECTED.contains(version, prereleases=True)
+
+
+def _third(parallel: Parallel | None) -> bool:
+    return parallel is not None and parallel.kind == "deepspeed" and parallel.zero_stage == 3

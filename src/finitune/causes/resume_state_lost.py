@@ -28,12 +28,14 @@ Clipping hides the size of the first updates, not their direction. Another seed.
 NVIDIA-NeMo/Automodel#763, Lightning-AI/pytorch-lightning#10766, PolymathicAI/the_well#77.
 """
 
+from finitune.evidence import HINT, STRONG, Tells
+
 remedies = ["restore-weights", "lower-learning-rate"]
 public_incidents = 4
 
-tells = {
-    "resumed": (3.5, "state must come back with the weights"),
-    "state-missing": (3.0, "moments, schedule or scale start anew"),
-    "worse-after-load": (1.5, "it begins at the restart"),
-    "unscale-fp16-gradients": (-4.0, "the dtype changed"),
+tells: Tells = {
+    "resumed": (STRONG, "optimizer, schedule and loss scale must come back with the weights"),
+    "state-missing": (STRONG, "moments, schedule or loss scale begin anew"),
+    "worse-after-load": (HINT, "it begins at the restart"),
+    "unscale-fp16-gradients": (-STRONG, "the dtype of the weights is the matter"),
 }

@@ -32,32 +32,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from finitune.facts import Optimizer, Training
-from finitune.finding import Cure, Evidence, Finding, Where
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Training
+from finitune.finding import Evidence, Finding, Remedy, Where
 
 remedies = ["change-settings"]
 public_incidents = 1
+foresees = "group size"
 
-tells = {
-    "std-of-one": (9.0, "a group of one has no spread"),
-    "reinforcement": (1.0, "rewards are normalised"),
-    "zero-loss-finite-gradient": (1.0, "an advantage of 0"),
+tells: Tells = {
+    "std-of-one": (DECISIVE, "a group of one has no standard deviation"),
+    "reinforcement": (HINT, "rewards are normalised over a group"),
+    "zero-loss-finite-gradient": (HINT, "an advantage of 0 gives a loss of 0"),
 }
 
 
-def foresee(
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    training: Training | None = None,
-) -> Iterator[Finding]:
-    if training is None or training.generations != 1 or training.teacher:
+def foresee(training: Training) -> Iterator[Finding]:
+    if training.generations != 1 or training.teacher:
         return  # what a teacher says needs no spread
     yield Finding(
-        cause="rl-group-std-zero",
         severity="error",  # there is no spread of one number, in any release
         message="num_generations is 1: the rewards of a prompt have no standard deviation, so advantages are NaN or 0",
         where=Where(file=training.source, key="num_generations"),
         evidence={"generations": 1, "at_least": 2},
-        remedy=Cure(name="change-settings", safety="advice", patch={"num_generations": 8}),
+        remedy=Remedy(patch={"num_generations": 8}),
     )
 
 
@@ -65,6 +63,6 @@ def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
     if training.generations is None:
         return
     if training.generations != 1:
-        yield Evidence(text="rewards are not normalised over a group of one", bits=-8.0)
+        yield evidence("group size", -DECISIVE, "rewards are not normalised over a group of one")
     else:
-        yield Evidence(text="rewards are normalised over a group of one", bits=6.0 if symptoms else 2.0)
+        yield evidence("group size", DECISIVE if symptoms else STRONG, "rewards are normalised over a group of one")

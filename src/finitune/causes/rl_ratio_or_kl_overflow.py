@@ -28,13 +28,16 @@ Clipping the gradient: an infinite ratio makes it NaN. A larger KL coefficient m
 OpenRLHF/OpenRLHF#931, huggingface/trl#6550.
 """
 
-remedies = ["change-settings", "upgrade-package"]
+from finitune.evidence import HINT, STRONG, Tells
+
+remedies = ["upgrade-package"]
 public_incidents = 5
 
-tells = {
-    "reinforcement": (3.5, "needs a policy and its older self"),
-    "policy-ratio": (3.0, "exp of a difference of log-probabilities"),
-    "scale-at-minimum computes-float16": (-1.0, "float16 explains more"),
-    "probability-tensor": (1.0, "a policy that went NaN"),
-    "experts": (-0.5, "with experts the router may differ"),
+tells: Tells = {
+    "reinforcement": (STRONG, "a policy is compared with its older self"),
+    "policy-ratio": (STRONG, "the ratio is exp of a difference of log-probabilities"),
+    "scale-at-minimum": (-HINT, "an overflow of float16 is more frequent"),
+    "computes-float16": (-HINT, "an overflow of float16 is more frequent"),
+    "probability-tensor": (HINT, "the policy had gone NaN"),
+    "experts": (-HINT, "with experts the router may differ instead"),
 }

@@ -42,6 +42,8 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Batching, Model, Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
 
@@ -55,34 +57,40 @@ ROTARY = re.compile(r"^(llama|mistral|mixtral|qwen|gemma|phi|gpt_neox|gptj|falco
 
 remedies = ["upgrade-package", "float32-modules"]
 public_incidents = 7
+foresees = "rotary"
 
-tells = {
-    "rotary": (4.0, "positions above 256 are not exact in bfloat16"),
-    "long-context": (2.5, "the error grows with the position"),
-    "float16-sound": (2.5, "float16 has more digits, not more range"),
-    "computes-bfloat16": (0.7, "8 bits of significand"),
-    "worse-than-float32": (1.5, "finite and worse"),
-    "bfloat16-bad": (2.0, "only bfloat16 is worse"),
-    "gradient-nan": (-2.0, "coinciding positions are finite"),
+tells: Tells = {
+    "rotary": (STRONG, "positions above 256 are not exact in bfloat16"),
+    "long-context": (STRONG, "the error grows with the position"),
+    "float16-works": (STRONG, "float16 has more digits than bfloat16, not more range"),
+    "computes-bfloat16": (HINT, "bfloat16 has 8 significant bits"),
+    "worse-than-float32": (HINT, "it is finite, and worse than float32"),
+    "bfloat16-fails": (STRONG, "bfloat16 has too few digits for positions"),
+    "nonfinite-gradient": (-STRONG, "positions that coincide leave every number finite"),
 }
 
 
 def foresee(
     precision: Precision,
+    parallel: Parallel,
+    batching: Batching,
     model: Model | None = None,
-    parallel: Parallel | None = None,
-    batching: Batching | None = None,
     versions: Mapping[str, str] | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     dtype = precision.compute or ""
-    length = batching.max_length if batching else None
+    length = batching.max_length
     rotary = model is not None and (model.rope_theta is not None or bool(ROTARY.match(model.family or "")))
-    cast = parallel is not None and parallel.kind == "deepspeed"
-    if dtype not in WHOLE_NUMBERS or not rotary or not cast or length is None or length <= WHOLE_NUMBERS[dtype]:
+    cast = parallel.kind == "deepspeed"
+    if dtype not in WHOLE_NUMBERS or not cast or length is None or length <= WHOLE_NUMBERS[dtype]:
+        return
+    if not rotary:
+        yield from needs(model=model)
         return
     version = (versions or {}).get("transformers")
     old = version is not None and TYPED_POSITIONS.contains(version, prereleases=True)
     if not old and length < LONG:
+        if version is None:
+            yield Needs("versions.transformers")
         return
     # Positions that coincide change the model; frequencies that are rounded change it a little, the same every step.
     severity: Severity = "warning" if old else "info"
@@ -92,10 +100,9 @@ def foresee(
         else f"rotary frequencies are then rounded to {dtype}, which is radians at {length} positions"
     )
     yield Finding(
-        cause="rope-precision",
         severity=severity,
         message=f"the DeepSpeed engine casts the whole model to {dtype}, buffers included; {what}",
-        where=Where(file=batching.source if batching else None, key="max_length"),
+        where=Where(file=batching.source, key="max_length"),
         evidence={
             "max_length": length, "whole_numbers_up_to": WHOLE_NUMBERS[dtype],
             "rope_theta": model.rope_theta if model else None,
@@ -108,6 +115,6 @@ def weigh(precision: Precision, symptoms: set[str]) -> Iterator[Evidence]:
     if precision.compute is None:
         return
     if precision.compute not in WHOLE_NUMBERS:
-        yield Evidence(text="positions are computed in float32", bits=-8.0)
+        yield evidence("rotary", -DECISIVE, "positions are computed in float32")
     elif symptoms:
-        yield Evidence(text="but positions that coincide leave every number finite", bits=-5.0)
+        yield evidence("loss", -DECISIVE, "but positions that coincide leave every number finite")

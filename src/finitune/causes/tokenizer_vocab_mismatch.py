@@ -37,6 +37,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Batching, Model, Optimizer, TokenUse, Weights
 from finitune.finding import Evidence, Finding, Where
 
@@ -47,15 +49,17 @@ _EMBEDDING = re.compile(r"(embed_tokens|word_embeddings|tok_embeddings|embed_in|
 
 remedies = ["match-vocabulary"]
 public_incidents = 7
+foresees = "token ids"
 
-tells = {
-    "token-out-of-range target-out-of-range": (5.0, "an id is outside the table"),
-    "device-side-assert": (3.5, "the check of an index on the device"),
-    "illegal-access": (0.5, "a read outside the table"),
-    "tokens-added": (1.0, "ids without rows"),
-    "probability-tensor": (-3.0, "that is not an index"),
-    "vocabulary-sizes": (3.0, "ids and rows are compared"),
-    "not-resized": (4.0, "added ids have no rows"),
+tells: Tells = {
+    "token-out-of-range": (DECISIVE, "an id is outside the table"),
+    "target-out-of-range": (DECISIVE, "an id is outside the table"),
+    "device-side-assert": (STRONG, "the assertion checks an index on the device"),
+    "illegal-access": (HINT, "an id outside the table reads outside it"),
+    "tokens-added": (HINT, "new ids may have no rows"),
+    "probability-tensor": (-STRONG, "the error is about NaN, not about an index"),
+    "vocabulary-sizes": (STRONG, "ids and rows are compared"),
+    "not-resized": (STRONG, "ids that were added have no rows"),
 }
 
 
@@ -65,7 +69,8 @@ def foresee(
     weights: Weights | None = None,
     optimizer: Optimizer | None = None,
     batching: Batching | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
+    yield from needs(weights=weights)  # the configuration may name more rows than are stored
     rows = _rows(model, weights)
     if rows is None:
         return
@@ -74,7 +79,6 @@ def foresee(
         named = ", ".join(f"{i} {tokens.names.get(i, '')}".rstrip() for i in beyond[:NAMED])
         more = f" and {len(beyond) - NAMED} more" if len(beyond) > NAMED else ""
         yield Finding(
-            cause="tokenizer-vocab-mismatch",
             severity="error",
             message=f"the data holds token ids outside the embedding of {rows} rows: {named}{more}",
             where=Where(file=tokens.source, tokens=beyond[:SHOWN]),
@@ -83,7 +87,6 @@ def foresee(
     elif tokens.pad_id is not None and tokens.pad_id >= rows and _pads(optimizer, batching):
         # A warning: training scripts often resize for the padding token they add.
         yield Finding(
-            cause="tokenizer-vocab-mismatch",
             severity="warning",
             message=f"the padding id {tokens.pad_id} is outside the embedding of {rows} rows; the first padded batch "
             "fails unless the script resizes the embedding",
@@ -98,7 +101,7 @@ def weigh(tokens: TokenUse, model: Model) -> Iterator[Evidence]:
     largest = int(tokens.ids.max()) if len(tokens.ids) else -1
     inside = largest < model.vocabulary
     text = f"largest token id of the batch {largest}, {model.vocabulary} rows"
-    yield Evidence(text=text, bits=-8.0 if inside else 8.0)
+    yield evidence("token ids", -DECISIVE if inside else DECISIVE, text)
 
 
 def _rows(model: Model, weights: Weights | None) -> int | None:

@@ -36,6 +36,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from finitune.chapter import Needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Model, Optimizer, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
@@ -48,19 +50,20 @@ _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks?|layer)\.(\d+)\.")
 
 remedies = ["restore-weights"]
 public_incidents = 4
+foresees = "weights"
 
-tells = {
-    "memory-uninitialised": (5.0, "what was in memory before"),
-    "newly-initialised": (3.0, "weights that no file has"),
-    "remote-code": (2.0, "code outside the library may not initialise"),
-    "first-loss-huge": (1.5, "worse than guessing from the start"),
-    "huge-norm": (3.0, "what was in memory"),
-    "float32-bad": (1.5, "no matter of range"),
-    "sudden": (-5.0, "it would have shown at once"),
+tells: Tells = {
+    "memory-uninitialised": (DECISIVE, "weights hold what was in memory before"),
+    "newly-initialised": (STRONG, "some weights are in no file"),
+    "remote-code": (STRONG, "code outside the library may not initialise"),
+    "high-start": (HINT, "random weights guess badly from the start"),
+    "huge-norm": (STRONG, "what was in memory may be huge"),
+    "float32-fails": (HINT, "the range of the dtype is not the matter"),
+    "sudden": (-DECISIVE, "the first step would show it"),
 }
 
 
-def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) -> Iterator[Finding]:
+def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) -> Iterator[Finding | Needs]:
     names = [tensor.name for tensor in weights.tensors]
     # A file that is missing or cut short is reported as that; an adapter holds a part on purpose.
     if weights.problems or not any(_EMBEDDING.search(name) for name in names) or any("lora_" in n for n in names):
@@ -72,7 +75,10 @@ def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) 
             weights, f"config.json says {model.layers} layers, and no weights are stored for {len(absent)} of them "
             f"({listed}): they would start from random numbers", {"layers": model.layers, "absent": absent},
         )  # fmt: skip
-    if model.tied is False and not any(_HEAD.search(name) for name in names) and optimizer is not None:
+    if model.tied is False and not any(_HEAD.search(name) for name in names):
+        if optimizer is None:  # only training needs a head
+            yield Needs("optimizer")
+            return
         # Saved without the wrapper of a language model it may be meant as an encoder, which has no head.
         bare = any(_BARE.match(name) for name in names)
         yield _finding(
@@ -85,9 +91,9 @@ def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) 
 def weigh(weights: Weights, origin: Origin | None = None) -> Iterator[Evidence]:
     bad = [tensor for tensor in weights.tensors if tensor.nonfinite or _garbage(tensor)]
     if not bad:
-        yield Evidence(text="every weight is finite and of a usual size", bits=-4.0)
+        yield evidence("weights", -STRONG, "every weight is finite and of a usual size")
     elif origin is not None and origin.phase == "parameter":
-        yield Evidence(text=f"{bad[0].name} holds what memory may hold (largest {bad[0].peak:.3g})", bits=2.0)
+        yield evidence("origin", STRONG, f"{bad[0].name} holds what memory may hold (largest {bad[0].peak:.3g})")
 
 
 def _absent_layers(names: Sequence[str], layers: int | None) -> list[int]:
@@ -101,6 +107,6 @@ def _garbage(tensor: TensorScan) -> bool:
 
 def _finding(weights: Weights, text: str, evidence: dict[str, object], severity: Severity = "error") -> Finding:
     return Finding(
-        cause="uninitialised-weights", severity=severity, message=text, where=Where(file=weights.source),
+        severity=severity, message=text, where=Where(file=weights.source),
         evidence=evidence,
     )  # fmt: skip

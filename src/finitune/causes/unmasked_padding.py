@@ -42,11 +42,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from finitune.chapter import Experiment
-from finitune.facts import Batching, EmbeddingRows, Optimizer, Precision, Vocabulary
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import NEVER_TRAINED, Batching, EmbeddingRows, Optimizer, Precision, Vocabulary
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
-
-TINY_RATIO = 1e-2
-"""Row rms over median rms; as for untrained-token-embeddings."""
 
 experiments = [
     Experiment(arm="row-by-row", expect="finite"),
@@ -55,31 +53,30 @@ experiments = [
 ]
 remedies = ["name-pad-token", "set-compute-dtype"]
 public_incidents = 2
-tells = {
-    "loss-not-finite": (2.0, "what is computed of padding reaches the rest"),
-    "gradient-first": (1.0, "the forward was sound, the backward was not"),
-    "from-the-start": (1.0, "no update is needed"),
-    "sudden": (-3.0, "it would have shown at once"),
-    "evaluation-only": (2.0, "evaluation computes otherwise, or of other rows"),
-    "nonfinite-parameter": (6.0, "Ludwig fills short rows with token 0 on the left"),
+foresees = "padding"
+tells: Tells = {
+    "nonfinite-loss": (HINT, "what is computed of padding reaches the other tokens"),
+    "gradient-first": (HINT, "NaN at a pad may leave the loss finite, and not the gradient"),
+    "from-the-start": (HINT, "no update is needed for it"),
+    "sudden": (-STRONG, "most batches have padding, also the first"),
+    "nonfinite-evaluation": (STRONG, "evaluation pads in its own way"),
+    "nonfinite-parameter": (STRONG, "Ludwig fills short rows with token 0 on the left"),
 }
 
 
 def foresee(
-    optimizer: Optimizer,
-    batching: Batching | None = None,
+    batching: Batching,
+    optimizer: Optimizer | None = None,
     vocabulary: Vocabulary | None = None,
     rows: EmbeddingRows | None = None,
     precision: Precision | None = None,
 ) -> Iterator[Finding]:
-    if batching is None:
-        return
-    alone = batching.packing is True or optimizer.batch == 1
+    batch = optimizer.batch if optimizer else None
+    alone = batching.packing is True or batch == 1
     if batching.pad_id is None or batching.padding_side != "left" or alone:
         return
     if vocabulary is None:
         yield Finding(
-            cause="unmasked-padding",
             severity="info",
             message=f"short rows are filled with token {batching.pad_id} on the left; where that is not the padding "
             "token of the tokenizer, the mask lets it be seen",
@@ -91,13 +88,14 @@ def foresee(
     if masked == batching.pad_id:
         return
     short = _ratio(batching.pad_id, rows)
-    overflows = short is not None and short <= TINY_RATIO and precision is not None and precision.compute == "float16"
+    overflows = (
+        short is not None and short <= NEVER_TRAINED and precision is not None and precision.compute == "float16"
+    )
     severity: Severity = "error" if overflows else "warning"
     what = "end token" if vocabulary.pad_id is None else "padding token"
-    size = "" if short is None or short > TINY_RATIO else f"; its embedding row is {short:.1g} of the median"
+    size = "" if short is None or short > NEVER_TRAINED else f"; its embedding row is {short:.1g} of the median"
     end = ", so gradients overflow float16" if overflows else ""
     yield Finding(
-        cause="unmasked-padding",
         severity=severity,
         message=f"short rows are filled with token {batching.pad_id} on the left, but the mask leaves out {masked}, "
         f"the tokenizer's {what}: the padding is seen{size}{end}",
@@ -105,7 +103,7 @@ def foresee(
         evidence={
             "filled_with": batching.pad_id,
             "masked": masked,
-            "batch": optimizer.batch,
+            "batch": batch,
             **({} if short is None else {"ratio": short}),
         },
     )
@@ -115,18 +113,18 @@ def weigh(batching: Batching, origin: Origin | None = None) -> Iterator[Evidence
     if batching.pads_attended is None:
         return  # no batch was seen
     if not batching.pads_attended:
-        yield Evidence(text="no padding of the batch is seen by attention", bits=-8.0)
+        yield evidence("padding", -DECISIVE, "no padding of the batch is seen by attention")
         return
     seen = f"{batching.padded_rows} rows are filled with token {batching.pad_id} on the {batching.padding_side}"
     if batching.padding_side is None:
         return
     if batching.padding_side != "left":
-        yield Evidence(text=f"{seen}, where no real token sees it", bits=-4.0)
+        yield evidence("padding", -STRONG, f"{seen}, where no real token sees it")
         return
-    yield Evidence(text=f"{seen}, and the mask lets it be seen", bits=7.0)
+    yield evidence("padding", DECISIVE, f"{seen}, and the mask lets it be seen")
     if origin is not None and origin.padding is not None:
         text = "at padded positions" if origin.padding else "at real tokens"
-        yield Evidence(text=f"the first bad value is {text}", bits=4.0 if origin.padding else -3.0)
+        yield evidence("origin", STRONG if origin.padding else -STRONG, f"the first bad value is {text}")
 
 
 def _config_beside(tokenizer: str | None) -> str | None:

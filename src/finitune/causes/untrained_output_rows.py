@@ -39,26 +39,25 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitune.facts import Adapter, EmbeddingRows, Model, TokenUse
+from finitune.evidence import DECISIVE, STRONG, evidence
+from finitune.facts import NEVER_TRAINED, Adapter, EmbeddingRows, Model, TokenUse
 from finitune.finding import Evidence, Finding, Severity, Where
 
-TINY_RATIO = 1e-2
-"""Row rms over median rms; trained rows of released models lie within a factor of ten of each other."""
 NAMED, SHOWN = 5, 50
 
 remedies = ["reinit-token-rows"]
 public_incidents = 2
+foresees = "output rows"
 
 
 def foresee(
     tokens: TokenUse,
-    rows: EmbeddingRows,  # noqa: ARG001  a head may be tied and so not there; the embedding always is
-    head_rows: EmbeddingRows | None = None,
+    head_rows: EmbeddingRows,
     model: Model | None = None,
     adapter: Adapter | None = None,
 ) -> Iterator[Finding]:
-    ids = [] if head_rows is None or (model and model.tied) else _untrained(tokens, head_rows)
-    if head_rows is None or not ids:
+    ids = [] if model and model.tied else _untrained(tokens, head_rows)
+    if not ids:
         return
     # A frozen head stays as it is; a trained one learns the rows, after some steps of nonsense.
     frozen = adapter is not None and adapter.kind not in (None, "none") and not _trained(adapter)
@@ -68,7 +67,6 @@ def foresee(
     smallest = float(head_rows.rms[ids].min())
     outlook = "and the adapter leaves the head as it is" if frozen else "so their first logits mean nothing"
     yield Finding(
-        cause="untrained-output-rows",
         severity=severity,
         message=f"rows of the output head were never trained, or are equal: {named}{more} (rms from {smallest:.2g}, "
         f"median of all rows {head_rows.median_rms:.2g}), {outlook}",
@@ -81,16 +79,16 @@ def foresee(
 
 def weigh(tokens: TokenUse, head_rows: EmbeddingRows, symptoms: set[str]) -> Iterator[Evidence]:
     if not _untrained(tokens, head_rows):
-        yield Evidence(text="the head's rows of all tokens of the batch are of normal length", bits=-6.0)
+        yield evidence("output rows", -DECISIVE, "the head's rows of all tokens of the batch are of normal length")
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="a short row of the head gives a logit near 0, which is finite", bits=-3.0)
+        yield evidence("loss", -STRONG, "a short row of the head gives a logit near 0, which is finite")
 
 
 def _untrained(tokens: TokenUse, rows: EmbeddingRows) -> list[int]:
     """Ids of the data whose row is tiny, or the same as the row of another id of the data."""
     used = tokens.ids[(tokens.counts > 0) & (tokens.ids < len(rows.rms))]
     used = used[used != tokens.pad_id] if tokens.pad_id is not None else used
-    tiny = used[rows.rms[used] <= TINY_RATIO * max(rows.median_rms, sys.float_info.min)]
+    tiny = used[rows.rms[used] <= NEVER_TRAINED * max(rows.median_rms, sys.float_info.min)]
     twins = used[rows.twins[used] > 0] if rows.twins is not None else used[:0]
     _, group, counts = np.unique(rows.rms[twins], return_inverse=True, return_counts=True)
     return sorted({*tiny.tolist(), *twins[counts[group] > 1].tolist()})

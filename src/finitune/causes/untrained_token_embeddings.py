@@ -41,11 +41,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from finitune.chapter import Experiment
-from finitune.facts import Adapter, EmbeddingRows, Precision, TokenUse
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import NEVER_TRAINED, Adapter, EmbeddingRows, Precision, TokenUse
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
-TINY_RATIO = 1e-2
-"""Row rms over median rms. In 8 layers of Llama's shape rows at 1/20 still train at loss scale 2**10, at 1/2000 not."""
 MOSTLY_LOST = 0.5
 """Share of a row's non-zero elements that the cast to float16 turns to zero; above it the row is as good as zero."""
 NAMED, SHOWN = 5, 50  # tokens in the message, and in the evidence; all are in the place of the finding
@@ -56,19 +55,30 @@ experiments = [
 ]
 remedies = ["reinit-token-rows", "prepend-bos"]
 public_incidents = 10
-tells = {
-    "nonfinite-parameter loss-not-finite": (1.0, "a bad gradient was used"),
-    "scale-fell scale-at-minimum huge-norm": (5.0, "no bound"),
-    "untrained-tokens": (9.0, "the program says so"),
-    "sound-loss gradient-first": (4.0, "the forward is sound"),
-    "template tokens-added": (2.0, "rows may be untrained"),
-    "template-on-base rows-untrained": (4.0, "never trained"),
-    "computes-bfloat16 hidden-loss": (0.7, "unseen"),
-    "gradient-enormous scratch-sound": (3.0, "1/rms grows"),
-    "sentinel-norm computes-float16": (2.5, "gradients grow"),
-    "evaluation-only sudden climbed": (-2.5, "it shows at once, in training"),
-    "midway": (-1.0, "such a token is in most rows"),
-    "rate-frozen": (2.0, "it repeats"),
+foresees = "embedding rows"
+tells: Tells = {
+    "nonfinite-parameter": (HINT, "an update with a bad gradient made the weights NaN"),
+    "nonfinite-loss": (HINT, "an update with a bad gradient made the weights NaN"),
+    "loss-scale-collapse": (STRONG, "1/rms of an untrained row has no bound"),
+    "scale-at-minimum": (STRONG, "1/rms of an untrained row has no bound"),
+    "huge-norm": (DECISIVE, "1/rms of an untrained row has no bound"),
+    "untrained-tokens": (DECISIVE, "the program names tokens whose rows were never trained"),
+    "finite-loss": (STRONG, "the forward is finite, the gradient through 1/rms is not"),
+    "gradient-first": (STRONG, "the forward is finite, the gradient through 1/rms is not"),
+    "template": (STRONG, "tokens of a template may never have been trained"),
+    "tokens-added": (STRONG, "new tokens have never been trained"),
+    "template-on-base": (STRONG, "a base model has never seen the markers of a chat"),
+    "rows-untrained": (STRONG, "rows are said to be untrained"),
+    "computes-bfloat16": (HINT, "in bfloat16 nobody looks at the gradient"),
+    "hidden-loss": (HINT, "after the bad update the loss is NaN, which is printed as 0"),
+    "scratch-works": (STRONG, "other weights are healthy, so these are at fault"),
+    "sentinel-norm": (STRONG, "an update was taken although the gradient norm was not finite"),
+    "computes-float16": (STRONG, "the gradient of an untrained row exceeds float16"),
+    "nonfinite-evaluation": (-STRONG, "evaluation has no backward"),
+    "sudden": (-STRONG, "such a token is in most samples, also the first"),
+    "climbed": (-STRONG, "an untrained row comes without a climb"),
+    "midway": (-HINT, "such a token is in most samples, also the first"),
+    "learning-rate-frozen": (STRONG, "the loss scaler skips every step"),
 }
 
 
@@ -96,7 +106,7 @@ def foresee(
         ids = sorted(row.token for row in members)
         members.sort(key=lambda row: (row.row_rms, row.token))
         yield Finding(
-            cause="untrained-token-embeddings", severity=severity,
+            severity=severity,
             message=_message(members, rows.median_rms, tokens.sequences, compute),
             where=Where(file=rows.file, tensor=rows.tensor, tokens=ids, rows=ids),
             evidence={
@@ -110,15 +120,17 @@ def foresee(
 def weigh(tokens: TokenUse, rows: EmbeddingRows, origin: Origin | None = None) -> Iterator[Evidence]:
     short = [row for row in _suspicious(tokens, rows) if not row.copy]
     if not short:
-        yield Evidence(text=f"all {len(rows.ids)} embedding rows of the batch are of normal length", bits=-6.0)
+        yield evidence(
+            "embedding rows", -DECISIVE, f"all {len(rows.ids)} embedding rows of the batch are of normal length"
+        )
         return
     worst = min(short, key=lambda row: (not row.first_positions, row.row_rms))
     size = f"row of token {worst.token} has rms {worst.row_rms:.2g}, {worst.ratio:.1g} of the median"
     text = f"{size}; it begins {worst.first_positions} of {tokens.sequences} sequences"
-    yield Evidence(text=text, bits=6.0 if worst.first_positions else -1.0)
+    yield evidence("embedding rows", DECISIVE if worst.first_positions else -HINT, text)
     if origin is not None:
         text = f"the first bad value arises in the {origin.phase}"
-        yield Evidence(text=text, bits=2.0 if origin.phase == "backward" else -4.0)
+        yield evidence("origin", STRONG if origin.phase == "backward" else -STRONG, text)
 
 
 def _suspicious(tokens: TokenUse, rows: EmbeddingRows) -> Iterator[_Row]:
@@ -128,7 +140,7 @@ def _suspicious(tokens: TokenUse, rows: EmbeddingRows) -> Iterator[_Row]:
             continue  # padding alone
         rms, lost = float(rows.rms[at[token]]), float(rows.lost_in_cast[at[token]])
         ratio = rms / max(rows.median_rms, sys.float_info.min)
-        short = ratio <= TINY_RATIO or lost >= MOSTLY_LOST
+        short = ratio <= NEVER_TRAINED or lost >= MOSTLY_LOST
         copy = not short and rows.twins is not None and bool(rows.twins[at[token]]) and token != tokens.pad_id
         if short or copy:
             name, place = tokens.names.get(token, ""), {"first_positions": first, "copy": copy}

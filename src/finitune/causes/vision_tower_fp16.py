@@ -37,7 +37,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.chapter import Experiment
+from finitune.chapter import Experiment, Needs, needs
+from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
 from finitune.facts import MAX_FLOAT16, Model, Precision, Training, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
 from finitune.naming import tower_of
@@ -53,30 +54,27 @@ experiments = [
 ]
 remedies = ["float32-tower", "use-bfloat16"]
 public_incidents = 3
+foresees = "image encoder"
 
-tells = {
-    "only-images-bad": (5.0, "only the tower overflows"),
-    "sees images": (1.5, "there is an encoder of images"),
-    "computes-float16": (2.5, "it ends at 65504"),
-    "computes-bfloat16": (-5.0, "bfloat16 has the range"),
-    "denoises": (0.7, "the VAE overflows in float16"),
-    "sentinel-norm": (-5.0, "float16 would have skipped the step"),
-    "zero-loss-zero-gradient": (-4.0, "an overflow leaves no gradient of 0"),
-    "zero-loss-finite-gradient": (-3.0, "an overflow spoils the gradient too"),
-    "gradient-first": (-2.0, "it would show in the loss first"),
-    "diverged": (-2.0, "it ends in a number that is not finite"),
-    "scale-fell": (1.0, "overflow at every scale"),
-    "sound-loss": (-2.0, "it would show in the loss"),
-    "probability-tensor": (3.0, "logits are NaN where the tower overflows"),
-    "computes-float32": (-8.0, "float32 has the range"),
+tells: Tells = {
+    **FLOAT16_ONLY,
+    "only-images-fail": (DECISIVE, "only what passes the image encoder fails"),
+    "images": (HINT, "there is an encoder of images"),
+    "computes-float16": (STRONG, "the encoder overflows above 65504"),
+    "denoises": (HINT, "the VAE of such models overflows float16"),
+    "gradient-first": (-STRONG, "an encoder that overflows shows in the loss first"),
+    "loss-scale-collapse": (HINT, "a forward that overflows does so at every loss scale"),
+    "finite-loss": (-STRONG, "an encoder that overflows shows in the loss"),
+    "probability-tensor": (STRONG, "an encoder that overflows gives NaN logits"),
 }
 
 
 def foresee(
     precision: Precision, model: Model | None = None, training: Training | None = None, weights: Weights | None = None
-) -> Iterator[Finding]:
+) -> Iterator[Finding | Needs]:
     if precision.compute != "float16":
         return
+    yield from needs(weights=weights)
     if weights is None or not weights.reaches:
         yield from _by_name(precision, model, training)
         return
@@ -85,7 +83,6 @@ def foresee(
     if beyond:
         worst = max(beyond, key=lambda reach: reach.value)
         yield Finding(
-            cause="vision-tower-fp16",
             severity="warning",  # whether the images of this run come near is for the run to show
             message=f"row {worst.row} behind a layer norm can give {worst.value:.3g} in float16, whose largest number "
             f"is {MAX_FLOAT16:.0f}: images that drive it become inf, while text and other images are fine",
@@ -96,12 +93,14 @@ def foresee(
         )  # fmt: skip
 
 
-def _by_name(precision: Precision, model: Model | None, training: Training | None) -> Iterator[Finding]:
+def _by_name(precision: Precision, model: Model | None, training: Training | None) -> Iterator[Finding | Needs]:
     name = " ".join(v.lower() for v in (model and model.family, training and training.model_name) if v)
-    if not SEES.search(name) or precision.float32_modules:
+    if precision.float32_modules:
+        return
+    if not SEES.search(name):
+        yield from needs(model=model, training=training)
         return
     yield Finding(
-        cause="vision-tower-fp16",
         severity="info",  # many encoders fit float16; the first batch with an image tells
         message=f"the run computes in float16 and {name.split()[-1]} has an encoder of images, trained with a wider "
         "range: try one batch with an image first",
@@ -113,13 +112,19 @@ def _by_name(precision: Precision, model: Model | None, training: Training | Non
 def weigh(origin: Origin) -> Iterator[Evidence]:
     tower = tower_of(origin.module or "")
     if tower is None:
-        yield Evidence(text="the first bad value does not arise in an encoder of images or sound", bits=-8.0)
+        yield evidence(
+            "module of the origin", -DECISIVE, "the first bad value does not arise in an encoder of images or sound"
+        )
         return
-    yield Evidence(text=f"the first bad value arises in {tower}, which only images or sound pass through", bits=6.0)
     if origin.dtype != "float16" or origin.phase in ("parameter", "input"):
-        yield Evidence(text=f"but it is no float16 overflow ({origin.phase}, {origin.dtype})", bits=-12.0)
-    elif origin.phase == "forward":
-        yield Evidence(text=f"{origin.op} leaves the range of float16 there, in the forward", bits=5.0)
+        text = f"what fails in {tower} is no float16 overflow ({origin.phase}, {origin.dtype})"
+        yield evidence("origin", -DECISIVE, text)
+        return
+    text = f"the first bad value arises in {tower}, which only images or sound pass through"
+    yield evidence("module of the origin", DECISIVE, text)
+    if origin.phase == "forward":
+        text = f"{origin.op} leaves the range of float16 there, in the forward"
+        yield evidence("origin", DECISIVE, text)
 
 
 def _in_float32(tensor: str, precision: Precision) -> bool:

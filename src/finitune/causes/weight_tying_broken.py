@@ -35,7 +35,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from finitune.facts import Adapter, Model, Optimizer, TensorScan, Weights
+from finitune.chapter import Needs, needs
+from finitune.evidence import DECISIVE, HINT, Tells, evidence
+from finitune.facts import Adapter, Model, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Where
 
 DIFFERENT = 1e-3
@@ -47,29 +49,25 @@ _EITHER = re.compile(r"(embed_tokens|word_embeddings|wte|lm_head|embed_out)$")
 
 remedies = ["tie-weights"]
 public_incidents = 6
+foresees = "tying named"
 unseen = "whether embedding and head are still one"
 
-tells = {
-    "tying-named": (6.0, "embedding and head must be one"),
-    "validation-worse": (1.0, "another head is used than was trained"),
-    "overlapped": (-0.5, "overlap alone is another matter"),
-    "saved-and-loaded": (0.5, "tying is redone on load"),
+tells: Tells = {
+    "tying-named": (DECISIVE, "embedding and head must be one matrix"),
+    "validation-worse": (HINT, "another head is used than was trained"),
+    "overlap-true": (-HINT, "an overlapped reduction is another matter"),
+    "saved-and-loaded": (HINT, "loading ties the matrices anew"),
 }
 
 
-def foresee(
-    model: Model,
-    optimizer: Optimizer,  # noqa: ARG001  a run that trains was described
-    weights: Weights | None = None,
-    adapter: Adapter | None = None,
-) -> Iterator[Finding]:
+def foresee(model: Model, weights: Weights | None = None, adapter: Adapter | None = None) -> Iterator[Finding | Needs]:
     if not model.tied:
         return
+    yield from needs(weights=weights, adapter=adapter)
     pair = _pair(weights)
     if pair and _differ(*pair):
         embedding, head = pair
         yield Finding(
-            cause="weight-tying-broken",
             severity="warning",  # an output head is lost on loading; whether it mattered only its author knows
             message=f"tie_word_embeddings is true, but {embedding.name} (rms {embedding.rms:.4g}) and {head.name} (rms "
             f"{head.rms:.4g}) differ: on loading the head is replaced by the embedding",
@@ -79,7 +77,6 @@ def foresee(
     trained = sorted({name for name in _trained(adapter) if _EITHER.search(name)})
     if adapter is not None and trained:
         yield Finding(
-            cause="weight-tying-broken",
             severity="warning",
             message=f"embedding and output head are tied, and {' and '.join(trained)} of the two get weights of their "
             "own: merging, saving or resuming ties them again",
@@ -92,9 +89,9 @@ def weigh(model: Model, symptoms: set[str]) -> Iterator[Evidence]:
     if model.tied is None:
         return
     if not model.tied:
-        yield Evidence(text="embedding and output head are not tied", bits=-8.0)
+        yield evidence("tying named", -DECISIVE, "embedding and output head are not tied")
     elif any(symptom.startswith("nonfinite") for symptom in symptoms):
-        yield Evidence(text="matrices that drift apart stay finite", bits=-5.0)
+        yield evidence("loss", -DECISIVE, "matrices that drift apart stay finite")
 
 
 def _pair(weights: Weights | None) -> tuple[TensorScan, TensorScan] | None:

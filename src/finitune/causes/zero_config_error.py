@@ -35,6 +35,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from finitune.chapter import Needs
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Parallel, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
 
@@ -42,18 +44,22 @@ NARROW = ("fp16", "float16", "half")
 
 remedies = ["match-settings"]
 public_incidents = 5
+foresees = "communication dtype"
 
-tells = {
-    "engine-config-mismatch": (6.0, "the engine refuses it"),
-    "wider-transport": (3.0, "a feature that must fit the run"),
-    "deepspeed": (0.7, "needs DeepSpeed"),
-    "zero-3": (1.0, "parameters are empty outside the forward"),
-    "no-deepspeed": (-8.0, "gradients do not pass through DeepSpeed"),
+tells: Tells = {
+    "engine-config-mismatch": (STRONG, "the engine refuses the configuration"),
+    "wider-transport": (STRONG, "a feature of ZeRO that must fit the run"),
+    "deepspeed": (HINT, "only DeepSpeed reads such settings"),
+    "zero-3": (HINT, "under ZeRO-3 parameters are empty outside the forward"),
+    "no-deepspeed": (-DECISIVE, "gradients do not pass through DeepSpeed"),
 }
 
 
-def foresee(precision: Precision, parallel: Parallel | None = None) -> Iterator[Finding]:
-    if parallel is None or parallel.kind != "deepspeed" or parallel.zero_stage is None:
+def foresee(precision: Precision, parallel: Parallel) -> Iterator[Finding | Needs]:
+    if parallel.kind != "deepspeed":
+        return
+    if parallel.zero_stage is None:
+        yield Needs("parallel.zero_stage")
         return
     stage = parallel.zero_stage
     offloaded = ("cpu", "nvme")
@@ -72,17 +78,16 @@ def foresee(precision: Precision, parallel: Parallel | None = None) -> Iterator[
 def weigh(parallel: Parallel, precision: Precision, repeats: bool | None = None) -> Iterator[Evidence]:
     if None in (parallel.communication_dtype, precision.compute):
         return
-    if parallel.communication_dtype in NARROW and precision.compute == "bfloat16":
-        yield Evidence(text="bfloat16 gradients are communicated in float16", bits=5.0)
-        if repeats:
-            yield Evidence(text="but the step is bad without any communication", bits=-6.0)
+    if parallel.communication_dtype not in NARROW or precision.compute != "bfloat16":
+        yield evidence("communication dtype", -DECISIVE, "nothing is sent in a narrower dtype")
+    elif repeats:
+        yield evidence("repetition", -DECISIVE, "the step is bad without any communication")
     else:
-        yield Evidence(text="nothing is sent in a narrower dtype", bits=-5.0)
+        yield evidence("communication dtype", DECISIVE, "bfloat16 gradients are communicated in float16")
 
 
 def _finding(parallel: Parallel, severity: Severity, key: str, text: str) -> Finding:
     return Finding(
-        cause="zero-config-error",
         severity=severity,
         message=text,
         where=Where(file=parallel.source, key=key),

@@ -1,12 +1,13 @@
-"""`finitune.diagnose`: why a run failed, from its recording or from the logs that it left."""
+"""`finitune.diagnose`: why a run failed, from its recording, its logs, or a case that somebody writes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from finitune.diagnosis import ranking
-from finitune.diagnosis.logged import verdict
+from finitune.diagnosis import cases, recorded
+from finitune.diagnosis.logged import incidents
 from finitune.finding import Diagnosis, UnreadableInput
 from finitune.sources.gather import Config
 from finitune.sources.result import Track, untracked
@@ -14,6 +15,7 @@ from finitune.sources.result import Track, untracked
 
 def diagnose(
     *paths: str | Path,
+    case: str | Path | Mapping[str, Any] | None = None,
     configs: Sequence[Config] = (),
     model: str | Path | None = None,
     data: str | Path | None = None,
@@ -21,21 +23,29 @@ def diagnose(
     requirements: str | Path | None = None,
     track: Track = untracked,
 ) -> Diagnosis:
-    """The incidents of one recording (a directory), or of several logs of one run with what lies beside them.
+    """The incidents of one recording (a directory), of the logs of one run with what lies beside them, or of a case.
 
-    Raises UnreadableInput for a path that is neither, FileNotFoundError for a directory without a recording.
+    `case` is a file (JSON) or a mapping with some of the keys framework, model, hardware, title, log, config.
+
+    Raises UnreadableInput for a path that is neither, or for a case beside paths; FileNotFoundError for a directory
+    without a recording.
     """
+    beside = configs or model or data or gpu or requirements
+    if case is not None:
+        if paths or beside:
+            raise UnreadableInput("case: it holds the facts of its run (expected nothing beside it)")
+        return cases.diagnose_case(case)
     for path in map(Path, paths):
         if not path.is_file() and not path.is_dir():
             found = "a pipe or a device" if path.exists() else "no such file or directory"
             raise UnreadableInput(f"{path}: {found} (expected a recording or a log)")
     if not is_recording(*paths):
-        return verdict.diagnose_logs(
+        return incidents.diagnose_logs(
             *paths, configs=configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track
         )
-    if configs or model or data or gpu or requirements:
+    if beside:
         raise UnreadableInput(f"{paths[0]}: a recording holds the facts of its run (expected nothing beside it)")
-    return ranking.diagnose(paths[0])
+    return recorded.diagnose(paths[0])
 
 
 def is_recording(*paths: str | Path) -> bool:

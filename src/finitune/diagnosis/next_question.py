@@ -16,6 +16,7 @@ from importlib import resources
 from typing import Any
 
 from finitune.chapter import Chapter, causes, tells_of
+from finitune.evidence import DECISIVE, STRONG
 from finitune.finding import RankedCause
 
 UNLISTED = 0.03
@@ -27,10 +28,6 @@ evidence may mislead. Of twelve rows of the taxonomy (one symptom, several cause
 """
 UNPREDICTED = 0.1
 """Odds of an answer under a cause that says nothing about it, against none of the answers."""
-STRONGEST = 6.0
-"""Bits: no answer is impossible under any cause."""
-EXPERIMENT_BITS = 5.0
-FORESEEN_BITS = 4.0
 BY_RUN = "finitune run"
 """What a question says that a recorded run answers by itself."""
 LEAST = 0.02
@@ -148,25 +145,25 @@ def _declared(sign: str, name: str) -> float:
         return 0.0
     kind, _, what = sign.rpartition(":")
     bits = {"arm": _of_arm, "facts": _of_facts}.get(kind, _of_observation)(chapter, what)
-    return max(-STRONGEST, min(STRONGEST, bits))
+    return max(-DECISIVE, min(DECISIVE, bits))  # no answer is impossible under any cause
 
 
 def _of_observation(chapter: Chapter, slug: str) -> float:
-    return next((bits for row, bits, _ in tells_of(chapter) if slug in row), 0.0)
+    return next((bits for name, bits, _ in tells_of(chapter) if name == slug), 0.0)
 
 
 def _of_arm(chapter: Chapter, arm: str) -> float:
     said = [e for e in chapter.declared("experiments") if e.arm.partition("=")[0] == arm]
     cures = [e for e in said if e.expect == "finite" and not e.placebo]
     if cures:
-        return EXPERIMENT_BITS / 2 if all(e.optional for e in cures) else EXPERIMENT_BITS
-    return -EXPERIMENT_BITS if said else 0.0
+        return STRONG if all(e.optional for e in cures) else DECISIVE
+    return -DECISIVE if said else 0.0
 
 
 def _of_facts(chapter: Chapter, group: str) -> float:
     foresee = chapter.function("foresee")
     read = inspect.signature(foresee).parameters.get(group) if foresee else None
-    return FORESEEN_BITS if read is not None and read.default is inspect.Parameter.empty else 0.0
+    return STRONG if read is not None and read.default is inspect.Parameter.empty else 0.0
 
 
 def next_check(

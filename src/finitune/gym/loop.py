@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from finitune.facts import DEFAULT_LOSS_SCALE
 from finitune.gym.data import Batch
 from finitune.gym.float16_optimizer import Float16Optimizer
 from finitune.gym.loss_scale import DynamicLossScaler
@@ -45,7 +46,7 @@ class Options:
     closure: bool = False
     schedule: Callable[[Optimizer], LRScheduler] | None = None
     scaler: Callable[[], DynamicLossScaler] = DynamicLossScaler
-    initial_scale: float = 2.0**16
+    initial_scale: float = DEFAULT_LOSS_SCALE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

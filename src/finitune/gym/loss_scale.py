@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from finitune.facts import DEFAULT_LOSS_SCALE
+
 SCALE_FACTOR = 2.0
 LAST_WORDS = "Current loss scale already at minimum - cannot decrease scale anymore. Exiting run."
 log = logging.getLogger(__name__)
@@ -19,7 +21,7 @@ log = logging.getLogger(__name__)
 class DynamicLossScaler:
     """The scale and what it remembers. `window` is in optimizer steps; `rank` is only printed."""
 
-    scale: float = 2.0**16
+    scale: float = DEFAULT_LOSS_SCALE
     window: int = 1000
     hysteresis: int = 2
     min_scale: float = 1.0

@@ -203,7 +203,7 @@ class Investigation:
 
     def incident(self) -> Any:
         """The incident as `finitune diagnose` will read it from the recording."""
-        from finitune.diagnosis.ranking import incident_of
+        from finitune.diagnosis.recorded import incident_of
         from finitune.facts_json import facts_from_json
 
         facts = facts_from_json(self.run_facts)

@@ -19,7 +19,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from finitune.diagnosis.ranking import SHOWN, incident_of, of_same_incident
+from finitune.diagnosis.ranking import SHOWN
+from finitune.diagnosis.recorded import incident_of, of_same_incident
 from finitune.facts_json import facts_as_json
 from finitune.finding import Incident, UnreadableInput
 from finitune.monitor.investigation import Investigation

@@ -1,1 +1,1 @@
-"""The remedies: one file per cure. `finitune.chapter` says what a chapter may declare."""
+"""The remedies: one file each. `finitune.chapter` says what a chapter may declare."""

@@ -29,9 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from finitune.facts import Adapter, Model, Optimizer
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
-safety = "unsafe"
+safety = "safe"  # what is proposed is to float32; to a narrower dtype, what is lost is counted
+rewrites = "weights"
 
 TARGETS: dict[str, npt.DTypeLike] = {
     "float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
@@ -41,14 +42,14 @@ TARGETS: dict[str, npt.DTypeLike] = {
 
 def propose(
     model: Model | None = None, optimizer: Optimizer | None = None, adapter: Adapter | None = None
-) -> Cure | None:
+) -> Remedy | None:
     """To float32, where weights that are trained lie in float16."""
     beside = (adapter is not None and adapter.kind not in (None, "none")) or bool(optimizer and optimizer.lora)
     if model is None or not model.path or model.dtype != "float16" or beside:
         return None
     output = model.path.rstrip("/") + "-float32"
     command = ["finitune", "repair", "cast-weights", "--model", model.path, "--dtype", "float32", "--output", output]
-    return Cure(name="cast-weights", safety="safe", command=shlex.join(command))
+    return Remedy(command=shlex.join(command))
 
 
 def apply(values: npt.NDArray[Any], dtype: str) -> tuple[npt.NDArray[Any], int, int]:

@@ -6,8 +6,8 @@ The keys of the configuration that the patch of the finding lists, and nothing e
 
 ## When it is safe
 
-The patch keeps what the run is about (model, data, steps) and changes how it is computed; look at it all the same,
-because only the author knows why a value was chosen.
+When the value was not chosen on purpose. The run changes with it, so only its author can say; what means the same
+training is the remedy `equivalent-setting`.
 
 ## References
 
@@ -16,11 +16,8 @@ Each chapter of the cause book that proposes it gives its own.
 
 from __future__ import annotations
 
-from finitune.finding import Cure, Finding
-
 safety = "advice"
 
 
-def propose(finding: Finding | None = None) -> Cure:
-    """Chapters give the patch with their finding; for a finding without one it is advice alone."""
-    return finding.remedy if finding and finding.remedy else Cure(name="change-settings", safety="advice")
+def propose() -> None:
+    """The patch comes with the finding; without one there is nothing to propose."""

@@ -22,16 +22,16 @@ from collections.abc import Mapping
 from packaging.specifiers import SpecifierSet
 
 from finitune.facts import Parallel
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
 
 READS_KEY = SpecifierSet(">=0.17.1")
 
 
-def propose(parallel: Parallel | None = None, versions: Mapping[str, str] | None = None) -> Cure | None:
+def propose(parallel: Parallel | None = None, versions: Mapping[str, str] | None = None) -> Remedy | None:
     version = (versions or {}).get("deepspeed")
     unread = version is not None and not READS_KEY.contains(version, prereleases=True)
     if parallel is None or parallel.zero_stage not in (1, 2) or unread:
         return None
-    return Cure(name="check-gradients", safety="safe", patch={"bf16.check_grad_overflow": True})
+    return Remedy(patch={"bf16.check_grad_overflow": True})

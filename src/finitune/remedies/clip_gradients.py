@@ -18,14 +18,14 @@ lucidrains/denoising-diffusion-pytorch#102; Pascanu et al., On the difficulty of
 from __future__ import annotations
 
 from finitune.facts import Optimizer
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "unsafe"
 
 USUAL = 1.0
 
 
-def propose(optimizer: Optimizer | None = None) -> Cure | None:
+def propose(optimizer: Optimizer | None = None) -> Remedy | None:
     if optimizer is not None and optimizer.clip:
         return None
-    return Cure(name="clip-gradients", safety="unsafe", patch={"max_grad_norm": USUAL})
+    return Remedy(patch={"max_grad_norm": USUAL})

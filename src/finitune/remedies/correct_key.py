@@ -15,10 +15,4 @@ shibing624/MedicalGPT#296 (a flag written as bp16).
 
 from __future__ import annotations
 
-from finitune.finding import Cure
-
 safety = "advice"
-
-
-def propose() -> Cure:
-    return Cure(name="correct-key", safety="advice")

@@ -18,12 +18,12 @@ pytorch/pytorch#139298 (the call ended a loss explosion), huggingface/diffusers#
 from __future__ import annotations
 
 from finitune.facts import Attention
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(attention: Attention | None = None) -> Cure | None:
+def propose(attention: Attention | None = None) -> Remedy | None:
     if attention is not None and attention.implementation != "sdpa":
         return None
-    return Cure(name="disable-cudnn-attention", safety="safe", patch={"attn_implementation": "flash_attention_2"})
+    return Remedy(patch={"attn_implementation": "flash_attention_2"})

@@ -19,12 +19,12 @@ cases in which it was not enough.
 from __future__ import annotations
 
 from finitune.facts import Parallel
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(parallel: Parallel | None = None) -> Cure | None:
+def propose(parallel: Parallel | None = None) -> Remedy | None:
     if parallel is not None and parallel.overlap_comm is False:
         return None
-    return Cure(name="disable-overlap-comm", safety="safe", patch={"zero_optimization.overlap_comm": False})
+    return Remedy(patch={"zero_optimization.overlap_comm": False})

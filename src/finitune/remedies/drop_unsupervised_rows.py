@@ -26,9 +26,10 @@ from typing import TypeVar
 import numpy as np
 
 from finitune.facts import Labels
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
+rewrites = "data"
 
 MAX_COMMAND = 8000
 """Characters of a row list that a shell and a reader still take."""
@@ -36,15 +37,15 @@ MAX_COMMAND = 8000
 Item = TypeVar("Item")
 
 
-def propose(labels: Labels) -> Cure | None:
+def propose(labels: Labels) -> Remedy | None:
     rows = np.flatnonzero(labels.supervised == 0).tolist()
     listed = ranges(rows)
     if not rows or labels.source is None or len(rows) == len(labels.supervised) or len(listed) > MAX_COMMAND:
-        return Cure(name="drop-unsupervised-rows", safety="safe") if rows else None
+        return Remedy() if rows else None
     path = PurePath(labels.source)
     output = path.with_name(f"{path.stem}-supervised{path.suffix}")
     command = ["finitune", "repair", "drop-unsupervised-rows", "--data", str(path), "--rows", listed]
-    return Cure(name="drop-unsupervised-rows", safety="safe", command=shlex.join([*command, "--output", str(output)]))
+    return Remedy(command=shlex.join([*command, "--output", str(output)]))
 
 
 def apply(items: Iterable[Item], rows: Sequence[int]) -> Iterator[Item]:

@@ -17,17 +17,15 @@ PKU-Alignment/safe-rlhf#21, NVIDIA, Train with Mixed Precision.
 
 from __future__ import annotations
 
-from finitune.facts import Precision
-from finitune.finding import Cure
+from finitune.facts import DEFAULT_SCALE_POWER, Precision
+from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(precision: Precision | None = None) -> Cure | None:
+def propose(precision: Precision | None = None) -> Remedy | None:
     if precision is None or precision.compute != "float16":
         return None
-    return Cure(
-        name="dynamic-loss-scale",
-        safety="safe",
-        patch={"fp16.loss_scale": 0, "fp16.initial_scale_power": 16, "fp16.min_loss_scale": 1},
+    return Remedy(
+        patch={"fp16.loss_scale": 0, "fp16.initial_scale_power": DEFAULT_SCALE_POWER, "fp16.min_loss_scale": 1},
     )

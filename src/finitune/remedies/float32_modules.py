@@ -8,8 +8,8 @@ a hundred modules cost little memory and time.
 ## When it is safe
 
 When what leaves the module is within the range of float16 again. A residual stream that is itself above 65504 needs
-float32 from the first such module to the last. `finitune plan` searches the smallest set on a captured step and
-proves it.
+float32 from the first such module to the last; `finitune diagnose RUN_DIR --prove` tries the module of the origin and
+a sibling on the captured step.
 
 ## References
 
@@ -19,12 +19,12 @@ unslothai/unsloth-zoo#600 (the decoder's feed-forward of Gemma).
 
 from __future__ import annotations
 
-from finitune.finding import Cure, Origin, Where
+from finitune.finding import Origin, Remedy, Where
 
 safety = "advice"
 
 
-def propose(origin: Origin | None = None, where: Where | None = None) -> Cure:
+def propose(origin: Origin | None = None, where: Where | None = None) -> Remedy:
     tensor = where.tensor.rpartition(".")[0] if where and where.tensor else None
     module = (origin.module if origin else None) or (where.module if where else None) or tensor
-    return Cure(name="float32-modules", safety="advice", patch={"float32_modules": [module]} if module else None)
+    return Remedy(patch={"float32_modules": [module]} if module else None)

@@ -17,16 +17,16 @@ unslothai/unsloth-zoo#787 (the vision MLP of Qwen3-VL in float32, with a table o
 
 from __future__ import annotations
 
-from finitune.finding import Cure, Origin, Where
+from finitune.finding import Origin, Remedy, Where
 from finitune.naming import tower_of
 
 safety = "advice"
 
 
-def propose(origin: Origin | None = None, where: Where | None = None) -> Cure | None:
+def propose(origin: Origin | None = None, where: Where | None = None) -> Remedy | None:
     name = (origin.module if origin else None) or (where.tensor if where else None) or ""
     tower = tower_of(name)
     if tower is None:
         return None
     # Adapters wrap the model; its own configuration knows the names inside.
-    return Cure(name="float32-tower", safety="advice", patch={"float32_modules": [tower.rpartition("model.")[2]]})
+    return Remedy(patch={"float32_modules": [tower.rpartition("model.")[2]]})

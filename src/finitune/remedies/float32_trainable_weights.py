@@ -20,14 +20,14 @@ mixed precision), meta-pytorch/torchtune#2254.
 from __future__ import annotations
 
 from finitune.facts import Adapter, Optimizer
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(optimizer: Optimizer | None = None, adapter: Adapter | None = None) -> Cure:
+def propose(optimizer: Optimizer | None = None, adapter: Adapter | None = None) -> Remedy:
     trained_beside = (adapter is not None and adapter.kind not in (None, "none")) or (optimizer and optimizer.lora)
     if adapter is not None and adapter.trainable:  # PEFT casts adapters, not what is trained in full beside them
         trained_beside = False
     patch = {"autocast_adapter_dtype": True} if trained_beside else {"dtype": "float32"}
-    return Cure(name="float32-trainable-weights", safety="safe", patch=patch)
+    return Remedy(patch=patch)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 
 from finitune.facts import Attention
-from finitune.finding import Cure, Origin, Where
+from finitune.finding import Origin, Remedy, Where
 
 safety = "safe"
 
@@ -31,7 +31,7 @@ PRODUCT = re.compile(r"aten\.(bmm|baddbmm|matmul|mul|div)$")
 
 def propose(
     origin: Origin | None = None, where: Where | None = None, attention: Attention | None = None
-) -> Cure | None:
+) -> Remedy | None:
     """For a product inside eager attention, or for a module of attention where one is foretold."""
     if attention is not None and attention.implementation != "eager":
         return None
@@ -40,4 +40,4 @@ def propose(
     foretold = where is not None and ATTENTION.search((where.module or "").rpartition(".")[2])
     if not (in_product or foretold):
         return None
-    return Cure(name="fused-attention", safety="safe", patch={"attn_implementation": "sdpa"})
+    return Remedy(patch={"attn_implementation": "sdpa"})

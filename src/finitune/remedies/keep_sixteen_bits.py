@@ -17,12 +17,12 @@ tloen/alpaca-lora#265 (V100: sound without int8).
 from __future__ import annotations
 
 from finitune.facts import Quantization
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(quantization: Quantization | None = None) -> Cure | None:
+def propose(quantization: Quantization | None = None) -> Remedy | None:
     if quantization is None or quantization.bits != 8:
         return None
-    return Cure(name="keep-sixteen-bits", safety="safe", patch={"load_in_8bit": False})
+    return Remedy(patch={"load_in_8bit": False})

@@ -17,7 +17,7 @@ bmaltais/kohya_ss#1758, ml-explore/mlx-examples#620; Hu et al., LoRA (2021), sec
 from __future__ import annotations
 
 from finitune.facts import Adapter
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "unsafe"
 
@@ -25,7 +25,7 @@ USUAL = 2
 """alpha over rank: 1 to 2 in the recipes of PEFT, TRL and Axolotl."""
 
 
-def propose(adapter: Adapter | None = None) -> Cure | None:
+def propose(adapter: Adapter | None = None) -> Remedy | None:
     if adapter is None or not adapter.rank:
         return None
-    return Cure(name="lower-adapter-scale", safety="unsafe", patch={"lora_alpha": USUAL * adapter.rank})
+    return Remedy(patch={"lora_alpha": USUAL * adapter.rank})

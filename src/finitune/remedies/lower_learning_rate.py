@@ -17,7 +17,7 @@ ssbuild/chatglm_finetuning#28, haotian-liu/LLaVA#918.
 from __future__ import annotations
 
 from finitune.facts import Optimizer
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "unsafe"
 
@@ -25,8 +25,8 @@ FULL = 2e-5
 LORA = 2e-4
 
 
-def propose(optimizer: Optimizer) -> Cure | None:
+def propose(optimizer: Optimizer) -> Remedy | None:
     if optimizer.lr is None:
         return None
     usual = LORA if optimizer.lora else FULL
-    return Cure(name="lower-learning-rate", safety="unsafe", patch={"learning_rate": min(usual, optimizer.lr / 10)})
+    return Remedy(patch={"learning_rate": min(usual, optimizer.lr / 10)})

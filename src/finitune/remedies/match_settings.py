@@ -16,14 +16,14 @@ following DeepSpeed config values.
 
 from __future__ import annotations
 
-from finitune.finding import Cure, Finding
+from finitune.finding import Finding, Remedy
 
 safety = "advice"
 
 
-def propose(finding: Finding | None = None) -> Cure:
+def propose(finding: Finding | None = None) -> Remedy:
     """For the key of a DeepSpeed file "auto", which takes the value of the trainer; else advice alone."""
     automatic = finding.evidence.get("auto_key") if finding else None
     halves = ("fp16.enabled", "bf16.enabled")
     keys = halves if automatic in halves else [automatic] if automatic else []
-    return Cure(name="match-settings", safety="advice", patch=dict.fromkeys(keys, "auto") or None)
+    return Remedy(patch=dict.fromkeys(keys, "auto") or None)

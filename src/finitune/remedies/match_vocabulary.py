@@ -17,10 +17,4 @@ InternRobotics/PointLLM#46, pytorch/torchtitan#1495, longyuewangdcu/Chinese-Llam
 
 from __future__ import annotations
 
-from finitune.finding import Cure
-
 safety = "advice"
-
-
-def propose() -> Cure:
-    return Cure(name="match-vocabulary", safety="advice")

@@ -18,19 +18,19 @@ ludwig-ai/ludwig#3950; add_left_padding and create_attention_mask in ludwig/util
 from __future__ import annotations
 
 from finitune.facts import Batching, TokenUse, Vocabulary
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
 
 
 def propose(
     batching: Batching | None = None, vocabulary: Vocabulary | None = None, tokens: TokenUse | None = None
-) -> Cure:
+) -> Remedy:
     """The token as the tokenizer spells it where that is known, else its id."""
     token = batching.pad_id if batching else None
     if token is None:
-        return Cure(name="name-pad-token", safety="safe")
+        return Remedy()
     unknown = vocabulary is not None and vocabulary.unk_id == token
     name = (tokens.names.get(token) if tokens else None) or ("<unk>" if unknown else None)
     patch = {"pad_token": name} if name else {"pad_token_id": token}
-    return Cure(name="name-pad-token", safety="safe", patch=patch)
+    return Remedy(patch=patch)

@@ -19,14 +19,14 @@ unslothai/unsloth#416 (a reserved token as padding mended it), huggingface/trl#7
 from __future__ import annotations
 
 from finitune.facts import Vocabulary
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "unsafe"
 
 
-def propose(vocabulary: Vocabulary | None = None) -> Cure | None:
+def propose(vocabulary: Vocabulary | None = None) -> Remedy | None:
     if vocabulary is not None and vocabulary.pad_id is not None and vocabulary.pad_id != vocabulary.eos_id:
         return None
     spare = vocabulary.spare_pad if vocabulary else None
     patch = next(({"pad_token": text, "pad_token_id": id_} for text, id_ in (spare or {}).items()), None)
-    return Cure(name="own-pad-token", safety="unsafe", patch=patch)
+    return Remedy(patch=patch)

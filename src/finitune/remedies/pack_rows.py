@@ -18,16 +18,16 @@ unslothai/unsloth#911 (grad_norm nan only without packing).
 from __future__ import annotations
 
 from finitune.facts import Batching
-from finitune.finding import Cure, Finding, Origin
+from finitune.finding import Finding, Origin, Remedy
 
 safety = "advice"
 
 
 def propose(
     finding: Finding | None = None, origin: Origin | None = None, batching: Batching | None = None
-) -> Cure | None:
+) -> Remedy | None:
     """Only where padding is what fails."""
     pads = bool(origin and origin.padding) or bool(finding and finding.evidence.get("padding"))
     if not pads or (batching is not None and batching.packing):
         return None
-    return Cure(name="pack-rows", safety="advice", patch={"packing": True})
+    return Remedy(patch={"packing": True})

@@ -18,14 +18,14 @@ huggingface/transformers#27179, huggingface/transformers#29739, ludwig-ai/ludwig
 from __future__ import annotations
 
 from finitune.facts import Batching, Training
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(batching: Batching | None = None, training: Training | None = None) -> Cure | None:
+def propose(batching: Batching | None = None, training: Training | None = None) -> Remedy | None:
     if training is not None and training.framework == "ludwig":
         return None  # its code pads on the left, whatever the files say
     if batching is not None and batching.padding_side == "right":
         return None
-    return Cure(name="pad-right", safety="safe", patch={"padding_side": "right"})
+    return Remedy(patch={"padding_side": "right"})

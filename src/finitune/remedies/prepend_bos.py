@@ -18,10 +18,10 @@ Seed incident 000 (01-ai/Yi#285): Yi adds no such token by itself, so the chat m
 
 from __future__ import annotations
 
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "advice"
 
 
-def propose() -> Cure:
-    return Cure(name="prepend-bos", safety="advice", patch={"add_bos_token": True})
+def propose() -> Remedy:
+    return Remedy(patch={"add_bos_token": True})

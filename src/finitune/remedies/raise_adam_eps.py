@@ -17,14 +17,14 @@ NVIDIA/apex#240, google-deepmind/optax#1754.
 from __future__ import annotations
 
 from finitune.facts import Optimizer
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "unsafe"
 
 HELD_BY_FLOAT16 = 1e-5
 
 
-def propose(optimizer: Optimizer | None = None) -> Cure | None:
+def propose(optimizer: Optimizer | None = None) -> Remedy | None:
     if optimizer is not None and (optimizer.eps or 0.0) >= HELD_BY_FLOAT16:
         return None
-    return Cure(name="raise-adam-eps", safety="unsafe", patch={"adam_epsilon": HELD_BY_FLOAT16})
+    return Remedy(patch={"adam_epsilon": HELD_BY_FLOAT16})

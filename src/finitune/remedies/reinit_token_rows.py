@@ -30,13 +30,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from finitune.facts import EmbeddingRows, Model, TokenUse
-from finitune.finding import Cure, Where
+from finitune.facts import NEVER_TRAINED, EmbeddingRows, Model, TokenUse
+from finitune.finding import Remedy, Where
 
 safety = "unsafe"
-
-TRAINED_ABOVE = 1e-2
-"""A row whose rms is above this share of the median counts as trained, and is what new rows are drawn from."""
+rewrites = "rows"
 
 Rows = npt.NDArray[np.float64]
 
@@ -49,17 +47,17 @@ def propose(
     rows: EmbeddingRows | None = None,
     model: Model | None = None,
     tokens: TokenUse | None = None,
-) -> Cure:
+) -> Remedy:
     """One command for the tokens of the finding and every other token of the data whose row is as short."""
     ids = {*((where.tokens if where else None) or ())}
     if rows is not None and (tokens is not None or not ids):
-        short = rows.ids[rows.rms <= TRAINED_ABOVE * rows.median_rms]
+        short = rows.ids[rows.rms <= NEVER_TRAINED * rows.median_rms]
         ids |= {*np.intersect1d(short, rows.ids if tokens is None else tokens.ids[tokens.counts > 0]).tolist()}
     if not ids or model is None or not model.path:
-        return Cure(name="reinit-token-rows", safety="unsafe")
+        return Remedy()
     command = ["finitune", "repair", "reinit-token-rows", "--model", model.path]
     command += ["--tokens", ",".join(str(i) for i in sorted(ids)), "--output", _beside(model.path)]
-    return Cure(name="reinit-token-rows", safety="unsafe", command=shlex.join(command))
+    return Remedy(command=shlex.join(command))
 
 
 def apply(
@@ -110,7 +108,7 @@ def _related(
 def untrained(blocks: Blocks, tokens: Sequence[int]) -> Mapping[int, bool]:
     """For each token whether its row is too short to have been trained."""
     norms = _norms(blocks)
-    limit = TRAINED_ABOVE * float(np.nanmedian(norms))
+    limit = NEVER_TRAINED * float(np.nanmedian(norms))
     return {token: not norms[token] > limit for token in tokens}
 
 
@@ -120,7 +118,7 @@ def _trained(blocks: Blocks, tokens: Sequence[int]) -> tuple[npt.NDArray[np.bool
     usable = np.isfinite(norms)
     usable[[token for token in tokens if token < len(norms)]] = False
     if usable.any():
-        usable &= norms > TRAINED_ABOVE * float(np.median(norms[usable]))
+        usable &= norms > NEVER_TRAINED * float(np.median(norms[usable]))
     if int(usable.sum()) < 2:
         raise ValueError("fewer than two trained rows are left to learn from")
     return usable, float(np.median(norms[usable]))

@@ -17,10 +17,4 @@ hiyouga/LLaMA-Factory#9170, jade-hpc-gpu/jade-hpc-gpu.github.io#194.
 
 from __future__ import annotations
 
-from finitune.finding import Cure
-
 safety = "advice"
-
-
-def propose() -> Cure:
-    return Cure(name="replace-hardware", safety="advice")

@@ -20,16 +20,14 @@ from __future__ import annotations
 import shlex
 
 from finitune.facts import Model
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "advice"
 
 
-def propose(model: Model | None = None) -> Cure:
+def propose(model: Model | None = None) -> Remedy:
     """The command proves that what was put there is sound; where to get it from only the user knows."""
     path = model.path if model else None
-    return Cure(
-        name="restore-weights",
-        safety="advice",
+    return Remedy(
         command=shlex.join(["finitune", "check", "--model", path]) if path else None,
     )

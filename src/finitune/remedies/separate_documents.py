@@ -17,13 +17,13 @@ axolotl-ai-cloud/axolotl#3796, huggingface/trl#3910.
 from __future__ import annotations
 
 from finitune.facts import Hardware
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(hardware: Hardware | None = None) -> Cure:
+def propose(hardware: Hardware | None = None) -> Remedy:
     """Every card that computes in bfloat16 has FlashAttention."""
     old = hardware is not None and not hardware.bfloat16
     patch = {"packing": False} if old else {"attn_implementation": "flash_attention_2"}
-    return Cure(name="separate-documents", safety="safe", patch=patch)
+    return Remedy(patch=patch)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from finitune.facts import Hardware, Quantization
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
 SPOKEN = {"quantisation", "quantised", "int8", "int8-weights", "nonfinite-parameter"}
@@ -31,9 +31,9 @@ def propose(
     hardware: Hardware | None = None,
     quantization: Quantization | None = None,
     observations: Mapping[str, str] | None = None,
-) -> Cure | None:
+) -> Remedy | None:
     if quantization is None and not SPOKEN & (observations or {}).keys():
         return None
     dtype = "float32" if hardware is not None and not hardware.bfloat16 else "bfloat16"
     key = "dtype" if quantization is not None and quantization.bits == 8 else "bnb_4bit_compute_dtype"
-    return Cure(name="set-compute-dtype", safety="safe", patch={key: dtype})
+    return Remedy(patch={key: dtype})

@@ -18,15 +18,13 @@ huggingface/peft#2972, unslothai/unsloth#9331, facebookresearch/lingua#74.
 from __future__ import annotations
 
 from finitune.facts import Adapter
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "unsafe"
 
 
-def propose(adapter: Adapter | None = None) -> Cure:
+def propose(adapter: Adapter | None = None) -> Remedy:
     trained = adapter is not None and adapter.kind not in (None, "none")
-    return Cure(
-        name="tie-weights",
-        safety="unsafe",
+    return Remedy(
         patch={"ensure_weight_tying": True} if trained else {"tie_word_embeddings": False},
     )

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import shlex
 
-from finitune.finding import Cure, Finding
+from finitune.finding import Finding, Remedy
 
 safety = "advice"
 
 
-def propose(finding: Finding | None = None) -> Cure:
+def propose(finding: Finding | None = None) -> Remedy:
     """The command, where the evidence of the finding names the package and the first sound release."""
     package = finding.evidence.get("package") if finding else None
     fixed = finding.evidence.get("fixed_in") if finding else None
     command = shlex.join(["pip", "install", f"{package}>={fixed}"]) if package and fixed else None
-    return Cure(name="upgrade-package", safety="advice", command=command)
+    return Remedy(command=command)

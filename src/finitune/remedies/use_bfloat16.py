@@ -21,15 +21,15 @@ from __future__ import annotations
 from typing import Any
 
 from finitune.facts import Hardware, Precision
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(precision: Precision | None = None, hardware: Hardware | None = None) -> Cure | None:
+def propose(precision: Precision | None = None, hardware: Hardware | None = None) -> Remedy | None:
     if hardware is not None and not hardware.bfloat16:
         return None
-    return Cure(name="use-bfloat16", safety="safe", patch=_patch(precision))
+    return Remedy(patch=_patch(precision))
 
 
 def _patch(precision: Precision | None) -> dict[str, Any]:

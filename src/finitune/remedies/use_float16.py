@@ -19,14 +19,14 @@ NVIDIA, Train with Mixed Precision; QwenLM/Qwen3#910 (a model that does need mor
 from __future__ import annotations
 
 from finitune.facts import Hardware, Precision
-from finitune.finding import Cure
+from finitune.finding import Remedy
 
 safety = "unsafe"
 
 
-def propose(precision: Precision | None = None, hardware: Hardware | None = None) -> Cure | None:
+def propose(precision: Precision | None = None, hardware: Hardware | None = None) -> Remedy | None:
     if hardware is not None and hardware.bfloat16:
         return None
     sections = precision is not None and (precision.source or "").endswith(".enabled")
     patch = {"bf16.enabled": False, "fp16.enabled": True} if sections else {"bf16": False, "fp16": True}
-    return Cure(name="use-float16", safety="unsafe", patch=patch)
+    return Remedy(patch=patch)

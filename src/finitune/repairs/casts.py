@@ -20,7 +20,7 @@ from finitune.recording import write_json
 from finitune.repairs.outputs import MANIFEST, digests, work_directory
 from finitune.repairs.result import Change, RepairResult
 from finitune.repairs.weights import sound_tensors
-from finitune.sources.editing import json_text
+from finitune.sources.editing import tree_text
 from finitune.sources.editing.patching import raw_text
 from finitune.sources.text import json_object_of, section
 from finitune.sources.weights.checkpoint import INDEX
@@ -209,5 +209,5 @@ def _set(file: Path, path: tuple[str, ...], value: Any) -> Iterator[Change]:
         held = section(held, name)
     if path[-1] in held:
         old = held[path[-1]]
-        file.write_text(json_text.edited(raw_text(file), {path: value}), encoding="utf-8", newline="")
+        file.write_text(tree_text.edited(raw_text(file), {path: value}, "json"), encoding="utf-8", newline="")
         yield Change(file=file.name, key=".".join(path), before=old, after=value)

@@ -1,4 +1,4 @@
-"""Cures that change settings: a diff of the files of a run, or the patched files with the originals kept beside them.
+"""Remedies that change settings: a diff of the files of a run, or the patched files, the originals kept beside them.
 
 A patched file takes the name of its original, because other files name it; the original lies beside it as
 NAME.before-repair, and NAME.finitune-repair.json tells what was changed and is what `--undo` reads.
@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from finitune.chapter import Chapter, ask
-from finitune.finding import Cure, UnreadableInput
+from finitune.chapter import Chapter
+from finitune.finding import Remedy, UnreadableInput
 from finitune.preflight import foresee
 from finitune.recording import write_json
 from finitune.repairs.outputs import digest, kept_of, manifest_of, read_manifest, temporary
 from finitune.repairs.result import SCHEMA, Change, RepairResult
+from finitune.sources.configs.runs import Config
 from finitune.sources.editing.patching import Patched, patched, standings_each
 from finitune.sources.editing.spelling import NoPlace, Setting, Standing, settled
-from finitune.sources.gather import Config
 from finitune.sources.result import Reading
 from finitune.sources.text import reason
 
@@ -33,9 +33,9 @@ BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Proposed:
-    """A cure with a patch for one run, and the file that its finding names."""
+    """A remedy with a patch for one run, and the file that its finding names."""
 
-    cure: Cure
+    remedy: Remedy
     run: int
     file: str | None = None
 
@@ -52,8 +52,7 @@ def repair_configs(
 
     Raises UnreadableInput when the remedy has nothing to set here, or a file cannot be changed safely.
     """
-    cures = _cures(chapter, readings)
-    settings, remedies, refused = _settings(cures, standings_each(configs, model))
+    settings, remedies, refused = _settings(_proposals(chapter, readings), standings_each(configs, model))
     files = patched(settings)
     if chapter and not settings and refused:
         raise UnreadableInput(f"{refused[0]} (what it says is to be done by hand)")
@@ -71,12 +70,12 @@ def repair_configs(
     )  # fmt: skip
 
 
-def _cures(chapter: Chapter | None, readings: Sequence[Reading]) -> list[_Proposed]:
+def _proposals(chapter: Chapter | None, readings: Sequence[Reading]) -> list[_Proposed]:
     """The patches that check proposes for each run; where none is of this remedy, what it says of their facts."""
-    proposed = [cure for run, reading in enumerate(readings) for cure in _found(run, reading)]
+    proposed = [one for run, reading in enumerate(readings) for one in _found(run, reading)]
     if chapter is None:
         return proposed
-    own = [one for one in proposed if one.cure.name == chapter.name]
+    own = [one for one in proposed if one.remedy.name == chapter.name]
     own = own or [one for run, reading in enumerate(readings) for one in _said(chapter, run, reading)]
     if not own:
         raise UnreadableInput(f"{chapter.name}: nothing to set here (`finitune check` says what these files need)")
@@ -86,27 +85,25 @@ def _cures(chapter: Chapter | None, readings: Sequence[Reading]) -> list[_Propos
 def _found(run: int, reading: Reading) -> Iterator[_Proposed]:
     for finding in foresee(reading.facts, reading.not_checked).findings:
         if finding.remedy and finding.remedy.patch:
-            yield _Proposed(cure=finding.remedy, run=run, file=finding.where.file)
+            yield _Proposed(remedy=finding.remedy, run=run, file=finding.where.file)
 
 
 def _said(chapter: Chapter, run: int, reading: Reading) -> Iterator[_Proposed]:
-    propose = chapter.function("propose")
-    inputs = {f.name: getattr(reading.facts, f.name) for f in dataclasses.fields(reading.facts)}
-    asked = [cure for cure in ask(propose, inputs).results if isinstance(cure, Cure)] if propose else []
-    if asked and asked[0].patch:
-        yield _Proposed(cure=asked[0], run=run)
+    for remedy in chapter.ask("propose", reading.facts.by_name()).results:
+        if remedy.patch:
+            yield _Proposed(remedy=remedy, run=run)
 
 
 def _settings(
-    cures: Sequence[_Proposed], found: Sequence[Sequence[Standing]]
+    proposed: Sequence[_Proposed], found: Sequence[Sequence[Standing]]
 ) -> tuple[list[Setting], dict[tuple[str, str], str], list[str]]:
     """What is set, by which remedy, and what was left out. Of two that disagree the first counts."""
     taken: dict[tuple[str, int, str], tuple[Setting, str]] = {}
     refused: list[str] = []
-    for one in cures:
-        name = one.cure.name
+    for one in proposed:
+        name = one.remedy.name
         try:
-            settings = settled(one.cure.patch or {}, found[one.run], one.file)
+            settings = settled(one.remedy.patch or {}, found[one.run], one.file)
         except NoPlace as error:
             refused.append(f"{name}: {error}")
             continue

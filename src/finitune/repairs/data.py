@@ -1,4 +1,4 @@
-"""Cures that leave rows out of a data file: a copy, read back, with a manifest beside it."""
+"""Remedies that leave rows out of a data file: a copy, read back, with a manifest beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cures that rewrite weights: a repaired copy of a model directory, verified by reading it back.
+"""Remedies that rewrite weights: a repaired copy of a model directory, verified by reading it back.
 
 What a remedy changes is its own business (`apply` of its chapter); how tensors are read and written is here.
 """

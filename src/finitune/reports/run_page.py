@@ -20,7 +20,7 @@ ROWS_SHOWN = 200
 
 
 def page(recording: Recording, diagnosis: Diagnosis) -> str:
-    """The report of one run as HTML: verdict, first bad value, cause and cure; then everything they rest on."""
+    """The report of one run as HTML: verdict, first bad value, cause and remedy; then everything they rest on."""
     incidents = diagnosis.incidents
     sections = [_signals(recording, incidents)]
     if len(incidents) > 1:
@@ -45,8 +45,8 @@ def _verdict(recording: Recording, incidents: Sequence[Incident]) -> tuple[str, 
         Line(label="repeats", text=say.repeats(incident)),
         Line(label="cause", text=say.why(incident)),
     ]
-    for position, cure in enumerate(incident.causes[0].remedies if incident.causes else ()):
-        lines.append(Line(label="or do" if position else "do", command=say.do(cure), text=say.cure_note(cure)))
+    for position, remedy in enumerate(incident.causes[0].remedies if incident.causes else ()):
+        lines.append(Line(label="or do" if position else "do", command=say.do(remedy), text=say.remedy_note(remedy)))
     title = f"Incident at {say.steps(incident)}"
     if len(incidents) > 1:
         title = f"{len(incidents)} incidents, the first at {say.steps(incident)}"

@@ -39,6 +39,11 @@ def render(result: CheckResult) -> str:
                 "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": _left_out(result)}],
                 "results": [_result(finding, names.index(finding.cause)) for finding in result.findings],
                 "columnKind": "unicodeCodePoints",
+                "properties": {
+                    "passed": list(result.passed),
+                    "nothingToSay": list(result.nothing_to_say),
+                    "notAsked": as_json(result.not_asked),
+                },
             }
         ],
     }

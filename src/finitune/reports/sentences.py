@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from finitune.finding import Action, Cure, Incident, Origin, RankedCause, Where, as_json, number_name
+from finitune.finding import Action, Incident, Origin, RankedCause, Remedy, Where, as_json, number_name
 
 _RANGES_SHOWN = 8
 _SHOWN_BITS = 0.05
@@ -14,9 +14,6 @@ _SHOWN_BITS = 0.05
 _ACTIONS: Mapping[Action, str] = {
     "none": "Nothing was changed.",
     "skipped-step": "Update discarded; weights are those of {good}.",
-    "skipped-batch": "Batch discarded; weights are those of {good}.",
-    "rolled-back": "Rolled back to {good}.",
-    "healed": "Healed; the run goes on.",
     "stopped": "Run stopped; weights are those of {good}.",
 }
 
@@ -178,16 +175,16 @@ def bits(value: float) -> str:
     return f"{value:+.1f}" if math.isfinite(value) else number_name(value)
 
 
-def do(cure: Cure) -> str:
+def do(remedy: Remedy) -> str:
     """What to type or to set."""
-    if cure.patch:
-        return "set " + ", ".join(f"{key} = {setting(value)}" for key, value in cure.patch.items())
-    return cure.command or cure.name
+    if remedy.patch:
+        return "set " + ", ".join(f"{key} = {setting(value)}" for key, value in remedy.patch.items())
+    return remedy.command or remedy.name
 
 
-def cure_note(cure: Cure) -> str:
+def remedy_note(remedy: Remedy) -> str:
     """The remedy's name, where `do` does not already say it, and how safe it is."""
-    return cure.safety if do(cure) == cure.name else f"{cure.name}, {cure.safety}"
+    return remedy.safety if do(remedy) == remedy.name else f"{remedy.name}, {remedy.safety}"
 
 
 def setting(value: Any) -> str:

@@ -14,12 +14,12 @@ from rich.text import Text
 from finitune.finding import (
     SEVERITIES,
     CheckResult,
-    Cure,
     Diagnosis,
     Finding,
     Incident,
     NotChecked,
     RankedCause,
+    Remedy,
     as_json,
 )
 from finitune.reports import sentences as say
@@ -39,7 +39,7 @@ STYLES = {
 
 
 def print_check(result: CheckResult, console: Console) -> None:
-    """Findings by severity, `place: message` with the cure under each; then what passed and what was not checked."""
+    """Findings by severity, `place: message` with the remedy under each; then what passed and what was not checked."""
     width = _width(console)
     counts = {s: sum(f.severity == s for f in result.findings) for s in SEVERITIES}
     found = ", ".join(say.counted(n, s) if s != "info" else f"{n:,} info" for s, n in counts.items() if n)
@@ -52,11 +52,11 @@ def print_check(result: CheckResult, console: Console) -> None:
         for finding in group:
             _print_all(console, _finding(finding, width))
     _print(console, "")
-    rows = _closing(result.passed, result.not_checked, other="other " if result.findings else "")
+    rows = _passed(result) + _left_out(result.not_checked, result.not_asked)
     if result.findings:
         patches = any(((f.remedy and f.remedy.command) or "").endswith(" --patch") for f in result.findings)
         write = "; --apply in place of --patch writes the change, --undo takes it back" if patches else ""
-        rows.append(_Row(label="more", text=f"finitune causes NAME explains a cause and its cure{write}"))
+        rows.append(_Row(label="more", text=f"finitune causes NAME explains a cause and its remedies{write}"))
     _print_all(console, _rows(rows, indent=0, width=width))
 
 
@@ -80,7 +80,7 @@ def print_diagnosis(
         _print(console, f"{say.counted(len(hidden), 'further incident')}, {say.steps(hidden[0])} and later: --verbose")
     if diagnosis.not_checked:
         _print(console, "")
-        _print_all(console, _rows(_closing((), diagnosis.not_checked), indent=0, width=width))
+        _print_all(console, _rows(_left_out(diagnosis.not_checked, {}), indent=0, width=width))
 
 
 def incident_lines(
@@ -101,7 +101,7 @@ def incident_lines(
     if incident.next_check:
         rows.append(_Row(label="to decide", text=incident.next_check))
     rows += [_Row(label="does not help", text=text) for text in incident.does_not_help]
-    rows += _cures(incident.causes[0].remedies if incident.causes else ())
+    rows += _remedies(incident.causes[0].remedies if incident.causes else ())
     if run_dir:
         rows.append(_Row(label="more", text=f"finitune report {shlex.quote(run_dir)}", note=""))
     lines = _wrap(f"{say.steps(incident)}: {say.what_happened(incident)}", width, first="")
@@ -153,7 +153,7 @@ def _finding(finding: Finding, width: int) -> Iterator[str]:
     place = say.place(finding.where)
     yield from _wrap(f"{place or finding.cause}: {finding.message}", width, first="  ", rest="    ")
     rows = [_Row(label="cause", text=finding.cause)] if place else []
-    rows += _cures([finding.remedy] if finding.remedy else [])
+    rows += _remedies([finding.remedy] if finding.remedy else [])
     yield from _rows(rows, indent=4, width=width)
 
 
@@ -177,22 +177,38 @@ class _Row:
     note: str | None = None
 
 
-def _cures(cures: Sequence[Cure]) -> list[_Row]:
+def _remedies(remedies: Sequence[Remedy]) -> list[_Row]:
     rows: list[_Row] = []
-    for position, cure in enumerate(cures):
-        rows.append(_Row(label="or do" if position else "do", text=say.do(cure), note=f"({say.cure_note(cure)})"))
-        if cure.patch and cure.command:
-            rows.append(_Row(label="by", text=cure.command, note=""))
+    for position, remedy in enumerate(remedies):
+        rows.append(_Row(label="or do" if position else "do", text=say.do(remedy), note=f"({say.remedy_note(remedy)})"))
+        if remedy.patch and remedy.command:
+            rows.append(_Row(label="by", text=remedy.command, note=""))
     return rows
 
 
-def _closing(passed: Sequence[str], not_checked: Sequence[NotChecked], *, other: str = "") -> list[_Row]:
-    many = len(passed) > PASSED_NAMED
-    text = f"{len(passed)} {other}causes (named by --format json)" if many else ", ".join(passed)
-    rows = [_Row(label="passed", text=text)] if passed else []
-    if not_checked:
-        rows.append(_Row(label="not checked", text="; ".join(f"{n.input} ({n.why})" for n in not_checked)))
+def _passed(result: CheckResult) -> list[_Row]:
+    """The causes that passed, and those that are about something else than this run."""
+    rows: list[_Row] = []
+    other = "other " if result.findings else ""
+    for label, names in (("passed", result.passed), ("nothing to say", result.nothing_to_say)):
+        many = len(names) > PASSED_NAMED
+        text = f"{len(names)} {other}causes (named by --format json)" if many else ", ".join(names)
+        rows += [_Row(label=label, text=text)] if names else []
     return rows
+
+
+def _left_out(not_checked: Sequence[NotChecked], not_asked: Mapping[str, Sequence[str]]) -> list[_Row]:
+    """What was not there, with the number of causes that wait for it; what one cause alone lacks on its own line."""
+    inputs: list[str] = []
+    own: list[str] = []
+    for entry in not_checked:
+        waiting = not_asked.get(entry.input, ())
+        if entry.why.partition(": ")[0] in waiting:
+            own.append(entry.why)
+        else:
+            inputs.append(f"{entry.input} ({entry.why}{f', {len(waiting)} causes' if len(waiting) > 1 else ''})")
+    rows = [_Row(label="not checked", text="; ".join(inputs))] if inputs else []
+    return rows + [_Row(label="" if at or rows else "not checked", text=why, note="") for at, why in enumerate(own)]
 
 
 def _rows(rows: Sequence[_Row], *, indent: int, width: int) -> list[str]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from finitune.finding import UnreadableInput
 from finitune.sources.text import kind_of, settings_of, short, text_of, why_not
@@ -19,15 +24,9 @@ RELEVANT = (
     "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "numpy",
 )  # fmt: skip
 
-_LINE = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*(.*)$")
-_PIN = re.compile(r"^={1,3}\s*v?([0-9][^\s,;=*]*)(?:=\S*)?$")
-
 _CONDA = re.compile(r"^(?:[\w.-]+::)?([A-Za-z0-9][\w.-]*)\s*={1,2}\s*([0-9][^\s,;=*]*)(?:=[^=]*|\.\*)?$")
 CONDA_NAMES = {"pytorch": "torch"}
 """What conda calls differently."""
-
-_PACKAGE_TABLE = re.compile(r"^\[\[packages?\]\]\s*$", re.MULTILINE)
-_TOML_TEXT = re.compile(r"^(name|version)\s*=\s*[\"']([^\"'\n]*)[\"']\s*$", re.MULTILINE)
 
 
 def read(requirements: str | Path | None = None) -> dict[str, str]:
@@ -68,13 +67,19 @@ def _requirements(path: Path, text: str) -> dict[str, str]:
         line = re.split(r"(?:^|\s)#|\s--", raw, maxsplit=1)[0].strip().rstrip("\\").strip()
         if not line or line.startswith(("-", ".", "/")) or "://" in line:
             continue
-        match = _LINE.match(line.split(";", 1)[0].strip())
-        if match is None or (match[2] and not re.match(r"^[=<>!~@(]", match[2])):
-            raise UnreadableInput(
-                f"{path}: line {number}: {short(repr(line))} (expected a requirement such as torch==2.6.0)"
-            )
-        if pin := _PIN.match(match[2].strip()):
-            found[_name(match[1])] = pin[1]
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            conda = _CONDA.match(line)  # `conda list --export` is called a requirements file too
+            if conda is None:
+                raise UnreadableInput(
+                    f"{path}: line {number}: {short(repr(line))} (expected a requirement such as torch==2.6.0)"
+                ) from None
+            found[canonicalize_name(conda[1])] = conda[2]
+            continue
+        for one in requirement.specifier:
+            if one.operator in ("==", "===") and "*" not in one.version:
+                found[canonicalize_name(requirement.name)] = one.version.removeprefix("v")
     return found
 
 
@@ -86,7 +91,7 @@ def _conda(path: Path, text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in cast(list[Any], listed):
         if isinstance(entry, str) and (match := _CONDA.match(entry.strip())):
-            found[CONDA_NAMES.get(_name(match[1]), _name(match[1]))] = match[2]
+            found[CONDA_NAMES.get(name := canonicalize_name(match[1]), name)] = match[2]
         pip: Any = cast(Mapping[str, Any], entry).get("pip") if isinstance(entry, Mapping) else None
         lines = [line for line in cast(list[Any], pip) if isinstance(line, str)] if isinstance(pip, list) else []
         found |= _requirements(path, "\n".join(lines))
@@ -94,15 +99,21 @@ def _conda(path: Path, text: str) -> dict[str, str]:
 
 
 def _toml_lock(path: Path, text: str) -> dict[str, str]:
-    """Names and versions of the `[[package]]` tables; Python 3.10 has no TOML reader, and these need none."""
-    tables = _PACKAGE_TABLE.split(text)[1:]
-    if not tables:
+    """Names and versions of the `[[package]]` tables (`[[packages]]` in pylock.toml)."""
+    toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        data: Mapping[str, Any] = toml.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{path}: not TOML ({why_not(error)})") from None
+    tables = data.get("package", data.get("packages"))
+    if not isinstance(tables, list):
         raise UnreadableInput(f"{path}: no packages (expected uv.lock, poetry.lock or pylock.toml)")
     found: dict[str, str] = {}
-    for table in tables:
-        fields = dict(_TOML_TEXT.findall(re.split(r"^\[", table, maxsplit=1, flags=re.MULTILINE)[0]))
-        if "name" in fields and "version" in fields:
-            found[_name(fields["name"])] = fields["version"]
+    for table in cast(list[Any], tables):
+        entry: Mapping[str, Any] = cast("Mapping[str, Any]", table) if isinstance(table, Mapping) else {}
+        name, version = entry.get("name"), entry.get("version")
+        if isinstance(name, str) and isinstance(version, str):
+            found[canonicalize_name(name)] = version
     return found
 
 
@@ -117,9 +128,5 @@ def _pipfile_lock(path: Path, text: str) -> dict[str, str]:
         for name, entry in cast(Mapping[str, Any], packages).items() if isinstance(packages, Mapping) else ():
             version = cast(Mapping[str, Any], entry).get("version") if isinstance(entry, Mapping) else None
             if isinstance(version, str) and version.startswith("=="):
-                found[_name(name)] = version[2:]
+                found[canonicalize_name(name)] = version[2:]
     return found
-
-
-def _name(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

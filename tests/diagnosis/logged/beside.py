@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tests.sources import worlds
 
-from finitune.diagnosis.logged.verdict import diagnose_logs
+import finitune
 from finitune.finding import Diagnosis, Incident
 
 Inputs = dict[str, Any]
@@ -110,7 +110,7 @@ def releases(*lines: str) -> Callable[[Path], Inputs]:
 def told(path: Path, text: str, inputs: Inputs | None = None) -> Diagnosis:
     log = path / "train.log"
     log.write_text(text)
-    return diagnose_logs(log, **(inputs or {}))
+    return finitune.diagnose(log, **(inputs or {}))
 
 
 def names(incident: Incident) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from finitune.diagnosis.logged.verdict import diagnose_logs
+from finitune.diagnosis.logged.incidents import diagnose_logs
 from finitune.finding import Diagnosis
 
 ROOT = Path(__file__).parents[3]

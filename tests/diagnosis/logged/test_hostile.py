@@ -11,7 +11,7 @@ from tests.reports.examples import record
 from tests.reports.test_html import assert_harmless
 
 from finitune.cli.main import main
-from finitune.diagnosis.logged.verdict import diagnose_logs
+from finitune.diagnosis.logged.incidents import diagnose_logs
 from finitune.recording import Recording
 from finitune.reports.run_page import page
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from finitune.diagnosis.logged.verdict import diagnose_logs
+from finitune.diagnosis.logged.incidents import diagnose_logs
 
 LOGS = Path(__file__).parents[2] / "data" / "log_runs"
 BROKEN = {
@@ -15,8 +15,8 @@ BROKEN = {
     "hf_trainer-overflowing-channels_fp16_2.log.gz": "fp16-activation-overflow",
     "hf_trainer-half-weights-scaled_fp16_0.log.gz": "fp16-trainable-weights",
     "trl_sft-all-ignored_tokenised_bf16_0.log.gz": "all-labels-ignored",
-    "trl_sft-all-ignored_bf16_1.log.gz": "all-labels-ignored",
-    "trl_sft-high-rate_bf16_0.log.gz": "lr-too-high",
+    "trl_sft-all-ignored_bf16_0.log.gz": "all-labels-ignored",
+    "deepspeed_engine-high-rate_zero2_bf16_0.log.gz": "lr-too-high",
     "deepspeed_engine-untrained-token_zero2_fp16_0.log.gz": "untrained-token-embeddings",
     "deepspeed_engine-two-configs_trainer_bf16_0.log.gz": "config-disagreement",
     "deepspeed_engine-overflowing-channels_zero2_fp16_0.log.gz": "fp16-activation-overflow",
@@ -27,6 +27,11 @@ BROKEN = {
     "plain-token-outside_fp32_0.log.gz": "tokenizer-vocab-mismatch",
 }
 HEALTHY = sorted(path.name for path in LOGS.iterdir() if path.name not in BROKEN)
+
+
+def test_only_runs_that_do_not_count_are_here() -> None:
+    seeds = [int(path.name.split(".")[0].rpartition("_")[2]) for path in LOGS.iterdir()]
+    assert not any(seed % 2 for seed in seeds)
 
 
 @pytest.mark.parametrize(("name", "cause"), BROKEN.items())

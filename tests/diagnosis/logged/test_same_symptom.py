@@ -178,11 +178,12 @@ ROWS = {
         },
     ),
     "sound for long, then nan at once": Row(
-        log=falling(2000) + "".join(record("nan", "nan", "1e-05", 1 + 0.001 * n) for n in range(6)),
+        log=falling(2000) + "".join(record("nan", "nan", f"{1e-5 - n * 1e-8:.4g}", 1 + 0.001 * n) for n in range(6)),
         check="replay the step",
         causes={
             "comm-overlap-race": race,
-            "bad-data-sample": World(tail=falling(2000) + record("nan", "nan", "1e-05", 1.001) * 4),
+            "bad-data-sample": World(tail=falling(2000) + "".join(
+                record("nan", "nan", f"{1e-5 - n * 1e-8:.4g}", 1.001) for n in range(4))),
             "all-labels-ignored": World(files=several(
                 args(bf16=True, assistant_only_loss=True, per_device_train_batch_size=1),
                 partial(unanswered, rows=64, empty=1))),

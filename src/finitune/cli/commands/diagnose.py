@@ -35,8 +35,9 @@ def command(
 ) -> int:
     """Say why a run failed, with evidence.
 
-    Of a recorded run: the first bad value, the cause and the cure of every incident. Of logs (text from the terminal,
-    trainer_state.json, CSV, TensorBoard events; also gzipped): what they show, and the check that would decide.
+    Of a recorded run: the first bad value, the cause and its remedies, for every incident. Of logs (text from the
+    terminal, trainer_state.json, CSV, TensorBoard events; also gzipped): what they show, and the check that would
+    decide.
     """
     if not paths and case is None:
         raise click.UsageError("Missing argument 'RUN_DIR|LOG...' (or --case FILE).")
@@ -57,17 +58,12 @@ def command(
         raise click.UsageError(f"{extra[0]} goes with logs; a recording and a case hold the facts of their run.")
     if prove and recorded:
         _prove(paths[0], model)
-    if case is not None:
-        from finitune.diagnosis.cases import diagnose_case
+    from finitune.reports.progress import bar
 
-        result = diagnose_case(case)
-    else:
-        from finitune.reports.progress import bar
-
-        beside = None if recorded else model  # beside a recording it is where --prove takes the weights from
-        result = diagnose(
-            *paths, configs=configs, model=beside, data=data, gpu=gpu, requirements=requirements, track=bar
-        )
+    beside = None if recorded else model  # beside a recording it is where --prove takes the weights from
+    result = diagnose(
+        *paths, case=case, configs=configs, model=beside, data=data, gpu=gpu, requirements=requirements, track=bar
+    )
     if prove and not recorded:
         what = "a case" if case is not None else "a log"
         say = f"{what} holds no step to run again; record the run: finitune run -- COMMAND (what you type to train)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+import finitune
 from finitune.cli.commands import console, output_format, print_json
 
 
@@ -49,16 +50,16 @@ def command(
 
     NAME is the remedy, as check and diagnose name it. Without it every patch that check proposes is taken.
     """
-    from finitune import repairs
-
     if undo is not None:
         if name or patch or apply or output:
             raise click.UsageError("--undo stands alone.")
-        result = repairs.undo(undo)
+        from finitune.repairs.undoing import undo as take_back
+
+        result = take_back(undo)
     elif name is None and not (config or model):
         raise click.UsageError("Nothing to repair: name a remedy, or --config with --patch or --apply.")
     else:
-        result = repairs.repair(
+        result = finitune.repair(
             name, model=model, data=data, tokens=tokens, rows=rows, config=list(config), output=output, seed=seed,
             gpu=gpu, requirements=requirements, patch=patch, apply=apply, like=like, dtype=dtype, modules=modules,
         )  # fmt: skip

@@ -10,8 +10,6 @@ from torch import nn
 from finitune.finding import Origin
 from finitune.naming import tower_of
 
-NEVER_TRAINED = 1e-2
-"""A row that is this many times shorter than the median was never trained."""
 ORDINARY = 0.1
 
 
@@ -37,6 +35,8 @@ def placeholders(model: nn.Module | None, origin: Origin | None, facts: Any) -> 
 
 def _short_and_other_rows(facts: Any) -> tuple[str | None, str | None]:
     """Ids of the batch's rows that are far shorter than usual, and as many of its ordinary ones."""
+    from finitune.facts import NEVER_TRAINED
+
     rows = facts.rows
     if rows is None or not rows.median_rms > 0:
         return None, None

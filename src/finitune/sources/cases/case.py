@@ -11,20 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-import numpy as np
-
-from finitune.facts import (
-    Disagreement,
-    Facts,
-    Hardware,
-    Model,
-    Optimizer,
-    Parallel,
-    Precision,
-    TokenUse,
-    Training,
-    Vocabulary,
-)
+from finitune.facts import Disagreement, Facts, Hardware, Model, Optimizer, Parallel, Precision, Training
 from finitune.finding import UnreadableInput, number
 from finitune.sources import hardware
 from finitune.sources.configs import training_arguments
@@ -116,8 +103,6 @@ def read(case: Mapping[str, Any]) -> Facts:
         precision=_with_scaler(facts.precision or Precision(), given),
         model=_model(str(case.get("model") or case.get("title") or ""), given),
         training=dataclasses.replace(facts.training or Training(), model_name=str(case.get("model") or "") or None),
-        tokens=_tokens(given),
-        vocabulary=_vocabulary(given),
         hardware=_hardware(str(case.get("hardware") or ""), f"{given.get('device', '')} {given.get('gpu', '')} {told}"),
         versions=dict(_versions(given, f"{told} {logged}")) or None,
         parallel=_parallel(given, told, str(case.get("hardware") or "")),
@@ -259,20 +244,7 @@ def _model(name: str, config: Mapping[str, Any]) -> Model:
     family = family_of(name)
     tied = next((v for key in ("tie_word_embeddings", "weight_tying") if isinstance(v := config.get(key), bool)), None)
     dtype = "bfloat16" if family in IN_BFLOAT16 else None
-    return Model(family=family, vocabulary=_whole(config, "embedding_rows"), tied=tied, dtype=dtype)
-
-
-def _tokens(config: Mapping[str, Any]) -> TokenUse | None:
-    largest = _whole(config, "max_input_id")
-    if largest is None:
-        return None
-    one = np.ones(1, np.int64)
-    return TokenUse(ids=one * largest, counts=one, first=one, sequences=1, source="the case")
-
-
-def _vocabulary(config: Mapping[str, Any]) -> Vocabulary | None:
-    size = _whole(config, "tokenizer_vocab")
-    return None if size is None else Vocabulary(size=size, source="the case")
+    return Model(family=family, tied=tied, dtype=dtype)
 
 
 def _whole(config: Mapping[str, Any], key: str) -> int | None:
@@ -287,7 +259,7 @@ def _versions(config: Mapping[str, Any], told: str) -> Iterator[tuple[str, str]]
         if in_words := pattern.search(told):
             yield PACKAGES.get(name, name), in_words[1]
     for key, value in config.items():
-        named = key.removesuffix("_bad").removesuffix("_version").replace("_", "-").lower()
+        named = key.removesuffix("_version").replace("_", "-").lower()
         package = PACKAGES.get(named, named)
         if package in RELEVANT and not _OPEN.match(str(value)) and (found := _VERSION.search(str(value))):
             yield package, found[0]

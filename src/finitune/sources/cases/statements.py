@@ -1,8 +1,9 @@
-"""What somebody tells about a run, in words of their own -> named observations; what no file states, only people.
+"""What somebody writes about a run, in words of their own -> observations; what no file states, only people.
 
-Two readings. A phrase of the table is a fact by itself ("Attempting to unscale FP16 gradients"). A comparison names a
-subject and a verdict in one clause ("bf16 on another card is fine", `{"cpu": "ok"}`), and becomes `subject-sound` or
-`subject-bad`: what changed when one thing was changed is the best evidence there is. "not fine" is bad, "no NaN" sound.
+Two readings. A phrase of the table is a fact by itself ("gradient checkpointing"). A comparison names a subject and a
+verdict in one clause ("bf16 on another card is fine", `{"cpu": "ok"}`), and becomes `subject-works` or `subject-fails`:
+what changed when one thing was changed is the best evidence there is. "not fine" fails, "no NaN" works. Messages that
+programs print are known by `sources.logs.messages`, here too.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from finitune.observations import Observation, meanings
+from finitune.sources.logs import messages
 from finitune.sources.text import without_links
 
 LONGEST = 10_000
 """Characters that are read of each part; a description is shorter."""
-MOST_LINES = 5_000
-"""Lines of the log that are read from either end."""
 QUOTED = 80
 
 
@@ -42,9 +43,9 @@ def _phrases(text: str) -> dict[str, dict[str, re.Pattern[str]]]:
 
 
 _TABLES = _phrases((Path(__file__).parent / "statements.txt").read_text(encoding="utf-8"))
-PRINTED, TOLD, OFF, SUBJECTS = (_TABLES[name] for name in ("printed", "told", "off", "subjects"))
+WRITTEN, OFF, SUBJECTS = (_TABLES[name] for name in ("written", "off", "subjects"))
 
-_SOUND = re.compile(
+_GOOD = re.compile(
     r"\b(ok|okay|fine|works?|worked|working|sound|normal\w*|converge[sd]?|cure[sd]?|fix(es|ed)?|clean|correct\w*|"
     r"good|stable|success\w*|match\w*|identical|no nan|without nan|healthy|finite|true works|solve[sd]?)\b",
     re.IGNORECASE,
@@ -61,44 +62,44 @@ _SWITCHED_OFF = re.compile(r"[^:]+: (false|null|off|none|0|0\.0)$", re.IGNORECAS
 _CLAUSE = re.compile(r"[;\n]|,\s|\.\s|\bbut\b|\bwhile\b|\bwhereas\b|\band\b(?=.{0,40}\b(fine|ok|fail|nan)\b)")
 
 
-def read(case: Mapping[str, Any]) -> dict[str, str]:
-    """Observation -> the words it was read from, at most `QUOTED` characters."""
+def read(case: Mapping[str, Any]) -> dict[str, Observation]:
+    """Everything that the words of a case say; of its log, the words are messages, which `sources.logs` reads."""
     config = case.get("config")
     entries = cast("Mapping[str, Any]", config).items() if isinstance(config, Mapping) else ()
-    settings = [f"{key}: {_plain(value)}" for key, value in entries]
-    log = case.get("log")
-    lines = cast("list[Any]", log) if isinstance(log, list) else [log or ""]
-    lines = [
-        str(line) for line in (lines if len(lines) <= 2 * MOST_LINES else lines[:MOST_LINES] + lines[-MOST_LINES:])
-    ]
-    about = [str(case.get(key) or "") for key in ("framework", "title", "model", "hardware")]
-    told = [part[:LONGEST] for part in (*about, *settings) if part]
-    found = dict(_matches(PRINTED, [*told, *(line[:LONGEST] for line in lines)]))
-    found |= dict(_matches(OFF, told))
-    found |= dict(_matches(TOLD, [part for part in told if not _SWITCHED_OFF.match(part)]))
-    for part in (about[1], *settings):
-        found |= dict(_comparisons(part[:LONGEST]))
-    return found
+    settings = [f"{key}: {_plain(value)}"[:LONGEST] for key, value in entries]
+    about = [str(case.get(key) or "")[:LONGEST] for key in ("framework", "title", "model", "hardware")]
+    parts = [part for part in (*about, *settings) if part]
+    found: dict[str, Observation] = {}
+    for part in parts:
+        for name in messages.kinds_in(part):
+            found.setdefault(name, _quoted(name, part))
+    found |= _matches(OFF, parts)
+    found |= _matches(WRITTEN, [part for part in parts if not _SWITCHED_OFF.match(part)])
+    for part in (about[1], about[3], *settings):
+        found |= {name: _quoted(name, part) for name in _comparisons(part)}
+    return {name: one for name, one in found.items() if name in meanings()}
 
 
-def _matches(table: Mapping[str, re.Pattern[str]], parts: list[str]) -> Iterator[tuple[str, str]]:
-    for slug, pattern in table.items():
-        for part in parts:
-            if pattern.search(part):
-                yield slug, _quote(part)
-                break
+def _matches(table: Mapping[str, re.Pattern[str]], parts: list[str]) -> dict[str, Observation]:
+    """Of each observation the first part of the case that shows it."""
+    shown = {name: next(filter(pattern.search, parts), None) for name, pattern in table.items()}
+    return {name: _quoted(name, part) for name, part in shown.items() if part is not None}
 
 
-def _comparisons(part: str) -> Iterator[tuple[str, str]]:
-    """`subject-sound` and `subject-bad` of every clause; a clause without a subject speaks of the setting's name."""
+def _comparisons(part: str) -> Iterator[str]:
+    """`subject-works` and `subject-fails` of every clause; one without a subject speaks of the setting's name.
+
+    "eager" is said of attention, and of a model that is not compiled.
+    """
     name, _, value = part.partition(": ")
+    other = "plain-attention" if SUBJECTS["compiled-code"].search(part) else "uncompiled"
     for clause in filter(str.strip, map(str, _CLAUSE.split(value or name))):
         verdict = _verdict(clause)
         if verdict is None:
             continue
         spoken_of = _subjects(clause) or (_subjects(f"{name}: {clause}") if value else [])
         turned = "no-" if _IS_OFF.match(clause) else ""
-        yield from ((f"{turned}{subject}-{verdict}", _quote(part)) for subject in spoken_of)
+        yield from (f"{turned}{subject}-{verdict}" for subject in spoken_of if subject != other)
 
 
 def _subjects(text: str) -> list[str]:
@@ -107,19 +108,19 @@ def _subjects(text: str) -> list[str]:
 
 def _verdict(clause: str) -> str | None:
     """The first word that judges, turned round by a negation before it."""
-    sound, bad = _SOUND.search(clause), _BAD.search(clause)
-    first = min((m for m in (sound, bad) if m), key=lambda m: m.start(), default=None)
+    good, bad = _GOOD.search(clause), _BAD.search(clause)
+    first = min((m for m in (good, bad) if m), key=lambda m: m.start(), default=None)
     if first is None:
         return None
     negated = _NOT.search(clause[: first.start()]) is not None
-    return "sound" if (first is sound) != negated else "bad"
+    return "works" if (first is good) != negated else "fails"
 
 
 def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
-def _quote(part: str) -> str:
+def _quoted(name: str, part: str) -> Observation:
     """Short, on one line, without links: who pastes a thread pastes its traps."""
     text = " ".join(without_links(part, "(link)").split())
-    return text if len(text) <= QUOTED else text[: QUOTED - 3] + "..."
+    return Observation(name=name, text=text if len(text) <= QUOTED else text[: QUOTED - 3] + "...", place="the case")

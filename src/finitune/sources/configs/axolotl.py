@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from finitune.facts import (
+    DEFAULT_LOSS_SCALE,
     Adapter,
     Attention,
     Batching,
@@ -18,15 +19,10 @@ from finitune.facts import (
     Quantization,
     Training,
 )
+from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import group
 from finitune.sources.result import Supervision
 from finitune.sources.text import flag, real, section, word
-
-LENIENT = True
-"""The DeepSpeed files that come with Axolotl are named as they lie in its own folder."""
-
-GRADSCALER_INITIAL_SCALE = 65536.0
-"""torch.amp.GradScaler's default."""
 
 OPTIMIZER_KEYS = {
     "name": ("optimizer",), "lr": ("learning_rate",), "eps": ("adam_epsilon",), "weight_decay": ("weight_decay",),
@@ -39,11 +35,6 @@ ADAPTER_KEYS = {
     "rank_stabilised": ("peft_use_rslora",), "target_modules": ("lora_target_modules",),
     "trainable": ("lora_modules_to_save",),
 }  # fmt: skip
-SPELLING = {
-    "bnb_4bit_compute_dtype": ("bnb_config_kwargs.bnb_4bit_compute_dtype",),
-    "autocast_adapter_dtype": ("peft_autocast_adapter_dtype",), "ensure_weight_tying": ("peft_ensure_weight_tying",),
-}  # fmt: skip
-OPENS = ("bnb_config_kwargs", "gradient_checkpointing_kwargs")
 BATCHING_KEYS = {
     "packing": ("sample_packing",), "max_length": ("sequence_len",), "group_by_length": ("group_by_length",),
     "pad_token": ("special_tokens.pad_token",), "eos_token": ("special_tokens.eos_token",),
@@ -59,25 +50,22 @@ ATTENTION_KEYS = {
 }  # fmt: skip
 """Switches of earlier releases, and what they stand for."""
 
-FLAGS = True
-"""Programs of this format take its settings as flags too, which win over the file."""
 
-
-def recognises(data: Mapping[str, Any]) -> bool:
+def recognises(data: Settings) -> bool:
     """True for a mapping with a base model that is not one of Ludwig's."""
     ludwig = {"input_features", "output_features", "trainer"} & data.keys() or data.get("model_type") == "llm"
     return "base_model" in data and not ludwig
 
 
-def follows(data: Mapping[str, Any]) -> list[str | Mapping[str, Any]]:
+def follows(data: Settings) -> list[str | Settings]:
     """The DeepSpeed file, or its content in place."""
     named = data.get("deepspeed")
     if isinstance(named, Mapping):
-        return [cast(Mapping[str, Any], named)]
+        return [cast(Settings, named)]
     return [named] if isinstance(named, str) and named else []
 
 
-def read(data: Mapping[str, Any], file: str) -> Facts:
+def read(data: Settings, file: str) -> Facts:
     """What Axolotl is told. `bf16: auto`, its default, is left open: the card decides."""
     precision = _precision(data, file)
     return Facts(
@@ -97,21 +85,21 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
     )  # fmt: skip
 
 
-def settled(facts: Facts, data: Mapping[str, Any], file: str, card: Hardware) -> Facts:
+def settled(facts: Facts, data: Settings, file: str, card: Hardware) -> Facts:
     """`bf16: auto` is bfloat16 where the card has it, else float16 unless `fp16` says no; axolotl/utils/config."""
     if data.get("bf16") != "auto" or facts.precision or (flag(data, "fp16", file) is False and not card.bfloat16):
         return facts
     return dataclasses.replace(facts, precision=_precision({"bf16": True} if card.bfloat16 else {"fp16": True}, file))
 
 
-def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def precision_keys(dtype: str, data: Settings) -> dict[str, Any]:
     """The switches of automatic mixed precision, or those of pure training where they are used."""
     pure = any(data.get(key) for key in ("float16", "bfloat16"))
     half, brain = ("float16", "bfloat16") if pure else ("fp16", "bf16")
     return {half: dtype == "float16", brain: dtype == "bfloat16"}
 
 
-def spelled(key: str, value: Any, data: Mapping[str, Any]) -> dict[str, Any] | None:
+def spelled(key: str, value: Any, data: Settings) -> dict[str, Any] | None:
     """Pure training has switches of its own, and so has each kernel of attention in earlier releases."""
     if key == "dtype" and value == "float32":
         pure = next((pair for pair in (("float16", "fp16"), ("bfloat16", "bf16")) if data.get(pair[0])), None)
@@ -123,7 +111,7 @@ def spelled(key: str, value: Any, data: Mapping[str, Any]) -> dict[str, Any] | N
     return None if on is None or switch is None else {switch: True, **({on: False} if on != switch else {})}
 
 
-def supervision(data: Mapping[str, Any], file: str) -> Supervision:
+def supervision(data: Settings, file: str) -> Supervision:
     """Prompts are no targets unless `train_on_inputs` says so."""
     prompts = flag(data, "train_on_inputs", file)
     length = real(data, "sequence_len", file)
@@ -134,12 +122,12 @@ def supervision(data: Mapping[str, Any], file: str) -> Supervision:
     )
 
 
-def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
+def _precision(data: Settings, file: str) -> Precision | None:
     half, brain = flag(data, "fp16", file), _switch(data, "bf16", file)
     pure_half, pure_brain = flag(data, "float16", file), flag(data, "bfloat16", file)
     if half:
         return Precision(
-            compute="float16", scaler="dynamic", initial_scale=GRADSCALER_INITIAL_SCALE, requested_by="axolotl",
+            compute="float16", scaler="dynamic", initial_scale=DEFAULT_LOSS_SCALE, requested_by="axolotl",
             source=f"{file}: fp16",
         )  # fmt: skip
     if brain:
@@ -157,7 +145,7 @@ def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
     return None
 
 
-def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
+def _optimizer(data: Settings, file: str) -> Optimizer | None:
     betas = [real(data, key, file) for key in ("adam_beta1", "adam_beta2")]
     warmup = real(data, "warmup_steps", file)
     adapter = data.get("adapter")
@@ -169,7 +157,7 @@ def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
     )  # fmt: skip
 
 
-def _adapter(data: Mapping[str, Any], file: str) -> Adapter:
+def _adapter(data: Settings, file: str) -> Adapter:
     asked = word(data, "adapter")
     if not asked:
         return Adapter(kind="none", source=file)
@@ -180,7 +168,7 @@ def _adapter(data: Mapping[str, Any], file: str) -> Adapter:
     )
 
 
-def _quantization(data: Mapping[str, Any], file: str, precision: Precision | None) -> Quantization | None:
+def _quantization(data: Settings, file: str, precision: Precision | None) -> Quantization | None:
     four = flag(data, "load_in_4bit", file) or data.get("adapter") == "qlora"
     if not (four or flag(data, "load_in_8bit", file)):
         return None
@@ -195,15 +183,36 @@ def _quantization(data: Mapping[str, Any], file: str, precision: Precision | Non
     )
 
 
-def _attention(data: Mapping[str, Any], file: str) -> Attention | None:
+def _attention(data: Settings, file: str) -> Attention | None:
     if said := word(data, "attn_implementation"):
         return Attention(implementation=said, source=f"{file}: attn_implementation")
     key = next((key for key in ATTENTION_KEYS if flag(data, key, file)), None)
     return Attention(implementation=ATTENTION_KEYS[key], source=f"{file}: {key}") if key else None
 
 
-def _switch(data: Mapping[str, Any], key: str, file: str) -> bool | None:
+def _switch(data: Settings, key: str, file: str) -> bool | None:
     """A yes or no that may also be the name of a way to do it, such as `gradient_checkpointing: offload`."""
     said = data.get(key)
     known = isinstance(said, str) and said.strip().lower() in ("full", "offload", "offload_disk", "unsloth", "default")
     return True if known else flag(data, key, file)
+
+
+FORMAT = Format(
+    name="axolotl",
+    recognises=recognises,
+    read=read,
+    follows=follows,
+    lenient=True,  # the DeepSpeed files that come with Axolotl are named as they lie in its own folder
+    takes_flags=True,
+    settled=settled,
+    supervision=supervision,
+    tables={"optimizer": OPTIMIZER_KEYS, "adapter": ADAPTER_KEYS, "batching": BATCHING_KEYS, "training": TRAINING_KEYS},
+    spelling={
+        "bnb_4bit_compute_dtype": ("bnb_config_kwargs.bnb_4bit_compute_dtype",),
+        "autocast_adapter_dtype": ("peft_autocast_adapter_dtype",),
+        "ensure_weight_tying": ("peft_ensure_weight_tying",),
+    },
+    spelled=spelled,
+    precision_keys=precision_keys,
+    opens=("bnb_config_kwargs", "gradient_checkpointing_kwargs"),
+)

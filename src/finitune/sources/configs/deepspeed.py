@@ -5,32 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from finitune.facts import Facts, Optimizer, Parallel, Precision
+from finitune.facts import DEFAULT_SCALE_POWER, Facts, Optimizer, Parallel, Precision
 from finitune.finding import number
-from finitune.sources.configs.keys import group
+from finitune.sources.configs.format import Format, Settings
+from finitune.sources.configs.keys import dtype_of, group
 from finitune.sources.text import flag, real, section, whole, word
-
-PRECEDENCE = 1
-"""The engine holds the numbers, so where DeepSpeed and the trainer disagree, DeepSpeed's word is what happens."""
 
 OWN_KEYS = {
     "zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_clipping",
     "zero_allow_untested_optimizer", "steps_per_print", "wall_clock_breakdown",
 }  # fmt: skip
-
-DTYPES = {
-    "fp16": "float16", "float16": "float16", "half": "float16", "bf16": "bfloat16", "bfp16": "bfloat16",
-    "bfloat16": "bfloat16", "fp32": "float32", "float32": "float32", "float": "float32",
-}  # fmt: skip
-
-SPELLING = {
-    "max_grad_norm": ("gradient_clipping",), "learning_rate": ("optimizer.params.lr",),
-    "adam_epsilon": ("optimizer.params.eps",), "warmup_steps": ("scheduler.params.warmup_num_steps",),
-}  # fmt: skip
-"""Settings of the trainer that the engine takes too."""
-
-OPENS = ("fp16", "bf16", "zero_optimization", "data_types")
-"""Sections that mean what they should with one key in them."""
 
 PARALLEL_KEYS = {
     "overlap_comm": ("zero_optimization.overlap_comm",),
@@ -40,12 +24,12 @@ PARALLEL_KEYS = {
 }
 
 
-def recognises(data: Mapping[str, Any]) -> bool:
+def recognises(data: Settings) -> bool:
     """True for a mapping with DeepSpeed's own keys, or with fp16 or bf16 as a section."""
     return bool(OWN_KEYS & data.keys()) or any(isinstance(data.get(key), Mapping) for key in ("fp16", "bf16"))
 
 
-def read(data: Mapping[str, Any], file: str) -> Facts:
+def read(data: Settings, file: str) -> Facts:
     """What the engine is told."""
     return Facts(
         precision=_precision(data, file),
@@ -54,13 +38,13 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
     )
 
 
-def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def precision_keys(dtype: str, data: Settings) -> dict[str, Any]:
     """Both switches; the older name of the section is kept where it is used."""
     brain = "bfloat16" if "bfloat16" in data else "bf16"
     return {"fp16.enabled": dtype == "float16", f"{brain}.enabled": dtype == "bfloat16"}
 
 
-def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
+def _precision(data: Settings, file: str) -> Precision | None:
     def enabled(name: str) -> bool | None:
         return flag(section(data, name), "enabled", f"{file}: {name}")
 
@@ -73,8 +57,8 @@ def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
         return Precision(compute="bfloat16", scaler="none", requested_by="deepspeed", source=f"{file}: {bf16}.enabled")
     if enabled("amp"):  # NVIDIA apex, float16 with a scaler of its own
         return Precision(compute="float16", scaler="dynamic", requested_by="deepspeed", source=f"{file}: amp.enabled")
-    cast_to = (word(section(data, "torch_autocast"), "dtype") or "").removeprefix("torch.")
-    if enabled("torch_autocast") and (dtype := DTYPES.get(cast_to)):
+    dtype = dtype_of(word(section(data, "torch_autocast"), "dtype"))
+    if enabled("torch_autocast") and dtype:
         scaler = "dynamic" if dtype == "float16" else "none"
         return Precision(compute=dtype, scaler=scaler, requested_by="deepspeed", source=f"{file}: torch_autocast.dtype")
     auto = [name for name in ("fp16", bf16) if section(data, name).get("enabled") == "auto"]
@@ -85,7 +69,7 @@ def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
     return Precision(compute="float32", scaler="none", requested_by="deepspeed", source=file)
 
 
-def _scaling(fp16: Mapping[str, Any], file: str) -> dict[str, Any]:
+def _scaling(fp16: Settings, file: str) -> dict[str, Any]:
     """The loss scaler with DeepSpeed's defaults: 2**16, hysteresis 2, never below 1. A static scale is one above 0."""
     static = real(fp16, "loss_scale", file) or 0.0
     power = real(fp16, "initial_scale_power", file)
@@ -93,17 +77,17 @@ def _scaling(fp16: Mapping[str, Any], file: str) -> dict[str, Any]:
     minimum = real(fp16, "min_loss_scale", file)
     return {
         "scaler": "static" if static > 0 else "dynamic",
-        "initial_scale": static if static > 0 else 2.0 ** min(16.0 if power is None else power, 1000.0),
+        "initial_scale": static if static > 0 else 2.0 ** min(DEFAULT_SCALE_POWER if power is None else power, 1000.0),
         "hysteresis": 2 if hysteresis is None else hysteresis,
         "min_scale": 1.0 if minimum is None else minimum,
         "scale_window": whole(fp16, "loss_scale_window", file),
     }
 
 
-def _parallel(data: Mapping[str, Any], file: str) -> Parallel | None:
+def _parallel(data: Settings, file: str) -> Parallel | None:
     zero = section(data, "zero_optimization")
     switch = data.get("zero_optimization")
-    stage = whole(zero, "stage", f"{file}: zero_optimization")
+    stage = whole(zero, "stage", f"{file}: zero_optimization") if "zero_optimization" in data else 0  # its default
     return group(
         Parallel, data, file, PARALLEL_KEYS,
         kind="deepspeed",
@@ -115,7 +99,7 @@ def _parallel(data: Mapping[str, Any], file: str) -> Parallel | None:
     )  # fmt: skip
 
 
-def _offload(zero: Mapping[str, Any], key: str, old_keys: Sequence[str], file: str) -> str | None:
+def _offload(zero: Settings, key: str, old_keys: Sequence[str], file: str) -> str | None:
     """The device, from the section of today or the yes or no of releases before 0.3.16."""
     if isinstance(zero.get(key), Mapping):
         return word(section(zero, key), "device") or "none"
@@ -123,12 +107,12 @@ def _offload(zero: Mapping[str, Any], key: str, old_keys: Sequence[str], file: s
     return None if said is None else "cpu" if said else "none"
 
 
-def _dtype(data: Mapping[str, Any], key: str) -> str | None:
+def _dtype(data: Settings, key: str) -> str | None:
     said = word(data, key)
-    return DTYPES.get(said.removeprefix("torch."), said) if said else None
+    return dtype_of(said) or said
 
 
-def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
+def _optimizer(data: Settings, file: str) -> Optimizer | None:
     block = section(data, "optimizer")
     given = section(block, "params")
     schedule = section(section(data, "scheduler"), "params")
@@ -154,3 +138,19 @@ def _pair(value: Any) -> list[float] | None:
     numbers = [number(v) for v in cast(list[Any], value)] if isinstance(value, list) else []
     known = [n for n in numbers if n is not None]
     return known if len(numbers) == len(known) == 2 else None
+
+
+FORMAT = Format(
+    name="deepspeed",
+    recognises=recognises,
+    read=read,
+    precedence=1,  # the engine holds the numbers, so its word is what happens where it and the trainer disagree
+    spelling={  # settings of the trainer that the engine takes too
+        "max_grad_norm": ("gradient_clipping",),
+        "learning_rate": ("optimizer.params.lr",),
+        "adam_epsilon": ("optimizer.params.eps",),
+        "warmup_steps": ("scheduler.params.warmup_num_steps",),
+    },
+    precision_keys=precision_keys,
+    opens=("fp16", "bf16", "zero_optimization", "data_types"),
+)

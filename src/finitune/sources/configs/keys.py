@@ -8,13 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from finitune.finding import UnreadableInput
+from finitune.sources.configs.format import Keys, Settings
 from finitune.sources.text import flag, kind_of, real, section, whole, word, words
 
 Group = TypeVar("Group")
-Keys = Mapping[str, Sequence[str]]
-"""Field of the group -> the keys that may hold it, the one that counts first. A dot leads into a section."""
+DTYPES = {
+    "float16": "float16", "fp16": "float16", "half": "float16", "bfloat16": "bfloat16", "bf16": "bfloat16",
+    "bfp16": "bfloat16", "float32": "float32", "fp32": "float32", "float": "float32",
+}  # fmt: skip
+"""How configurations spell a dtype -> how torch does."""
 
-Read = Callable[[Mapping[str, Any], str, str], Any]
+Read = Callable[[Settings, str, str], Any]
 
 _READERS: Mapping[type, Read] = types.MappingProxyType({
     int: whole,
@@ -24,7 +28,7 @@ _READERS: Mapping[type, Read] = types.MappingProxyType({
 })  # fmt: skip
 
 
-def group(of: type[Group], data: Mapping[str, Any], file: str, keys: Keys, /, **known: Any) -> Group | None:
+def group(of: type[Group], data: Settings, file: str, keys: Keys, /, **known: Any) -> Group | None:
     """A group `of` facts with the fields that stand in `data`, and its source; None when it would say nothing.
 
     `known` fields are taken as they are and win. Raises UnreadableInput for a value of the wrong type.
@@ -35,7 +39,7 @@ def group(of: type[Group], data: Mapping[str, Any], file: str, keys: Keys, /, **
     return of(**{"source": file, **said}) if said.keys() - {"source"} else None
 
 
-def first(data: Mapping[str, Any], file: str, places: Sequence[str], hint: Any) -> Any:
+def first(data: Settings, file: str, places: Sequence[str], hint: Any) -> Any:
     """The first of the places that holds something."""
     options = [option for option in typing.get_args(hint) if option is not type(None)] or [hint]
     for place in places:
@@ -49,13 +53,18 @@ def first(data: Mapping[str, Any], file: str, places: Sequence[str], hint: Any) 
     return None
 
 
-def _value(data: Mapping[str, Any], key: str, file: str, kind: Any) -> Any:
+def _value(data: Settings, key: str, file: str, kind: Any) -> Any:
     if typing.get_origin(kind) is not None:
         return words(data, key)
     return _READERS[kind](data, key, file)
 
 
-def choice(data: Mapping[str, Any], key: str, file: str, meanings: Mapping[str, str | None]) -> str | None:
+def dtype_of(said: str | None) -> str | None:
+    """The dtype that is meant, as torch spells it; None for a word that means none."""
+    return DTYPES.get(said.removeprefix("torch.")) if said else None
+
+
+def choice(data: Settings, key: str, file: str, meanings: Mapping[str, str | None]) -> str | None:
     """What the word under `key` means; the word itself where no meaning is listed, None when absent or "auto"."""
     value = data.get(key)
     if value is None or isinstance(value, bool):

@@ -1,6 +1,6 @@
 """Keys that a format does not have, and what may have been meant.
 
-The names of each format lie beside its module as `<format>_fields.txt`: a first line with the release they come
+The names of each format lie in `fields/<format>.txt`, kept by `make fields`: a first line with the release they come
 from, a note, then one key per line, dotted inside a section; ` = a | b` lists the only values that there are. A
 section without dotted names is not looked into.
 """

@@ -6,10 +6,9 @@ Precisions as of Lightning 2: `16-mixed` is autocast with a GradScaler and float
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
-from finitune.facts import Adapter, Facts, Optimizer, Parallel, Precision, Training
+from finitune.facts import DEFAULT_LOSS_SCALE, Adapter, Facts, Optimizer, Parallel, Precision, Training
+from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import group
 from finitune.sources.text import section, whole, word
 
@@ -18,12 +17,6 @@ KEYS = {
     "accumulate_grad_batches", "fast_dev_run", "num_nodes",
 }  # fmt: skip
 """Arguments of Lightning's Trainer."""
-
-OPEN_ENDED = True
-"""Modules and data modules have arguments of their own."""
-
-GRADSCALER_INITIAL_SCALE = 65536.0
-"""torch.amp.GradScaler's default."""
 
 MIXED = {"16-mixed": "float16", "16": "float16", "bf16-mixed": "bfloat16", "bf16": "bfloat16"}
 WHOLE = {"16-true": "float16", "bf16-true": "bfloat16", "32-true": "float32", "32": "float32", "64-true": "float64"}
@@ -43,12 +36,12 @@ TRAINING_KEYS = {
 }  # fmt: skip
 
 
-def recognises(data: Mapping[str, Any]) -> bool:
+def recognises(data: Settings) -> bool:
     """True for a mapping whose section `trainer` holds arguments of Lightning's Trainer."""
     return bool(KEYS & section(data, "trainer").keys()) and not {"input_features", "base_model"} & data.keys()
 
 
-def read(data: Mapping[str, Any], file: str) -> Facts:
+def read(data: Settings, file: str) -> Facts:
     """What the trainer is told, and the rates and adapters that modules are usually given."""
     named = word(section(data, "optimizer"), "class_path")
     adapter = group(Adapter, data, file, ADAPTER_KEYS)
@@ -61,7 +54,7 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
     )  # fmt: skip
 
 
-def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
+def _precision(data: Settings, file: str) -> Precision | None:
     said = str(section(data, "trainer").get("precision") or "")
     dtype = MIXED.get(said) or WHOLE.get(said)
     if dtype is None:
@@ -71,13 +64,13 @@ def _precision(data: Mapping[str, Any], file: str) -> Precision | None:
         compute=dtype,
         parameters="float32" if said in MIXED else dtype,
         scaler="dynamic" if scaled else "none",
-        initial_scale=GRADSCALER_INITIAL_SCALE if scaled else None,
+        initial_scale=DEFAULT_LOSS_SCALE if scaled else None,
         requested_by="lightning",
         source=f"{file}: trainer.precision",
     )
 
 
-def _parallel(data: Mapping[str, Any], file: str) -> Parallel | None:
+def _parallel(data: Settings, file: str) -> Parallel | None:
     """How the strategy spreads the run; `auto` on one device does not."""
     trainer = section(data, "trainer")
     strategy = word(trainer, "strategy") or "auto"
@@ -89,3 +82,12 @@ def _parallel(data: Mapping[str, Any], file: str) -> Parallel | None:
     if kind is None:
         return None
     return Parallel(kind=kind, zero_stage=int(stage[1]) if stage else None, nodes=nodes, source=file)
+
+
+FORMAT = Format(
+    name="lightning",
+    recognises=recognises,
+    read=read,
+    open_ended=True,  # modules and data modules have arguments of their own
+    tables={"optimizer": OPTIMIZER_KEYS, "adapter": ADAPTER_KEYS, "training": TRAINING_KEYS},
+)

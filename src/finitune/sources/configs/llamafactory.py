@@ -6,17 +6,14 @@ What is computed in which dtype was read in llamafactory 0.9.5: model/adapter.py
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from finitune.facts import Adapter, Attention, Facts, Precision, Quantization
 from finitune.sources.configs import training_arguments
+from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import group
 from finitune.sources.result import Supervision
 from finitune.sources.text import flag, section, whole, word
-
-LENIENT = True
-"""The DeepSpeed files that come with LLaMA-Factory are named as they lie in its own folder."""
 
 KEYS = {"finetuning_type", "cutoff_len", "neat_packing", "pure_bf16", "quantization_bit"}
 STAGES = {"pt", "sft", "rm", "ppo", "dpo", "kto"}
@@ -27,28 +24,20 @@ IMPLEMENTATIONS = {
     "disabled": "eager", "off": "eager", "sdpa": "sdpa", "fa2": "flash_attention_2", "fa3": "flash_attention_3",
 }  # fmt: skip
 
-OPTIMIZER_KEYS, BATCHING_KEYS = training_arguments.OPTIMIZER_KEYS, training_arguments.BATCHING_KEYS
-ADAPTER_KEYS, TRAINING_KEYS = training_arguments.ADAPTER_KEYS, training_arguments.TRAINING_KEYS
-OPENS = training_arguments.OPENS
 INNER_KEYS = {"rank": ("r",), "alpha": ("lora_alpha",), "dropout": ("lora_dropout",)}
 
-follows, left_out = training_arguments.follows, training_arguments.left_out
 
-FLAGS = True
-"""Programs of this format take its settings as flags too, which win over the file."""
-
-
-def recognises(data: Mapping[str, Any]) -> bool:
+def recognises(data: Settings) -> bool:
     """True for a flat mapping with fields that only LLaMA-Factory's files have."""
     return bool(KEYS & data.keys() or _staged(data) or data.keys() >= FIRST) and "base_model" not in data
 
 
-def recognises_flags(flags: Mapping[str, Any]) -> bool:
+def recognises_flags(flags: Settings) -> bool:
     """True for flags of LLaMA-Factory; other programs have a few of the same name."""
     return "finetuning_type" in flags or _staged(flags) or len(KEYS & flags.keys()) > 1
 
 
-def read(data: Mapping[str, Any], file: str) -> Facts:
+def read(data: Settings, file: str) -> Facts:
     """What LLaMA-Factory is told."""
     facts = training_arguments.read(data, file, framework="llama-factory")
     precision = _precision(data, file, facts.precision)
@@ -66,7 +55,7 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
     )
 
 
-def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def precision_keys(dtype: str, data: Settings) -> dict[str, Any]:
     """Trainable weights in float32 and automatic mixed precision; `pure_bf16` is switched off where it is on."""
     pure = {"pure_bf16": False} if data.get("pure_bf16") and dtype != "bfloat16" else {}
     if data.get("pure_bf16") and not pure:
@@ -74,7 +63,7 @@ def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
     return {"fp16": dtype == "float16", "bf16": dtype == "bfloat16", **pure}
 
 
-def spelled(key: str, value: Any, data: Mapping[str, Any]) -> dict[str, Any] | None:
+def spelled(key: str, value: Any, data: Settings) -> dict[str, Any] | None:
     """Quantised products are computed in the dtype of the run, and attention has short names."""
     if key == "dtype":
         return {"pure_bf16": False, "bf16": True} if data.get("pure_bf16") and value == "float32" else {}
@@ -85,7 +74,7 @@ def spelled(key: str, value: Any, data: Mapping[str, Any]) -> dict[str, Any] | N
     return {"quantization_bit": None} if key == "load_in_8bit" and value is False else None
 
 
-def supervision(data: Mapping[str, Any], file: str) -> Supervision:
+def supervision(data: Settings, file: str) -> Supervision:
     """Prompts are no targets unless `train_on_prompt` says so."""
     prompts = flag(data, "train_on_prompt", file)
     pack = [flag(data, key, file) for key in ("packing", "neat_packing")]
@@ -97,11 +86,11 @@ def supervision(data: Mapping[str, Any], file: str) -> Supervision:
     )
 
 
-def _staged(data: Mapping[str, Any]) -> bool:
+def _staged(data: Settings) -> bool:
     return data.get("stage") in STAGES and ("template" in data or "dataset" in data)
 
 
-def _precision(data: Mapping[str, Any], file: str, asked: Precision | None) -> Precision | None:
+def _precision(data: Settings, file: str, asked: Precision | None) -> Precision | None:
     """Trainable weights are kept in float32 unless `pure_bf16` is on."""
     if flag(data, "pure_bf16", file):
         return Precision(
@@ -111,7 +100,7 @@ def _precision(data: Mapping[str, Any], file: str, asked: Precision | None) -> P
     return asked and (dataclasses.replace(asked, parameters="float32") if asked.compute else asked)
 
 
-def _adapter(data: Mapping[str, Any], file: str, lora: Adapter | None) -> Adapter | None:
+def _adapter(data: Settings, file: str, lora: Adapter | None) -> Adapter | None:
     inner = section(data, "peft_config")
     kind = word(data, "finetuning_type") or word(inner, "name") or ("full" if data.keys() >= FIRST else None)
     if inner and kind == "lora":
@@ -127,7 +116,7 @@ def _adapter(data: Mapping[str, Any], file: str, lora: Adapter | None) -> Adapte
     return Adapter(kind=kind, source=file)
 
 
-def _quantization(data: Mapping[str, Any], file: str, precision: Precision | None) -> Quantization | None:
+def _quantization(data: Settings, file: str, precision: Precision | None) -> Quantization | None:
     bits = whole(data, "quantization_bit", file)
     if bits is None:
         return None
@@ -142,8 +131,24 @@ def _quantization(data: Mapping[str, Any], file: str, precision: Precision | Non
     )
 
 
-def _attention(data: Mapping[str, Any], file: str) -> Attention | None:
+def _attention(data: Settings, file: str) -> Attention | None:
     said = word(data, "flash_attn")
     if said is None or said.lower() in ("true", "false"):
         return None
     return Attention(implementation=IMPLEMENTATIONS.get(said, said), source=f"{file}: flash_attn")
+
+
+FORMAT = Format(
+    name="llamafactory",
+    recognises=recognises,
+    read=read,
+    follows=training_arguments.follows,
+    lenient=True,  # the DeepSpeed files that come with LLaMA-Factory are named as they lie in its own folder
+    takes_flags=True,
+    supervision=supervision,
+    left_out=training_arguments.left_out,
+    tables=training_arguments.FORMAT.tables,
+    spelled=spelled,
+    precision_keys=precision_keys,
+    opens=training_arguments.FORMAT.opens,
+)

@@ -5,10 +5,20 @@ Defaults read in ludwig 0.11.0: schema/llms/quantization.py, schema/optimizers.p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from finitune.facts import Adapter, Attention, Batching, Facts, Optimizer, Precision, Quantization, Training
+from finitune.facts import (
+    DEFAULT_LOSS_SCALE,
+    Adapter,
+    Attention,
+    Batching,
+    Facts,
+    Optimizer,
+    Precision,
+    Quantization,
+    Training,
+)
+from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import group
 from finitune.sources.result import Supervision
 from finitune.sources.text import flag, section, whole, word
@@ -18,9 +28,6 @@ COMPUTE_DTYPE = "float16"
 
 CLIP = 0.5
 """Default of trainer.gradient_clipping.clipglobalnorm."""
-
-GRADSCALER_INITIAL_SCALE = 65536.0
-"""torch.amp.GradScaler's default."""
 
 PAD_ID = 0
 """What add_left_padding fills rows with, whatever the padding token of the tokenizer, which the mask leaves out."""
@@ -38,17 +45,15 @@ ADAPTER_KEYS = {
     "rank_stabilised": ("adapter.use_rslora",), "target_modules": ("adapter.target_modules",),
     "trainable": ("adapter.modules_to_save",),
 }  # fmt: skip
-SPELLING = {"bnb_4bit_compute_dtype": ("quantization.bnb_4bit_compute_dtype",)}
-OPENS = ("trainer.gradient_clipping", "trainer.optimizer")
 TRAINING_KEYS = {"model_name": ("base_model",), "gradient_checkpointing": ("trainer.enable_gradient_checkpointing",)}
 
 
-def recognises(data: Mapping[str, Any]) -> bool:
+def recognises(data: Settings) -> bool:
     """True for a mapping with Ludwig's features, or that says `model_type: llm`."""
     return "input_features" in data or (data.get("model_type") == "llm" and "base_model" in data)
 
 
-def read(data: Mapping[str, Any], file: str) -> Facts:
+def read(data: Settings, file: str) -> Facts:
     """What Ludwig will do."""
     quantization = _quantization(data, file)
     llm = data.get("model_type") == "llm"
@@ -66,12 +71,12 @@ def read(data: Mapping[str, Any], file: str) -> Facts:
     )
 
 
-def supervision(data: Mapping[str, Any], file: str) -> Supervision:
+def supervision(data: Settings, file: str) -> Supervision:
     """The prompt is never a target."""
     return Supervision(max_length=_length(data, file), completion_only=True)
 
 
-def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any] | None:
+def precision_keys(dtype: str, data: Settings) -> dict[str, Any] | None:
     """Quantised models compute in the dtype of their products; automatic mixed precision is float16 alone."""
     mixed = section(data, "trainer").get("use_mixed_precision") is not None
     keys = {"quantization.bnb_4bit_compute_dtype": dtype} if section(data, "quantization") else {}
@@ -80,12 +85,12 @@ def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any] | None
     return {**keys, **({"trainer.use_mixed_precision": False} if mixed else {})}
 
 
-def _precision(data: Mapping[str, Any], file: str, quantization: Quantization | None) -> Precision | None:
+def _precision(data: Settings, file: str, quantization: Quantization | None) -> Precision | None:
     if flag(section(data, "trainer"), "use_mixed_precision", file):
         return Precision(
             compute="float16",
             scaler="dynamic",
-            initial_scale=GRADSCALER_INITIAL_SCALE,
+            initial_scale=DEFAULT_LOSS_SCALE,
             requested_by="ludwig",
             source=f"{file}: trainer.use_mixed_precision",
         )
@@ -95,7 +100,7 @@ def _precision(data: Mapping[str, Any], file: str, quantization: Quantization | 
     return Precision(compute=compute, scaler="none", requested_by="ludwig", source=quantization.source)
 
 
-def _quantization(data: Mapping[str, Any], file: str) -> Quantization | None:
+def _quantization(data: Settings, file: str) -> Quantization | None:
     block = section(data, "quantization")
     bits = whole(block, "bits", file) if block else None
     if bits is None:
@@ -115,12 +120,24 @@ def _attention(file: str) -> Attention:
     return Attention(implementation="eager", dtype="float32", source=f"{file}: quantization")
 
 
-def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
+def _optimizer(data: Settings, file: str) -> Optimizer | None:
     clipping = section(data, "trainer").get("gradient_clipping", {})
     silent = clipping == {} and "trainer" in data
     known = {"clip": CLIP} if silent else {}
     return group(Optimizer, data, file, OPTIMIZER_KEYS, lora=True if "adapter" in data else None, **known)
 
 
-def _length(data: Mapping[str, Any], file: str) -> int | None:
+def _length(data: Settings, file: str) -> int | None:
     return whole(section(data, "preprocessing"), "global_max_sequence_length", file)
+
+
+FORMAT = Format(
+    name="ludwig",
+    recognises=recognises,
+    read=read,
+    supervision=supervision,
+    tables={"optimizer": OPTIMIZER_KEYS, "adapter": ADAPTER_KEYS, "training": TRAINING_KEYS},
+    spelling={"bnb_4bit_compute_dtype": ("quantization.bnb_4bit_compute_dtype",)},
+    precision_keys=precision_keys,
+    opens=("trainer.gradient_clipping", "trainer.optimizer"),
+)

@@ -6,26 +6,24 @@ format that they belong to (TrainingArguments, LLaMA-Factory...), those of `acce
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import PurePosixPath
-from types import ModuleType
 from typing import Any, cast
 
 from finitune.facts import Facts, Parallel
 from finitune.finding import UnreadableInput
 from finitune.sources.configs import llamafactory, training_arguments
+from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import group
 from finitune.sources.configs.known_keys import fields_of
-from finitune.sources.editing.shell_words import UNKNOWN, Command, Script
+from finitune.sources.editing.shell_words import UNKNOWN, Command, Script, flag_of
 from finitune.sources.text import short
 
-LENIENT = True
-"""The files that a script names may lie where it will run."""
-
-MAX_CHARACTERS = 2**20
+MAX_CHARACTERS = 2**17
 MAX_LAUNCHES = 16
 """So many launches of one script are read; more come from a loop that was written out, and say the same again."""
 
@@ -67,12 +65,14 @@ class Launch:
     """One command that launches a trainer. Flags without a value are True; several values are a list."""
 
     launcher: str
-    launcher_flags: Mapping[str, Any]
-    flags: Mapping[str, Any]
+    launcher_flags: Settings
+    flags: Settings
     configs: Sequence[str]
     unknown: Sequence[str]
     """Flags whose value only running the script could tell."""
     line: int
+    command: Command = field(repr=False, compare=False)
+    """Its words from the launcher on, with their places in the script."""
 
 
 def parse(text: str, file: str) -> dict[str, Any] | None:
@@ -84,7 +84,11 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
         return None
     if len(text) > MAX_CHARACTERS:
         raise UnreadableInput(f"{file}: {len(text)} characters (expected a shell script of at most {MAX_CHARACTERS})")
-    launches = (launch for command in Script(text).commands() if (launch := _launch(command)))
+    try:
+        script = Script(text=text)
+    except ValueError as error:
+        raise UnreadableInput(f"{file}: {error} (expected a shell script)") from None
+    launches = (launch for command in script.commands() if (launch := _launch(command)))
     telling = list(islice((one for one in launches if one.configs or format_of_flags(one.flags)), MAX_LAUNCHES + 1))
     if not telling:
         raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here")
@@ -96,43 +100,45 @@ def is_script(text: str, file: str) -> bool:
     return PurePosixPath(file).suffix in SUFFIXES or _opens_script(text)
 
 
-def recognises(data: Mapping[str, Any]) -> bool:
+def recognises(data: Settings) -> bool:
     """True for what `parse` gives."""
     return SHELL in data
 
 
-def runs(data: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
+def runs(data: Settings) -> list[tuple[int, Settings]]:
     """The line and the settings of each launch."""
     launches = cast(list[Launch], data[SHELL])
     kept, more = launches[:MAX_LAUNCHES], len(launches) > MAX_LAUNCHES
     return [(launch.line, {SHELL: [launch], MORE: more}) for launch in kept]
 
 
-def read(data: Mapping[str, Any], file: str) -> Facts:
+def read(data: Settings, file: str) -> Facts:
     """What the launcher itself is told; the rest stands in the settings that `follows` gives."""
     launch = _first(data)
     if launch.launcher == "accelerate":
         return Facts()
-    kind = "deepspeed" if launch.launcher == "deepspeed" else None
+    named = launch.launcher == "deepspeed" or any(launch.flags.get(key) for key in DEEPSPEED_FLAGS)
+    kind = "deepspeed" if named else None
     flags = {key: value for key, value in launch.launcher_flags.items() if str(value).isdigit()}
     return Facts(parallel=group(Parallel, flags, file, LAUNCHER_KEYS, kind=kind))
 
 
-def overrides(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The flags as settings."""
+def flags_of(data: Settings) -> tuple[Format, Settings] | None:
+    """The flags as settings, and the format that they belong to."""
     flags = {key: value for key, value in _first(data).flags.items() if key not in (*DEEPSPEED_FLAGS, *CONFIG_FLAGS)}
-    return flags if format_of_flags(flags) else {}
+    found = format_of_flags(flags)
+    return found and (found, flags)
 
 
-def format_of_flags(flags: Mapping[str, Any]) -> ModuleType | None:
+def format_of_flags(flags: Settings) -> Format | None:
     """LLaMA-Factory's, or the arguments of transformers, whose names most programs use."""
     if llamafactory.recognises_flags(flags):
-        return llamafactory
+        return llamafactory.FORMAT
     own = {key: value for key, value in flags.items() if key not in training_arguments.OTHERS_KEYS}
-    return training_arguments if training_arguments.recognises(own) else None
+    return training_arguments.FORMAT if training_arguments.recognises(own) else None
 
 
-def follows(data: Mapping[str, Any]) -> Iterator[str | Mapping[str, Any]]:
+def follows(data: Settings) -> Iterator[str | Settings]:
     """The settings of the launcher, and the files that are named."""
     launch = _first(data)
     if launch.launcher == "accelerate":
@@ -144,7 +150,7 @@ def follows(data: Mapping[str, Any]) -> Iterator[str | Mapping[str, Any]]:
     yield from launch.configs
 
 
-def left_out(data: Mapping[str, Any], file: str) -> Iterator[str]:
+def left_out(data: Settings, file: str) -> Iterator[str]:
     """What running the script would tell, and the launches that were not read."""
     launches = cast(list[Launch], data[SHELL])
     first = launches[0]
@@ -165,7 +171,7 @@ def _accelerate_names() -> frozenset[str]:
     return fields.names if fields else frozenset()
 
 
-def _first(data: Mapping[str, Any]) -> Launch:
+def _first(data: Settings) -> Launch:
     return cast(list[Launch], data[SHELL])[0]
 
 
@@ -177,7 +183,7 @@ def _opens_script(text: str) -> bool:
 
 
 def _launch(command: Command) -> Launch | None:
-    words = command.words
+    words = [word.text for word in command.words]
     start = next((i for i, w in enumerate(words) if LAUNCHERS.fullmatch(PurePosixPath(w).name)), None)
     if start is None:
         return None
@@ -199,6 +205,7 @@ def _launch(command: Command) -> Launch | None:
         configs=list(_configs(launcher, launcher_flags, flags, positions)),
         unknown=sorted(key for key, value in flags.items() if UNKNOWN in str(value)),
         line=command.line,
+        command=dataclasses.replace(command, words=command.words[start:]),
     )
 
 
@@ -217,11 +224,10 @@ def _flags(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     positions: list[str] = []
     name: str | None = None
     for word in words:
-        if word.startswith("-") and not re.match(r"-(\d|\.\d)", word) and word.strip("-"):
-            name, said, value = word.lstrip("-").partition("=")
-            name = name.replace("-", "_")
-            flags[name] = _plain(value) if said else True
-            name = None if said else name
+        if flag := flag_of(word):
+            _, said, value = word.partition("=")
+            flags[flag] = _plain(value) if said else True
+            name = None if said else flag
         elif name is None:
             key, said, value = word.partition("=")  # key=value, as llamafactory-cli takes it
             if said and re.fullmatch(r"\w+", key):
@@ -243,9 +249,7 @@ def _plain(value: str) -> str | None:
     return None if value in ("None", "null", "") else value
 
 
-def _configs(
-    launcher: str, launcher_flags: Mapping[str, Any], flags: Mapping[str, Any], positions: Sequence[str]
-) -> Iterator[str]:
+def _configs(launcher: str, launcher_flags: Settings, flags: Settings, positions: Sequence[str]) -> Iterator[str]:
     named = [flags.get(key) for key in DEEPSPEED_FLAGS]
     if launcher == "accelerate":
         named.append(launcher_flags.get("config_file"))
@@ -254,3 +258,16 @@ def _configs(
     for name in named:
         if isinstance(name, str) and name.endswith(CONFIG_SUFFIXES) and UNKNOWN not in name:
             yield name
+
+
+FORMAT = Format(
+    name="shell",
+    recognises=recognises,
+    read=read,
+    parse=parse,
+    runs=runs,
+    follows=follows,
+    lenient=True,  # the files that a script names may lie where it will run
+    flags=flags_of,
+    left_out=left_out,
+)

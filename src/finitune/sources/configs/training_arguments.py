@@ -6,8 +6,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, cast
 
-from finitune.facts import Adapter, Attention, Batching, Facts, Optimizer, Parallel, Precision, Quantization, Training
-from finitune.sources.configs.keys import group
+from finitune.facts import (
+    DEFAULT_LOSS_SCALE,
+    Adapter,
+    Attention,
+    Batching,
+    Facts,
+    Optimizer,
+    Parallel,
+    Precision,
+    Quantization,
+    Training,
+)
+from finitune.sources.configs.format import Format, Settings
+from finitune.sources.configs.keys import dtype_of, group
 from finitune.sources.result import Supervision
 from finitune.sources.text import flag, real, section, short, whole, word, words
 
@@ -27,17 +39,6 @@ OTHERS_KEYS = {
     "cutoff_len", "peft_type",
 }  # fmt: skip
 """Keys that only the files of Ludwig, Axolotl, accelerate and LLaMA-Factory have, and adapters that were saved."""
-
-OPEN_ENDED = True
-"""Programs add arguments of their own beside these."""
-
-GRADSCALER_INITIAL_SCALE = 65536.0
-"""torch.amp.GradScaler's default."""
-
-DTYPES = {
-    "float16": "float16", "fp16": "float16", "half": "float16", "bfloat16": "bfloat16", "bf16": "bfloat16",
-    "float32": "float32", "fp32": "float32", "float": "float32",
-}  # fmt: skip
 
 OPTIMIZER_KEYS = {
     "name": ("optim", "optimizer"), "lr": ("learning_rate", "lr"), "eps": ("adam_epsilon", "adam_eps"),
@@ -67,23 +68,11 @@ TRAINING_KEYS = {
     "teacher": ("teacher_model", "teacher_model_name_or_path"),
 }  # fmt: skip
 
-
-SPELLING = {"dtype": ("torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")}
-ADDS = {
-    "fp16", "bf16", "learning_rate", "max_grad_norm", "adam_epsilon", "warmup_steps", "group_by_length",
-    "logging_nan_inf_filter", "gradient_checkpointing_kwargs", "fp16_full_eval",
-}  # fmt: skip
-"""Fields of TrainingArguments itself; a program may not know those of TRL and would refuse them."""
-OPENS = ("gradient_checkpointing_kwargs",)
-
 ADAPTER_SWITCHES = ("use_peft", "use_lora", "q_lora", "qlora")
 FULL_EVAL = {"fp16_full_eval": "float16", "bf16_full_eval": "bfloat16"}
 
-FLAGS = True
-"""Programs of this format take its settings as flags too, which win over the file."""
 
-
-def recognises(data: Mapping[str, Any]) -> bool:
+def recognises(data: Settings) -> bool:
     """True for a flat mapping with any of the fields and none that belongs to another format."""
     return (
         bool(KEYS & data.keys())
@@ -92,22 +81,22 @@ def recognises(data: Mapping[str, Any]) -> bool:
     )
 
 
-def follows(data: Mapping[str, Any]) -> list[str | Mapping[str, Any]]:
+def follows(data: Settings) -> list[str | Settings]:
     """Other configurations that this one names: the DeepSpeed file, or its content in place."""
     named = data.get("deepspeed")
     if isinstance(named, Mapping):
-        return [cast(Mapping[str, Any], named)]
+        return [cast(Settings, named)]
     return [named] if isinstance(named, str) and PurePath(named).suffix else []
 
 
-def left_out(data: Mapping[str, Any], file: str) -> Iterator[str]:
+def left_out(data: Settings, file: str) -> Iterator[str]:
     """Settings of DeepSpeed that a program has by a name of its own, such as `zero2`."""
     named = data.get("deepspeed")
     if isinstance(named, str) and named and not PurePath(named).suffix:
         yield f"{file}: deepspeed: {short(named)} is a name that only the program knows"
 
 
-def read(data: Mapping[str, Any], file: str, *, framework: str = "transformers") -> Facts:
+def read(data: Settings, file: str, *, framework: str = "transformers") -> Facts:
     """What the trainer is told. A field that is left out is not reported at its default, except the loss scaler's."""
     precision = _precision(data, file, framework)
     return Facts(
@@ -122,17 +111,17 @@ def read(data: Mapping[str, Any], file: str, *, framework: str = "transformers")
     )
 
 
-def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any]:
+def precision_keys(dtype: str, data: Settings) -> dict[str, Any]:
     """The two switches, and the dtype of loading where the other half precision is named there."""
     switches: dict[str, Any] = {"fp16": dtype == "float16", "bf16": dtype == "bfloat16"}
     for key in ("dtype", "torch_dtype"):
-        loaded = DTYPES.get((word(data, key) or "").removeprefix("torch."))
+        loaded = dtype_of(word(data, key))
         if loaded in ("float16", "bfloat16") and loaded != dtype:
             switches[key] = "float32" if dtype == "float16" else dtype  # a loss scaler wants float32 weights
     return switches
 
 
-def supervision(data: Mapping[str, Any], file: str) -> Supervision:
+def supervision(data: Settings, file: str) -> Supervision:
     """How rows are cut and which of their tokens are targets."""
     length = next((n for k in ("max_length", "max_seq_length") if (n := whole(data, k, file)) is not None), None)
     return Supervision(
@@ -144,14 +133,14 @@ def supervision(data: Mapping[str, Any], file: str) -> Supervision:
     )
 
 
-def _precision(data: Mapping[str, Any], file: str, framework: str) -> Precision | None:
+def _precision(data: Settings, file: str, framework: str) -> Precision | None:
     half, brain = flag(data, "fp16", file), flag(data, "bf16", file)
     inner = section(data, "model_init_kwargs")
     loaded = next((w for d in (data, inner) for k in ("dtype", "torch_dtype") if (w := word(d, k))), None)
-    parameters = DTYPES.get(loaded.removeprefix("torch.")) if loaded else None
+    parameters = dtype_of(loaded)
     said: dict[str, Any] = {}
     if half:
-        scale = GRADSCALER_INITIAL_SCALE
+        scale = DEFAULT_LOSS_SCALE
         said = {"compute": "float16", "scaler": "dynamic", "initial_scale": scale, "source": f"{file}: fp16"}
     elif brain:
         said = {"compute": "bfloat16", "scaler": "none", "source": f"{file}: bf16"}
@@ -170,7 +159,7 @@ def _precision(data: Mapping[str, Any], file: str, framework: str) -> Precision 
     )  # fmt: skip
 
 
-def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
+def _optimizer(data: Settings, file: str) -> Optimizer | None:
     betas = [real(data, key, file) for key in ("adam_beta1", "adam_beta2")]
     warmup = real(data, "warmup_steps", file)
     # transformers 5 reads a warmup_steps below 1 as a fraction of the run
@@ -184,7 +173,7 @@ def _optimizer(data: Mapping[str, Any], file: str) -> Optimizer | None:
     )  # fmt: skip
 
 
-def _lora(data: Mapping[str, Any], file: str) -> bool | None:
+def _lora(data: Settings, file: str) -> bool | None:
     """True when an adapter is asked for; None when the file is silent, because the script may still add one."""
     said = next((answer for key in ADAPTER_SWITCHES if (answer := flag(data, key, file)) is not None), None)
     if said is not None:
@@ -192,13 +181,13 @@ def _lora(data: Mapping[str, Any], file: str) -> bool | None:
     return True if any(key.startswith("lora_") or key == "peft_config" for key in data) else None
 
 
-def _adapter(data: Mapping[str, Any], file: str) -> Adapter | None:
+def _adapter(data: Settings, file: str) -> Adapter | None:
     wanted = _lora(data, file)
     kind = None if wanted is None else "none" if not wanted else "dora" if flag(data, "use_dora", file) else "lora"
     return None if kind is None else group(Adapter, data, file, ADAPTER_KEYS if wanted else {}, kind=kind)
 
 
-def _quantization(data: Mapping[str, Any], file: str, compute: str | None) -> Quantization | None:
+def _quantization(data: Settings, file: str, compute: str | None) -> Quantization | None:
     four = any(flag(data, key, file) for key in ("load_in_4bit", "q_lora", "qlora"))
     eight = flag(data, "load_in_8bit", file)
     if not (four or eight):
@@ -208,13 +197,13 @@ def _quantization(data: Mapping[str, Any], file: str, compute: str | None) -> Qu
         bits=4 if four else 8,
         kind=(word(data, "bnb_4bit_quant_type") or "nf4") if four else "int8",
         # TRL computes in the dtype of the model, which is the one it is asked to train in
-        compute_dtype=DTYPES.get(said.removeprefix("torch."), said) if said else compute if four else None,
+        compute_dtype=(dtype_of(said) or said) if said else compute if four else None,
         compute_dtype_is_default=said is None,
         source=f"{file}: load_in_4bit" if four else f"{file}: load_in_8bit",
     )
 
 
-def _attention(data: Mapping[str, Any], file: str) -> Attention | None:
+def _attention(data: Settings, file: str) -> Attention | None:
     for inner in (data, section(data, "model_init_kwargs")):
         if said := word(inner, "attn_implementation"):
             return Attention(implementation=said, source=f"{file}: attn_implementation")
@@ -222,13 +211,33 @@ def _attention(data: Mapping[str, Any], file: str) -> Attention | None:
     return Attention(implementation="flash_attention_2", source=f"{file}: {flash}") if flash else None
 
 
-def _parallel(data: Mapping[str, Any], file: str) -> Parallel | None:
+def _parallel(data: Settings, file: str) -> Parallel | None:
     sharded = data.get("fsdp")
     if isinstance(sharded, str | list) and sharded:
         offload = "cpu" if "offload" in str(cast(Any, sharded)) else None
         return Parallel(kind="fsdp", offload_optimizer=offload, offload_parameters=offload, source=file)
     stage = whole(data, "zero_stage", file)  # DeepSpeed-Chat and its descendants
     offload = "cpu" if stage is not None and flag(data, "offload", file) else None
-    return None if stage is None else Parallel(
-        kind="deepspeed", zero_stage=stage, offload_optimizer=offload, source=file
-    )  # fmt: skip
+    if stage is None and not data.get("deepspeed"):
+        return None
+    return Parallel(kind="deepspeed", zero_stage=stage, offload_optimizer=offload, source=file)
+
+
+FORMAT = Format(
+    name="training_arguments",
+    recognises=recognises,
+    read=read,
+    follows=follows,
+    takes_flags=True,
+    supervision=supervision,
+    left_out=left_out,
+    open_ended=True,  # programs add arguments of their own beside these
+    tables={"optimizer": OPTIMIZER_KEYS, "adapter": ADAPTER_KEYS, "batching": BATCHING_KEYS, "training": TRAINING_KEYS},
+    spelling={"dtype": ("torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")},
+    precision_keys=precision_keys,
+    adds={  # fields of TrainingArguments itself; a program may not know those of TRL and would refuse them
+        "fp16", "bf16", "learning_rate", "max_grad_norm", "adam_epsilon", "warmup_steps", "group_by_length",
+        "logging_nan_inf_filter", "gradient_checkpointing_kwargs", "fp16_full_eval",
+    },
+    opens=("gradient_checkpointing_kwargs",),
+)  # fmt: skip

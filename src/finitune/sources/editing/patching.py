@@ -9,17 +9,17 @@ import dataclasses
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
+from finitune.facts import Facts
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.configs import shell
+from finitune.sources.configs.format import Format
+from finitune.sources.configs.runs import Config, Named, runs_of, walk
 from finitune.sources.configs.shell import SHELL, Launch
-from finitune.sources.editing import json_text, shell_text, yaml_text
+from finitune.sources.editing import shell_text, tree_text
 from finitune.sources.editing.spelling import NOTHING, OF_MODEL, Kind, Setting, Standing, same, settled
-from finitune.sources.gather import Config, Named, runs_of, walk
 from finitune.sources.text import json_object_of, settings_of, short, text_of
 
 MODEL_FILES = {
@@ -36,9 +36,6 @@ ALWAYS_HELD = {"tokenizer_config.json": {"padding_side", "pad_token", "add_bos_t
 
 MAX_CHARACTERS = 2**16
 """Larger configurations are written by programs; finding a place in one takes time."""
-
-MAX_PLACES = 8
-"""So many places of a script are tried for one flag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +79,7 @@ def _standings(run: Sequence[Named]) -> Iterator[Standing]:
 
 def _standing(one: Named) -> Standing:
     return Standing(
-        file=one.file, kind=_kind(Path(one.file)), module=one.module, data=one.data, under=one.under or (),
+        file=one.file, kind=_kind(Path(one.file)), format=one.format, data=one.data, under=one.under or (),
         launch=one.launch,
     )  # fmt: skip
 
@@ -102,13 +99,15 @@ def _model_files(directory: Path) -> Iterator[Standing]:
         except UnreadableInput:  # whoever needs the file says so; here it only takes no patch
             data = None
         if data is not None:
-            yield Standing(file=str(file), kind="json", module=_model_file(name, keys), data=data)
+            yield Standing(file=str(file), kind="json", format=_model_file(name, keys), data=data)
 
 
-def _model_file(name: str, keys: Sequence[str]) -> SimpleNamespace:
-    """A format of its own as far as `spelling` asks: these keys, and no others."""
-    spelling = {key: (key,) for key in keys}
-    return SimpleNamespace(__name__=name, SPELLING=spelling, ADDS=ALWAYS_HELD.get(name, set()), PRECEDENCE=OF_MODEL)
+def _model_file(name: str, keys: Sequence[str]) -> Format:
+    """A format of its own: these keys, and no others; its facts are the business of `weights` and `data`."""
+    return Format(
+        name=name, recognises=lambda _data: False, read=lambda _data, _file: Facts(), precedence=OF_MODEL,
+        spelling={key: (key,) for key in keys}, adds=ALWAYS_HELD.get(name, set()),
+    )  # fmt: skip
 
 
 def takes(patch: Mapping[str, Any], runs: Sequence[Sequence[Standing]], first: str | None) -> bool:
@@ -137,7 +136,7 @@ def _patched(file: Path, settings: Sequence[Setting]) -> Patched:
             after = _script(file, text, settings)
         else:
             changes = {(*one.standing.under, *one.path): one.value for one in settings}
-            after = (json_text if kind == "json" else yaml_text).edited(text, changes)
+            after = tree_text.edited(text, changes, kind)
             _compare(file, settings_of(file, text), settings_of(file, after), changes)
     except UnreadableInput:
         raise
@@ -206,7 +205,7 @@ def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
         if _is_meant(before[at], name, value) and not _is_meant(first[at], name, value):
             continue  # it has the flag from the same place as another launch
         alike = {other.standing.launch for other in settings if (other.path, other.value) == (one.path, one.value)}
-        candidates = islice(shell_text.edited(text, before[at].line, name, value, beside), MAX_PLACES)
+        candidates = shell_text.edited(text, before[at].command, name, value, beside)
         done = next((new for new in candidates if _reads_as(file, new, before, name, value, at, alike)), None)
         if done is None:
             raise ValueError(f"no place in the script sets {name} for the launch in line {before[at].line} alone")
@@ -251,7 +250,7 @@ def _differs_in(old: Launch, new: Launch, name: str) -> bool:
     group = _group(old, name)
     kept = {key: said for key, said in getattr(old, group).items() if key != name}
     others = {key: said for key, said in getattr(new, group).items() if key != name}
-    rest = {f.name for f in dataclasses.fields(Launch)} - {group, "line", "unknown"}
+    rest = {f.name for f in dataclasses.fields(Launch)} - {group, "line", "unknown", "command"}
     same_rest = kept == others and all(getattr(old, key) == getattr(new, key) for key in rest)
     return same_rest and set(new.unknown) == set(old.unknown) - {name}
 

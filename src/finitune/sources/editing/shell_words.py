@@ -1,4 +1,4 @@
-"""The words of a shell script, with variables filled in; nothing is ever run.
+"""The commands of a shell script, their words with variables filled in, and where each stands; nothing is ever run.
 
 Understood: comments, quotes, line continuations, `A=...`, `A+=...`, `A=(...)`, `export`, `$A`, `${A}`, `${A:-default}`,
 `"${A[@]}"`, here-documents and `` `# comments` `` (left out). What only running could tell (`$(...)`, `$1`, arithmetic,
@@ -7,10 +7,14 @@ an unset variable) is UNKNOWN.
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+
+from tree_sitter import Node
+
+from finitune.sources.editing.syntax import parsed
 
 UNKNOWN = "\0"
 """Stands in a word for text that is not known."""
@@ -20,271 +24,238 @@ MAX_EXPANDED = 2**22
 MAX_WORDS = 100_000
 """Bounds on what variables of variables may grow to; beyond, a value is unknown and a command ends."""
 
-_PLAIN = re.compile(r"[^\s\\'\"$`#;&|<>(){}]+")
-_IN_QUOTES = re.compile(r"[^\\\"$`]+")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,199})(\+?)=")
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\1")
-_DEFAULT = re.compile(r":?[-=]")
+Span = tuple[int, int]
+
+_NUMBER = re.compile(r"-(\d|\.\d)")
+_GAP = re.compile(r"(?:\s|\\\n)*")
+_SPACES = re.compile(r"(\s+)")
+_ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
+_COMMENT = re.compile(r"`#[^`\n]*`")
+_BLANK = re.compile(r"(?<=[\s=])<([A-Za-z_]\w*)>(?=\s)")
+"""What a reader is to fill in, such as `<port>`, is as unknown as a variable that nobody sets."""
+_BRACED = re.compile(r"\$\{(\w*)(?:\[[@*]\])?(?:(:?[-=])(.*))?\}", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Part of a word: its text, where it is used, and where it is written, which of a variable is another place."""
+
+    text: str
+    used: Span
+    written: Span
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is written as it reads, character by character."""
+        return len(self.text) == self.written[1] - self.written[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """A word after expansion; `place` is where it stands as a word of its own."""
+
+    pieces: Sequence[Piece]
+    place: Span
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+    def written(self, start: int = 0) -> Span | None:
+        """Where its text from character `start` on is written; None where that is in more than one place."""
+        last = self.pieces[-1]
+        start -= len(self.text) - len(last.text)
+        return (last.written[0] + start, last.written[1]) if start == 0 or (start > 0 and last.exact) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One simple command: its words after expansion, and the line on which it begins."""
+    """One simple command: its words, the line on which it begins, and where its last word ends."""
 
-    words: list[str]
+    words: Sequence[Word]
     line: int
+    end: int
 
 
 @dataclass(slots=True, kw_only=True)
-class _Word:
-    """A word that is being read; splitting at unquoted variables makes several of one."""
-
-    done: list[str] = field(default_factory=list[str])
-    parts: list[str] = field(default_factory=list[str])
-    size: int = 0
-
-    @property
-    def begun(self) -> bool:
-        return bool(self.parts)
-
-    def add(self, text: str) -> None:
-        if self.size <= MAX_VALUE:
-            self.parts.append(text)
-            self.size += len(text)
-
-    def split(self, value: str) -> None:
-        """An unquoted variable: white space in its value ends words."""
-        parts = value.split()
-        if not parts or value[0].isspace():
-            self.close()
-        for i, part in enumerate(parts):
-            if i:
-                self.close()
-            self.add(part)
-        if parts and value[-1].isspace():
-            self.close()
-
-    def close(self) -> None:
-        if self.parts and len(self.done) < MAX_WORDS:
-            self.done.append("".join(self.parts))
-        self.drop()
-
-    def drop(self) -> None:
-        self.parts, self.size = [], 0
-
-
 class Script:
-    """Reads a script from front to back once; its lifetime is that of the position and of the variables."""
+    """Reads a script from front to back once; its lifetime is that of the variables."""
 
-    def __init__(self, text: str) -> None:
-        text = text.replace("\r\n", "\n").replace(UNKNOWN, " ")
-        self._line_ends = [found.start() for found in re.finditer("\n", text)]
-        self._text = text.replace("\\\n", "  ")  # of the same length, so that places stay where they are
-        self._at = 0
-        self._left_to_expand = MAX_EXPANDED
-        self._variables: dict[str, list[str]] = {}
+    text: str
+    _tree: Node = field(init=False)
+    _variables: dict[str, list[Word]] = field(default_factory=dict[str, list[Word]])
+    _left_to_expand: int = MAX_EXPANDED
+
+    def __post_init__(self) -> None:
+        text = self.text.replace("\r\n", "\n").replace(UNKNOWN, " ")
+        self.text = _COMMENT.sub(lambda found: " " * len(found[0]), text)
+        self._tree = parsed(_BLANK.sub(r"$\1_", self.text), "bash")
 
     def commands(self) -> Iterator[Command]:
         """Every simple command in the order of the text, whatever branch or function it stands in."""
-        word, start = _Word(), 0
-        heredocs: list[str] = []
-        while self._at < len(self._text):
-            c = self._text[self._at]
-            if not word.begun and not word.done:
-                start = self._at
-            if c in " \t":
-                word.close()
-                self._at += 1
-            elif c == "#" and not word.begun:
-                self._at = self._end_of_line()
-            elif c in "\n;&|(){}":
-                if c in "{}()" and word.begun and c != "(" and self._text[self._at - 1] not in " \t\n;":
-                    word.add(c)  # a brace inside a word
-                    self._at += 1
-                    continue
-                word.close()
-                yield from self._finished(word, start)
-                word = _Word()
-                self._at += 1
-                if c == "\n" and heredocs:
-                    self._skip_heredocs(heredocs)
-            elif c in "<>":
-                self._redirect(word, heredocs)
-            elif not word.begun and (found := _ASSIGNMENT.match(self._text, self._at)):
-                self._assign(found, word)
+        waiting = [self._tree]
+        while waiting:
+            node = waiting.pop()
+            if node.type == "redirected_statement" and node.children[0].type == "command":
+                yield from self._command(node.children[0], list(_after_redirects(node)))
+            elif node.type == "command":
+                yield from self._command(node, [])
+            elif node.type == "variable_assignment":
+                self._assign(node)
+            elif node.type not in ("heredoc_body", "command_substitution", "process_substitution", "test_command"):
+                if node.type == "for_statement" and (name := node.child_by_field_name("variable")):
+                    self._variables.pop(self._of(name), None)
+                waiting += reversed(node.children)
+
+    def _command(self, node: Node, more: Sequence[Node]) -> Iterator[Command]:
+        words: list[Word] = []
+        line, end = node.start_point.row + 1, node.start_byte
+        for child in [*node.children, *more]:
+            if child.type == "variable_assignment":
+                self._assign(child)
+            elif child.type.endswith("_redirect") or child.type == "comment" or len(words) > MAX_WORDS:
+                continue
+            elif words and self._place(child)[0] == end:  # the grammar loses `$` in `$A/$B/c`
+                words[-1], end = self._unknown(child), child.end_byte
             else:
-                self._piece(word)
-        word.close()
-        yield from self._finished(word, start)
+                line = line if words else child.start_point.row + 1
+                words += self._words(child.children[0] if child.type == "command_name" else child)
+                end = child.end_byte
+        if words:
+            yield Command(words=words, line=line, end=end)
 
-    def _finished(self, word: _Word, start: int) -> Iterator[Command]:
-        if word.done:
-            yield Command(words=word.done, line=bisect_left(self._line_ends, start) + 1)
-
-    def _assign(self, found: re.Match[str], word: _Word) -> None:
+    def _assign(self, node: Node) -> None:
         """`NAME=value`, also as an argument of export and before a command."""
-        name, more = found.groups()
-        self._at = found.end()
-        value, array = _Word(), self._text.startswith("(", self._at)
-        if array:
-            self._at += 1
-            while self._at < len(self._text) and self._text[self._at] != ")":
-                c = self._text[self._at]
-                if c.isspace():
-                    value.close()
-                    self._at += 1
-                elif c == "#" and not value.begun:
-                    self._at = self._end_of_line()
-                else:
-                    self._piece(value)
-            self._at += 1
-        else:
-            while self._at < len(self._text) and self._text[self._at] not in " \t\n;&|()<>":
-                self._piece(value, split=False)
-        value.close()
-        if word.done and word.done[0] not in ("export", "declare", "local", "readonly", "typeset", "env"):
-            # not an assignment at all but an argument such as key=value
-            word.add(f"{name}{more}={' '.join(value.done)}")
-            word.close()
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if name is None or name.type != "variable_name":
             return
-        old = self._variables.get(name, []) if more else []
-        joined = [*old, *value.done] if array or not old else [old[0] + "".join(value.done), *old[1:]]
-        fits = sum(map(len, joined)) <= MAX_VALUE
-        self._variables[name] = joined if fits else [UNKNOWN]
-
-    def _piece(self, word: _Word, *, split: bool = True) -> None:
-        """One stretch of a word: plain text, a quoted part or a variable."""
-        text, c = self._text, self._text[self._at]
-        if c == "'":
-            end = text.find("'", self._at + 1)
-            end = len(text) if end < 0 else end
-            word.add(text[self._at + 1 : end])
-            self._at = end + 1
-        elif c == '"':
-            self._at += 1
-            self._quoted(word)
-        elif c == "\\":
-            word.add(text[self._at + 1 : self._at + 2])
-            self._at += 2
-        elif c in "$`":
-            values, whole = self._variable()
-            if not split or whole:
-                word.add(" ".join(values))
-            else:
-                word.split(" ".join(values))
-        elif found := _PLAIN.match(text, self._at):
-            word.add(found[0])
-            self._at = found.end()
+        old = self._variables.get(self._of(name), []) if "+=" in self.text[name.end_byte : name.end_byte + 2] else []
+        if value is not None and value.type == "array":
+            words = [*old, *(word for child in value.named_children for word in self._words(child))]
         else:
-            word.add(c)
-            self._at += 1
+            pieces = [piece for piece in self._pieces(value, quoted=True) if piece] if value else []
+            place = self._place(value) if value else (node.end_byte, node.end_byte)
+            pieces = [*(old[0].pieces if old else ()), *pieces] or [Piece(text="", used=place, written=place)]
+            words = [Word(pieces=pieces, place=place), *old[1:]]
+        fits = sum(len(word.text) for word in words) <= MAX_VALUE
+        self._variables[self._of(name)] = words if fits else [self._unknown(node)]
 
-    def _quoted(self, word: _Word) -> None:
-        """Up to the closing quote; `"${A[@]}"` gives the words of A one by one."""
-        text = self._text
-        word.add("")
-        while self._at < len(text) and text[self._at] != '"':
-            c = text[self._at]
-            if c == "\\":
-                word.add(text[self._at + 1 : self._at + 2])
-                self._at += 2
-            elif c in "$`":
-                array = "[@]}" in text[self._at : self._at + 80].split('"', 1)[0]
-                values, _ = self._variable()
-                for i, value in enumerate(values if array else [" ".join(values)]):
-                    if i:
-                        word.close()
-                    word.add(value)
+    def _words(self, node: Node) -> list[Word]:
+        """The words that an argument stands for: several where a variable holds white space, or an array is meant."""
+        found: list[list[Piece]] = [[]]
+        for piece in self._pieces(node, quoted=False) if node.type != "comment" else ():
+            if piece is None:  # a word ends
+                found.append([])
             else:
-                found = _IN_QUOTES.match(text, self._at)
-                word.add(found[0] if found else c)
-                self._at = found.end() if found else self._at + 1
-        self._at += 1
+                found[-1].append(piece)
+        kept = [pieces for pieces in found if pieces]
+        if len(kept) == 1:
+            return [Word(pieces=kept[0], place=self._place(node))]
+        return [Word(pieces=pieces, place=(pieces[0].used[0], pieces[-1].used[1])) for pieces in kept]
 
-    def _variable(self) -> tuple[list[str], bool]:
-        """The value at a `$` or a backtick, and whether it is a single word whatever it holds."""
-        values, whole = self._value()
-        self._left_to_expand -= sum(map(len, values))
-        return ([UNKNOWN], True) if self._left_to_expand < 0 else (values, whole)
+    def _pieces(self, node: Node, *, quoted: bool) -> Iterator[Piece | None]:
+        """What a node stands for; None where a word ends."""
+        start, end = self._place(node)
+        match node.type:
+            case "concatenation":
+                for child in node.children:
+                    yield from self._pieces(child, quoted=quoted)
+            case "string":
+                start += 1
+                for child in [child for child in node.children if child.type in _EXPANSIONS]:
+                    if self._of(child).startswith("<"):  # in quotes nothing is to be filled in: `<think>`
+                        continue
+                    yield from self._literal(start, self._place(child)[0])
+                    yield from self._pieces(child, quoted=True)
+                    start = child.end_byte
+                yield from self._literal(start, end - 1, always=start == node.start_byte + 1)
+            case "raw_string":
+                yield Piece(text=self.text[start + 1 : end - 1], used=(start, end), written=(start + 1, end - 1))
+            case "simple_expansion" | "expansion":
+                yield from self._variable(node, quoted=quoted)
+            case "command_substitution" | "arithmetic_expansion" | "process_substitution":
+                yield self._unknown(node).pieces[0]
+            case _:
+                yield from self._literal(start, end)
 
-    def _value(self) -> tuple[list[str], bool]:
-        text = self._text
-        if text[self._at] == "`":
-            start, end = self._at + 1, text.find("`", self._at + 1)
-            end = len(text) if end < 0 else end
-            self._at = end + 1
-            comment = text[start:end].lstrip().startswith("#") and "\n" not in text[start:end]
-            return ([], False) if comment else ([UNKNOWN], True)
-        self._at += 1
-        following = text[self._at : self._at + 1]
-        if following == "(":
-            self._at = self._closing("(", ")")
-            return [UNKNOWN], True
-        if following == "{":
-            start, self._at = self._at + 1, self._closing("{", "}")
-            return self._braced(text[start : self._at - 1]), False
-        if found := _NAME.match(text, self._at):
-            self._at = found.end()
-            return self._variables.get(found[0], [UNKNOWN]), False
-        if following and following in "0123456789@*#?$!-":
-            self._at += 1
-            return [UNKNOWN], True
-        return ["$"], True
+    def _literal(self, start: int, end: int, *, always: bool = False) -> Iterator[Piece]:
+        if start < end or always:
+            text = _ESCAPED.sub(r"\1", self.text[start:end].replace("\\\n", "  "))
+            yield Piece(text=text, used=(start, end), written=(start, end))
 
-    def _braced(self, inside: str) -> list[str]:
-        name = _NAME.match(inside)
-        rest = inside[name.end() :] if name else inside
-        value = self._variables.get(name[0]) if name else None
-        if rest in ("", "[@]", "[*]"):
-            return [UNKNOWN] if value is None else value
-        operator = _DEFAULT.match(rest)
-        if operator is None or (name is None and not re.match(r"\d+:?-", inside)):
-            return self._default_of_position(inside)
-        if value and (value != [""] or not operator[0].startswith(":")):
-            return value
-        return [_without_quotes(rest[operator.end() :])]
+    def _variable(self, node: Node, *, quoted: bool) -> Iterator[Piece | None]:
+        """The value of a variable: one word in quotes, else as many as it has; `"${A[@]}"` gives the words of A."""
+        values = self._values(node)
+        self._left_to_expand -= 1 + sum(len(value.text) for value in values)
+        if self._left_to_expand < 0:
+            values = [self._unknown(node)]
+        array, place = "[@]}" in self._of(node), self._place(node)
+        for i, value in enumerate(values):
+            if i:
+                yield None if array or not quoted else Piece(text=" ", used=place, written=place)
+            if array:
+                yield from (dataclasses.replace(piece, used=value.place) for piece in value.pieces)
+            elif len(value.pieces) == 1 and value.text and not _SPACES.search(value.text):
+                yield dataclasses.replace(value.pieces[0], used=place)
+            else:  # words that stand where the variable is set
+                yield from value.pieces if quoted else (part for piece in value.pieces for part in _split(piece))
 
-    def _default_of_position(self, inside: str) -> list[str]:
-        """`${1:-default}`: without arguments it is the default."""
-        found = re.match(r"\d+:?[-=]", inside)
-        return [_without_quotes(inside[found.end() :])] if found else [UNKNOWN]
+    def _values(self, node: Node) -> list[Word]:
+        text = self._of(node)
+        found = _BRACED.fullmatch(text)
+        if found is None:
+            return self._variables.get(text[1:], [self._unknown(node)])
+        name, operator, default = found.groups()
+        value = self._variables.get(name)
+        if operator is None or (value and (value[0].text or len(value) > 1 or not operator.startswith(":"))):
+            return [self._unknown(node)] if value is None else value
+        if "$" in default or "`" in default:
+            return [self._unknown(node)]
+        bare = default.strip("\"'")
+        start = self._place(node)[0] + found.start(3) + len(default) - len(default.lstrip("\"'"))
+        span = (start, start + len(bare))
+        return [Word(pieces=[Piece(text=bare, used=span, written=span)], place=span)]
 
-    def _closing(self, opening: str, closing: str) -> int:
-        """Behind the bracket that closes the one here; the end of the text when there is none."""
-        depth = 0
-        for found in re.compile(f"[{re.escape(opening + closing)}]").finditer(self._text, self._at):
-            depth += 1 if found[0] == opening else -1
-            if depth == 0:
-                return found.end()
-        return len(self._text) + 1
+    def _unknown(self, node: Node) -> Word:
+        place = self._place(node)
+        return Word(pieces=[Piece(text=UNKNOWN, used=place, written=place)], place=place)
 
-    def _redirect(self, word: _Word, heredocs: list[str]) -> None:
-        """`> file`, `2>&1`, `<<EOF`: no words of the command. A lone descriptor before it is none either."""
-        if found := _HEREDOC.match(self._text, self._at):
-            heredocs.append(found[2])
-            self._at = found.end()
-            return
-        if "".join(word.parts).isdigit():
-            word.drop()
-        word.close()
-        found = re.compile(r"[<>&|]+\s*").match(self._text, self._at)
-        self._at = found.end() if found else self._at + 1
-        target = _Word()
-        while self._at < len(self._text) and self._text[self._at] not in " \t\n;&|()<>":
-            self._piece(target)
+    def _of(self, node: Node) -> str:
+        start, end = self._place(node)
+        return self.text[start:end]
 
-    def _skip_heredocs(self, heredocs: list[str]) -> None:
-        for marker in heredocs:
-            found = re.compile(rf"^[ \t]*{re.escape(marker)}[ \t]*$", re.MULTILINE).search(self._text, self._at)
-            self._at = found.end() if found else len(self._text)
-        heredocs.clear()
-
-    def _end_of_line(self) -> int:
-        end = self._text.find("\n", self._at)
-        return len(self._text) if end < 0 else end
+    def _place(self, node: Node) -> Span:
+        """Without the gap before it, which the grammar counts to a variable inside quotes."""
+        gap = _GAP.match(self.text, node.start_byte)
+        return (gap.end() if gap else node.start_byte), node.end_byte
 
 
-def _without_quotes(text: str) -> str:
-    """A default as it is written; one that holds variables of its own is not known."""
-    return UNKNOWN if "$" in text or "`" in text else text.strip("\"'")
+_EXPANSIONS = ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion")
+
+
+def _split(piece: Piece) -> Iterator[Piece | None]:
+    """An unquoted variable: white space in its value ends words."""
+    at = piece.written[0]
+    for part in _SPACES.split(piece.text):
+        if part.isspace():
+            yield None
+        elif part:
+            written = (at, at + len(part)) if piece.exact else piece.written
+            yield Piece(text=part, used=written if piece.used == piece.written else piece.used, written=written)
+        at += len(part)
+
+
+def _after_redirects(statement: Node) -> Iterator[Node]:
+    """Arguments that stand behind a redirection."""
+    for redirect in statement.children[1:]:
+        if redirect.type == "heredoc_redirect":
+            yield from redirect.children_by_field_name("argument")
+        elif redirect.type == "file_redirect":
+            yield from redirect.children_by_field_name("destination")[1:]
+
+
+def flag_of(word: str) -> str | None:
+    """The name of a flag as Python spells it; None for a word that is none."""
+    if not word.startswith("-") or _NUMBER.match(word) or not word.strip("-"):
+        return None
+    return word.lstrip("-").partition("=")[0].replace("-", "_")

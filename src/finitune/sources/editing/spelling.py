@@ -1,11 +1,7 @@
 """The keys of a patch -> the keys of the files that a run has, each in the words of its format.
 
 Patches of findings are in the words of transformers, and of DeepSpeed for what only DeepSpeed knows. The tables by
-which the formats are read tell under which of its own names each keeps the same thing; a format may add
-- `SPELLING`: own names of further keys;
-- `spelled(key, value, data)`: own keys and values for one key, None to leave it to the tables;
-- `precision_keys(dtype, data)`: what to set so that the run computes in `dtype`, None where it cannot be said;
-- `ADDS`: the only keys that may be added to a file that does not have them yet.
+which the formats are read tell under which of its own names each keeps the same thing; the rest stands in `Format`.
 """
 
 from __future__ import annotations
@@ -15,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from finitune.sources.configs import training_arguments
+from finitune.sources.configs.format import Format
 from finitune.sources.configs.known_keys import fields_of
 from finitune.sources.text import section
 
-TABLES = ("OPTIMIZER_KEYS", "ADAPTER_KEYS", "BATCHING_KEYS", "TRAINING_KEYS")
 HALVES = {
     "fp16": "float16", "fp16.enabled": "float16", "bf16": "bfloat16", "bf16.enabled": "bfloat16",
 }  # fmt: skip
@@ -38,8 +34,7 @@ class Standing:
 
     file: str
     kind: Kind
-    module: Any
-    """What `spelling` asks for: the module of the format, or what stands in for one."""
+    format: Format
     data: Mapping[str, Any]
     under: Path = ()
     launch: int = 0
@@ -70,7 +65,7 @@ def settled(patch: Mapping[str, Any], standings: Sequence[Standing], first: str 
 
     `first` is the file of the finding. Values that are already so are left out. Raises NoPlace.
     """
-    ranked = sorted(standings, key=lambda one: (one.file != first, getattr(one.module, "PRECEDENCE", 0) > 0))
+    ranked = sorted(standings, key=lambda one: (one.file != first, one.format.precedence > 0))
     found: list[Setting] = []
     flat = dict(_flat(patch))
     asked = {HALVES[key]: value for key, value in flat.items() if key in HALVES and isinstance(value, bool)}
@@ -87,8 +82,7 @@ def _precision(asked: Mapping[str, bool], patch: Mapping[str, Any], ranked: Sequ
     wanted = next((dtype for dtype, on in asked.items() if on), "float32")
     able: list[tuple[Standing, Mapping[str, Any]]] = []
     for one in ranked:
-        spell = getattr(one.module, "precision_keys", None)
-        keys: Mapping[str, Any] | None = spell(wanted, one.data) if spell else None
+        keys = one.format.precision_keys(wanted, one.data) if one.format.precision_keys else None
         if keys:
             able.append((one, keys))
     said = [(one, keys) for one, keys in able if _says_precision(one)] or able[:1]
@@ -103,7 +97,7 @@ def _precision(asked: Mapping[str, bool], patch: Mapping[str, Any], ranked: Sequ
 
 
 def _says_precision(one: Standing) -> bool:
-    precision = one.module.read(one.data, one.file).precision
+    precision = one.format.read(one.data, one.file).precision
     return precision is not None and precision.compute is not None
 
 
@@ -124,7 +118,7 @@ def _placed(key: str, value: Any, ranked: Sequence[Standing]) -> list[Setting]:
 
 
 def _of_model(setting: Setting) -> bool:
-    return getattr(setting.standing.module, "PRECEDENCE", 0) == OF_MODEL
+    return setting.standing.format.precedence == OF_MODEL
 
 
 def _says(setting: Setting, ranked: Sequence[Standing]) -> bool:
@@ -135,17 +129,15 @@ def _says(setting: Setting, ranked: Sequence[Standing]) -> bool:
 
 def _own(key: str, value: Any, one: Standing) -> Iterator[Mapping[str, Any]]:
     """The ways in which the format may say `key`, the usual one first."""
-    special = getattr(one.module, "spelled", None)
-    said: Mapping[str, Any] | None = special(key, value, one.data) if special else None
+    said = one.format.spelled(key, value, one.data) if one.format.spelled else None
     if said is not None:
         yield said
         return
-    names = [*getattr(one.module, "SPELLING", {}).get(key, ())]
-    for table in TABLES:
-        own: Mapping[str, Sequence[str]] = getattr(one.module, table, {})
-        fields = [field for field, keys in getattr(training_arguments, table).items() if key in keys]
-        names += [name for field in fields for name in own.get(field, ())]
-    fields = fields_of(one.module.__name__.rsplit(".", 1)[-1])
+    names = [*one.format.spelling.get(key, ())]
+    for table, usual in training_arguments.FORMAT.tables.items():
+        own = one.format.tables.get(table, {})
+        names += [name for field, keys in usual.items() if key in keys for name in own.get(field, ())]
+    fields = fields_of(one.format.name)
     if fields is not None and (key in fields.names or key.partition(".")[0] in fields.names - fields.sections):
         names.append(key)
     for name in dict.fromkeys(names):
@@ -155,12 +147,12 @@ def _own(key: str, value: Any, one: Standing) -> Iterator[Mapping[str, Any]]:
 def _may_be_added(setting: Setting) -> bool:
     """Not where a program would refuse a key that it does not know, and no section is begun for one key."""
     one, path = setting.standing, setting.path
-    adds = getattr(one.module, "ADDS", None)
+    adds = one.format.adds
     old = _at(one.data, path)
     parent = _at(one.data, path[:-1]) if len(path) > 1 else one.data
     if not one.grows:
         return False
-    opens = isinstance(parent, Mapping) or ".".join(path[:-1]) in getattr(one.module, "OPENS", ())
+    opens = isinstance(parent, Mapping) or ".".join(path[:-1]) in one.format.opens
     return opens and old is NOTHING and (adds is None or next(iter(path)) in adds)
 
 

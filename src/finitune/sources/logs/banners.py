@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from finitune.sources.cases import trials
-from finitune.sources.logs.attempt import Notes
+from finitune.sources.cases import workarounds
+from finitune.sources.logs.parsed_log import ParsedLog
 
 _PACKAGE = (
     rb"(deepspeed|transformers|torch|pytorch|peft|trl|accelerate|bitsandbytes|flash[-_]attn|unsloth|lightning|ludwig)"
@@ -48,26 +48,23 @@ PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("overlap", rb"['\"]?overlap_comm['\"]?(?:=|: ?)([Tt]rue|[Ff]alse)"),
         ("deepspeed", rb"\[deepspeed\]|DeepSpeed info:|\[(?:stage_1_and_2|stage3|logging|loss_scaler|engine)\.py:\d+:"),
         ("grouped-gemm", rb"grouped_mm|[Gg]rouped_?[Gg][Ee][Mm][Mm]|megablocks"),
-        ("spread-over-cards", rb"device_map['\"]?\s?[=:]\s?\{[^}\n]{0,2000}: ?['\"]?(?:cuda:)?1\b"),
+        ("split-over-cards", rb"device_map['\"]?\s?[=:]\s?\{[^}\n]{0,2000}: ?['\"]?(?:cuda:)?1\b"),
         ("8-bit", rb"load_in_8bit(?:=|'?\"?: ?| )True"),
         ("4-bit", rb"load_in_4bit(?:=|'?\"?: ?| )True|bits: 4\b|Loading .{0,20}4.?bit"),
     )
 )
-TRIED = "tried: "
-TRIALS = tuple(
-    (TRIED + name, re.compile(pattern.encode(), re.IGNORECASE)) for name, pattern in trials.SPELLINGS.items()
-)
+TRIED = tuple((name, re.compile(pattern.encode(), re.IGNORECASE)) for name, pattern in workarounds.SPELLINGS.items())
 MOST = 40
 
 
-def read(data: bytes, first_line: int, notes: Notes, *, ending: bool = False) -> None:
+def read(data: bytes, first_line: int, log: ParsedLog, *, ending: bool = False) -> None:
     """Note the facts in this chunk; of each kind the first few, as they do not change; at the end what was tried."""
-    for kind, pattern in TRIALS if ending else (*PATTERNS, *TRIALS):
+    for kind, pattern in TRIED if ending else (*PATTERNS, *TRIED):
         counted, line = 0, first_line
         for found in pattern.finditer(data):
-            if notes.count(kind) >= MOST:
+            if log.count(kind) >= MOST:
                 break
             line += data.count(b"\n", counted, found.start())
             counted = found.start()
             words = [group for group in found.groups() if group] or [found[0]]
-            notes.say(kind, b" ".join(words).decode(errors="replace"), line)
+            log.message(kind, b" ".join(words).decode(errors="replace"), line)

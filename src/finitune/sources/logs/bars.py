@@ -2,59 +2,70 @@
 
 from __future__ import annotations
 
+import math
 import re
 
-from finitune.sources.logs.attempt import Notes, number_in
+from finitune.sources.logs.parsed_log import ParsedLog
 
-_NUMBER = rb"([-+]?(?:\d{1,20}(?:\.\d{0,30})?(?:[eE][-+]?\d{1,4})?|nan|NaN|inf|Infinity))(?:(?<=[nf])\.0)?(?![\w.])"
-"""Lightning's bar pads what is not finite too: `nan.0`."""
-_LOSS = re.compile(
-    rb"(?<![\w'\"-])(?:[tT]rain(?:ing)?[_ /]?)?[lL]oss(?:_step)?(?: ?[=:] ?|\s{1,20}is\s{1,20}|\s{1,20})['\"]?"
-    + _NUMBER
-)
-_NORM = re.compile(rb"(?<!\w)(?:grad(?:ient)?[_ ]?norm|gnorm)(?: ?[=:] ?|\s{1,20})" + _NUMBER, re.IGNORECASE)
-_RATE = re.compile(rb"(?<!\w)(?:lr|learning[_ ]rate)(?: ?[=:] ?|\s{1,20})" + _NUMBER, re.IGNORECASE)
+_PAIR = re.compile(rb"([a-z_/-]{2,30})(?: is)?([\s=:#(]{1,20})['\"]?([-+]?[\dni][\d.e+nafity-]{0,40})(?!\w)")
+"""A name, what stands between, and a number or what may be one, in lower case."""
+NAMES = {
+    b"loss": "loss", b"loss_step": "loss", b"train_loss": "loss", b"training_loss": "loss", b"train/loss": "loss",
+    b"train_loss_step": "loss", b"grad_norm": "grad_norm", b"gradnorm": "grad_norm", b"gradient_norm": "grad_norm",
+    b"gnorm": "grad_norm", b"norm": "grad_norm", b"lr": "lr", b"learning_rate": "lr", b"learningrate": "lr",
+    b"rate": "lr", b"step": "step", b"steps": "step", b"global_step": "step", b"iter": "step", b"iteration": "step",
+    b"epoch": "epoch",
+}  # fmt: skip
+"""Names in lower case -> signals, `step` and `epoch`; the first of each in a line counts."""
+SECOND_WORDS = {b"norm": re.compile(rb"grad(?:ient)? norm"), b"rate": re.compile(rb"learning rate")}
+"""Names of which only the second word stands before the number."""
+PADDED = {b"nan.0": math.nan, b"inf.0": math.inf, b"-inf.0": -math.inf}
+"""Lightning's bar pads what is not finite too."""
 _BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) (?:\[|\d{1,3}:\d\d:\d\d \xe2\x80\xa2)")
 """That of tqdm, and that of rich as Lightning draws it: `12/40 0:00:01 \u2022`."""
-_STEP = re.compile(rb"(?<!\w)(?:global[_ ])?(?:steps?|iter(?:ation)?)(?: ?[=:#]? ?)(\d{1,12})(?![\w.])", re.IGNORECASE)
-_EPOCH = re.compile(rb"[eE]poch[ :=]{0,20}(\d{1,6})")
-_ELSEWHERE = re.compile(rb"eval|valid|test(?:ing)?\b|sanity", re.IGNORECASE)
+_ELSEWHERE = re.compile(rb"eval|valid|test(?:ing)?\b|sanity")
 RICH_DOT = b" \xe2\x80\xa2"
 BEFORE = 20
-"""So far before its last word does the name of a number begin."""
+"""So far before its bracket does the count of a bar begin."""
+MOST_EPOCHS, MOST_STEPS = 10**6, 10**12
 
 
-def read(text: bytes, line: int, notes: Notes) -> bool:
-    """True when the line tells the loss of a step."""
+def read(text: bytes, line: int, log: ParsedLog) -> bool:
+    """True when the line has the loss of a step."""
     at = text.find(b"oss")
-    found = _LOSS.search(text, max(0, at - BEFORE)) if at >= 0 else None
-    loss = number_in(found[1]) if found else None
-    if found is None or loss is None or _ELSEWHERE.search(text, 0, found.start()):
+    if at < 0:
         return False
-    values = {"loss": loss}
-    lower = text.lower()
-    for name, pattern, word in (("grad_norm", _NORM, b"norm"), ("lr", _RATE, b"lr"), ("lr", _RATE, b"rate")):
-        at = lower.find(word)
-        number = pattern.search(text, max(0, at - BEFORE)) if at >= 0 else None
-        value = number_in(number[1]) if number else None
-        if value is not None:
-            values[name] = value
+    lower, marked = text.lower(), False
+    values: dict[str, float] = {}
+    for name, between, number in _PAIR.findall(lower):
+        signal = NAMES.get(name)
+        if signal is None or signal in values or (name in SECOND_WORDS and not SECOND_WORDS[name].search(lower)):
+            continue
+        try:
+            values[signal] = float(number)
+        except ValueError:
+            if number not in PADDED:
+                continue
+            values[signal] = PADDED[number]
+        if signal == "loss":
+            marked = not between.isspace()
+    if "loss" not in values or _ELSEWHERE.search(lower, 0, at):
+        return False
+    step, epoch = values.pop("step", None), values.pop("epoch", 0.0)
+    if text.find(b"/") >= 0 and (bar := _bar(text)):
+        step = bar[0] + (int(epoch) * bar[1] if 0 <= epoch < MOST_EPOCHS else 0)
+    elif step is not None:
+        step = int(step) if 0 <= step < MOST_STEPS and step.is_integer() else None
+    elif len(values) == 1 and not marked and not re.search(rb"\d", text[:at]):
+        return False  # prose
+    log.row(values, line, step=step)
+    return True
+
+
+def _bar(text: bytes) -> tuple[int, int] | None:
+    """How far the bar of this line is, and its length."""
     at = text.find(b" [")
     if at < 0 and (dot := text.find(RICH_DOT)) > 0:
         at = dot - len(b" 00:00:00")
     bar = _BAR.search(text, max(0, at - BEFORE)) if at > 0 else None
-    step = None
-    if bar:
-        epoch = _EPOCH.search(text)
-        step = int(bar[1]) + (int(epoch[1]) * int(bar[2]) if epoch else 0)
-    elif own := _STEP.search(text) if b"step" in lower or b"iter" in lower else None:
-        step = int(own[1])
-    elif (
-        not re.search(rb"\d", text[: found.start()])
-        and len(values) == 1
-        and b"=" not in found[0]
-        and b":" not in found[0]
-    ):
-        return False  # prose
-    notes.row(values, line, step=step, alike=True)
-    return True
+    return (int(bar[1]), int(bar[2])) if bar else None

@@ -7,9 +7,10 @@ overflow on iteration: 3`, `Reducing dynamic loss scale from 65536 to 32768`), a
 
 from __future__ import annotations
 
+import math
 import re
 
-from finitune.sources.logs.attempt import Notes, number_in
+from finitune.sources.logs.parsed_log import ParsedLog, number_in
 
 OVERFLOW = b"OVERFLOW"
 _NUMBER = rb"(\d[\d.e+-]{0,40})"
@@ -28,45 +29,62 @@ _MEGATRON = re.compile(
 )
 
 
-def read(text: bytes, line: int, notes: Notes) -> bool:
+MOST_GROUPS = 16
+PRINTED_DIGITS = 2e-4
+"""Relative: a norm of 1.41421 may be printed as 1.414."""
+
+
+def groups_written_as(norm: float) -> int | None:
+    """How many parameter groups of norm -1 DeepSpeed writes as this norm; None for a number that is no such root.
+
+    It writes -1 for a group whose norm is not finite, squares, sums and takes the root.
+    """
+    if not 1 <= norm < math.inf:
+        return None
+    groups = round(norm * norm)
+    near = math.isclose(norm, math.sqrt(groups), rel_tol=PRINTED_DIGITS)
+    return groups if groups <= MOST_GROUPS and near else None
+
+
+def read(text: bytes, line: int, log: ParsedLog) -> bool:
     """True when the line was one of DeepSpeed's own."""
-    if b"oss scale" in text or b"verflow" in text or OVERFLOW in text:
-        return _scaler(text, line, notes)
-    if b"lm loss:" in text and b"iteration" in text and (found := _MEGATRON.search(text, text.find(b"iteration"))):
+    if text.find(b"oss scale") >= 0 or text.find(b"verflow") >= 0 or text.find(OVERFLOW) >= 0:
+        return _scaler(text, line, log)
+    if text.find(b"lm loss:") >= 0 and (found := _MEGATRON.search(text, max(0, text.find(b"iteration")))):
         names = ("loss", "loss_scale", "grad_norm")
         values = {n: v for n, t in zip(names, found.groups()[1:], strict=True) if t and (v := number_in(t)) is not None}
-        notes.row(values, line, step=int(found[1]), alike=True)
+        log.row(values, line, step=int(found[1]))
         return True
-    if b"skipped=" in text and (found := _STEP.search(text)):
-        _progress(int(found[1]), int(found[2]), number_in(found[3].split(b",")[0]) if found[3] else None, line, notes)
+    if text.find(b"skipped=") >= 0 and (found := _STEP.search(text)):
+        _progress(int(found[1]), int(found[2]), number_in(found[3].split(b",")[0]) if found[3] else None, line, log)
         return True
     return False
 
 
-def _scaler(text: bytes, line: int, notes: Notes) -> bool:
+def _scaler(text: bytes, line: int, log: ParsedLog) -> bool:
     if b"already at minimum" in text:
         at = max(0, text.find(b"Current loss scale"))
-        notes.say("scale-at-minimum", text[at : at + 200].decode(errors="replace").strip(), line)
+        log.message("scale-at-minimum", text[at : at + 200].decode(errors="replace").strip(), line)
         return True
     found = _ATTEMPTED.search(text) or _SKIPPING.search(text) or _ITERATION.search(text)
     if found:
         rank = (found[1] or b"0").decode() if found.re is not _ITERATION else "0"
-        if notes.first("overflow", rank):
+        if log.first("overflow", rank):
             scale = number_in(found[3] or found[2]) if found.re is _ATTEMPTED else None
-            notes.skipped(line, scale)
+            log.skipped(line, scale)
         # in bfloat16 nothing is scaled, and no scale is told
-        notes.say("overflow-unscaled" if found.re is _SKIPPING else "overflow", f"rank {rank}", line)
+        log.message("overflow-unscaled" if found.re is _SKIPPING else "overflow", f"rank {rank}", line)
         return True
     changed = _CHANGED.search(text)
     scale = number_in(changed[1]) if changed else None
     if scale is not None:
-        notes.attempt.add("loss_scale", notes.attempt.last_step, scale, line)
+        log.attempt.add("loss_scale", log.attempt.last_step, scale, line)
     return changed is not None
 
 
-def _progress(step: int, skipped: int, rate: float | None, line: int, notes: Notes) -> None:
+def _progress(step: int, skipped: int, rate: float | None, line: int, log: ParsedLog) -> None:
     """The newest step, and whether all since the progress before it were skipped where no line told of them."""
-    now = notes.attempt
+    now = log.attempt
     if step <= now.last_step:
         if step == now.last_step and rate is not None:
             now.add("lr", step, rate, line)
@@ -74,6 +92,6 @@ def _progress(step: int, skipped: int, rate: float | None, line: int, notes: Not
     before = now.progress if now.progress[0] < step else (0, 0)
     now.progress = (step, skipped)
     values = {} if rate is None else {"lr": rate}
-    if skipped and not notes.count("overflow"):
+    if skipped and not log.count("overflow"):
         values["skipped"] = float(skipped - before[1] >= step - before[0])
-    notes.row(values, line, step=step)
+    log.row(values, line, step=step)

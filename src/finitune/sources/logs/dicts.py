@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from finitune.sources.logs.attempt import Notes, number_in
+from finitune.sources.logs.parsed_log import ParsedLog, number_in
 
 RECORD = re.compile(rb"\{([^{}]{1,4000})\}")
 _OPENS = re.compile(rb"\{\s?['\"][\w/ ]{1,60}['\"]:")
@@ -32,7 +32,7 @@ NAMES = {
 LOOK_BACK = 200
 
 
-def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
+def read(data: bytes, begin: int, end: int, line: int, log: ParsedLog) -> int:
     """Records that begin in this line; returns where the last one ends (it may be lines below), 0 for none."""
     at, done = data.find(b"{", begin, end), 0
     while 0 <= at < end:
@@ -40,12 +40,12 @@ def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
         if usual:
             loss, norm, rate, epoch = map(float, usual.groups())
             values = {"loss": loss, "grad_norm": norm, "lr": rate}
-            notes.row(values, line, step=_shown(data[max(0, at - LOOK_BACK) : at], notes), epoch=epoch, alike=True)
+            log.row(values, line, step=_shown(data[max(0, at - LOOK_BACK) : at], log), epoch=epoch)
             done = after = usual.end()
         elif _OPENS.match(data, at) and (found := RECORD.match(data, at)):
             after = found.end()
             body = found[1].replace(b"\n", b"").replace(b"\r", b"")
-            if _record(body, data[max(0, at - LOOK_BACK) : at], line, notes):
+            if _record(body, data[max(0, at - LOOK_BACK) : at], line, log):
                 done = after
         else:
             after = at + 1
@@ -53,7 +53,7 @@ def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
     return done
 
 
-def _record(body: bytes, before: bytes, line: int, notes: Notes) -> bool:
+def _record(body: bytes, before: bytes, line: int, log: ParsedLog) -> bool:
     values: dict[str, float] = {}
     epoch = None
     for key, text in _PAIR.findall(body):
@@ -65,21 +65,21 @@ def _record(body: bytes, before: bytes, line: int, notes: Notes) -> bool:
         elif key == b"epoch":
             epoch = number_in(text)
         elif key.startswith(b"reward"):
-            notes.attempt.rewards = True
+            log.attempt.rewards = True
     if "loss" not in values and "eval_loss" not in values:
         return False
     if b"step" in body and (own := _STEP.search(body)):
-        notes.row(values, line, step=int(own[1]), epoch=epoch, alike=True)
+        log.row(values, line, step=int(own[1]), epoch=epoch)
         return True
-    notes.row(values, line, step=_shown(before, notes), epoch=epoch, alike=True)
+    log.row(values, line, step=_shown(before, log), epoch=epoch)
     return True
 
 
-def _shown(before: bytes, notes: Notes) -> int | None:
+def _shown(before: bytes, log: ParsedLog) -> int | None:
     """The step that a progress bar just before the record shows; None where there is none."""
     if b"it/s" not in before and b"s/it" not in before:
         return None
     at = before.rfind(b" [")
     bar = _BAR.search(before, max(0, at - 20), at + 2)
     shown = int(bar[1]) if bar else 0
-    return shown if shown > notes.attempt.last_step else None
+    return shown if shown > log.attempt.last_step else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from finitune.sources.logs.attempt import Notes, number_in
+from finitune.sources.logs.parsed_log import ParsedLog, number_in
 
 TITLE = b"Training Loss"
 _NAMES = {b"training loss": "loss", b"validation loss": "eval_loss", b"grad norm": "grad_norm", b"learning rate": "lr"}
@@ -23,10 +23,10 @@ APART = 2000
 MOST_TITLES = 50
 
 
-def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
+def read(data: bytes, begin: int, end: int, line: int, log: ParsedLog) -> int:
     """The table whose title stands in this line; returns where it ends, 0 where there is none."""
     if b"<th" in data[begin:end]:
-        return _html(data, begin, line, notes)
+        return _html(data, begin, line, log)
     titles = _cells(data[begin:end], None)
     if TITLE not in titles or titles[0] not in (b"Step", b"Epoch"):
         return 0
@@ -37,7 +37,7 @@ def read(data: bytes, begin: int, end: int, line: int, notes: Notes) -> int:
         end = data.find(b"\n", begin, begin + LONGEST)
         end = min(len(data), begin + LONGEST) if end < 0 else end
         text = data[begin:end]
-        if begin >= len(data) or not (_RULE.match(text) or _row(titles, _cells(text, len(titles)), line, notes)):
+        if begin >= len(data) or not (_RULE.match(text) or _row(titles, _cells(text, len(titles)), line, log)):
             return done
         done = end
 
@@ -52,7 +52,7 @@ def _cells(text: bytes, count: int | None) -> Sequence[bytes]:
     return text.replace(b"No log", b"-").split() if count is not None and len(cells) == 1 else cells
 
 
-def _row(titles: Sequence[bytes], cells: Sequence[bytes], line: int, notes: Notes) -> bool:
+def _row(titles: Sequence[bytes], cells: Sequence[bytes], line: int, log: ParsedLog) -> bool:
     if len(cells) != len(titles) or not cells[0].isdigit() or len(cells[0]) > 12:
         return False
     told = zip((_NAMES.get(title.lower()) for title in titles), map(number_in, cells), strict=True)
@@ -60,13 +60,13 @@ def _row(titles: Sequence[bytes], cells: Sequence[bytes], line: int, notes: Note
     step = int(cells[0]) if titles[0] == b"Step" else None
     evaluated = values.pop("eval_loss", None)
     if "loss" in values:
-        notes.row(values, line, step=step)
+        log.row(values, line, step=step)
     if evaluated is not None:
-        notes.row({"eval_loss": evaluated}, line, step=step)
+        log.row({"eval_loss": evaluated}, line, step=step)
     return True
 
 
-def _html(data: bytes, begin: int, line: int, notes: Notes) -> int:
+def _html(data: bytes, begin: int, line: int, log: ParsedLog) -> int:
     start = data.rfind(b"<tr", max(0, begin - LONGEST), begin)
     start = begin if start < 0 else start
     line -= data.count(b"\n", start, begin)
@@ -82,7 +82,7 @@ def _html(data: bytes, begin: int, line: int, notes: Notes) -> int:
         elif tag[1] == b"td":
             cells.append(tag[2].strip())
             if len(cells) == len(titles):
-                _row(titles, cells, line, notes)
+                _row(titles, cells, line, log)
         elif tag[1] == b"tr":
             cells = []
         else:

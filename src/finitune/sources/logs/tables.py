@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from finitune.finding import UnreadableInput
-from finitune.sources.logs.attempt import Notes
+from finitune.sources.logs.parsed_log import ParsedLog
 from finitune.sources.text import short
 
 COLUMNS = {
@@ -33,7 +33,7 @@ def recognises(head: bytes) -> bool:
         return False
 
 
-def read(path: Path, notes: Notes) -> None:
+def read(path: Path, log: ParsedLog) -> None:
     """Raises UnreadableInput where the file is no CSV."""
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -42,10 +42,10 @@ def read(path: Path, notes: Notes) -> None:
             columns = _columns(header)
             step_at = next((i for i, name in enumerate(header[:MOST_COLUMNS]) if _STEP.fullmatch(name.strip())), None)
             for cells in rows:
-                _row(cells, columns, step_at, rows.line_num, notes)
+                _row(cells, columns, step_at, rows.line_num, log)
     except csv.Error as error:
-        if notes.rows:
-            notes.cut = f"not CSV ({short(error)}) after {notes.rows:,} rows"
+        if log.rows:
+            log.cut = f"not CSV ({short(error)}) after {log.rows:,} rows"
             return
         raise UnreadableInput(f"{path}: not CSV ({short(error)})") from None
 
@@ -59,7 +59,7 @@ def _columns(header: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _row(cells: Sequence[str], columns: dict[str, int], step_at: int | None, line: int, notes: Notes) -> None:
+def _row(cells: Sequence[str], columns: dict[str, int], step_at: int | None, line: int, log: ParsedLog) -> None:
     values: dict[str, float] = {}
     for name, index in columns.items():
         try:
@@ -72,4 +72,4 @@ def _row(cells: Sequence[str], columns: dict[str, int], step_at: int | None, lin
     if "loss" in values:
         values.pop("eval_loss", None)
     if values.keys() & {"loss", "eval_loss"}:
-        notes.row(values, line, step=step)
+        log.row(values, line, step=step)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from finitune.sources.logs.attempt import Notes
+from finitune.sources.logs.parsed_log import ParsedLog
 
 LARGEST = 64 * 2**20
 """No event is larger; pictures are a few MB."""
@@ -34,13 +34,13 @@ def recognises(head: bytes) -> bool:
     return 0 < length <= LARGEST and check == _masked_crc(head[:8])
 
 
-def read(path: Path, notes: Notes) -> None:
+def read(path: Path, log: ParsedLog) -> None:
     """The line of a value is the number of its record, from 1. A record that was cut short ends the reading."""
     rows: dict[int, dict[str, float]] = {}
     places: dict[int, int] = {}
     for number, event in enumerate(_records(path), start=1):
         if len(rows) >= MOST_STEPS:
-            notes.cut = f"only the first {MOST_STEPS:,} steps were read"
+            log.cut = f"only the first {MOST_STEPS:,} steps were read"
             break
         step, values = _event(event)
         for tag, value in values:
@@ -49,13 +49,13 @@ def read(path: Path, notes: Notes) -> None:
                 rows.setdefault(step, {})[name] = value
                 places.setdefault(step, number)
             elif "reward" in tag:
-                notes.attempt.rewards = True
+                log.attempt.rewards = True
     for step in sorted(rows):
         values, line = rows[step], places[step]
         if "eval_loss" in values:
-            notes.row({"eval_loss": values.pop("eval_loss")}, line, step=step)
+            log.row({"eval_loss": values.pop("eval_loss")}, line, step=step)
         if "loss" in values:
-            notes.row(values, line, step=step)
+            log.row(values, line, step=step)
 
 
 def _records(path: Path) -> Iterator[bytes]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from finitune.finding import UnreadableInput
-from finitune.sources.logs.attempt import Notes
 from finitune.sources.logs.dicts import NAMES
+from finitune.sources.logs.parsed_log import ParsedLog
 from finitune.sources.text import json_of
 
 MOST_BYTES = 512 * 2**20
@@ -18,7 +18,7 @@ def recognises(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and (b'"log_history"' in head or b'"best_model_checkpoint"' in head)
 
 
-def read(path: Path, notes: Notes) -> None:
+def read(path: Path, log: ParsedLog) -> None:
     """Lines are those of the key `step` of each record in the file.
 
     Raises UnreadableInput for text that is not JSON or has no log history.
@@ -37,9 +37,9 @@ def read(path: Path, notes: Notes) -> None:
         if values.keys() & {"loss", "eval_loss"}:
             line = lines[index] if index < len(lines) else 0
             whole = step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**62 else None
-            notes.row(values, line, step=whole, epoch=None)
+            log.row(values, line, step=whole, epoch=None)
         if any(key.startswith("reward") for key in given):
-            notes.attempt.rewards = True
+            log.attempt.rewards = True
 
 
 def _real(value: Any) -> float | None:

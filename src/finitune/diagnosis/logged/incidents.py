@@ -1,0 +1,138 @@
+"""After a run that nobody watched: what its logs show, what they leave open, and the check that would tell.
+
+What is observed in the logs is weighed by the chapters, as are facts from the log, the configuration, the model and the
+data. Every piece of evidence names its line; `next_question` has the check that separates what is left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from finitune.chapter import causes, tells_of
+from finitune.diagnosis.advice import useless
+from finitune.diagnosis.logged.failed_attempts import FailedAttempt, failed_attempts, message_observations
+from finitune.diagnosis.logged.wrong_model import unseen
+from finitune.diagnosis.next_question import next_check
+from finitune.diagnosis.ranking import SHOWN, rank
+from finitune.facts import Facts
+from finitune.finding import Diagnosis, Incident, NotChecked, RankedCause, UnreadableInput
+from finitune.observations import Observation, Observed, observed_as
+from finitune.sources import logs
+from finitune.sources.cases.workarounds import in_facts
+from finitune.sources.gather import Config, gather
+from finitune.sources.logs import LogReading
+from finitune.sources.logs.messages import SYMPTOMS
+from finitune.sources.result import Track, untracked
+
+PRINTED_BY_DEEPSPEED = ("deepspeed", "overflow", "zero-stage", "overlap", "scale-at-minimum")
+NO_TENSORS = "a log holds no tensors; finitune run -- COMMAND finds the first bad value"
+
+
+def diagnose_logs(
+    *files: str | Path,
+    configs: Sequence[Config] = (),
+    model: str | Path | None = None,
+    data: str | Path | None = None,
+    gpu: str | None = None,
+    requirements: str | Path | None = None,
+    track: Track = untracked,
+) -> Diagnosis:
+    """Why the run failed whose logs these are, with what is known of it besides; `track` shows how far the reading is.
+
+    Raises UnreadableInput for a file that cannot be read or that says nothing about training.
+    """
+    reading = logs.read(*files, track=track)
+    if not reading.attempts and not message_observations(reading):
+        named = ", ".join(str(file) for file in files)
+        raise UnreadableInput(f"{named}: no line has a loss, a step or a known error (expected the log of a training)")
+    facts, missing = reading.facts, list[NotChecked]()
+    if configs or model or data or gpu or requirements:
+        gathered = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
+        known = gathered.facts
+        if not requirements:  # what is installed here says nothing of a run that may have been elsewhere
+            known = dataclasses.replace(known, versions=None)
+        facts, missing = known.over(reading.facts), list(gathered.not_checked)
+    return diagnosis_of(reading, facts, missing, configured=bool(configs))
+
+
+def diagnosis_of(
+    reading: LogReading, facts: Facts, not_checked: Sequence[NotChecked] = (), *, configured: bool = False
+) -> Diagnosis:
+    """One incident for each attempt that went wrong, and for an error that no number announced.
+
+    `configured`: the configuration of the run is among the facts, so that its silence says something.
+    """
+    silent = silence(reading, facts) if configured else {}
+    missing = [*not_checked, *(NotChecked(input="log", why=why) for why in reading.not_checked)]
+    incidents = [_incident(failed, reading, facts, silent) for failed in failed_attempts(reading)]
+    if not incidents:
+        incidents, not_seen = unseen(facts)
+        missing += not_seen
+    return Diagnosis(incidents=incidents, not_checked=missing)
+
+
+def silence(reading: LogReading, facts: Facts) -> dict[str, Observation]:
+    """What it says that neither the log nor a configuration that is known speaks of something."""
+    silent: dict[str, Observation] = {}
+    if facts.parallel is None and not any(one.kind in PRINTED_BY_DEEPSPEED for one in reading.messages):
+        silent |= observed_as("no-word-of-deepspeed", "neither the log nor the configuration speaks of DeepSpeed")
+    if facts.parallel and facts.parallel.zero_stage in (1, 2) and facts.parallel.overlap_comm is None:
+        silent |= observed_as("overlap-not-asked", "overlap_comm is not asked for, and ZeRO-1 and ZeRO-2 leave it off")
+    if facts.quantization is None:
+        text = "neither the log nor the configuration speaks of quantised weights"
+        silent |= observed_as("no-word-of-quantisation", text)
+    return silent
+
+
+def tried(failed: FailedAttempt | None, reading: LogReading, facts: Facts) -> Iterator[Observation]:
+    """The workarounds that the numbers of the log, its messages and the settings show."""
+    for name, tried_name in (
+        ("tiny-learning-rate", "tried-tiny-learning-rate"), ("lower-learning-rate-fails", "tried-lower-learning-rate"),
+    ):  # fmt: skip
+        if failed and name in failed.observed:
+            yield dataclasses.replace(failed.observed[name], name=tried_name)
+    for one in reading.messages:
+        if one.kind.startswith("tried-"):
+            yield Observation(name=one.kind, text=one.text, place=one.place)
+    yield from in_facts(facts)
+
+
+def ranked_causes(failed: FailedAttempt, reading: LogReading, inputs: Mapping[str, Any]) -> list[RankedCause]:
+    """Every cause, most likely first; where an error text is all there is, those that explain it."""
+    ranked = rank(inputs)
+    printed = {one.name for one in message_observations(reading)}
+    if not set(failed.observed) <= printed:
+        return ranked
+    return [one for one in ranked if _explains(one.cause, failed.observed)] or ranked
+
+
+def _explains(cause: str, observed: Observed) -> bool:
+    """Does the chapter name one of the error texts?"""
+    return any(bits > 0 and name in SYMPTOMS and name in observed for name, bits, _ in tells_of(causes()[cause]))
+
+
+def _incident(failed: FailedAttempt, reading: LogReading, facts: Facts, silent: Observed) -> Incident:
+    inputs = failed.inputs(facts, silent)
+    ranked = ranked_causes(failed, reading, inputs)
+    shown = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)][:SHOWN]
+    observed: Observed = inputs["observations"]
+    return Incident(
+        step=failed.step,
+        rank=0,
+        symptom=failed.symptom,
+        reproducible=None,
+        origin=None,
+        causes=shown,
+        action="none",
+        not_located=NO_TENSORS,
+        last_good=failed.last_good,
+        last_step=max(failed.attempt.last_step, failed.step),
+        message=f"{failed.text} ({failed.place})",
+        seen=[one.words for one in failed.observed.values() if one.text != failed.text],
+        next_check=next_check(ranked, observed, facts.by_name()),
+        source="log",
+        does_not_help=useless(tried(failed, reading, facts), observed, shown[0].cause) if shown else (),
+    )

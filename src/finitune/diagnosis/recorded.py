@@ -1,0 +1,140 @@
+"""A recording -> its incidents, each with its ranked causes.
+
+Nothing is run here. Replay wrote what it found into the recording, so the same diagnosis comes out while the run
+goes on, on another machine, and without torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from finitune.diagnosis.next_question import Question, next_check
+from finitune.diagnosis.observed_settings import of_facts
+from finitune.diagnosis.ranking import SHOWN, experiments_of, rank
+from finitune.facts import Facts
+from finitune.facts_json import facts_from_json
+from finitune.finding import Diagnosis, Incident, NotChecked, Origin, RankedCause, number
+from finitune.recording import Recording
+from finitune.series import Signals
+
+REPEATABLE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
+"""Symptoms that one forward and backward show again, in another process too."""
+
+
+def diagnose(run_dir: str | Path) -> Diagnosis:
+    """Every incident in the recording at `run_dir`, each with its ranked causes.
+
+    Raises FileNotFoundError when there is no recording.
+    """
+    recording = Recording.load(run_dir)
+    incidents = [_incident(recording, event) for event in recording.events("incident")]
+    return Diagnosis(
+        incidents=incidents,
+        not_checked=[NotChecked(input="recording", why=problem) for problem in recording.problems],
+    )
+
+
+def inputs_of(
+    facts: Facts, event: Mapping[str, Any], origin: Mapping[str, Any] | None, signals: Signals
+) -> dict[str, Any]:
+    """What `weigh` may read about one incident, under the names that chapters use."""
+    step = event["step"]
+    before = {name: series.until(step) for name, series in signals.items() if series}
+    return {
+        **facts.by_name(),
+        **before,
+        "signals": before,
+        "symptoms": {event.get("symptom")},
+        "incident": event,
+        "origin": _origin(origin.get("origin")) if origin else None,
+        "repeats": origin.get("repeats") if origin else None,
+    }
+
+
+def _incident(recording: Recording, event: Mapping[str, Any]) -> Incident:
+    signals = next(rank.signals for rank in recording.ranks if rank.rank == event["rank"])
+    return incident_of(event, of_same_incident(recording, event), recording.facts, signals, recording.directory)
+
+
+def of_same_incident(recording: Recording, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What was recorded of the incident that `event` opened, after it."""
+    return [
+        e for e in recording.events("origin", "arm", "action", "stop")
+        if e.get("incident") == event.get("id") and e["rank"] == event["rank"]
+    ]  # fmt: skip
+
+
+def incident_of(
+    event: Mapping[str, Any],
+    following: Sequence[Mapping[str, Any]],
+    run_facts: Facts,
+    signals: Signals,
+    run_dir: Path,
+) -> Incident:
+    """The incident that `event` opened, from the events that belong to it; live and from a recording alike."""
+    origins = [e for e in following if e["event"] == "origin"]  # a later one was found when the step was run again
+    origin = next((e for e in reversed(origins) if e.get("origin")), origins[0] if origins else None)
+    own = event.get("facts")
+    facts = (facts_from_json(own) if isinstance(own, Mapping) else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
+    inputs = inputs_of(facts, event, origin, signals)
+    arms = [e for e in following if e["event"] == "arm"]
+    ranked = rank(inputs, arms)
+    shown = [cause for cause in ranked if cause.proved or cause.bits > 0][:SHOWN]
+    stopped = any(e["event"] == "stop" for e in following)
+    actions = [e for e in following if e["event"] == "action"]
+    return Incident(
+        step=event["step"],
+        rank=event.get("rank", 0),
+        symptom=str(event.get("symptom")),
+        reproducible=inputs["repeats"],
+        bit_for_bit=origin.get("bit_for_bit") if origin else None,
+        origin=inputs["origin"],
+        causes=shown,
+        action="stopped" if stopped else event.get("action", "none"),
+        not_located=origin.get("why_not") if origin else "the recording ends before the step was run again",
+        last_good=event.get("last_good"),
+        last_step=actions[-1]["step"] if actions else event["step"],
+        message=str(event.get("text", "")),
+        next_check=next_check(
+            ranked,
+            {*of_facts(facts), str(event.get("symptom"))},
+            facts.by_name(),
+            _experiments_left(shown, event, origin, arms, run_dir),
+        ),
+    )
+
+
+def _experiments_left(
+    shown: Sequence[RankedCause],
+    event: Mapping[str, Any],
+    origin: Mapping[str, Any] | None,
+    ran: Sequence[Mapping[str, Any]],
+    run_dir: Path,
+) -> list[Question]:
+    """Experiments of the leading causes that were not put to the test, where there is a step to run again."""
+    repeats = event.get("symptom") in REPEATABLE and (origin or {}).get("repeats") is not False
+    if not (repeats and event.get("runs_elsewhere")):
+        return []
+    tried = {e.get("cause") for e in ran}  # of these the others do not apply to the step
+    arms = [e.arm.partition("=")[0] for c in shown if c.cause not in tried for e in experiments_of(c.cause)]
+    how = f"finitune diagnose {shlex.quote(str(run_dir))} --prove"
+    return [
+        Question(name=arm, ask=f"run the captured step again under {arm}", how=how, answers=((f"arm:{arm}",),))
+        for arm in dict.fromkeys(arms)
+    ]
+
+
+def _origin(data: Any) -> Origin | None:
+    if not isinstance(data, Mapping):
+        return None
+    fields = {f.name for f in dataclasses.fields(Origin)}
+    given: dict[str, Any] = {str(k): v for k, v in data.items() if k in fields}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    given["peak"] = number(given.get("peak"))
+    try:
+        return Origin(**given)
+    except TypeError:
+        return None

@@ -1,0 +1,148 @@
+"""The runs that configurations start: their files, those that they name, and the flags laid over them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources.configs.format import Format, Settings, format_of, formats
+from finitune.sources.configs.known_keys import fields_of
+from finitune.sources.text import settings_of, text_of
+
+Config = str | Path | Settings
+"""A file, or the settings themselves."""
+
+MAX_FOLLOWED = 3
+"""So far from a configuration are named ones looked for: names of names, and folders above."""
+
+MAX_RUNS = 16
+"""So many runs of one set of configurations are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """One configuration of a run: what its file says, where, and what is laid over it."""
+
+    format: Format
+    data: Settings
+    file: str
+    under: tuple[str, ...] | None = ()
+    """The keys of the file that lead to it, None when it stands nowhere."""
+    launch: int = 0
+    """Of the runs that the file starts, the one that it belongs to."""
+    line: int | None = None
+    """That of the launch, where there are several."""
+    flags: Named | None = None
+    """Those of the launch, which win over the file."""
+
+    @property
+    def settings(self) -> Settings:
+        """What counts in the run."""
+        return {**self.data, **self.flags.data} if self.flags else self.data
+
+
+def runs_of(configs: Sequence[Config]) -> list[tuple[Named, ...]]:
+    """The runs that the configurations start together; nearly always one.
+
+    Raises UnreadableInput for what is given and cannot be read.
+    """
+    return list(itertools.islice(itertools.product(*map(_runs_of, configs)), MAX_RUNS))
+
+
+def _runs_of(config: Config) -> list[Named]:
+    data, file = loaded(config)
+    kind = format_of(data)
+    if kind is None:
+        known = ", ".join(name.replace("_", " ") for name in formats())
+        raise UnreadableInput(f"{file}: not a configuration that is known here (expected one of: {known})")
+    several = kind.runs(data) if kind.runs else ()
+    if len(several) < 2:
+        return [Named(data=data, file=file, format=kind)]
+    return [Named(data=one, file=file, format=kind, launch=i, line=line) for i, (line, one) in enumerate(several)]
+
+
+def walk(run: Sequence[Named]) -> Iterator[Named | NotChecked]:
+    """The configurations of a run and those that they name, each file once; or why one that is named cannot be read."""
+    seen: set[Path] = {Path(one.file).resolve() for one in run}
+    for one in run:
+        yield from _with_named(one, seen, depth=0)
+
+
+def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | NotChecked]:
+    yield one
+    flags = one.format.flags(one.data) if one.format.flags else None
+    inner: list[Named] = []
+    for named in one.format.follows(one.settings) if depth < MAX_FOLLOWED else ():
+        path = _beside(one.file, named) if isinstance(named, str) else None
+        if path is not None and not path.is_file() and one.format.lenient:
+            yield NotChecked(input="config", why=f"{one.file} names {named}, which is not here")
+            continue
+        if path is not None and path.resolve() in seen:
+            continue
+        seen |= {path.resolve()} if path else set()
+        # settings that stand in place belong to the file they stand in
+        data, file = loaded(path or named) if isinstance(named, str) else (named, one.file)
+        kind = format_of(data)
+        if kind is None:
+            why = f"{one.file} names {file}, which is not a configuration that is known here"
+            yield NotChecked(input="config", why=why)
+        elif path is None:
+            inner.append(dataclasses.replace(one, format=kind, data=data, under=_under(one, data), flags=None))
+        elif flags and kind.takes_flags:
+            inner.append(Named(format=kind, data=data, file=file, flags=_known(one, flags[1], kind, data)))
+            flags = None
+        else:
+            inner.append(Named(format=kind, data=data, file=file))
+    if flags:
+        inner.insert(0, dataclasses.replace(one, format=flags[0], data=flags[1]))
+    for found in inner:
+        yield from _with_named(found, seen, depth=depth + 1)
+
+
+def _known(launch: Named, flags: Settings, kind: Format, data: Settings) -> Named:
+    """The flags of a launch that the format of the file that it names knows."""
+    fields = fields_of(kind.name)
+    own = {*data, *(fields.names if fields else ())}
+    return dataclasses.replace(launch, format=kind, data={key: flags[key] for key in flags if key in own})
+
+
+def _under(outer: Named, inner: Settings) -> tuple[str, ...] | None:
+    """The flags of a script stand in the script itself; other settings under the key that holds them."""
+    if outer.under is None:
+        return None
+    if outer.format.parse:
+        return ()
+    key = next((key for key, value in outer.data.items() if value is inner), None)
+    return None if key is None else (*outer.under, key)
+
+
+def _beside(file: str, named: str) -> Path:
+    """Where a named file is: from the working directory, or beside the file that names it or a few folders above."""
+    folder = Path(file).resolve().parent
+    places = [Path(named), *(above / named for above in [folder, *folder.parents][: MAX_FOLLOWED + 1])]
+    return next((place for place in places if place.is_file()), Path(file).parent / named)
+
+
+def loaded(config: Config) -> tuple[Settings, str]:
+    """The settings, by the first format that knows the text itself, else as JSON or YAML."""
+    if isinstance(config, Mapping):
+        return config, "the settings given"
+    path = Path(config)
+    text = text_of(path, expected="a configuration")
+    for kind in formats().values():
+        found = kind.parse(text, str(path)) if kind.parse else None
+        if found is not None:
+            return found, str(config)
+    return settings_of(path, text), str(config)
+
+
+def is_config(file: str | Path) -> bool:
+    """True for a file that can be read as a configuration of a known format."""
+    try:
+        return format_of(loaded(file)[0]) is not None
+    except UnreadableInput:
+        return False
