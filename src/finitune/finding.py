@@ -14,6 +14,8 @@ from typing import Any, Literal
 Severity = Literal["error", "warning", "info"]
 Safety = Literal["safe", "unsafe", "advice"]
 Phase = Literal["input", "parameter", "forward", "backward", "optimizer"]
+Strength = Literal["proved", "likely", "guess"]
+Certainty = Literal["incident", "suspicion"]
 Action = Literal["none", "skipped-step", "stopped"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
@@ -156,7 +158,9 @@ class RankedCause:
     not_asked: Sequence[str] = ()
     """Inputs of the chapter that were not there, or why it could not be asked."""
     proof: Sequence[str] = ()
-    """Where it is proved: the arm that made the step sound, and the placebo that did not."""
+    """Where it is proved: the arm that made the step finite, and the placebo that did not."""
+    strength: Strength = "guess"
+    """`likely`: ahead of the runner-up by one strong piece of evidence, which is not words alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +193,10 @@ class Incident:
     """What is expected to decide most, where nothing has been proved."""
     does_not_help: Sequence[str] = ()
     """Advice that was tried and cannot help, with the reason."""
+    level: Certainty = "incident"
+    """A suspicion was said once and changed nothing; an incident is certain."""
+    confirm: str = ""
+    """What would confirm a suspicion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +205,15 @@ class Diagnosis:
 
     incidents: Sequence[Incident]
     not_checked: Sequence[NotChecked] = ()
+    steps: int | None = None
+    """How many optimizer steps were recorded; None where no recording tells."""
     schema: str = "finitune.diagnosis/1"
 
     @property
-    def verdict(self) -> Literal["healthy", "incident"]:
-        return "incident" if self.incidents else "healthy"
+    def verdict(self) -> Literal["healthy", "suspect", "incident"]:
+        if any(incident.level == "incident" for incident in self.incidents):
+            return "incident"
+        return "suspect" if self.incidents else "healthy"
 
 
 def as_json(value: Any) -> Any:

@@ -66,6 +66,8 @@ class Recorder:
         self._pid = os.getpid()
         self._file: FileIO | None = None
         self._closed = False
+        self.is_second = False
+        """Another process of the same command has recorded a training before."""
 
     @property
     def opened(self) -> bool:
@@ -97,14 +99,17 @@ class Recorder:
         """
         if self._file is not None or self._closed:
             return
-        asked, why = self.directory, ""
+        asked, why, launch = self.directory, "", Path(os.environ.get("FINITUNE_MARKS", "")).name
         try:
             self._lock = _locked(asked, self.rank)
-            if self._lock is None:
+            begun = step <= 1 and len(self._before().signals["skipped"]) > 0
+            self.is_second = begun and bool(launch) and self._before().launch == launch
+            if self._lock is None or self.is_second:
                 self.directory, why = asked / f"process{os.getpid()}", "another process records here"
-            elif step <= 1 and len(self._before().signals["skipped"]):
-                self._lock.close()
+            elif begun:
                 self.directory, why = beside(asked, self.rank), "another run is recorded here"
+            if why and self._lock is not None:
+                self._lock.close()
             if why:
                 self._lock, self._earlier = _locked(self.directory, self.rank), None
             self._before()
@@ -114,9 +119,10 @@ class Recorder:
         except OSError as error:
             self._complain(error)
             return
-        if why and not self.rank:
+        if why and not self.rank and not self.is_second:
             print(f"finitune: {asked}: {why}; this one in {self.directory}", file=sys.stderr)
-        self._write({"kind": "open", "format": FORMAT, "rank": self.rank, "world": self.world, "pid": os.getpid()})
+        who = {"rank": self.rank, "world": self.world, "pid": os.getpid()}
+        self._write({"kind": "open", "format": FORMAT, **who, **({"launch": launch} if launch else {})})
 
     def _before(self) -> Rank:
         if self._earlier is None:
@@ -206,6 +212,8 @@ class Rank:
     rank: int
     signals: Mapping[str, Series]
     events: list[Mapping[str, Any]]
+    launch: str = ""
+    """Which `finitune run` began it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,8 +322,10 @@ def _read_rank(path: Path, problems: list[str]) -> Rank:
     assert match
     signals = {name: Series() for name in SIGNALS}
     events: list[Mapping[str, Any]] = []
-    newest = -(2**62)
+    newest, launch = -(2**62), ""
     for row in _rows(path, problems):
+        if row.get("kind") == "open":
+            launch = str(row.get("launch") or "")
         step = row.get("step")
         if not isinstance(step, int) or isinstance(step, bool) or abs(step) >= 2**62:
             continue
@@ -329,7 +339,7 @@ def _read_rank(path: Path, problems: list[str]) -> Rank:
                 value = number(row.get(name))
                 if value is not None:
                     series.add(step, value)
-    return Rank(rank=int(match[1]), signals=signals, events=events)
+    return Rank(rank=int(match[1]), signals=signals, events=events, launch=launch)
 
 
 def _rows(path: Path, problems: list[str]) -> Iterator[Mapping[str, Any]]:

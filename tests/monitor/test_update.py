@@ -32,7 +32,7 @@ def test_the_step_is_taken_back_and_the_cause_named(tmp_path: Path) -> None:
     assert incident.origin is not None
     assert (incident.origin.phase, incident.origin.op) == ("optimizer", "AdamW.step")
     assert incident.causes[0].cause == "adam-eps-underflow-fp16"
-    assert incident.causes[0].proved  # sound with moments in float32, not with a tenth of the learning rate
+    assert incident.causes[0].proved  # finite with moments in float32, not with a tenth of the learning rate
     assert not Recording.load(tmp_path).events("broken")
 
 

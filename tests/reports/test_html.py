@@ -83,7 +83,7 @@ def test_first_screen_says_verdict_place_cause_and_cure(tmp_path: Path) -> None:
         "Gradients are not finite (2 of 291 tensors). Update discarded",
         "model.layers.7.mlp, aten.mul (forward), float16: inf in rows 2, 5 at padding positions 0-3",
         "repeatsyes",
-        "fp16-activation-overflow, proved: sound with model.layers.7.mlp in float32, not with model.layers.6.mlp",
+        "fp16-activation-overflow, proved: finite with model.layers.7.mlp in float32, not with model.layers.6.mlp",
         "finitune check runs/0815 --gpu x",
         "set bf16.enabled = true, fp16.enabled = false",
         "Signals", "Not finite at 3 steps of 33, the first 31",

@@ -51,7 +51,7 @@ RACE = SpecifierSet(">=0.12.4,<0.14.3")
 # The wait is missing here too, with fewer reports; from 0.14.3 to 0.17.4 the double buffer was swapped unguarded.
 WEAKER = SpecifierSet("<0.17.5")
 SMALL_BUCKET = 2e8
-"""Elements; a run that failed with 5e7 was sound with 2e8 (DeepSpeed#5347)."""
+"""Elements; a run that failed with 5e7 was finite with 2e8 (DeepSpeed#5347)."""
 
 remedies = ["disable-overlap-comm", "upgrade-package"]
 public_incidents = 12

@@ -43,7 +43,7 @@ from finitune.series import CLIMBED, Series, climb
 FAMILIES = "t5 mt5 umt5 longt5 gemma qwen2 qwen3 baichuan chatglm glm phi falcon bloom minicpm"
 """`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""
 EAGER_ONLY = ("qwen2", "minicpm")
-"""Reported for the query-key product, so sound with fused attention (huggingface/transformers#33317)."""
+"""Reported for the query-key product, so finite with fused attention (huggingface/transformers#33317)."""
 NEAR = 0.5  # share of the range from which a raw query-key product is told: other tokens and tuning add to it
 AMPLE = 1 / 16
 """Share of the range. First tokens carry the largest activations of a decoder; where they stay below, others do."""

@@ -71,6 +71,8 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
     unlisted = None
     if given.get("config") or any(map(str.strip, _lines(given))):  # words alone are not calibrated
         ranked, unlisted = with_shares(ranked, FITTED)
+    else:
+        ranked = [dataclasses.replace(one, strength="guess") for one in ranked]
     supported = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)]
     shown = ranked[:SHOWN] if supported else []
     event: Mapping[str, Any] = inputs.get("incident", {})

@@ -35,7 +35,38 @@ def rank(
         _weighed(chapter, inputs, [e for e in experiments if e.get("cause") == name], prior[name])
         for name, chapter in causes().items()
     ]
-    return sorted(ranked, key=lambda cause: (not cause.proved, -cause.bits, cause.cause))
+    ranked = [dataclasses.replace(one, proved=False, proof=()) if rivals(one, ranked, experiments) else one
+              for one in ranked]  # fmt: skip
+    first, second, *rest = sorted(ranked, key=lambda cause: (not cause.proved, -cause.bits, cause.cause))
+    strength = "proved" if first.proved else "likely" if first.bits - second.bits >= STRONG else "guess"
+    return [dataclasses.replace(first, strength=strength), second, *rest]
+
+
+def rivals(proved: RankedCause, ranked: Sequence[RankedCause], experiments: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Causes that the same experiments would prove as well, and for which circumstances speak too."""
+    if not proved.proved:
+        return []
+    ran = {str(e.get("arm")): e for e in experiments if e.get("cause") == proved.cause}
+    return [
+        other.cause for other in ranked
+        if other.cause != proved.cause and _is_supported(other) and _predicts(other.cause, ran)
+    ]  # fmt: skip
+
+
+def _is_supported(cause: RankedCause) -> bool:
+    """What was seen of the step, its prior and experiments left out, speaks for it."""
+    seen = [term.bits for term in cause.evidence[1:] if not term.text.startswith(("experiment ", "placebo "))]
+    return not cause.not_asked and sum(seen) > 0
+
+
+def _predicts(cause: str, ran: Mapping[str, Mapping[str, Any]]) -> bool:
+    """True where this cause expects of every arm that ran what came out."""
+    declared = {one.arm.partition("=")[0]: one for one in experiments_of(cause)}
+    expected_here = [declared.get(arm.partition("=")[0]) for arm in ran]
+    return bool(ran) and all(
+        one is not None and one.expect == event.get("result")
+        for one, event in zip(expected_here, ran.values(), strict=True)
+    )
 
 
 def _weighed(
@@ -50,7 +81,9 @@ def _weighed(
     terms = [prior, *found, *map(_experiment_evidence, experiments)]
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)
-    if warned and warned.remedy:
+    if any(_refutes(e) for e in experiments):
+        remedies = []
+    elif warned and warned.remedy:
         remedies = [warned.remedy]
     else:
         remedies = proposed(chapter, inputs) if asked or seen or not facts else []
@@ -121,6 +154,12 @@ def proof_of(experiments: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 def experiments_of(cause: str) -> list[Experiment]:
     """What the chapter says would decide it."""
     return causes()[cause].declared("experiments")
+
+
+def _refutes(event: Mapping[str, Any]) -> bool:
+    """The arm that should have removed the cause did not: a remedy that does the same would not help."""
+    cures = event.get("expect") == "finite" and not event.get("placebo") and not event.get("optional")
+    return cures and event.get("result") != "finite"
 
 
 def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:

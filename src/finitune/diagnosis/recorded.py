@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from finitune.diagnosis import crashes
 from finitune.diagnosis.next_question import Question, next_check
 from finitune.diagnosis.observed_settings import of_facts
 from finitune.diagnosis.ranking import SHOWN, experiments_of, rank
@@ -21,6 +22,8 @@ from finitune.finding import Diagnosis, Incident, NotChecked, Origin, RankedCaus
 from finitune.recording import Recording
 from finitune.series import Signals
 
+BROKEN_OFF = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Signals by which somebody ends a run."""
 REPEATABLE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
 """Symptoms that one forward and backward show again, in another process too."""
 
@@ -32,10 +35,30 @@ def diagnose(run_dir: str | Path) -> Diagnosis:
     """
     recording = Recording.load(run_dir)
     incidents = [_incident(recording, event) for event in recording.events("incident")]
+    steps = max((rank.signals["skipped"].last_step for rank in recording.ranks), default=0)
+    ended = _unexplained_end(recording, max(steps, 0))
     return Diagnosis(
-        incidents=incidents,
+        incidents=[*incidents, *([ended] if ended is not None else [])],
         not_checked=[NotChecked(input="recording", why=problem) for problem in recording.problems],
+        steps=max(steps, 0),
     )
+
+
+def _unexplained_end(recording: Recording, steps: int) -> Incident | None:
+    """A run that failed, or broke off, without a word why: nothing that was recorded explains it."""
+    if recording.events("stop", "watched") or any(n.get("note") == "interrupted" for n in recording.events("note")):
+        return None
+    if any(event.get("level", "incident") == "incident" for event in recording.events("incident")):
+        return None
+    exits = recording.events("exit")
+    code, signal = (exits[-1].get("code"), exits[-1].get("signal")) if exits else (None, None)
+    if signal in BROKEN_OFF or not code:
+        return None
+    return Incident(
+        step=steps, rank=0, symptom="unexplained-exit", reproducible=None, origin=None, causes=[], action="none",
+        not_located="no step is known to be bad", level="suspicion", confirm="what it printed last",
+        message=f"the command ended with exit code {code}, and no exception was seen",
+    )  # fmt: skip
 
 
 def inputs_of(
@@ -81,6 +104,8 @@ def incident_of(
     own = event.get("facts")
     facts = (facts_from_json(own) if isinstance(own, Mapping) else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
     inputs = inputs_of(facts, event, origin, signals)
+    if event.get("symptom") == "crash":
+        inputs["observations"] = crashes.observed(event)
     arms = [e for e in following if e["event"] == "arm"]
     ranked = rank(inputs, arms)
     shown = [cause for cause in ranked if cause.proved or cause.bits > 0][:SHOWN]
@@ -99,6 +124,9 @@ def incident_of(
         last_good=event.get("last_good"),
         last_step=actions[-1]["step"] if actions else event["step"],
         message=str(event.get("text", "")),
+        level="suspicion" if event.get("level") == "suspicion" else "incident",
+        confirm=str(event.get("confirm") or ""),
+        seen=crashes.seen(event),
         next_check=next_check(
             ranked,
             {*of_facts(facts), str(event.get("symptom"))},

@@ -9,10 +9,13 @@ from torch import nn
 
 from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import Setting, losses_of
+from finitune.series import Series
 
 RISE = 1.3
 """A damaged model has a loss on an earlier batch this many times the one it had then."""
 ASK_EVERY = 32
+JUMP, LEVEL = 3.0, 16
+"""A loss this many times the largest of so many steps before has jumped."""
 
 
 class EarlierBatch:
@@ -22,6 +25,8 @@ class EarlierBatch:
         self._kept: tuple[int, Capture, float] | None = None
         self._next = 1
         self._asked = -ASK_EVERY
+        self.other_data = False
+        """The loss rose with the data, while an earlier batch has the loss it had."""
 
     @property
     def step(self) -> int:
@@ -43,8 +48,24 @@ class EarlierBatch:
         self._asked = step
         return False
 
-    def is_damaged(self, model: nn.Module) -> bool | None:
-        """Run the earlier batch forward on the present weights and compare; None where that is not possible."""
+    def jump(self, loss: Series) -> float | None:
+        """By how much the loss leaves its level at its newest step, None where it does not.
+
+        A return to the level ends what was found of the data.
+        """
+        before = [value for value in loss.window(LEVEL, before=1) if math.isfinite(value)]
+        if len(before) < 2 or not min(before) > 0:
+            return None
+        if self.other_data and loss.last <= min(before):
+            self.other_data = False
+        return loss.last / max(before) if loss.last > JUMP * max(before) else None
+
+    def is_damaged(self, model: nn.Module, rise: float = 1.0) -> bool | None:
+        """Run the earlier batch forward on the present weights and compare; None where that is not possible.
+
+        Where the loss rose by `rise` because of the weights, the earlier batch's rose alike; other data that the model
+        learns from may spoil what it knew by a smaller factor, less than the square root.
+        """
         if self._kept is None:
             return None
         _, capture, loss = self._kept
@@ -55,4 +76,4 @@ class EarlierBatch:
                 now = sum(losses_of(Setting(model=model, capture=capture)))
         except Exception:
             return None
-        return not math.isfinite(now) or now / loss > RISE
+        return not math.isfinite(now) or now / loss > max(RISE, math.sqrt(rise))

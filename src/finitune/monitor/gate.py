@@ -29,7 +29,7 @@ from finitune.monitor.probes.schedules import Schedules
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.run import Run
-from finitune.monitor.samples import WEIGHTS, Samples
+from finitune.monitor.samples import OF_UPDATE, WEIGHTS, Samples
 
 ACTIVATIONS_EVERY = 64
 DEVICE_ERRORS = ("AcceleratorError", "DeferredCudaCallError")
@@ -273,7 +273,7 @@ class Gate:
         reading.skipped = True
         capture = Capture(micro_steps=lost)
         live = self._live.taken()
-        self._incidents.bad(watched, reading, capture, may_settle=reading.scale > 1, acted=False, live=live)
+        self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=live, by_hand=True)
         self.finish(watched, reading, capture)
 
     def backward_begins(self, watched: Watched) -> None:
@@ -282,6 +282,10 @@ class Gate:
         check = self._reduction_of(watched)
         if check is not None:
             check.begin(self.step + 1)
+
+    def backward_ended(self, watched: Watched) -> None:
+        """It has."""
+        self._samples_of(watched).backward_ended()
 
     def _reduction_of(self, watched: Watched) -> ReductionCheck | None:
         """The comparison with an independent reduction, where the ranks of a group hold the same parameters."""
@@ -341,6 +345,11 @@ class Gate:
             row |= {"clip_factor": reading.clip_factor, "zero_gradients": _without_gradient(watched, reading)}
             row |= {n: value for n, value in reading.more.items() if n in self._run.signals and not math.isnan(value)}
         signals = self._run.signals
+        of_update = {name: row.pop(name) for name in OF_UPDATE if name in row}
+        if of_update and signals["skipped"].last_step == reading.step - 1:
+            for name, value in of_update.items():
+                signals[name].add(reading.step - 1, value or 0.0)
+            self._run.recorder.step(reading.step - 1, **of_update)
         if signals["skipped"].last_step == reading.step:
             self._record_beside(watched, reading, row)
             return

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from finitune.chapter import Sighting, sightings
+from finitune.crashes import in_words
 from finitune.finding import Origin, as_json
 from finitune.monitor.earlier_batches import EarlierBatch
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
-from finitune.monitor.probes import crash_facts
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.probes.modules import device_of
@@ -35,6 +35,11 @@ PATIENCE = 3
 """Bad steps in a row after which a fault counts as persistent."""
 RECENT_BAD = 10
 """A fault is persistent too when so many of the last 20 steps were bad."""
+OWN = (
+    "divergence", "loss-scale-collapse", "nonfinite-loss", "nonfinite-gradient", "nonfinite-update", "wrong-reduction",
+)  # fmt: skip
+"""Symptoms that the gate, or an experiment, decides."""
+OF_DATA = ("loss-spike", "grad-norm-spike", "grad-norm-rise")
 MAX_INVESTIGATIONS = 20
 MAX_LIVE_WATCHES = 3
 
@@ -58,17 +63,19 @@ class Incidents:
     @randomness_kept()
     def bad(
         self, watched: Watched, reading: Reading, capture: Capture, *, may_settle: bool, acted: bool,
-        live: LiveWatch | None = None,
+        live: LiveWatch | None = None, by_hand: bool = False,
     ) -> None:  # fmt: skip
-        """A step is not finite. `may_settle`: the loop's own scaler skips it, normal until proved otherwise; `acted`:
-        finitune has discarded the update; `live` has watched this step.
+        """A step is not finite. `may_settle`: the loop's own scaler skips it, normal until proved otherwise; `by_hand`:
+        the loop itself skips it, with a scale that nobody knows; `acted`: finitune has discarded the update; `live`
+        has watched this step.
         """
+        watched.skips_by_hand = by_hand
         self._describe_run(watched, capture)
         self._looked = 0
         limits = Limits()
         may_settle = may_settle and not reading.bad_loss and not self._is_open_for(watched)
         if may_settle and not has_collapsed(self._run.signals, reading):
-            settled, self._looked = settles(watched, reading, capture, limits)
+            settled, self._looked = settles(watched, reading, capture, limits, by_hand=by_hand)
             if settled:
                 return
         watched.bad_in_a_row += 1
@@ -156,7 +163,7 @@ class Incidents:
         )  # fmt: skip
         if seen is not None:
             self._run.recorder.event("origin", step=step, incident=event["id"], origin=seen, live=step)
-        frames, facts = fields.get("frames") or (), crash_facts.in_words(fields.get("facts") or ())
+        frames, facts = fields.get("frames") or (), in_words(fields.get("facts") or ())
         where = [f"  raised at        {frames[-1]}"] if frames else []
         self._run.speech.say(
             f"step {step}: the program ended in {text}", *where, *(f"  batch            {fact}" for fact in facts)
@@ -213,7 +220,7 @@ class Incidents:
     def _persistent(self, watched: Watched) -> str | None:
         if self._run.mode != "guard" or not self._is_open_for(watched) or self._open is None:
             return None
-        if self._open.event["settles"]:
+        if self._open.event["settles"] or watched.skips_by_hand:
             return None
         if watched.bad_in_a_row >= PATIENCE:
             return f"the fault persists ({watched.bad_in_a_row} steps in a row)"
@@ -281,15 +288,24 @@ class Incidents:
     def _look_at_signals(self, watched: Watched, reading: Reading, capture: Capture) -> None:
         """Finite, but is something else wrong? Suspicions are said once, and change nothing."""
         earlier = self._earlier.setdefault(watched.number, EarlierBatch())
-        found = sightings(self._run.signals, reading.step)
+        self._compare_data(watched, reading, capture, earlier)
+        signals = self._run.signals
+        found = [*sightings(signals, reading.step - 1), *sightings(signals, reading.step)]
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:
             earlier.keep(reading.step, capture, reading.losses)
-        elif not earlier.asked_at(reading.step):
+        elif not earlier.other_data and not earlier.asked_at(reading.step):
             self._diverged(watched, reading, capture, diverges)
         for seen in found:
-            if seen.symptom not in ("divergence", "loss-scale-collapse"):
+            if seen.symptom not in OWN and not (earlier.other_data and seen.symptom in OF_DATA):
                 self._suspect(watched, reading, capture, seen)
+
+    @randomness_kept()
+    def _compare_data(self, watched: Watched, reading: Reading, capture: Capture, earlier: EarlierBatch) -> None:
+        """Where the loss jumps, an earlier batch says at once whether the weights or the data have changed."""
+        jump = earlier.jump(self._run.signals["loss"])
+        if jump is not None and watched.model is not None and not watched.group.split:
+            earlier.other_data = earlier.is_damaged(watched.model, jump) is False
 
     @randomness_kept()
     def _suspect(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:

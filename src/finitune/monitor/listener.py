@@ -121,6 +121,7 @@ class Listener:
             self._pending.micro_steps = [m for m in self._pending.micro_steps if m is not micro]
             return
         for watched in self._optimizers:
+            self._gate.backward_ended(watched)
             if gradients_now(watched.parameters()) != watched.before_gradients:
                 micro.touched.add(watched.number)
         with self.paused():

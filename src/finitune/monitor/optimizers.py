@@ -45,6 +45,8 @@ class Watched:
     deferred: Deferred | None = None
     stepping_on: list[MicroStep] = field(default_factory=list[MicroStep])
     discarded: bool = False
+    skips_by_hand: bool = False
+    """The loop itself skipped the bad step that came last."""
     """The last step was."""
     shares: tuple[int, Tensor | None] = (-1, None)
     bad_in_a_row: int = 0

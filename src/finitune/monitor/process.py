@@ -290,13 +290,14 @@ class Monitor:
         self.step = 0
 
     def _say_how_it_ended(self) -> None:
-        if self.rank or not self.step:
+        if self.rank or not self.step or self._run.recorder.is_second:
             return
         bad, suspicions = self._incidents.bad_steps, self._incidents.suspicions
         what = f"{bad} of them not finite" if bad else "all finite"
         more = f", {suspicions} suspicion{'s' * (suspicions > 1)}" if suspicions else ""
         steps = f"{self.step} step{'s' * (self.step > 1)}"
-        self._run.speech.say(f"{steps}, {what}{more}; recorded in {self.run_dir}")
+        text = f"{steps}, {what}{more}; recorded in {self.run_dir}"
+        self._run.speech.say(text, of_all_ranks=True)
 
     def _poisoned(self, path: str, bad: list[str], beside: bool) -> None:  # noqa: FBT001
         """A file is about to be written with weights that are not finite."""

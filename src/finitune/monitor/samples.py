@@ -1,7 +1,7 @@
 """Signals beside loss and gradient norm: what the update did to a sample of the weights, and what the batch was.
 
-Everything is computed on the device, on a schedule, and read with the one transfer of the next step; so a figure about
-an update stands in the row of the step after it.
+Everything is computed on the device, on a schedule, and read with the one transfer of the next step; OF_UPDATE are
+about the update of the step before.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ TENSORS, ELEMENTS = 64, 1024
 IGNORED_LABEL = -100
 WEIGHTS = "weights_finite"
 """Not recorded: what trained weights that are not finite lead to is an incident."""
+OF_UPDATE = ("update_ratio", "moved", "unmoved_tensors")
 BATCH_ELEMENTS = 64
 KEPT_TENSORS = 8
 
@@ -40,6 +41,7 @@ class Samples:
         """Weight, its sample before the step, and the sample of its gradient."""
         self._batch: Tensor | None = None
         self._versions: dict[int, int] = {}
+        self._before_backward: list[tuple[Tensor, int, Tensor]] = []
         self._kept: Tensor | bool | None = None
         """Per sampled tensor, whether its gradient was there as every backward since the last step began."""
 
@@ -60,19 +62,23 @@ class Samples:
         return ready
 
     def backward_begins(self) -> None:
-        """A backward is about to add to the gradients; what is there now was kept."""
+        """A backward is about to add to the gradients; what is there now was kept, if it does add to it."""
+        self._before_backward = []
         if self._run.level == "gate" or self._kept is False:
             return
-        chosen = [p.grad for p in self._watched.parameters()[:KEPT_TENSORS]]
-        if not any(gradient is not None for gradient in chosen):
+        held = [p.grad for p in self._watched.parameters()[:KEPT_TENSORS] if p.grad is not None]
+        chosen = [g for g in held if g.layout == torch.strided and g.numel()]
+        if not held:
             self._kept = False
+        elif chosen:
+            there = [(_sample(g, BATCH_ELEMENTS) != 0).any() for g in chosen]
+            self._before_backward = [(g, g._version, flag) for g, flag in zip(chosen, there, strict=True)]
+
+    def backward_ended(self) -> None:
+        added, self._before_backward = [flag for g, v, flag in self._before_backward if g._version != v], []
+        if not added:
             return
-        there = torch.stack([
-            (_sample(g, BATCH_ELEMENTS) != 0).any() if g is not None and g.numel() else torch.tensor(data=False)
-            for g in chosen
-            if g is None or not g.is_sparse
-        ])  # fmt: skip
-        known = self._kept
+        there, known = torch.stack(added), self._kept
         self._kept = known & there if isinstance(known, Tensor) and known.shape == there.shape else there
 
     def of_weights(self, step: int) -> Tensor | None:

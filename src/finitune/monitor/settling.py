@@ -19,11 +19,17 @@ SETTLED_SCALE = 2.0**10
 EDGE = 2.0
 """An overflow of the loss scale repeats at this many times its scale, and a sum over ranks at as many more; one that
 does not repeat even there is none of the scaler's business."""
+BY_HAND = 2.0**-16
+"""What a scale that the loop multiplies the loss with, and nobody knows, may have to fall by: from 2**26 to 2**10."""
+STARTS_AT = 2.0**16
+"""torch.amp.GradScaler begins there; above it no scale has collapsed."""
 RECHECK_SCALE = 16.0
 """A settling loss scale is looked at again each time it has fallen by this factor."""
 
 
-def settles(watched: Watched, reading: Reading, capture: Capture, limits: Limits) -> tuple[bool, int]:
+def settles(
+    watched: Watched, reading: Reading, capture: Capture, limits: Limits, *, by_hand: bool = False
+) -> tuple[bool, int]:
     """Whether a somewhat lower loss scale cures this overflow, and it repeats at its own; how often the step ran.
 
     Where the step cannot be run again this is not known, and the step is left to the scaler. All ranks call it.
@@ -42,7 +48,7 @@ def settles(watched: Watched, reading: Reading, capture: Capture, limits: Limits
     def any_rank(condition: bool) -> bool:  # noqa: FBT001
         return group.agree(condition, device=device_of(model))[0]
 
-    lower = finite_at(min(SETTLED_SCALE, reading.scale / 4))
+    lower = finite_at(reading.scale * BY_HAND if by_hand else min(SETTLED_SCALE, reading.scale / 4))
     if any_rank(lower is False):
         watched.settling_from = None
         return False, 1
@@ -58,6 +64,8 @@ def settles(watched: Watched, reading: Reading, capture: Capture, limits: Limits
 
 def has_collapsed(signals: Mapping[str, Series], reading: Reading) -> bool:
     """True when the scaler has been skipping for so long that it is no settling any more."""
+    if reading.scale > STARTS_AT:
+        return False
     known = {name: signals[name].until(reading.step) for name in ("loss_scale", "skipped")}
     known["loss_scale"].add(reading.step, reading.scale)
     known["skipped"].add(reading.step, 1.0)

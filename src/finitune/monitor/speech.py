@@ -19,11 +19,11 @@ class Speech:
         self.world = world
         self._times: Counter[str] = Counter()
 
-    def say(self, *lines: str) -> None:
-        """Say these lines, the first with `finitune:` before it."""
+    def say(self, *lines: str, of_all_ranks: bool = False) -> None:
+        """Say these lines, the first with `finitune:` before it, and the rank where what is said is about one."""
         text = "\n".join(lines)
         self.alerts.append((self.alerts[-1][0] + 1 if self.alerts else 1, text))
-        who = f"finitune: rank {self.rank}: " if self.world > 1 else "finitune: "
+        who = f"finitune: rank {self.rank}: " if self.world > 1 and not of_all_ranks else "finitune: "
         try:
             print(f"{_new_line()}{who}{text}", file=sys.stderr, flush=True)
         except (OSError, ValueError):  # stderr is closed

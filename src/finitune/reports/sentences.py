@@ -19,7 +19,7 @@ _ACTIONS: Mapping[Action, str] = {
 
 _REPEATS: Mapping[bool | None, str] = {
     True: "yes",
-    False: "no: the same step is sound when run again",
+    False: "no: the same step is finite when run again",
     None: "not tried",
 }
 
@@ -74,7 +74,7 @@ def place(where: Where) -> str:
 def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
     """`model.layers.7.mlp, aten.mul (forward), float16: inf in rows 2, 5 at padding positions 0-3`."""
     if origin is None:
-        return f"not located: {why_not or 'the step was sound when run again'}"
+        return f"not located: {why_not or 'the step was finite when run again'}"
     if origin.phase in ("parameter", "input"):
         head = f"{origin.tensor} ({origin.phase}), {origin.dtype}"
     else:
@@ -111,8 +111,10 @@ def what_happened(incident: Incident) -> str:
     seen = (incident.message or incident.symptom).rstrip(".")
     if incident.step is None:
         return f"{seen}."
-    if incident.source == "log":
-        return seen  # from a log: nobody acted
+    if incident.level == "suspicion":
+        return f"suspicion: {seen}."
+    if incident.source == "log" or incident.symptom in ("crash", "unexplained-exit"):
+        return seen  # nobody acted
     good = "the last good step" if incident.last_good is None else f"step {incident.last_good}"
     return f"{seen}. {_ACTIONS.get(incident.action, '').format(good=good)}".rstrip()
 
@@ -121,7 +123,7 @@ def reasons(cause: RankedCause) -> str:
     """The proof, or else the piece of evidence that speaks most for the cause."""
     if cause.proof:
         cured, placebo = (arm_in_words(arm) for arm in cause.proof)
-        return f"sound with {cured}, not with {placebo}"
+        return f"finite with {cured}, not with {placebo}"
     told = [evidence.text for evidence in sorted(cause.evidence, key=lambda e: -e.bits) if evidence.bits > 0]
     return told[0] if told else ""
 
@@ -144,10 +146,9 @@ def arm_in_words(arm: str) -> str:
 
 
 def certainty(cause: RankedCause) -> str:
-    """`proved`, or `not proved`, with the confidence where one was calibrated."""
-    if cause.proved:
-        return "proved"
-    return "not proved" if cause.confidence is None else f"{cause.confidence:.0%} sure, not proved"
+    """`proved`, `likely` or `a guess`, with the confidence where one was calibrated."""
+    words = {"proved": "proved", "likely": "likely", "guess": "a guess"}[cause.strength]
+    return words if cause.proved or cause.confidence is None else f"{words} ({cause.confidence:.0%} sure)"
 
 
 def or_else(cause: RankedCause) -> str:

@@ -33,7 +33,7 @@ PASSED_NAMED = 8
 CHANGES_SHOWN = 20
 STYLES = {
     "error": "bold red", "broken": "bold red", "incident": "bold red",
-    "warning": "yellow", "at-risk": "yellow",
+    "warning": "yellow", "at-risk": "yellow", "suspicion": "yellow",
     "info": "cyan", "ok": "green", "healthy": "green",
 }  # fmt: skip
 
@@ -73,7 +73,7 @@ def print_diagnosis(
             _print(console, "")
         more = run_dir if position == len(shown) - 1 else None
         for line in incident_lines(incident, run_dir=more, width=width, verbose=verbose):
-            _print(console, line, styled=say.steps(incident), style=STYLES["incident"])
+            _print(console, line, styled=say.steps(incident), style=STYLES[incident.level])
     hidden = diagnosis.incidents[len(shown) :]
     if hidden:
         _print(console, "")
@@ -88,7 +88,7 @@ def incident_lines(
 ) -> list[str]:
     """The block of one incident; the monitor prints the same lines while the run goes on."""
     rows = [_Row(label="seen" if not at else "and", text=text) for at, text in enumerate(incident.seen[:SEEN_SHOWN])]
-    if incident.source == "recording":
+    if incident.source == "recording" and not incident.seen:
         rows = [
             _Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)),
             _Row(label="repeats", text=say.repeats(incident)),
@@ -98,7 +98,9 @@ def incident_lines(
         rows.append(_Row(label="or", text=", ".join(map(say.or_else, incident.causes[1:4]))))
     if incident.unlisted is not None:
         rows.append(_Row(label="or", text=f"something that is not in the book ({incident.unlisted:.0%})"))
-    if incident.next_check:
+    if incident.confirm:
+        rows.append(_Row(label="to confirm", text=incident.confirm))
+    if incident.next_check and incident.causes:
         rows.append(_Row(label="to decide", text=incident.next_check))
     rows += [_Row(label="does not help", text=text) for text in incident.does_not_help]
     rows += _remedies(incident.causes[0].remedies if incident.causes else ())

@@ -23,6 +23,8 @@ from finitune.series import Series
 
 IN_A_ROW, BEFORE, START = 8, 16, 64
 NEAR, CONVERGED = 0.1, 1e-3
+KNOWN = 3
+"""Of one or two losses before nobody can tell whether the zero was learned."""
 
 
 def see(loss: Series, grad_norm: Series) -> Sighting | None:
@@ -46,4 +48,4 @@ def see(loss: Series, grad_norm: Series) -> Sighting | None:
 def _is_far_from_zero(before: Iterable[float], head: Sequence[float]) -> bool:
     sizes = [abs(value) for value in finite(before)]
     level = median(sizes)
-    return bool(sizes) and min(sizes) > NEAR * level and level > CONVERGED * median(map(abs, head))
+    return len(sizes) >= KNOWN and min(sizes) > NEAR * level and level > CONVERGED * median(map(abs, head))

@@ -30,20 +30,6 @@ def facts_of_batch(calls: Sequence[Call], vocabulary: int | None) -> list[dict[s
     return facts
 
 
-def in_words(facts: Sequence[dict[str, Any]]) -> list[str]:
-    """`token 300 of a vocabulary of 256, in sample 2 at position 7`."""
-    out: list[str] = []
-    for fact in facts:
-        if "token" in fact:
-            where = f"in sample {fact['sample']} at position {fact['position']}"
-            out.append(f"token {fact['token']} of a vocabulary of {fact['vocabulary']}, {where} ({fact['name']})")
-        elif "values" in fact:
-            out.append(f"{fact['name']} holds {fact['values']}, first in sample {fact['sample']}")
-        elif "inputs" in fact:
-            out.append("; ".join(f"{name}: {what}" for name, what in fact["inputs"].items()))
-    return out
-
-
 def _named(call: Call) -> list[tuple[str, Tensor]]:
     given = [*enumerate(call.args), *call.kwargs.items()]
     return [(f"input {name}" if isinstance(name, int) else name, t) for name, t in given if isinstance(t, Tensor)]

@@ -1,0 +1,20 @@
+"""What a crash says of the batch that it died on, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def in_words(facts: Sequence[dict[str, Any]]) -> list[str]:
+    """`token 300 of a vocabulary of 256, in sample 2 at position 7`."""
+    out: list[str] = []
+    for fact in facts:
+        if "token" in fact:
+            where = f"in sample {fact['sample']} at position {fact['position']}"
+            out.append(f"token {fact['token']} of a vocabulary of {fact['vocabulary']}, {where} ({fact['name']})")
+        elif "values" in fact:
+            out.append(f"{fact['name']} holds {fact['values']}, first in sample {fact['sample']}")
+        elif "inputs" in fact:
+            out.append("; ".join(f"{name}: {what}" for name, what in fact["inputs"].items()))
+    return out

@@ -1,0 +1,35 @@
+"""A crash that was recorded: what it shows, and which causes its message speaks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from finitune.crashes import in_words
+from finitune.observations import Observation, observed_as
+from finitune.sources.logs import messages
+
+
+def seen(event: Mapping[str, Any]) -> list[str]:
+    """Where it was raised, innermost last, and what the batch held; nothing for an incident of another kind."""
+    if event.get("symptom") != "crash":
+        return []
+    frames = [str(frame) for frame in event.get("frames") or ()]
+    return [*(f"raised at {frame}" for frame in frames[-1:]), *_facts(event), *(f"through {f}" for f in frames[-2::-1])]
+
+
+def observed(event: Mapping[str, Any]) -> dict[str, Observation]:
+    """The rows of the table of observations that its message and its batch show."""
+    text = str(event.get("text", ""))
+    found: dict[str, Observation] = {}
+    for kind in messages.kinds_in(text):
+        found |= observed_as(kind, text)
+    for fact in _facts(event):
+        if fact.startswith("token "):
+            found |= observed_as("token-out-of-range", fact)
+    return found
+
+
+def _facts(event: Mapping[str, Any]) -> list[str]:
+    facts: Any = event.get("facts")
+    return in_words([fact for fact in facts if isinstance(fact, dict)]) if isinstance(facts, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
