@@ -1,9 +1,15 @@
-"""What every test relies on: one thread per process, no network, and Hypothesis that gives the same answer twice."""
+"""What every test relies on: one thread per process, no network, and Hypothesis that gives the same answer twice.
+
+A directory whose tests all need torch is skipped as a whole where there is none; any other
+test says itself what it needs.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,10 +18,25 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+NEEDED = {"device": ["torch"], "gym": ["torch", "transformers"], "integrations": ["torch"], "monitor": ["torch"]}
+"""What every test of a directory needs."""
+
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
 settings.register_profile("default", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("search", max_examples=5000, **_COMMON)  # HYPOTHESIS_PROFILE=search, by hand
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+class Skipped(pytest.Dir):
+    def collect(self):
+        pytest.skip(f"tests/{self.path.name} needs {' and '.join(NEEDED[self.path.name])}")
+
+
+def pytest_collect_directory(path, parent):
+    needed = NEEDED.get(path.name, []) if path.parent == Path(__file__).parent else []
+    if any(importlib.util.find_spec(name) is None for name in needed):
+        return Skipped.from_parent(parent, path=path)
+    return None
 
 
 @pytest.fixture(autouse=True)

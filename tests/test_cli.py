@@ -317,6 +317,27 @@ def test_help_loads_nothing_heavy() -> None:
     assert loaded == []
 
 
+def test_what_reads_files_loads_no_torch(tmp_path: Path) -> None:
+    run_dir = record(tmp_path / "run")
+    example = Path(__file__).parents[1] / "examples" / "yi"
+    log = tmp_path / "train.log"
+    log.write_text(
+        "{'loss': 2.1, 'grad_norm': 1.3, 'learning_rate': 1e-05, 'epoch': 0.1}\n{'loss': nan, 'epoch': 0.2}\n"
+    )
+    commands = [
+        ["check", "run_sft_Yi.sh", "--model", "model", "--data", "train.jsonl", "--gpu", "V100"],
+        ["diagnose", str(log)],
+        ["diagnose", str(run_dir)],
+        ["report", str(run_dir), "-o", str(tmp_path / "page.html")],
+    ]
+    code = (
+        f"import sys; from finitune.cli.main import main; codes = [main(words) for words in {commands!r}];"
+        "print(codes, *({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=example)
+    assert done.stdout.splitlines()[-1] in {"[1, 1, 1, 0]", "[0, 1, 1, 0]"}  # 0 where no tokenizer can read the data
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes end differently there")
 def test_a_closed_pipe_and_control_c_are_quiet(tmp_path: Path) -> None:
     run_dir = record(tmp_path / "run")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import inspect
 import re
 import statistics
@@ -237,6 +237,12 @@ def walk(package):
 walk(finitune)
 assert causes() and symptoms() and remedies()
 assert finitune.check and finitune.diagnose and finitune.repair and finitune.report
+try:
+    finitune.watch
+except ModuleNotFoundError as error:
+    assert str(error) == "finitune.watch needs torch: pip install 'finitune[torch]'", error
+else:
+    raise AssertionError("torch was found")
 """
 
 
@@ -247,7 +253,10 @@ def test_what_is_not_marked_torch_works_without_torch() -> None:
 
 
 def test_public_names_exist() -> None:
-    for name in dir(finitune):
+    names = set(dir(finitune))
+    if importlib.util.find_spec("torch") is None:
+        names -= {"watch", "Monitor", "Stopped"}
+    for name in names:
         assert getattr(finitune, name, None) is not None, name
     with pytest.raises(AttributeError, match="no attribute 'chek'"):
         finitune.chek  # noqa: B018

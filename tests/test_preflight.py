@@ -30,6 +30,7 @@ def check(*configs, **more):
 
 def yi(tmp_path, size: float = 1e-8):
     """The founding incident: ChatML data on a base model whose two marker rows were never trained, in float16."""
+    pytest.importorskip("tokenizers")
     weights = worlds.tensors()
     rng = np.random.default_rng(9)
     weights["model.embed_tokens.weight"][6:8] = (rng.standard_normal((2, worlds.HIDDEN)) * size).astype(
@@ -54,6 +55,7 @@ def by_cause(result) -> dict[str, list[Finding]]:
 
 
 def test_a_healthy_run_passes_every_cause_and_finds_nothing(tmp_path):
+    pytest.importorskip("tokenizers")
     result = check(
         settings(tmp_path / "a.json", bf16=True, learning_rate=2e-5, per_device_train_batch_size=4),
         model=worlds.model(tmp_path / "m"),
@@ -160,6 +162,7 @@ def test_one_nan_among_the_weights_is_found(tmp_path):
 
 
 def test_rows_without_labels_and_the_printed_command(tmp_path):
+    pytest.importorskip("tokenizers")
     rows = [{"prompt": "what is ", "completion": "forty two"}, {"prompt": "what is the ", "completion": "it"}] * 3
     world = {
         "config": settings(tmp_path / "a.json", bf16=True, max_length=3, per_device_train_batch_size=1),
@@ -240,6 +243,7 @@ def test_the_result_is_strict_json(tmp_path):
 
 
 def test_short_rows_of_ordinary_tokens_get_their_names_too(tmp_path):
+    pytest.importorskip("tokenizers")
     world = yi(tmp_path)
     weights = worlds.tensors()
     word = world["model"] / "tokenizer.json"

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from finitune.facts import Facts, Hardware, Precision
-from finitune.recording import FORMAT, Recorder, Recording, new_directory
+from finitune.recording import FORMAT, Recorder, Recording, _rows, new_directory
 from finitune.signals import SIGNALS
 
 FACTS = Facts(precision=Precision(compute="float16"), hardware=Hardware(name="V100", bfloat16=False))
@@ -243,6 +243,18 @@ def test_space_that_comes_back_is_used_again(tmp_path: Path) -> None:
     assert steps[-10:] == list(range(100, 110))
     assert 5 < len(steps) < 100
     assert len(recording.problems) == 2, "no header, one torn line"
+
+
+def test_a_run_that_writes_as_fast_as_it_is_read_is_read_to_where_it_was(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    for step in range(3):
+        recorder.step(step, loss=1.0)
+    lines = len(recorder.path.read_bytes().splitlines())
+    read = 0
+    for read, _ in enumerate(_rows(recorder.path, []), start=1):
+        recorder.step(3 + read, loss=1.0)
+        assert read <= lines
+    assert read == lines
 
 
 ENDLESS = """

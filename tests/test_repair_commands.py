@@ -182,6 +182,7 @@ def test_every_command_of_a_patch_works_and_leads_back(
 
 
 def test_the_worlds_ask_for_most_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tokenizers")
     asked: set[str] = set()
     for name in WORLDS:
         (tmp_path / name).mkdir()
@@ -222,6 +223,7 @@ def test_all_patches_at_once_leave_none(
 def test_commands_that_write_a_copy_work_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("tokenizers")
     monkeypatch.chdir(tmp_path)
     world(tmp_path, "trainer-half")
     weights = worlds.tensors()

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import sys
 from io import BytesIO
 from pathlib import Path
 
@@ -95,7 +96,18 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path):
     assert one == two != three
 
 
+def test_data_that_cannot_be_tokenised_are_not_called_healthy(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    model = broken(tmp_path / "m")
+    data = jsonl(tmp_path / "d.jsonl", [worlds.chat()])
+    with pytest.raises(UnreadableInput, match=r"not checked: .*tokenizers is not installed.*--tokens") as caught:
+        repair("reinit-token-rows", model=model, data=data, output=tmp_path / "new")
+    one_line(caught.value)
+    assert not (tmp_path / "new").exists()
+
+
 def test_without_tokens_those_that_the_data_use_are_found(tmp_path):
+    pytest.importorskip("tokenizers")
     model = broken(tmp_path / "m")
     data = jsonl(tmp_path / "d.jsonl", [worlds.chat()])
     result = repair(
@@ -209,6 +221,7 @@ ROWS = [{"prompt": "what ", "completion": word} for word in ("it", "", "is", "")
 
 
 def test_rows_without_labels_are_left_out_and_the_others_keep_their_bytes(tmp_path):
+    pytest.importorskip("tokenizers")
     data = tmp_path / "d.jsonl"
     lines = [
         b'{"prompt":  "what ", "completion": "it"}\n',

@@ -31,7 +31,14 @@ _PUBLIC = {
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        return getattr(importlib.import_module(_PUBLIC[name]), name)
+        try:
+            return getattr(importlib.import_module(_PUBLIC[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ModuleNotFoundError(
+                f"finitune.{name} needs torch: pip install 'finitune[torch]'", name="torch"
+            ) from None
     raise AttributeError(f"module 'finitune' has no attribute {name!r}")
 
 

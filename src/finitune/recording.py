@@ -346,7 +346,11 @@ def _rows(path: Path, problems: list[str]) -> Iterator[Mapping[str, Any]]:
     if not path.is_file():  # a device may never end
         return
     with path.open("rb") as file:
+        left = os.fstat(file.fileno()).st_size  # a run that goes on may write faster than its lines are read
         for line_number, line in enumerate(file, start=1):
+            if left <= 0:
+                return
+            left -= len(line)
             if not line.strip():
                 continue
             try:

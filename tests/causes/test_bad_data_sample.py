@@ -1,14 +1,15 @@
-import torch
-from torch import nn
+import pytest
 
 from finitune.diagnosis.recorded import diagnose
-from finitune.monitor.watch import watch
+
+torch = pytest.importorskip("torch")
+from finitune.monitor.watch import watch  # noqa: E402
 
 
 def incidents(tmp_path, *, constant):
     """A record is normalised by its own spread, which is 0 where it is constant."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-2)
     with watch(model, optimizer, run_dir=tmp_path / "run"):
         for step in range(1, 13):

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-
 from tests.device.other_process import PLUGIN, OtherProcess
 
 

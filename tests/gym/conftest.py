@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 
 @pytest.fixture(autouse=True)
 def fast_float16():

@@ -17,6 +17,8 @@ from finitune.sources.data.chat_render import CHARACTERS
 from finitune.sources.data.chat_template import ChatTemplate, Refused
 from finitune.sources.data.tokenizer import NoTokenizer, load
 
+pytest.importorskip("tokenizers")
+
 HELLO = [{"role": "user", "content": "what"}]
 
 

@@ -17,6 +17,8 @@ from finitune.sources.data.tokenised import read
 from finitune.sources.data.tokenizer import load
 from finitune.sources.result import Supervision
 
+pytest.importorskip("tokenizers")
+
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):

@@ -8,6 +8,7 @@ from finitune.sources.data.tokenizer import NoTokenizer, encode, load, names
 
 
 def test_ids_special_tokens_and_words(tmp_path):
+    pytest.importorskip("tokenizers")
     words = load(worlds.add_tokenizer(tmp_path))
     assert words.special == worlds.SPECIAL
     assert (words.pad_id, words.bos_id, words.eos_id) == (0, 1, 2)
@@ -16,6 +17,7 @@ def test_ids_special_tokens_and_words(tmp_path):
 
 @pytest.mark.parametrize("bos", [False, True])
 def test_a_bos_comes_only_where_the_tokenizer_adds_one(tmp_path, bos):
+    pytest.importorskip("tokenizers")
     words = load(worlds.add_tokenizer(tmp_path, bos=bos))
     (with_special,) = encode(words, ["what is"], special=True)
     (without,) = encode(words, ["what is"], special=False)
@@ -35,6 +37,7 @@ def test_nothing_to_tokenise_with_is_missing_not_wrong(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"version": "1.0"}'])
 def test_a_damaged_tokenizer_is_unreadable(tmp_path, text):
+    pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(UnreadableInput, match="not a tokenizer") as caught:
         load(tmp_path)
@@ -42,6 +45,7 @@ def test_a_damaged_tokenizer_is_unreadable(tmp_path, text):
 
 
 def test_padding_and_truncation_of_the_file_are_switched_off(tmp_path):
+    pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer
 
     worlds.add_tokenizer(tmp_path)

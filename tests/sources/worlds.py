@@ -35,6 +35,13 @@ WORDS = [
     "now",
 ]
 
+_FIRST_BOS = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+}
+
 DTYPES = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32, "float64": np.float64}
 
 
@@ -88,21 +95,18 @@ def model(
 
 def add_tokenizer(directory: Path, *, chat_template: str | None = CHATML, bos: bool = False) -> Path:
     """A word-level tokenizer with special tokens; `bos` makes it put <s> in front, as Llama's does."""
-    from tokenizers import AddedToken, Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import WhitespaceSplit
-    from tokenizers.processors import TemplateProcessing
-
     directory.mkdir(parents=True, exist_ok=True)
-    vocabulary = {text: id_ for id_, text in SPECIAL.items()}
     free = (id_ for id_ in range(VOCABULARY) if id_ not in SPECIAL)
-    vocabulary |= {word: next(free) for word in ["<unk>", *WORDS]}
-    library = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
-    library.pre_tokenizer = WhitespaceSplit()
-    library.add_special_tokens([AddedToken(text, special=True) for text in SPECIAL.values()])
-    if bos:
-        library.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    library.save(str(directory / "tokenizer.json"))
+    vocabulary = {text: id_ for id_, text in SPECIAL.items()} | {word: next(free) for word in ["<unk>", *WORDS]}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    tokenizer = {  # as the library `tokenizers` writes it, which is not everywhere
+        "version": "1.0",
+        "added_tokens": [{"id": id_, "content": text} | flags for id_, text in SPECIAL.items()],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": _FIRST_BOS if bos else None,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+    }
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
     config = {
         "bos_token": "<s>",
         "eos_token": {"content": "</s>"},

@@ -30,6 +30,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_check_names_the_founding_causes(here, capsys):
+    pytest.importorskip("tokenizers")
     code, answer = check("run_sft.sh", "--model", "model", "--requirements", "requirements.txt", capsys=capsys)
     errors = {finding["cause"] for finding in answer["findings"] if finding["severity"] == "error"}
     assert code == 1

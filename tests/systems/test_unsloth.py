@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from finitune.preflight import check
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "unsloth"
@@ -16,11 +18,13 @@ def findings(config):
 
 
 def test_fires_check_names_the_padding_token_and_the_block():
+    pytest.importorskip("tokenizers")
     expected = ("fp16-activation-overflow", "warning", [0], "model.layers.2.mlp")
     assert findings("sft_config.yaml") == [expected]
 
 
 def test_stays_quiet_check_of_the_cured_settings_finds_nothing():
+    pytest.importorskip("tokenizers")
     assert findings("cured/sft_config.yaml") == []
 
 
@@ -32,5 +36,6 @@ def test_the_users_files_know_nothing_of_finitune_and_are_small():
 
 
 def test_no_weight_is_non_finite_and_none_leaves_the_range_of_float16():
+    pytest.importorskip("tokenizers")
     result = check(EXAMPLE / "cured/sft_config.yaml", model=MODEL, data=DATA)
     assert not result.findings

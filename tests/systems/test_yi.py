@@ -27,6 +27,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_check_names_the_founding_cause(here, capsys):
+    pytest.importorskip("tokenizers")
     code, answer = check("run_sft_Yi.sh", "--model", "model", "--data", "train.jsonl", "--gpu", "V100", capsys=capsys)
     errors = [finding for finding in answer["findings"] if finding["severity"] == "error"]
     assert code == 1

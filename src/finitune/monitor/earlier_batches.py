@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from finitune.monitor.replay.capture import Capture
+from finitune.monitor.replay.capture import Capture, randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
 from finitune.series import Series
 
@@ -47,6 +47,13 @@ class EarlierBatch:
             return True
         self._asked = step
         return False
+
+    @randomness_kept()
+    def compare(self, loss: Series, model: nn.Module | None) -> None:
+        """Where the loss jumps, an earlier batch says at once whether the weights or the data have changed."""
+        jump = self.jump(loss)
+        if jump is not None and model is not None:
+            self.other_data = self.is_damaged(model, jump) is False
 
     def jump(self, loss: Series) -> float | None:
         """By how much the loss leaves its level at its newest step, None where it does not.

@@ -288,8 +288,8 @@ class Incidents:
     def _look_at_signals(self, watched: Watched, reading: Reading, capture: Capture) -> None:
         """Finite, but is something else wrong? Suspicions are said once, and change nothing."""
         earlier = self._earlier.setdefault(watched.number, EarlierBatch())
-        self._compare_data(watched, reading, capture, earlier)
         signals = self._run.signals
+        earlier.compare(signals["loss"], watched.model if not watched.group.split else None)
         found = [*sightings(signals, reading.step - 1), *sightings(signals, reading.step)]
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:
@@ -299,13 +299,6 @@ class Incidents:
         for seen in found:
             if seen.symptom not in OWN and not (earlier.other_data and seen.symptom in OF_DATA):
                 self._suspect(watched, reading, capture, seen)
-
-    @randomness_kept()
-    def _compare_data(self, watched: Watched, reading: Reading, capture: Capture, earlier: EarlierBatch) -> None:
-        """Where the loss jumps, an earlier batch says at once whether the weights or the data have changed."""
-        jump = earlier.jump(self._run.signals["loss"])
-        if jump is not None and watched.model is not None and not watched.group.split:
-            earlier.other_data = earlier.is_damaged(watched.model, jump) is False
 
     @randomness_kept()
     def _suspect(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:

@@ -104,14 +104,16 @@ def _found(
     """The ids that the causes with this remedy find in what is given."""
     if data is None:
         raise UnreadableInput(f"{name}: what to repair? (expected --{field} 6,7, or --data FILE to find them)")
-    facts = gather(*configs, model=model, data=data).facts
-    inputs = facts.by_name()
+    reading = gather(*configs, model=model, data=data)
+    facts = reading.facts
     if field == "rows" and facts.labels is not None:
         ids = set(np.flatnonzero(facts.labels.supervised == 0).tolist())
     else:
-        ids = _ids_of_findings(name, field, inputs)
+        ids = _ids_of_findings(name, field, facts.by_name())
     if not ids:
-        raise UnreadableInput(f"{data}: {name}: nothing to repair was found here (give --{field} to choose by hand)")
+        unread = "".join(f"; not checked: {one.why}" for one in reading.not_checked if one.input == "data")
+        found = f"nothing to repair was found here{unread}"
+        raise UnreadableInput(f"{data}: {name}: {found} (give --{field} to choose by hand)")
     return sorted(ids)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.sources import worlds
 
 import finitune
@@ -60,6 +61,7 @@ def model(path: Path, family: str = "llama", dtype: str = "bfloat16", **config: 
 
 def untrained(path: Path) -> Inputs:
     """A base model whose chat markers were never trained, and chats."""
+    pytest.importorskip("tokenizers")
     weights = worlds.tensors()
     weights["model.embed_tokens.weight"][[6, 7]] *= 1e-6
     directory = worlds.model(path / "model", weights)
@@ -68,6 +70,7 @@ def untrained(path: Path) -> Inputs:
 
 def unanswered(path: Path, rows: int = 8, empty: int = 8) -> Inputs:
     """Chats of which `empty` have no answer, so that no token of theirs is a target."""
+    pytest.importorskip("tokenizers")
     asked = {"messages": [{"role": "user", "content": "what is the answer"}]}
     data = worlds.jsonl(path / "chats.jsonl", [asked] * empty + [worlds.chat()] * (rows - empty))
     return {"model": model(path), "data": data}

@@ -128,6 +128,8 @@ def first_three(diagnosis: Diagnosis) -> list[str]:
 
 def of(system: str) -> dict[str, Any]:
     """The files that lie in the example, as arguments of `diagnose`."""
+    if "data" in FILES[system]:
+        pytest.importorskip("tokenizers")
     folder = EXAMPLES / system
     return {
         key: [folder / one for one in value] if key == "configs" else value if key == "gpu" else folder / value

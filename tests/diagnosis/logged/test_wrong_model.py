@@ -13,6 +13,7 @@ from tests.sources import worlds
 
 def pads_with_end(path: Path) -> Inputs:
     """A tokenizer whose padding token is its end token, data with end tokens, a TRL that masks by id."""
+    pytest.importorskip("tokenizers")
     directory = model(path)
     file = directory / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token": "</s>"}))

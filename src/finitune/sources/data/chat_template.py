@@ -37,7 +37,7 @@ class ChatTemplate:
         if tokenizer.chat_template is None:
             raise NoTokenizer(f"{folder}: no chat template for rows of messages")
         if importlib.util.find_spec("jinja2") is None:
-            raise NoTokenizer("the package jinja2 is not installed (pip install 'finitune[hf]')")
+            raise NoTokenizer("the package jinja2 is not installed (pip install jinja2)")
         self._name = f"{folder}: the chat template"
         try:
             self._process = subprocess.Popen(

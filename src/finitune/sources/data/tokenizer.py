@@ -60,7 +60,7 @@ def load(directory: str | Path) -> Tokenizer:
     try:
         import tokenizers
     except ImportError:
-        raise NoTokenizer("the package tokenizers is not installed (pip install 'finitune[hf]')") from None
+        raise NoTokenizer("the package tokenizers is not installed (pip install tokenizers)") from None
     text = text_of(file, expected="a tokenizer")
     try:
         library: Any = tokenizers.Tokenizer.from_str(text)
