@@ -26,7 +26,7 @@ ORIGIN = Origin(
 )  # fmt: skip
 
 OVERFLOW = RankedCause(
-    cause="fp16-activation-overflow", confidence=0.97, proved=True, bits=9.4,
+    cause="fp16-activation-overflow", confidence=0.97, proved=True, strength="proved", bits=9.4,
     evidence=[
         Evidence(text="occurs in 31 of 250 public incidents that the book knows", bits=-3.0),
         Evidence(text="experiment module-float32=model.layers.7.mlp: finite, as predicted", bits=8.0),

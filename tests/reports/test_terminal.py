@@ -45,7 +45,7 @@ are those of step 30.
   first bad value  model.layers.7.mlp, aten.mul (forward), float16: inf in rows
                    2, 5 at padding positions 0-3
   repeats          yes
-  cause            fp16-activation-overflow, proved: sound with
+  cause            fp16-activation-overflow, proved: finite with
                    model.layers.7.mlp in float32, not with model.layers.6.mlp in
                    float32
   do               finitune check runs/0815 --gpu x
@@ -67,7 +67,7 @@ TERMS = """
       +1.6  placebo module-float32=model.layers.6.mlp: non-finite, as predicted
       -0.3  the learning rate had just changed
 
-  untrained-token-embeddings, not proved: -4.2 bits
+  untrained-token-embeddings, a guess: -4.2 bits
       -4.2  replacing the rows did not make the step sound
             not asked: tokens
 """
@@ -120,11 +120,11 @@ def test_healthy() -> None:
 
 
 def test_unproved_unknown_and_unlocated_are_said() -> None:
-    unsure = dataclasses.replace(OVERFLOW, proved=False, proof=())
+    unsure = dataclasses.replace(OVERFLOW, proved=False, strength="guess", proof=())
     incident = dataclasses.replace(INCIDENT, causes=[unsure, UNTRAINED], origin=None, reproducible=None, rank=2)
     text = "\n".join(terminal.incident_lines(incident))
     assert text.startswith("step 31, rank 2: ")
-    assert "97% sure, not proved" in text
+    assert "a guess (97% sure)" in text
     assert "or               untrained-token-embeddings" in text
     assert "not located" in text
     assert "not tried" in text
