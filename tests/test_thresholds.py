@@ -22,8 +22,8 @@ ADAM = {
     *(value for risk in (rates.FULL, rates.LORA, rates.ANY) for value in (risk.warning, risk.error)),
     rates.USUAL, rates.TINY,
 }  # fmt: skip
-"""Without `unwarmed`, from which on a warm-up is wanted: recipes have that very rate, and a run at which another fault is
-planted can only lose by the warning."""
+"""Without `unwarmed`, from which on a warm-up is wanted: recipes have that very rate, and a run in which another fault
+is planted can only lose by the warning."""
 
 
 def numbers(tree: ast.AST) -> Iterator[float]:

@@ -71,7 +71,7 @@ tells: Tells = {
     "device-side-assert": (HINT, "sampling from NaN logits trips the assertion"),
     "computes-float16": (STRONG, "activations overflow above 65504"),
     "speaks-of-float16": (HINT, "activations overflow above 65504"),
-    "learning-rate-frozen": (STRONG, "the loss scaler skips these steps"),
+    "updates-skipped": (STRONG, "the loss scaler skips these steps"),
     "nonfinite-parameter": (STRONG, "an update with a bad gradient made the weights NaN"),
     "activations-large": (STRONG, "activations beyond 65504 are reported"),
     "hidden-loss": (HINT, "a forward that overflows gives NaN, which is printed as 0"),

@@ -71,6 +71,7 @@ tells: Tells = {
     "loss-scale-collapse": (-STRONG, "it does not depend on the loss scale"),
     "nan-passes": (-STRONG, "a ruined model does not come back by itself"),
     "high-learning-rate": (STRONG, "Adam moves each weight by about the rate, and weights are about 0.02"),
+    "usual-learning-rate": (-HINT, "recipes have such a rate, though a log prints that of one parameter group"),
     "nonfinite-evaluation": (-DECISIVE, "training would be ruined too"),
     "reinforcement": (-DECISIVE, "a loss of reinforcement learning has no level to climb from"),
 }

@@ -78,7 +78,7 @@ tells: Tells = {
     "sudden": (-STRONG, "such a token is in most samples, also the first"),
     "climbed": (-STRONG, "an untrained row comes without a climb"),
     "midway": (-HINT, "such a token is in most samples, also the first"),
-    "learning-rate-frozen": (STRONG, "the loss scaler skips every step"),
+    "updates-skipped": (STRONG, "the loss scaler skips every step"),
 }
 
 
