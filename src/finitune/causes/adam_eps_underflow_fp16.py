@@ -11,8 +11,8 @@ use. The first loss is normal, every gradient is finite, and the weights are NaN
 ## How to tell
 
 Trained weights in float16, an Adam that keeps its state in their dtype, eps below 3e-8. SGD and Adafactor train. The
-fused kernels (`adamw_torch_fused`, the default of transformers with torch 2.8 or later) compute the quotient in float32:
-the weights stay finite, and the loss climbs.
+fused kernels (`adamw_torch_fused`, the default of transformers with torch 2.8 or later) compute the quotient in
+float32: the weights stay finite, and the loss climbs.
 
 ## How to prove
 
