@@ -22,10 +22,6 @@ sixth lower. A loss that never fell (of a value function, of an adversary) may r
 Early (fewer than 48 steps): three steps in a row, all above twice the median so far and above the first loss; a
 suspicion at ten times the largest so far.
 
-A log that has ended, of 20 rows or more, may have left its first row at once: three rows in a row with twice its loss,
-a gradient norm that has risen ten times as much as the loss, and up to the end neither comes back down to it. A first
-row that was a low draw has a low gradient in proportion; only another place on the surface has another ratio.
-
 A loss that is negative now and then, or begins at zero, as those of policy gradients, has no such levels. It is judged
 on differences: three quarters of the last 32 further from the median of the 128 before than 100 of their deviations,
 which are at least 0.1: TRL's GRPO logs losses up to that size in healthy runs.
@@ -48,7 +44,6 @@ RISE, CLIMB, CLIMB_DEVIATIONS = 1.2, 2.0, 2.0
 LOST, HALVED, QUARTERED = 0.95, 2.0, 4.0
 FIRST, GUESSING = 4, 1.03
 FAR, VERY_FAR = 3.0, 100.0
-LEAST_ROWS = 20
 RUNAWAY, LARGE = 100.0, 0.1
 CONFIRM = "the loss of an earlier batch with the weights of now: as low as it was if only the data changed"
 
@@ -78,23 +73,6 @@ def see(loss: Series) -> Sighting | None:
     lost = held > LOST * begin and begin > (HALVED if guessing else QUARTERED) * level
     far = FAR if begin > RISE * level else VERY_FAR
     return _sighting(loss, level, certain=lost or held > far * begin)
-
-
-def review(loss: Series, grad_norm: Series, *, rewards: bool = False) -> Sighting | None:
-    rows = [(step, value, grad_norm.at(step)) for step, value in loss.pairs()]
-    rows = [row for row in rows if math.isfinite(row[1]) and math.isfinite(row[2])]
-    if rewards or len(rows) < LEAST_ROWS or rows[0][1] < NEAR_ZERO or rows[0][2] <= 0:
-        return None
-    (_, first, norm), *later = rows
-    if min(value for _, value, _ in later) <= first or min(one for *_, one in later) <= norm:
-        return None
-    left = [value > EARLY_RATIO * first and one / norm > EARLY_FAR * value / first for _, value, one in later]
-    at = next((n for n in range(len(left) - IN_A_ROW + 1) if all(left[n : n + IN_A_ROW])), None)
-    if at is None:
-        return None
-    step, value, one = later[at]
-    text = f"loss {value:.4g}, {value / first:.2g} times the first, beside {one / norm:.2g} times its gradient norm"
-    return Sighting(step=step, text=f"{text} at step {step}, and neither has come back", confirm=CONFIRM)
 
 
 def _stepped(earlier: Sequence[float], recent: Sequence[float], *, floor: float) -> bool:
