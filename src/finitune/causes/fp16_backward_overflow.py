@@ -55,6 +55,7 @@ tells: Tells = {
     **FLOAT16_ONLY,
     "computes-float16": (STRONG, "gradients leave the range of float16 too"),
     "gradient-first": (STRONG, "the forward is finite, the backward is not"),
+    "forward-lost": (-STRONG, "the forward is finite where only the backward overflows"),
     "finite-loss": (STRONG, "the forward is finite, the backward is not"),
     "float32-fails": (-STRONG, "float32 has the range, and fails too"),
     "from-the-start": (HINT, "no update is needed for it"),

@@ -36,7 +36,9 @@ def test_losses_that_stay_finite_after_a_bad_gradient_show_that_its_update_was_s
     found = incident(tmp_path, skipped + lost)
     assert any("the update was skipped" in line for line in found.seen)
     assert not any("bad updates are applied" in line for line in found.seen)
+    assert any("the forward itself is not finite" in line for line in found.seen)
     assert found.causes[0].cause == "fp16-activation-overflow"
+    assert "untrained-token-embeddings" not in [one.cause for one in found.causes]
 
 
 def test_a_loss_that_is_lost_right_after_the_gradient_shows_no_skip(tmp_path: Path) -> None:
