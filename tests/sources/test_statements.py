@@ -1,4 +1,5 @@
 import time
+from importlib import resources
 
 import pytest
 
@@ -103,3 +104,15 @@ def test_every_observation_is_weighed_by_a_chapter():
     assert {*statements.WRITTEN, *statements.OFF} <= weighed
     compared = {name for name in weighed if name.endswith(("-works", "-fails"))}
     assert all(any(subject in name for name in compared) for subject in statements.SUBJECTS)
+
+
+def test_every_phrase_stands_under_a_sentence_that_says_the_mechanism():
+    sentence = ""
+    for line in (resources.files("finitune") / "sources/cases/statements.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            sentence = line
+        elif not line or line.startswith("["):
+            sentence = ""
+        else:
+            assert sentence.endswith("."), line
+            assert len(sentence.split()) > 4, line

@@ -11,7 +11,8 @@ use. The first loss is normal, every gradient is finite, and the weights are NaN
 ## How to tell
 
 Trained weights in float16, an Adam that keeps its state in their dtype, eps below 3e-8. SGD and Adafactor train. The
-fused kernels compute the quotient in float32 and stay finite.
+fused kernels (`adamw_torch_fused`, the default of transformers with torch 2.8 or later) compute the quotient in
+float32: the weights stay finite, and the loss climbs.
 
 ## How to prove
 
@@ -72,7 +73,7 @@ tells: Tells = {
     "hidden-loss": (HINT, "after the first update the weights give NaN, which is printed as 0"),
     "gradient-first": (-STRONG, "weights that are NaN show in the loss first"),
     "sudden": (-STRONG, "the first update already divides by zero"),
-    "divergence": (HINT, "a fused kernel divides by 1e-8 instead of 0: large steps, no NaN"),
+    "divergence": (STRONG, "fused kernels, which newer transformers take by default, divide by 1e-8: large steps"),
     "tiny-learning-rate": (-HINT, "at such a rate the first update moves nothing"),
     "probability-tensor": (HINT, "training had made the weights NaN, unnoticed"),
     "loss-jumped": (HINT, "a quotient with a vanished denominator is a large step"),

@@ -90,10 +90,11 @@ tells: Tells = {
     "empty-target": (STRONG, "an empty target leaves a sample without labels"),
     "reinforcement": (-STRONG, "in reinforcement learning a loss of 0 is ordinary"),
     "no-target-left": (STRONG, "nothing is left to learn from"),
+    "nan-stays": (-STRONG, "a sample without targets leaves the weights as they are, and the next loss is finite"),
     "nan-passes": (STRONG, "a sample without targets leaves the weights as they are"),
     "second-step": (-STRONG, "updates do not change which labels are ignored"),
     "loss-jumped": (-STRONG, "updates had ruined the model"),
-    "gradient-lost-too": (-STRONG, "a mean over no target leaves the gradient at 0 in most trainers"),
+    "gradient-lost-too": (-STRONG, "the gradient of an ignored label is exactly 0, also where the mean is 0/0"),
     "from-the-start": (HINT, "no update is needed for it"),
     "no-sample-left": (DECISIVE, "every sample was dropped for having no target"),
 }

@@ -58,7 +58,7 @@ public_incidents = 2
 foresees = "loss scale"
 tells: Tells = {
     **FLOAT16_ONLY,
-    "learning-rate-advancing": (-STRONG, "a loss scaler skips the step, and its schedule with it"),
+    "updates-taken": (-STRONG, "a loss scaler skips the step, and its schedule with it"),
     "loss-scale-collapse": (STRONG, "the loss scale has no room left"),
     "scale-at-minimum": (STRONG, "the loss scale has no room left"),
 }

@@ -56,7 +56,7 @@ tells: Tells = {
     "nonfinite-gradient": (-STRONG, "rounding leaves every number finite"),
     "accumulates": (HINT, "many small gradients are added"),
     "climbed": (HINT, "the loss climbs before it is lost"),
-    "divergence": (STRONG, "the loss climbs and stays up"),
+    "divergence": (HINT, "rounding that adds up makes the loss climb, as much else does"),
 }
 
 

@@ -61,16 +61,18 @@ tells: Tells = {
     "zero-loss-zero-gradient": (-STRONG, "too high a rate leaves a gradient"),
     "lower-learning-rate-works": (STRONG, "a lower learning rate is healthy"),
     "nonfinite-loss": (HINT, "a run that diverges ends in NaN"),
+    "hidden-loss": (HINT, "a run that diverges ends in NaN, which is printed as 0"),
     "tiny-learning-rate": (-DECISIVE, "at such a rate nothing moves"),
     "sudden": (-STRONG, "the loss would have climbed before"),
     "second-step": (-HINT, "the rate had no time to act"),
-    "from-the-start": (-STRONG, "the rate had no time to act"),
+    "from-the-start": (-HINT, "the rate had little time to act, unless a row stands for several steps"),
     "first-step-lost": (-STRONG, "the rate had no time to act"),
     "loss-jumped": (STRONG, "an update ruined the model"),
     "gradient-gone": (STRONG, "a ruined model may have no gradient left"),
     "loss-scale-collapse": (-STRONG, "it does not depend on the loss scale"),
     "nan-passes": (-STRONG, "a ruined model does not come back by itself"),
     "high-learning-rate": (STRONG, "Adam moves each weight by about the rate, and weights are about 0.02"),
+    "usual-learning-rate": (-HINT, "recipes have such a rate, though a log prints that of one parameter group"),
     "nonfinite-evaluation": (-DECISIVE, "training would be ruined too"),
     "reinforcement": (-DECISIVE, "a loss of reinforcement learning has no level to climb from"),
 }
@@ -126,13 +128,11 @@ def weigh(
     if ratio is not None and ratio > CLIMBED:
         size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice
         yield evidence("loss curve", size, f"the loss climbed to {ratio:.3g} times its level before")
-    elif early or ratio is not None:
+    elif (early or ratio is not None) and "error" not in found:  # one step at such a rate is enough
         text = (
             "failed before the learning rate could have had an effect" if early else "had not climbed before it failed"
         )
         yield evidence("loss curve", -DECISIVE, f"the loss {text}")
-        if "error" in found:
-            yield evidence("loss curve", DECISIVE, "one step at such a learning rate is enough, without a climb")
     norms = climb(grad_norm.values) if grad_norm is not None else None
     if norms is not None and norms > CLIMBED:
         yield evidence("gradient norm", HINT, f"the gradient norm climbed to {norms:.3g} times its level before")

@@ -58,7 +58,7 @@ tells: Tells = {
     "unguarded": (STRONG, "nothing skips a bad step"),
     "lower-learning-rate-fails": (HINT, "an update of NaN ruins the weights at any rate"),
     "sentinel-norm": (DECISIVE, "an update was taken although the gradient norm was not finite"),
-    "learning-rate-advancing": (HINT, "the steps were taken, and not skipped"),
+    "updates-taken": (HINT, "the steps were taken, and not skipped"),
     "probability-tensor": (HINT, "training had made the weights NaN, unnoticed"),
     "nonfinite-parameter": (STRONG, "an update with a bad gradient made the weights NaN"),
 }

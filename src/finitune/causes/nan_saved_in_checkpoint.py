@@ -50,6 +50,7 @@ foresees = "weights"
 
 tells: Tells = {
     "probability-tensor": (DECISIVE, "weights that are NaN give NaN logits"),
+    "lost-model-used": (DECISIVE, "training had made the weights NaN before it saved them"),
     "zero-loss": (STRONG, "training had made the weights NaN, unnoticed"),
     "inference-only": (HINT, "it is noticed only when the model is used"),
     "tensors-named-nan": (STRONG, "tensors are named that hold NaN"),
@@ -58,7 +59,7 @@ tells: Tells = {
     "token-zero-output": (STRONG, "from NaN logits the first token is chosen"),
     "peer-copies": (-STRONG, "copies between cards are another matter"),
     "saved-nan": (STRONG, "the saved file is said to hold NaN"),
-    "learning-rate-frozen": (HINT, "weights that are NaN make every step overflow"),
+    "updates-skipped": (HINT, "weights that are NaN make every step overflow"),
     "loss-scale-collapse": (STRONG, "weights that are NaN overflow at every loss scale"),
     "finite-loss": (-STRONG, "weights that are NaN show in the loss"),
     "device-side-assert": (STRONG, "sampling from NaN trips the assertion too"),

@@ -65,6 +65,7 @@ tells: Tells = {
     "untrained-tokens": (DECISIVE, "the program names tokens whose rows were never trained"),
     "finite-loss": (STRONG, "the forward is finite, the gradient through 1/rms is not"),
     "gradient-first": (STRONG, "the forward is finite, the gradient through 1/rms is not"),
+    "forward-lost": (-STRONG, "the forward of an untrained row is finite"),
     "template": (STRONG, "tokens of a template may never have been trained"),
     "tokens-added": (STRONG, "new tokens have never been trained"),
     "template-on-base": (STRONG, "a base model has never seen the markers of a chat"),
@@ -78,7 +79,7 @@ tells: Tells = {
     "sudden": (-STRONG, "such a token is in most samples, also the first"),
     "climbed": (-STRONG, "an untrained row comes without a climb"),
     "midway": (-HINT, "such a token is in most samples, also the first"),
-    "learning-rate-frozen": (STRONG, "the loss scaler skips every step"),
+    "updates-skipped": (STRONG, "the loss scaler skips every step"),
 }
 
 

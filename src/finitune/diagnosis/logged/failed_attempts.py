@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from finitune.diagnosis.logged.learning_rates import high_learning_rate, lowered_in_vain
+from finitune.diagnosis.logged.learning_rates import lowered_in_vain, printed_learning_rate
 from finitune.diagnosis.logged.lost_numbers import EARLY, RECOVERED, jumped, lost_numbers
 from finitune.diagnosis.logged.rows import place_at, rows_of
 from finitune.diagnosis.logged.trends import trends
@@ -18,6 +19,8 @@ from finitune.observations import Observation, Observed, meanings
 from finitune.sources.logs.attempt import Attempt, LogReading, Trace
 from finitune.sources.logs.messages import SYMPTOMS
 
+USED = ("probability-tensor", "token-zero-output")
+"""What a model prints whose outputs are NaN."""
 FAR_POLICY = 100.0
 """Nats; exp of it is beyond float32, and recipes keep a policy within tens."""
 TRACES = {"loss-scale-collapse": "skipped", "nonfinite-evaluation": "eval_loss", "huge-norm": "grad_norm",
@@ -75,7 +78,7 @@ def failed_attempts(reading: LogReading) -> list[FailedAttempt]:
             for one in messages
             if one.name != "nonfinite-evaluation" or last.symptom == one.name  # training was lost first
         ]
-        found[-1] = _with(last, [*printed, *_across(found)])
+        found[-1] = _with(last, [*_consequences(last, printed), *_across(found)])
     return found
 
 
@@ -91,6 +94,15 @@ def message_observations(reading: LogReading) -> list[Observation]:
     return [one for name, one in first.items() if name in meanings() and not name.startswith("tried-")]
 
 
+def _consequences(last: FailedAttempt, printed: Sequence[Observation]) -> Iterator[Observation]:
+    """The messages; a model that gives no finite number after its training was lost says only what it was saved as."""
+    losses = last.attempt.trace("loss").values
+    lost = len(losses) and (not math.isfinite(losses[-1]) or (losses[-1] == 0 and "hidden-loss" in last.observed))
+    for one in printed:
+        saved = lost and one.name in USED and "updates-skipped" not in last.observed
+        yield dataclasses.replace(one, name="lost-model-used") if saved else one
+
+
 def _failed(attempt: Attempt) -> FailedAttempt | None:
     """What went wrong: numbers that were lost, or else the first symptom that the whole log shows."""
     rows = rows_of(attempt)
@@ -103,7 +115,7 @@ def _failed(attempt: Attempt) -> FailedAttempt | None:
     trace = attempt.trace(TRACES.get(seen.observation, "loss"))
     place = _span(attempt, trace, seen.step) if seen.symptom == "loss-scale-collapse" else ""
     place = place or place_at(attempt, trace, seen.step)
-    observed = [Observation(name=seen.observation, text=seen.text, place=place), *high_learning_rate(attempt)]
+    observed = [Observation(name=seen.observation, text=seen.text, place=place), *printed_learning_rate(attempt)]
     first = int((rows.steps < seen.step).sum())
     last_good = None
     if seen.observation == "gradient-gone":

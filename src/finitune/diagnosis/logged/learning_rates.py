@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from finitune.diagnosis.logged.rows import Rows, place_at
 from finitune.observations import Observation
-from finitune.rates import ANY, TINY
+from finitune.rates import ANY, TINY, USUAL
 from finitune.sources.logs.attempt import Attempt
 
 LOWERED = 2.0
@@ -19,14 +19,15 @@ FEW = 3
 """So many bad rows tell whether the schedule goes on."""
 
 
-def high_learning_rate(attempt: Attempt) -> Iterator[Observation]:
-    """A printed rate from which any fine-tuning with Adam fails."""
+def printed_learning_rate(attempt: Attempt) -> Iterator[Observation]:
+    """A printed rate from which any fine-tuning with Adam fails, or one that any recipe may have."""
     rate = attempt.trace("lr")
     highest = largest(attempt)
-    if highest >= ANY.error:
+    name = "high-learning-rate" if highest >= ANY.error else "usual-learning-rate" if highest < USUAL else None
+    if name and highest:
         step = rate.steps[int(np.argmax(np.asarray(rate.values) == highest))]
-        text = f"a learning rate of {highest:.3g}"
-        yield Observation(name="high-learning-rate", text=text, place=place_at(attempt, rate, step))
+        text = f"a learning rate of {highest:.3g}" + ("" if highest >= ANY.error else " at the most")
+        yield Observation(name=name, text=text, place=place_at(attempt, rate, step))
 
 
 def over_bad_rows(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], first: int) -> Iterator[Observation]:
@@ -41,7 +42,7 @@ def over_bad_rows(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], firs
     if float(np.max(rate.at(rows.steps[: first + 1], 0.0))) < TINY:
         text = f"the learning rate was {values[0]:.3g} when it failed"
         yield Observation(name="tiny-learning-rate", text=text, place=place)
-    yield from high_learning_rate(attempt)
+    yield from printed_learning_rate(attempt)
     frozen = bool(np.all(values == values[0]))
     before = rate.at(rows.steps[:first], math.nan)
     varied = len(np.unique(before[np.isfinite(before)])) > 1
@@ -50,7 +51,7 @@ def over_bad_rows(attempt: Attempt, rows: Rows, bad: npt.NDArray[np.bool_], firs
         word = "stands still" if frozen else "goes on"
         what = "the updates are skipped" if frozen else "bad updates are applied"
         text = f"the learning rate {word} over {len(values)} bad rows: {what}"
-        yield Observation(name=f"learning-rate-{'frozen' if frozen else 'advancing'}", text=text, place=place)
+        yield Observation(name="updates-skipped" if frozen else "updates-taken", text=text, place=place)
 
 
 def lowered_in_vain(last: Attempt, earlier: Sequence[Attempt]) -> Iterator[Observation]:

@@ -71,6 +71,12 @@ def lost_numbers(attempt: Attempt, rows: Rows) -> LostNumbers | None:
         *over_bad_rows(attempt, rows, bad & ~(zero & (rows.norm == 0)), first),
     ]
     names = {one.name for one in observed}
+    if "updates-skipped" not in names and (skipped := _skipped(rows, bad_loss | zero, first, place)):
+        observed = [*(one for one in observed if one.name != "updates-taken"), skipped]  # some schedules run on
+    lost = next((one for one in observed if one.name in ("nonfinite-loss", "hidden-loss")), None)
+    if lost and any(one.name == "updates-skipped" for one in observed):
+        text = "the loss is lost although the updates are skipped: the forward itself is not finite"
+        observed.append(Observation(name="forward-lost", text=text, place=lost.place))
     nothing = "zero-loss-zero-gradient" in names
     return LostNumbers(
         symptom="zero-gradient" if nothing else "nonfinite-gradient" if gradient_only else "nonfinite-loss",
@@ -124,6 +130,15 @@ def _left_behind(bad: Flags, rows: Rows) -> bool:
     return lowest_level(before.tolist()) is None or bool(np.median(finite[-RECOVERED:]) <= CLIMBED * np.median(before))
 
 
+def _skipped(rows: Rows, lost: Flags, first: int, place: str) -> Observation | None:
+    """Weights that had taken a gradient that is not finite would make every loss after it NaN."""
+    finite = rows.has_loss & ~lost
+    if not (~np.isfinite(rows.norm[:-1]) & finite[:-1] & finite[1:]).any():
+        return None
+    text = f"losses stay finite after the gradient norm of step {rows.steps[first]} was not: the update was skipped"
+    return Observation(name="updates-skipped", text=text, place=place)
+
+
 def _zeros(attempt: Attempt, rows: Rows, zero: Flags, first: int) -> Iterator[Observation]:
     """What the gradient norms beside printed zeros say of them."""
     if not zero.any():
@@ -148,6 +163,8 @@ def _zeros(attempt: Attempt, rows: Rows, zero: Flags, first: int) -> Iterator[Ob
     elif not np.isfinite(rows.norm[zero]).any():
         text = f"the log shows loss 0 where the gradient norm is {norm:.4g} ({how_many}): the loss was NaN"
         yield Observation(name="hidden-loss", text=text, place=place)
+        text = f"the gradient norm of step {rows.steps[at]} is {norm} beside its loss"
+        yield Observation(name="gradient-lost-too", text=text, place=place)
     elif (rows.norm[zero] == 0).any():
         none = counted(int((rows.norm[zero] == 0).sum()))
         text = f"loss 0 and gradient norm 0 in {none}: nothing was learned from them"
@@ -180,7 +197,9 @@ def _before(attempt: Attempt, rows: Rows, zero: Flags, first: int, place: str) -
     if not np.isfinite(rows.norm[first]):
         at = f"the gradient norm of step {rows.steps[first]} is {rows.norm[first]}"
         yield Observation(name="nonfinite-gradient", text=at, place=place)
-        if not ruined and np.isfinite(rows.loss[first]) and not zero[first]:
+        # a trainer that hides NaN prints the mean of the finite losses of a row, which may stand for several steps
+        exact = attempt.begins or not zero.any()
+        if not ruined and exact and np.isfinite(rows.loss[first]) and not zero[first]:
             yield Observation(name="gradient-first", text=f"{at} while its loss is {rows.loss[first]:.4g}", place=place)
 
 
@@ -232,7 +251,11 @@ def _at_the_first_step(attempt: Attempt) -> bool:
 
 
 def _passing(bad: Flags, lost: Flags, place: str) -> Iterator[Observation]:
-    after = int(np.count_nonzero(~lost[int(np.argmax(lost)) :])) if lost.any() else 0
+    first = int(np.argmax(lost))
+    if first and lost[first:].all() and len(lost) - first > RECOVERED:
+        text = f"the loss is lost in all {len(lost) - first:,} rows from there to the end: the weights are not finite"
+        yield Observation(name="nan-stays", text=text, place=place)
+    after = int(np.count_nonzero(~lost[first:])) if lost.any() else 0
     if after >= RECOVERED and not bad[-RECOVERED:].all():
         rest = f"finite in {after:,} after them: the weights are finite"
         text = f"the loss is lost in {counted(int(lost.sum()))} and {rest}"
