@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -17,7 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from finitune.facts import Facts, Hardware, Precision
-from finitune.recording import FORMAT, Recorder, Recording, _rows, new_directory
+from finitune.finding import UnreadableInput
+from finitune.recorded_rows import FORMAT, rows_of
+from finitune.recording import Recorder, Recording, new_directory
 from finitune.signals import SIGNALS
 
 FACTS = Facts(precision=Precision(compute="float16"), hardware=Hardware(name="V100", bfloat16=False))
@@ -137,7 +140,8 @@ row = st.dictionaries(keys, junk | st.sampled_from(["step", "event", "open", 3])
 def test_rows_that_are_json_but_nonsense(whole: Path, tmp_path: Path, rows: list, header: object) -> None:
     text = "".join(json.dumps(one) + "\n" for one in rows)
     directory = copy(whole, tmp_path / "nonsense", rows=text.encode(), header=json.dumps(header).encode())
-    everything(Recording.load(directory))
+    with contextlib.suppress(UnreadableInput):  # a format of the future
+        everything(Recording.load(directory))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +246,8 @@ def test_space_that_comes_back_is_used_again(tmp_path: Path) -> None:
     steps = recording.signals["loss"].steps.tolist()
     assert steps[-10:] == list(range(100, 110))
     assert 5 < len(steps) < 100
-    assert len(recording.problems) == 2, "no header, one torn line"
+    assert len(recording.problems) == 3, "no header, one torn line, and the gap"
+    assert f"{110 - len(steps)} rows could not be written" in recording.problems[-1]
 
 
 def test_a_run_that_writes_as_fast_as_it_is_read_is_read_to_where_it_was(tmp_path: Path) -> None:
@@ -251,7 +256,7 @@ def test_a_run_that_writes_as_fast_as_it_is_read_is_read_to_where_it_was(tmp_pat
         recorder.step(step, loss=1.0)
     lines = len(recorder.path.read_bytes().splitlines())
     read = 0
-    for read, _ in enumerate(_rows(recorder.path, []), start=1):
+    for read, _ in enumerate(rows_of(recorder.path, []), start=1):
         recorder.step(3 + read, loss=1.0)
         assert read <= lines
     assert read == lines

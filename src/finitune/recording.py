@@ -9,7 +9,9 @@
 
 Events: `incident`, `origin`, `arm`, `action`, `log`, `stop`, `end`, `broken` (a fault of finitune itself).
 Every line goes to the operating system at once, so `kill -9` loses nothing; a line cut short is dropped by the reader.
-When the disk is full, training goes on: rows are missing, which is said once, and later rows are whole again.
+When the disk is full, training goes on: rows are missing, which is said once, and later rows are whole again, after a
+row {"kind": "gap", "rows": 12} that counts the missing ones. A reader believes nothing: files that are links out of the
+directory, pipes or devices are left out, and so are lines that would not fit into the memory.
 """
 
 from __future__ import annotations
@@ -21,21 +23,23 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from finitune.finding import as_json, number
+from finitune.command_line import masked
+from finitune.contained import contained
+from finitune.finding import UnreadableInput, as_json, number
+from finitune.recorded_rows import FORMAT, MAX_MEMORY, json_memory, read_header, refuse_future, rows_of, wrong_field
 from finitune.series import Series
 from finitune.signals import SIGNALS
 
 if TYPE_CHECKING:
     from finitune.facts import Facts
 
-FORMAT = 1
-_RANK_FILE = re.compile(r"rank(\d{5})\.jsonl$")
+_RANK_FILE = re.compile(r"rank([0-9]{5})\.jsonl")
 
 
 def new_directory(stem: str = "") -> Path:
@@ -62,6 +66,7 @@ class Recorder:
         self._earlier: Rank | None = None
         self._lock: FileIO | None = None
         self._torn = False
+        self._lost = 0
         self._silent = False
         self._pid = os.getpid()
         self._file: FileIO | None = None
@@ -126,13 +131,15 @@ class Recorder:
 
     def _before(self) -> Rank:
         if self._earlier is None:
-            self._earlier = _read_rank(self.path, [])
+            self._earlier = _read_rank(self.path, [], refuse=False)
         return self._earlier
 
     def header(self, facts: Mapping[str, Any], **more: Any) -> None:
         """Write `header.json`; rank 0 only, by a temporary name and a rename. `facts` are JSON already."""
         if self.rank == 0:
             self.begin(0)
+            if "command" in more:
+                more["command"] = masked([str(word) for word in more["command"]])
             data = {"format": FORMAT, "facts": facts, **more}
             try:
                 write_json(self.directory / "header.json", data)
@@ -173,13 +180,18 @@ class Recorder:
     def _write(self, row: Mapping[str, Any]) -> None:
         if self._file is None or os.getpid() != self._pid:
             return  # a forked child of the training is not the training
-        line = json.dumps(as_json(row), allow_nan=False, separators=(",", ":")) + "\n"
-        data = ("\n" + line if self._torn else line).encode()
+        rows = [{"kind": "gap", "rows": self._lost}, row] if self._lost else [row]
+        lines = "".join(json.dumps(as_json(one), allow_nan=False, separators=(",", ":")) + "\n" for one in rows)
+        data = ("\n" + lines if self._torn else lines).encode()
         try:
-            self._torn = self._file.write(data) != len(data)
+            written = self._file.write(data)
         except OSError as error:
+            self._lost += 1
             self._torn = True
             self._complain(error)
+            return
+        self._torn = written != len(data)
+        self._lost = self._lost + 1 if self._torn else 0
 
     def _complain(self, error: OSError) -> None:
         if not self._silent:
@@ -195,7 +207,17 @@ def beside(directory: Path, rank: int = 0) -> Path:
 
 
 def continued(directory: Path, *, rank: int, world: int) -> Recorder | None:
-    """A recorder that adds to the recording of `rank`; None while the run itself still writes it."""
+    """A recorder that adds to the recording of `rank`; None while the run itself still writes it.
+
+    Raises UnreadableInput where one of its files is a link out of the directory, a pipe or a device.
+    """
+    name = f"rank{rank:05d}"
+    for path in (directory / f"{name}.jsonl", directory / f".{name}.lock"):
+        if path.exists() or path.is_symlink():
+            try:
+                contained(directory, path, expected="a file of the recording")
+            except FileNotFoundError:
+                raise UnreadableInput(f"{path}: leads nowhere (expected a file of the recording)") from None
     lock = _locked(directory, rank)
     if lock is None:
         return None
@@ -229,17 +251,19 @@ class Recording:
     def load(directory: str | Path) -> Recording:
         """Read a recording, finished or not, damaged or not.
 
-        Raises FileNotFoundError when `directory` holds no recording at all.
+        Raises FileNotFoundError when `directory` holds no recording at all, UnreadableInput for one that a later
+        finitune wrote.
         """
         directory = Path(directory)
-        files = sorted(p for p in directory.glob("rank*.jsonl") if _RANK_FILE.search(p.name) and p.is_file())
-        if not files:
-            raise FileNotFoundError(f"{directory}: no recording here (expected rank00000.jsonl)")
         problems: list[str] = []
+        files = [path for path in sorted(directory.glob("rank*.jsonl")) if _is_readable(directory, path, problems)]
+        if not files:
+            why = problems[0] if problems else f"{directory}: no recording here (expected rank00000.jsonl)"
+            raise FileNotFoundError(why)
         return Recording(
             directory=directory,
-            header=_read_header(directory / "header.json", problems),
-            ranks=[_read_rank(path, problems) for path in files],
+            header=read_header(directory / "header.json", problems),
+            ranks=[_read_rank(path, problems, refuse=True) for path in files],
             problems=problems,
         )
 
@@ -252,6 +276,12 @@ class Recording:
         return facts_from_json(facts) if isinstance(facts, Mapping) else Facts()  # pyright: ignore[reportUnknownArgumentType]
 
     @property
+    def world(self) -> int:
+        """How many ranks the run had, as it says; 1 where it does not."""
+        world = self.header.get("world")
+        return world if isinstance(world, int) and not isinstance(world, bool) and world > 0 else 1
+
+    @property
     def signals(self) -> Mapping[str, Series]:
         """The signals of the lowest rank."""
         return self.ranks[0].signals
@@ -259,7 +289,7 @@ class Recording:
     def events(self, *names: str) -> list[Mapping[str, Any]]:
         """Events of all ranks, each with its `rank`, in order of rank and time; all of them without `names`."""
         return [
-            {"rank": rank.rank, **event}
+            {**event, "rank": rank.rank}
             for rank in self.ranks
             for event in rank.events
             if not names or event.get("event") in names
@@ -280,7 +310,7 @@ def _locked(directory: Path, rank: int) -> FileIO | None:
     system knows no locks, there are none.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    file = (directory / f".rank{rank:05d}.lock").open("ab", buffering=0)
+    file = open(directory / f".rank{rank:05d}.lock", "ab", buffering=0, opener=_not_a_link)  # noqa: SIM115
     try:
         import fcntl
 
@@ -293,6 +323,24 @@ def _locked(directory: Path, rank: int) -> FileIO | None:
     return file
 
 
+def _not_a_link(path: str, flags: int) -> int:
+    """Opens for `open`; a link is an error, and so is a pipe that nobody reads, which would block."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+
+
+def _is_readable(directory: Path, path: Path, problems: list[str]) -> bool:
+    if not _RANK_FILE.fullmatch(path.name):
+        return False
+    try:
+        contained(directory, path, expected="the rows of a recording")
+    except FileNotFoundError:
+        return False
+    except UnreadableInput as error:
+        problems.append(str(error))
+        return False
+    return True
+
+
 def _ends_in_half_a_line(path: Path) -> bool:
     """Whether an earlier crash cut the last line short, so that the next one must not be glued to it."""
     if not path.exists() or not path.stat().st_size:
@@ -302,34 +350,32 @@ def _ends_in_half_a_line(path: Path) -> bool:
         return file.read(1) != b"\n"
 
 
-def _read_header(path: Path, problems: list[str]) -> Mapping[str, Any]:
-    try:
-        header = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        problems.append(f"{path}: missing, so no facts about the run")
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        problems.append(f"{path}: not readable as JSON ({error}), so no facts about the run")
-        return {}
-    if not isinstance(header, dict):
-        problems.append(f"{path}: expected a JSON object")
-        return {}
-    return header  # pyright: ignore[reportUnknownVariableType]
-
-
-def _read_rank(path: Path, problems: list[str]) -> Rank:
-    match = _RANK_FILE.search(path.name)
+def _read_rank(path: Path, problems: list[str], *, refuse: bool) -> Rank:
+    match = _RANK_FILE.fullmatch(path.name)
     assert match
     signals = {name: Series() for name in SIGNALS}
     events: list[Mapping[str, Any]] = []
-    newest, launch = -(2**62), ""
-    for row in _rows(path, problems):
+    newest, room, lost, launch = -(2**62), MAX_MEMORY, 0, ""
+    for line, row in rows_of(path, problems):
         if row.get("kind") == "open":
             launch = str(row.get("launch") or "")
+            if refuse:
+                refuse_future(path, row)
+        if row.get("kind") == "gap":
+            rows = row.get("rows")
+            lost += rows if isinstance(rows, int) else 1
         step = row.get("step")
         if not isinstance(step, int) or isinstance(step, bool) or abs(step) >= 2**62:
             continue
         if row.get("kind") == "event" and isinstance(row.get("event"), str):
+            wrong = wrong_field(row)
+            if wrong is not None:
+                problems.append(f"{path}: step {step}: {row['event']:.40}: {wrong}; it was left out")
+                continue
+            room -= json_memory(line)
+            if room < 0:
+                problems.append(f"{path}: step {step}: more events than fit into the memory; the rest was left out")
+                break
             events.append(row)
         elif row.get("kind") == "step":
             if step < newest:  # a resumed run: what came after this step never happened
@@ -339,27 +385,6 @@ def _read_rank(path: Path, problems: list[str]) -> Rank:
                 value = number(row.get(name))
                 if value is not None:
                     series.add(step, value)
+    if lost:
+        problems.append(f"{path}: {lost} rows could not be written while the run went on, as on a full disk")
     return Rank(rank=int(match[1]), signals=signals, events=events, launch=launch)
-
-
-def _rows(path: Path, problems: list[str]) -> Iterator[Mapping[str, Any]]:
-    if not path.is_file():  # a device may never end
-        return
-    with path.open("rb") as file:
-        left = os.fstat(file.fileno()).st_size  # a run that goes on may write faster than its lines are read
-        for line_number, line in enumerate(file, start=1):
-            if left <= 0:
-                return
-            left -= len(line)
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                end = "the last line was cut short" if not line.endswith(b"\n") else f"line {line_number} is damaged"
-                problems.append(f"{path}: {end}; it was left out")
-                continue
-            if isinstance(row, dict):
-                yield row
-            else:
-                problems.append(f"{path}: line {line_number} is not a JSON object; it was left out")

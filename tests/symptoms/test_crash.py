@@ -19,7 +19,7 @@ def crashed(place: Path, text: str, **fields: object) -> Path:
 
 def test_fires_with_its_frame_its_batch_and_the_cause_that_its_message_speaks_for(tmp_path: Path) -> None:
     text = "the program ended in IndexError: index out of range in self"
-    diagnosis = diagnose(crashed(tmp_path / "run", text, frames=["train.py:16: x = embed(ids)"], facts=FACTS))
+    diagnosis = diagnose(crashed(tmp_path / "run", text, frames=["train.py:16: x = embed(ids)"], batch=FACTS))
     (incident,) = diagnosis.incidents
     assert (diagnosis.verdict, diagnosis.steps, incident.step, incident.symptom) == ("incident", 6, 7, "crash")
     assert incident.seen[0] == "raised at train.py:16: x = embed(ids)"

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from finitune.chapter import Needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
@@ -42,11 +43,12 @@ from finitune.facts import Model, Optimizer, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Severity, Where
 
 SHOWN = 5
+LISTED = 1000
 
 _EMBEDDING = re.compile(r"(embed_tokens|word_embeddings|tok_embeddings|embed_in|wte)\.weight$")
 _HEAD = re.compile(r"(lm_head|embed_out|output_layer|score|classifier|head|output|decoder)\.(\w+\.)*weight$")
 _BARE = re.compile(r"(embed_tokens|wte|layers|h|encoder|embeddings)\.")
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks?|layer)\.(\d+)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks?|layer)\.(\d{1,9})\.")
 
 remedies = ["restore-weights"]
 public_incidents = 4
@@ -68,11 +70,11 @@ def foresee(weights: Weights, model: Model, optimizer: Optimizer | None = None) 
     # A file that is missing or cut short is reported as that; an adapter holds a part on purpose.
     if weights.problems or not any(_EMBEDDING.search(name) for name in names) or any("lora_" in n for n in names):
         return
-    absent = _absent_layers(names, model.layers)
-    if absent:
-        listed = ", ".join(map(str, absent[:SHOWN])) + (", ..." if len(absent) > SHOWN else "")
+    absent, count = _absent_layers(names, model.layers)
+    if count:
+        listed = ", ".join(map(str, absent[:SHOWN])) + (", ..." if count > SHOWN else "")
         yield _finding(
-            weights, f"config.json says {model.layers} layers, and no weights are stored for {len(absent)} of them "
+            weights, f"config.json says {model.layers} layers, and no weights are stored for {count} of them "
             f"({listed}): they would start from random numbers", {"layers": model.layers, "absent": absent},
         )  # fmt: skip
     if model.tied is False and not any(_HEAD.search(name) for name in names):
@@ -96,9 +98,13 @@ def weigh(weights: Weights, origin: Origin | None = None) -> Iterator[Evidence]:
         yield evidence("origin", STRONG, f"{bad[0].name} holds what memory may hold (largest {bad[0].peak:.3g})")
 
 
-def _absent_layers(names: Sequence[str], layers: int | None) -> list[int]:
+def _absent_layers(names: Sequence[str], layers: int | None) -> tuple[list[int], int]:
+    """The first of them and how many there are; a configuration can name any number of layers."""
     held = {int(found[1]) for name in names if (found := _LAYER.search(name))}
-    return [index for index in range(layers or 0) if index not in held] if held else []
+    if not held or not layers:
+        return [], 0
+    absent = (index for index in range(layers) if index not in held)
+    return list(islice(absent, LISTED)), max(layers - sum(index < layers for index in held), 0)
 
 
 def _garbage(tensor: TensorScan) -> bool:

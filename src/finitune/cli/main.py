@@ -78,6 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 1
         return _refuse("finitune", f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except (MemoryError, RecursionError) as error:
+        return _refuse("finitune", f"{type(error).__name__}: an input is too large or too deep for this machine")
+    except Exception as error:
+        if os.environ.get("FINITUNE_TRACEBACK"):
+            raise
+        what = f"{type(error).__name__}: {str(error)[:200]}"
+        return _refuse("finitune", f"internal error, please report it: {what} (FINITUNE_TRACEBACK=1 shows where)")
     return int(code or 0)
 
 

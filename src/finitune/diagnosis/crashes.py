@@ -31,5 +31,5 @@ def observed(event: Mapping[str, Any]) -> dict[str, Observation]:
 
 
 def _facts(event: Mapping[str, Any]) -> list[str]:
-    facts: Any = event.get("facts")
+    facts: Any = event.get("batch")
     return in_words([fact for fact in facts if isinstance(fact, dict)]) if isinstance(facts, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]

@@ -6,7 +6,6 @@ goes on, on another machine, and without torch.
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,13 +16,16 @@ from finitune.diagnosis.next_question import Question, next_check
 from finitune.diagnosis.observed_settings import of_facts
 from finitune.diagnosis.ranking import SHOWN, experiments_of, rank
 from finitune.facts import Facts
-from finitune.facts_json import facts_from_json
-from finitune.finding import Diagnosis, Incident, NotChecked, Origin, RankedCause, number
+from finitune.facts_json import facts_from_json, revived, types_of
+from finitune.finding import Diagnosis, Incident, NotChecked, Origin, RankedCause
 from finitune.recording import Recording
 from finitune.series import Signals
 
 BROKEN_OFF = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals by which somebody ends a run."""
+MOST_RANKED = 500
+"""Incidents whose causes are ranked, each in a few milliseconds; of later ones it is listed what was recorded."""
+
 REPEATABLE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
 """Symptoms that one forward and backward show again, in another process too."""
 
@@ -31,16 +33,28 @@ REPEATABLE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
 def diagnose(run_dir: str | Path) -> Diagnosis:
     """Every incident in the recording at `run_dir`, each with its ranked causes.
 
-    Raises FileNotFoundError when there is no recording.
+    Raises FileNotFoundError when there is no recording, UnreadableInput for one that a later finitune wrote.
     """
     recording = Recording.load(run_dir)
-    incidents = [_incident(recording, event) for event in recording.events("incident")]
-    steps = max((rank.signals["skipped"].last_step for rank in recording.ranks), default=0)
-    ended = _unexplained_end(recording, max(steps, 0))
+    facts, signals = recording.facts, {rank.rank: rank.signals for rank in recording.ranks}
+    following = _by_incident(recording)
+    events = recording.events("incident")
+    incidents = [
+        incident_of(
+            event, following.get(_key(event), []), facts, signals[event["rank"]], recording.directory,
+            ranked=place < MOST_RANKED,
+        )
+        for place, event in enumerate(events)
+    ]  # fmt: skip
+    problems = list(recording.problems)
+    if len(events) > MOST_RANKED:
+        problems.append(f"{len(events)} incidents: the causes of the first {MOST_RANKED} were ranked, no later ones")
+    steps = max(max((rank.signals["skipped"].last_step for rank in recording.ranks), default=0), 0)
+    ended = _unexplained_end(recording, steps)
     return Diagnosis(
         incidents=[*incidents, *([ended] if ended is not None else [])],
-        not_checked=[NotChecked(input="recording", why=problem) for problem in recording.problems],
-        steps=max(steps, 0),
+        not_checked=[NotChecked(input="recording", why=why) for why in problems],
+        steps=steps,
     )
 
 
@@ -78,17 +92,20 @@ def inputs_of(
     }
 
 
-def _incident(recording: Recording, event: Mapping[str, Any]) -> Incident:
-    signals = next(rank.signals for rank in recording.ranks if rank.rank == event["rank"])
-    return incident_of(event, of_same_incident(recording, event), recording.facts, signals, recording.directory)
-
-
 def of_same_incident(recording: Recording, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What was recorded of the incident that `event` opened, after it."""
-    return [
-        e for e in recording.events("origin", "arm", "action", "stop")
-        if e.get("incident") == event.get("id") and e["rank"] == event["rank"]
-    ]  # fmt: skip
+    return _by_incident(recording).get(_key(event), [])
+
+
+def _by_incident(recording: Recording) -> dict[tuple[int, int | None], list[Mapping[str, Any]]]:
+    found: dict[tuple[int, int | None], list[Mapping[str, Any]]] = {}
+    for event in recording.events("origin", "arm", "action", "stop"):
+        found.setdefault((event["rank"], event.get("incident")), []).append(event)
+    return found
+
+
+def _key(event: Mapping[str, Any]) -> tuple[int, int | None]:
+    return event["rank"], event.get("id")
 
 
 def incident_of(
@@ -97,27 +114,32 @@ def incident_of(
     run_facts: Facts,
     signals: Signals,
     run_dir: Path,
+    *,
+    ranked: bool = True,
 ) -> Incident:
-    """The incident that `event` opened, from the events that belong to it; live and from a recording alike."""
+    """The incident that `event` opened, from the events that belong to it; live and from a recording alike.
+
+    Where it is not to be `ranked`, its causes are left out.
+    """
     origins = [e for e in following if e["event"] == "origin"]  # a later one was found when the step was run again
     origin = next((e for e in reversed(origins) if e.get("origin")), origins[0] if origins else None)
     own = event.get("facts")
-    facts = (facts_from_json(own) if isinstance(own, Mapping) else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
+    facts = (facts_from_json(own) if isinstance(own, Mapping) and ranked else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
     inputs = inputs_of(facts, event, origin, signals)
     if event.get("symptom") == "crash":
         inputs["observations"] = crashes.observed(event)
     arms = [e for e in following if e["event"] == "arm"]
-    ranked = rank(inputs, arms)
-    shown = [cause for cause in ranked if cause.proved or cause.bits > 0][:SHOWN]
+    weighed = rank(inputs, arms) if ranked else []
+    shown = [cause for cause in weighed if cause.proved or cause.bits > 0][:SHOWN]
     stopped = any(e["event"] == "stop" for e in following)
     actions = [e for e in following if e["event"] == "action"]
     return Incident(
         step=event["step"],
         rank=event.get("rank", 0),
         symptom=str(event.get("symptom")),
-        reproducible=inputs["repeats"],
+        reproducible=origin.get("repeats") if origin else None,
         bit_for_bit=origin.get("bit_for_bit") if origin else None,
-        origin=inputs["origin"],
+        origin=_origin(origin.get("origin")) if origin else None,
         causes=shown,
         action="stopped" if stopped else event.get("action", "none"),
         not_located=origin.get("why_not") if origin else "the recording ends before the step was run again",
@@ -128,11 +150,13 @@ def incident_of(
         confirm=str(event.get("confirm") or ""),
         seen=crashes.seen(event),
         next_check=next_check(
-            ranked,
+            weighed,
             {*of_facts(facts), str(event.get("symptom"))},
             facts.by_name(),
             _experiments_left(shown, event, origin, arms, run_dir),
-        ),
+        )
+        if ranked
+        else "",
     )
 
 
@@ -159,10 +183,9 @@ def _experiments_left(
 def _origin(data: Any) -> Origin | None:
     if not isinstance(data, Mapping):
         return None
-    fields = {f.name for f in dataclasses.fields(Origin)}
-    given: dict[str, Any] = {str(k): v for k, v in data.items() if k in fields}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    given["peak"] = number(given.get("peak"))
+    types = types_of(Origin)
     try:
+        given: dict[str, Any] = {k: None if v is None else revived(types[k], v) for k, v in data.items() if k in types}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         return Origin(**given)
-    except TypeError:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None

@@ -163,7 +163,7 @@ class Incidents:
         )  # fmt: skip
         if seen is not None:
             self._run.recorder.event("origin", step=step, incident=event["id"], origin=seen, live=step)
-        frames, facts = fields.get("frames") or (), in_words(fields.get("facts") or ())
+        frames, facts = fields.get("frames") or (), in_words(fields.get("batch") or ())
         where = [f"  raised at        {frames[-1]}"] if frames else []
         self._run.speech.say(
             f"step {step}: the program ended in {text}", *where, *(f"  batch            {fact}" for fact in facts)

@@ -250,7 +250,7 @@ class Monitor:
         seen = live.watch.found() if live is not None else None
         if len(self._optimizers) or self.step:
             self._incidents.crashed(
-                self.step + 1, text=text, frames=frames, line=line, facts=facts, thread=thread, seen=seen
+                self.step + 1, text=text, frames=frames, line=line, batch=facts, thread=thread, seen=seen
             )
 
     def last_calls(self) -> list[Call]:

@@ -19,6 +19,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from finitune.contained import contained
 from finitune.diagnosis.ranking import SHOWN
 from finitune.diagnosis.recorded import incident_of, of_same_incident
 from finitune.facts_json import facts_as_json
@@ -27,6 +28,7 @@ from finitune.monitor.investigation import Investigation
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.replay.capture_files import load_capture, read_capture
 from finitune.monitor.replay.model_files import build, why_not
+from finitune.monitor.replay.model_keys import checked
 from finitune.monitor.replay.rerun import Outcome
 from finitune.recording import Recording, continued
 from finitune.reports.sentences import counted
@@ -34,6 +36,8 @@ from finitune.reports.sentences import counted
 MOST_INCIDENTS = 5
 """Each may take as long as a few dozen training steps; the later ones of a run are mostly the same fault."""
 MOST_EXPERIMENTS = 24
+MAX_FILE = 2**29
+"""Bytes of one file of a capture; batches and weights are kept up to half of it."""
 NEEDS_MORE = {
     "divergence": "it shows over many steps, and a capture holds one",
     "nonfinite-update": "it needs the optimizer's state, which a capture does not hold",
@@ -98,17 +102,18 @@ def _proved(recording: Recording, story: _Story, given: Path | None) -> str:
         return f"a {event['symptom']} is not run again: {NEEDS_MORE[event['symptom']]}. It is proved live or not at all"
     file = _capture_file(recording.directory, event)
     data = read_capture(file)
-    described = _completed(data["model"], recording)
+    described = checked(_completed(data.get("model"), recording), file)
     missing = why_not(described)
     if missing:
         raise UnreadableInput(missing)
-    weights = file.with_name(data["weights"]) if data["weights"] else None
+    weights = _weights_file(recording.directory, file, data.get("weights"))
+    _in_recording(recording.directory, file.with_suffix(".safetensors"), "the tensors of a captured step")
     directory = _directory(recording.directory, described, given, kept=weights is not None)
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # what the libraries say while they load
         warnings.simplefilter("ignore")
         model = build(described, directory, weights)
     stored = load_capture(data, file, model)
-    recorder = continued(recording.directory, rank=story.rank, world=int(recording.header.get("world", 1)))
+    recorder = continued(recording.directory, rank=story.rank, world=recording.world)
     if recorder is None:
         raise UnreadableInput(f"{recording.directory}: the run is still being recorded (expected one that has ended)")
     signals = next(rank.signals for rank in recording.ranks if rank.rank == story.rank)
@@ -134,6 +139,8 @@ def _tested(inquiry: Investigation, recorded: Incident, losses: tuple[float | No
     seen = tuple(math.nan if loss is None else loss for loss in losses)
     inquiry.find_origin(Outcome(losses=seen, norms=torch.zeros(0)))
     again = f"run again on {_device(inquiry.model)} with {whose}"
+    if inquiry.repeats is None and not inquiry.passes:
+        return f"nothing was run: {inquiry.why_not or 'the step cannot be run again'}"
     if not inquiry.repeats:
         why = f" ({inquiry.why_not})" if inquiry.why_not else ""
         return f"{again}, the step is sound{why}: nothing is proved"
@@ -157,10 +164,23 @@ def _capture_file(run_dir: Path, event: Mapping[str, Any]) -> Path:
     named = event.get("capture")
     if not isinstance(named, str) or named.startswith("not written"):
         raise UnreadableInput(f"{run_dir}: no step was captured ({named or 'the run saw no forward and backward'})")
-    file = (run_dir / named).resolve()
-    if not file.is_relative_to(run_dir.resolve()):
-        raise UnreadableInput(f"{run_dir}: the captured step is said to lie outside of the recording ({named})")
-    return file
+    return _in_recording(run_dir, run_dir / named, "a captured step")
+
+
+def _weights_file(run_dir: Path, capture: Path, named: Any) -> Path | None:
+    """The weights that were kept with a capture, beside it; None where it kept none."""
+    if not named:
+        return None
+    if not isinstance(named, str) or named != f"{capture.stem}-weights.safetensors":
+        raise UnreadableInput(f"{capture}: weights: {str(named)[:80]!r} (expected {capture.stem}-weights.safetensors)")
+    return _in_recording(run_dir, capture.with_name(named), "the weights of a captured step")
+
+
+def _in_recording(run_dir: Path, file: Path, expected: str) -> Path:
+    try:
+        return contained(run_dir, file, expected=expected, most=MAX_FILE)
+    except FileNotFoundError:
+        raise UnreadableInput(f"{file}: missing (expected {expected})") from None
 
 
 def _completed(described: Any, recording: Recording) -> Mapping[str, Any]:
@@ -177,9 +197,11 @@ def _completed(described: Any, recording: Recording) -> Mapping[str, Any]:
 def _other_models(recording: Recording) -> Iterator[Mapping[str, Any]]:
     for event in recording.events("incident"):
         try:
-            yield read_capture(_capture_file(recording.directory, event))["model"]
-        except (UnreadableInput, KeyError):
+            model = read_capture(_capture_file(recording.directory, event)).get("model")
+        except UnreadableInput:
             continue
+        if isinstance(model, Mapping):
+            yield cast("Mapping[str, Any]", model)
 
 
 def _directory(run_dir: Path, described: Mapping[str, Any], given: Path | None, *, kept: bool) -> Path | None:
@@ -190,8 +212,14 @@ def _directory(run_dir: Path, described: Mapping[str, Any], given: Path | None, 
         if not given.is_dir():
             raise UnreadableInput(f"{given}: no such directory (expected a model)")
         return given
-    if (run_dir / "last-good").is_dir():
-        return run_dir / "last-good"
+    last_good = run_dir / "last-good"
+    if last_good.is_dir():
+        if not last_good.resolve().is_relative_to(run_dir.resolve()):
+            raise UnreadableInput(f"{last_good}: leads out of {run_dir} (expected the weights of the last good step)")
+        for file in last_good.iterdir():
+            if not file.is_dir():
+                contained(last_good, file, expected="a file of the last good step")
+        return last_good
     path = described.get("path")
     return Path(path) if kept and path and (Path(path) / "config.json").is_file() else None
 

@@ -6,7 +6,6 @@ import dataclasses
 import fnmatch
 import json
 import math
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from finitune.chapter import Chapter
 from finitune.finding import UnreadableInput
 from finitune.recording import write_json
-from finitune.repairs.outputs import MANIFEST, digests, work_directory
+from finitune.repairs.outputs import MANIFEST, copy_directory, digests, work_directory
 from finitune.repairs.result import Change, RepairResult
 from finitune.repairs.weights import sound_tensors
 from finitune.sources.editing import tree_text
@@ -52,7 +51,7 @@ def cast_weights(
     cast: Any = chapter.function("apply")
     with work_directory(output) as work:
         files = {tensor.file for tensor in tensors}
-        _copy_rest(source, work, files)
+        copy_directory(source, work, weights=files, without=files)
         changes: list[Change] = []
         for file in sorted(files):
             own = [tensor for tensor in tensors if tensor.file == file]
@@ -79,15 +78,6 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(
         name == pattern or name.startswith(f"{pattern}.") or fnmatch.fnmatchcase(name, pattern) for pattern in patterns
     )
-
-
-def _copy_rest(source: Path, work: Path, files: set[Path]) -> None:
-    """Everything but the weights, which are written anew; links followed, permissions left behind."""
-
-    def leave_out(directory: str, names: list[str]) -> list[str]:
-        return [name for name in names if Path(directory) / name in files or name == MANIFEST]
-
-    shutil.copytree(source, work, copy_function=shutil.copyfile, ignore=leave_out, dirs_exist_ok=True)
 
 
 def _cast_file(

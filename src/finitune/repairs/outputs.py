@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from finitune.contained import contained
 from finitune.finding import UnreadableInput
 from finitune.repairs.result import SCHEMA
 from finitune.sources.text import json_object_of, reason
@@ -17,6 +20,10 @@ from finitune.sources.text import json_object_of, reason
 MANIFEST = "finitune-repair.json"
 KEPT = "before-repair"
 """Ending of the name under which the original of a patched file is kept beside it."""
+
+
+_LEFT = re.compile(rf"(?:\.{re.escape(MANIFEST)}|\.{KEPT})?\.([0-9]{{1,9}})\.tmp")
+"""What follows the name of a file in those of its temporaries, and of what is written beside it."""
 
 
 def manifest_of(file: Path) -> Path:
@@ -75,8 +82,28 @@ def places(name: str, source: str | Path | None, output: str | Path | None, opti
 
 
 def temporary(path: Path) -> Path:
-    """A name beside `path` that nobody takes for it."""
+    """A name beside `path` that nobody takes for it; those of repairs that were killed are removed."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}*.tmp"):
+        match = _LEFT.fullmatch(left.name.removeprefix(f".{path.name}"))
+        if match and not _runs(int(match[1])):
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process has this number; where that cannot be asked it counts as running."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 @contextmanager
@@ -94,7 +121,32 @@ def work_directory(output: Path) -> Generator[Path, None, None]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def copy_directory(source: Path, work: Path) -> None:
-    """Every file, symbolic links followed; without permissions, because caches of models are read-only."""
-    skip = shutil.ignore_patterns(MANIFEST)
-    shutil.copytree(source, work, copy_function=shutil.copyfile, ignore=skip, dirs_exist_ok=True)
+def copy_directory(source: Path, work: Path, *, weights: Collection[Path], without: Collection[Path] = ()) -> None:
+    """Every file but those in `without`, permissions left behind, because caches of models are read-only.
+
+    Links are followed within the directory, to its `weights`, which were read before, and into the files of the same
+    model in a cache of the hub. Raises UnreadableInput for any other link, for a pipe and for a device.
+    """
+    # in a cache of the hub models--NAME/snapshots/REVISION/FILE is a link into models--NAME/blobs
+    real = source.resolve()
+    homes = (real, real.parent / "blobs", real.parent.parent / "blobs")
+    for directory, directories, files in os.walk(source):
+        for name in directories:
+            if (Path(directory) / name).is_symlink():
+                raise UnreadableInput(f"{Path(directory) / name}: a link to a directory (expected a copy: cp -rL)")
+        for file in (Path(directory) / name for name in files):
+            if file not in weights and file not in without:
+                _refuse_stray(homes, file)
+
+    def leave_out(directory: str, names: list[str]) -> list[str]:
+        return [name for name in names if name == MANIFEST or Path(directory) / name in without]
+
+    shutil.copytree(source, work, copy_function=shutil.copyfile, ignore=leave_out, dirs_exist_ok=True)
+
+
+def _refuse_stray(homes: Sequence[Path], file: Path) -> None:
+    home = next((home for home in homes if file.resolve().is_relative_to(home)), homes[0])
+    try:
+        contained(home, file, expected="a file of the model, or a copy, as of cp -rL")
+    except FileNotFoundError:
+        raise UnreadableInput(f"{file}: leads nowhere (expected a file of the model)") from None

@@ -67,7 +67,7 @@ def repair_rows(
             short = judge(_blocks(head), tokens)
             plans.append((head, _new_rows(chapter, head, [t for t in tokens if short[t]], related, seed)))
     with work_directory(output) as work:
-        copy_directory(source, work)
+        copy_directory(source, work, weights={tensor.file for tensor in tensors})
         changes: list[Change] = []
         for tensor, rows in plans:
             changes += _rewrite(tensor, work / tensor.file.relative_to(source), rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -29,10 +30,25 @@ def report(
     if output is None:
         return text
     try:
-        Path(output).write_text(text, encoding="utf-8", errors="backslashreplace")
+        _write(Path(run_dir), Path(output), text)
     except OSError as error:
         raise UnreadableInput(f"{output}: cannot write the report ({error.strerror})") from error
     return Path(output)
+
+
+def _write(run_dir: Path, output: Path, text: str) -> None:
+    """In the directory of a recording a link, which may lead anywhere, is replaced, and what it leads to is kept."""
+    if not output.parent.resolve().is_relative_to(run_dir.resolve()):
+        output.write_text(text, encoding="utf-8", errors="backslashreplace")
+        return
+    temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        with temporary.open("x", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        temporary.replace(output)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _html(recording: Recording, diagnosis: Diagnosis) -> str:

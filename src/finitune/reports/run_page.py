@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from finitune.command_line import masked
 from finitune.finding import Diagnosis, Incident, RankedCause, number
 from finitune.recording import Recording
 from finitune.reports import charts
@@ -214,7 +215,7 @@ def _facts(recording: Recording) -> Section | None:
     for group in ("versions", "hardware", "precision", "optimizer", "model"):
         rows += _scalars(group, known.get(group))
     if command := _list(run.get("command")):
-        run["command"] = shlex.join(map(str, command))
+        run["command"] = shlex.join(masked([str(word) for word in command]))
     rows += _scalars("run", run)
     return Section(title="Facts", table=rows) if len(rows) > 1 else None
 

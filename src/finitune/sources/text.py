@@ -19,7 +19,7 @@ READ_AT_ONCE = 2**20
 MAX_YAML_BYTES = 2**20
 MAX_YAML_DEPTH = 50
 MAX_NUMBER_DIGITS = 400
-_NUMERAL = re.compile(r"[-+0-9._:]+")
+_NUMERAL = re.compile(r"[-+]?(?:[-+0-9._:]+|0[xX][0-9a-fA-F_]+|0[bB][01_]+)")
 _LINK = re.compile(
     r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.|\b(?:mailto|javascript|data|vbscript):(?=\S))\S*|"
     r"(?<![\w./\\-])(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,18}(?::\d{1,5})?/\S*",

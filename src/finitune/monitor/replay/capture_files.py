@@ -18,17 +18,23 @@ import torch
 from torch import Tensor, nn
 
 from finitune.finding import UnreadableInput, number, number_name
+from finitune.json_memory import json_memory
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.probes.ranks import is_sharded
 from finitune.monitor.replay.capture import Autocast, Call, Capture, MicroStep, Randomness
+from finitune.monitor.replay.loss_operators import OPERATORS
 from finitune.monitor.replay.model_files import describe, tensors_of, why_not
+from finitune.monitor.replay.model_keys import dtype_of
 from finitune.monitor.replay.objective import Objective, Term
 from finitune.monitor.weights_file import write_tensors
+from finitune.recorded_rows import MAX_MEMORY
 from finitune.recording import write_json
 
 FORMAT = 2
 MAX_BYTES = 256 * 2**20
 """Larger batches (images, audio) are described, not written."""
+MAX_JSON_BYTES = 2**25
+"""Of the file that names the tensors of a step; the state of Python's random numbers takes 7 kB for each call."""
 MAX_WEIGHTS = 256 * 2**20
 """Of all captures of a recording: adapters and small models are kept, the weights of large ones are not."""
 
@@ -92,8 +98,8 @@ def load_capture(data: Mapping[str, Any], file: Path, model: nn.Module) -> Store
         return StoredCapture(capture=Capture(micro_steps=micro_steps), scale=float(data["scale"]), losses=losses)
     except UnreadableInput:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise UnreadableInput(f"{file}: not a captured step as finitune writes it ({error!r})") from None
+    except Exception as error:  # whatever a value of the wrong kind comes to
+        raise UnreadableInput(f"{file}: not a captured step as finitune writes it ({error!r:.200})") from None
 
 
 def read_capture(file: Path) -> dict[str, Any]:
@@ -102,7 +108,16 @@ def read_capture(file: Path) -> dict[str, Any]:
     Raises UnreadableInput where there is none, or one that cannot be run again.
     """
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        if not file.is_file() and file.exists():
+            raise UnreadableInput(f"{file}: a pipe or a device (expected a captured step)")
+        if file.stat().st_size > MAX_JSON_BYTES:
+            raise UnreadableInput(f"{file}: {file.stat().st_size} bytes (expected at most {MAX_JSON_BYTES})")
+        text = file.read_text(encoding="utf-8")
+        if json_memory(text) > MAX_MEMORY:
+            raise UnreadableInput(f"{file}: more values than fit into the memory (expected a captured step)")
+        data = json.loads(text)
+    except UnreadableInput:
+        raise
     except FileNotFoundError:
         raise UnreadableInput(f"{file}: missing (expected a captured step)") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -206,7 +221,7 @@ class _Stored:
 
     def call(self, data: Mapping[str, Any]) -> Call:
         version, internal, gauss = data["random_python"]
-        states = tuple((device, enabled, getattr(torch, dtype)) for device, enabled, dtype in data["autocast"])
+        states = tuple((device, enabled, dtype_of(dtype)) for device, enabled, dtype in data["autocast"])
         devices = {int(i): self.tensors[name] for i, name in data["random_cuda"].items()}
         return Call(
             module=self.modules[data["module"]],
@@ -238,10 +253,12 @@ class _Stored:
             case "float":
                 return number(held)
             case "dtype":
-                return getattr(torch, held)
+                return dtype_of(held)
             case "device":
                 return self.device
             case "term":
+                if held not in OPERATORS:
+                    raise ValueError(f"{held!r:.60}: no operator of a loss that can be run again")
                 inputs = tuple(self.value(each) for each in data["inputs"])
                 return Term(name=held, kept=self.value(data["kept"]), inputs=inputs)
             case "list":

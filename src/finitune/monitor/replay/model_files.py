@@ -6,6 +6,7 @@ enough. Code of the user's own program is never imported, and no pickle is read.
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 from collections import Counter
@@ -20,8 +21,10 @@ from torch.utils import _pytree as pytree
 
 from finitune.finding import UnreadableInput, as_json
 from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.replay.model_keys import bounded, configuration, dtype_of, lora
 
 ADAPTER = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 def describe(model: nn.Module, called: Sequence[nn.Module], inside: torch.dtype | None = None) -> dict[str, Any]:
@@ -66,8 +69,17 @@ def build(described: Mapping[str, Any], directory: Path | None, weights: Path | 
     transformers saves it, an adapter as PEFT does, or the last good step of a recording; where all parameters were
     trained and kept it is not needed. Raises UnreadableInput where something is missing or does not fit.
     """
+    try:
+        return _built(described, directory, weights)
+    except UnreadableInput:
+        raise
+    except Exception as error:  # the libraries raise what they like for a configuration that is none
+        raise UnreadableInput(f"the model of the run cannot be built again ({_line(error)})") from None
+
+
+def _built(described: Mapping[str, Any], directory: Path | None, weights: Path | None) -> nn.Module:
     own = tensors_of(weights) if weights is not None else {}
-    module = _with_weights(described, directory, whole=bool(own) and described["trained"] == "all")
+    module = _with_weights(described, directory, whole=bool(own) and described["trained"] == "all", own=_bytes(own))
     model = _at_its_place(module, described["place"])
     parameters = dict(model.named_parameters())
     trained = parameters.keys() if described["trained"] == "all" else set(described["trained"])
@@ -77,7 +89,7 @@ def build(described: Mapping[str, Any], directory: Path | None, weights: Path | 
     for name, tensor in [*parameters.items(), *model.named_buffers()]:
         if tensor.is_floating_point():
             dtype = described["other_dtypes"].get(name, described["dtype"])
-            tensor.data = tensor.data.to(getattr(torch, dtype))
+            tensor.data = tensor.data.to(dtype_of(dtype))
     for name, p in parameters.items():
         p.requires_grad_(name in trained)
         if name in own:
@@ -87,7 +99,7 @@ def build(described: Mapping[str, Any], directory: Path | None, weights: Path | 
         base = module.get_base_model() if described["adapters"] else module  # pyright: ignore[reportCallIssue]
         base.gradient_checkpointing_enable(described["checkpointing"])  # pyright: ignore[reportCallIssue]
     if described["autocast_inside"]:
-        _compute_in(module, getattr(torch, described["autocast_inside"]))
+        _compute_in(module, dtype_of(described["autocast_inside"]))
     usable = described["device"] == "cuda" and torch.cuda.is_available()
     return model.to("cuda" if usable else "cpu")
 
@@ -101,10 +113,10 @@ def why_not(described: Mapping[str, Any]) -> str | None:
             "transformers, and PEFT adapters on them, can be built again. While it trains, finitune run -- COMMAND or "
             "finitune.watch(model, optimizer) puts the causes to the test"
         )
-    others = [one.get("peft_type") for one in described["adapters"].values() if one.get("peft_type") != "LORA"]
-    return (
-        f"an adapter of the type {others[0]} is not built again" if others or len(described["adapters"]) > 1 else None
-    )
+    kinds = [one.get("peft_type") for one in described["adapters"].values()]
+    if len(kinds) > 1:
+        return f"{len(kinds)} adapters at once are not built again"
+    return f"an adapter of the type {kinds[0]!s:.40} is not built again" if kinds and kinds != ["LORA"] else None
 
 
 def tensors_of(file: Path) -> dict[str, Tensor]:
@@ -115,10 +127,14 @@ def tensors_of(file: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError  # not in the training process, which may lack it
     from safetensors.torch import load_file
 
+    if file.exists() and not file.is_file():
+        raise UnreadableInput(f"{file}: a pipe or a device (expected a safetensors file)")
     try:
         return load_file(file)
     except FileNotFoundError:
         raise UnreadableInput(f"{file}: missing (expected the tensors of a captured step)") from None
+    except (MemoryError, RuntimeError) as error:
+        raise UnreadableInput(f"{file}: not read ({_line(error)})") from None
     except (OSError, SafetensorError) as error:
         raise UnreadableInput(f"{file}: not readable as safetensors ({error})") from None
 
@@ -141,20 +157,18 @@ def _checkpointing(module: nn.Module) -> dict[str, Any] | None:
     return None
 
 
-def _with_weights(described: Mapping[str, Any], directory: Path | None, *, whole: bool) -> nn.Module:
+def _with_weights(described: Mapping[str, Any], directory: Path | None, *, whole: bool, own: int) -> nn.Module:
     """The called module; with weights where `directory` has them, and with any where all of them are `whole` anyway."""
     import transformers
 
-    kind = getattr(transformers, str(described["class"]).partition(".")[2], None)
-    if kind is None:
-        raise UnreadableInput(f"{described['class']}: not in the transformers {transformers.__version__} that is here")
-    settings = {
-        k: v for k, v in described["config"].items() if k not in ("dtype", "torch_dtype", "transformers_version")
-    }
-    config = kind.config_class.from_dict(settings)
-    dtype = getattr(torch, described["dtype"])
+    kind: Any = getattr(transformers, described["class"].partition(".")[2], None)
+    if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel) and kind.config_class):
+        name = f"{described['class']:.100}"
+        raise UnreadableInput(f"{name}: no model of the transformers {transformers.__version__} that is here")
+    config = kind.config_class.from_dict(configuration(kind, described["config"]))
+    dtype = dtype_of(described["dtype"])
     if whole:
-        return kind._from_config(config, dtype=torch.float32, attn_implementation=described["attention"])
+        return _empty(kind, config, described, own)
     if directory is None:
         raise UnreadableInput(
             "the recording does not hold the weights (a large model, or a base below adapters): name the directory of "
@@ -163,14 +177,35 @@ def _with_weights(described: Mapping[str, Any], directory: Path | None, *, whole
     adapter = directory if (directory / ADAPTER).is_file() else None
     base = _base_of(adapter, described) if adapter else directory
     if not (base / "config.json").is_file() and (base / "model.safetensors").is_file():
-        model = kind._from_config(config, dtype=torch.float32, attn_implementation=described["attention"])
+        model = _empty(kind, config, described, own + _bytes_in(base))
         _load_plain(model, base / "model.safetensors", str(described["place"]))
     else:
-        model = _pretrained(kind, config, base, dtype, described["attention"])
-    return _adapted(model, described, adapter) if described["adapters"] else model
+        with bounded(own + _bytes_in(base)):
+            model = _pretrained(kind, config, base, dtype, described["attention"])
+    if not described["adapters"]:
+        return model
+    with bounded(own + _bytes_in(base) + (_bytes_in(adapter) if adapter else 0)):
+        return _adapted(model, described, adapter)
+
+
+def _empty(kind: Any, config: Any, described: Mapping[str, Any], file_bytes: int) -> nn.Module:
+    """The module with any weights; first without memory for them, to see whether they are as many as in the files."""
+    with bounded(file_bytes), torch.device("meta"):
+        kind._from_config(copy.deepcopy(config), dtype=torch.float32, attn_implementation=described["attention"])
+    return kind._from_config(config, dtype=torch.float32, attn_implementation=described["attention"])
+
+
+def _bytes(tensors: Mapping[str, Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _bytes_in(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.glob("*.safetensors"))
 
 
 def _pretrained(kind: Any, config: Any, directory: Path, dtype: torch.dtype, attention: str | None) -> nn.Module:
+    if (directory / ADAPTER).exists():  # transformers would load it by itself, with whatever it names
+        raise UnreadableInput(f"{directory}: {ADAPTER} beside the model (expected the model alone)")
     if not list(directory.glob("*.safetensors")):
         raise UnreadableInput(f"{directory}: no *.safetensors here (expected a model as save_pretrained writes it)")
     try:
@@ -190,12 +225,18 @@ def _adapted(model: nn.Module, described: Mapping[str, Any], adapter: Path | Non
     import peft
 
     ((name, settings),) = described["adapters"].items()
-    if adapter is not None:
-        return peft.PeftModel.from_pretrained(model, str(adapter), adapter_name=name, is_trainable=True)
-    known = {
-        key: value for key, value in settings.items() if key not in ("peft_type", "auto_mapping") and value is not None
-    }
-    return peft.get_peft_model(model, peft.LoraConfig(**known), adapter_name=name)  # pyright: ignore[reportArgumentType]
+    known = lora(settings, described["trained"])
+    adapted = peft.get_peft_model(model, peft.LoraConfig(**known), adapter_name=name)  # pyright: ignore[reportArgumentType]
+    if adapter is None:
+        return adapted
+    # not PeftModel.from_pretrained, which does whatever the adapter's own configuration says
+    stored = tensors_of(adapter / ADAPTER_WEIGHTS)
+    wanted = peft.get_peft_model_state_dict(adapted, adapter_name=name, save_embedding_layers=False)  # pyright: ignore[reportArgumentType]
+    absent = next((key for key in wanted if key not in stored), None)
+    if absent is not None:
+        raise UnreadableInput(f"{adapter / ADAPTER_WEIGHTS}: no weights for {absent}, which the adapter of the run has")
+    peft.set_peft_model_state_dict(adapted, stored, adapter_name=name)  # pyright: ignore[reportArgumentType]
+    return adapted
 
 
 def _base_of(adapter: Path, described: Mapping[str, Any]) -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from finitune.finding import UnreadableInput
+from finitune.json_memory import json_memory
 from finitune.sources.text import json_of, kind_of, opened, reason, short, why_not
 
 FORMS = "training data: JSONL, JSON, CSV, Parquet or .txt"
@@ -25,17 +26,20 @@ MAX_CSV_FIELD = 2**24
 MAX_GROUP_BYTES = 2**29
 """A Parquet row group whose bytes, uncompressed, are beyond this is not opened: memory has to stay under 1 GiB."""
 
-MAX_BATCH_BYTES = 2**28
+MAX_BATCH_BYTES = 2**26
 PARQUET_ROWS = 256
 """Rows read at a time. One value of a dictionary may stand in all of them, so large groups are read in fewer."""
 
 MAX_EXPANSION = 1000
-"""Bytes of rows per byte of file, beyond the first GiB; text in the best of codecs stays below 100."""
+"""Bytes of rows per byte of file, beyond MAX_BATCH_BYTES; text in the best of codecs stays below 100."""
 
 TABLES = (".csv", ".tsv")
 
-MAX_ROW_BYTES = 2**26
+MAX_ROW_BYTES = 2**24
 """One line of a data file; a row of this size is thousands of times longer than any context."""
+
+MAX_ROW_MEMORY = 2**28
+"""Bytes of one row as objects."""
 
 MAX_LIST_BYTES = 2**30
 """A JSON list is read whole, and in memory it is some times larger than in the file."""
@@ -125,10 +129,10 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise UnreadableInput(f"{path}: Parquet needs the package pyarrow (pip install pyarrow)") from None
-    number, expanded, allowed = 0, 0, 2**30 + MAX_EXPANSION * path.stat().st_size
+    number, expanded, allowed = 0, 0, MAX_BATCH_BYTES + MAX_EXPANSION * path.stat().st_size
     broken: tuple[type[Exception], ...] = (arrow.ArrowException, OSError, MemoryError, ValueError, OverflowError)
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, read_dictionary=_texts(parquet, arrow, path)) as file:
             for group in range(file.metadata.num_row_groups):
                 size = file.metadata.row_group(group).total_byte_size
                 if not 0 <= size <= MAX_GROUP_BYTES:
@@ -137,7 +141,8 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
                     )
                 step = min(PARQUET_ROWS, max(1, MAX_BATCH_BYTES // max(1, size)))
                 for batch in file.iter_batches(step, row_groups=[group], use_threads=False):
-                    for item in batch.to_pylist():
+                    for place in range(batch.num_rows):
+                        (item,) = batch.slice(place, 1).to_pylist()
                         number, expanded = number + 1, expanded + _weight(item)
                         if expanded > allowed:
                             raise UnreadableInput(f"{path}: row {number}: {expanded} bytes from so small a file")
@@ -147,6 +152,12 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         raise
     except broken as error:
         raise UnreadableInput(f"{path}: not Parquet ({short(error)})") from None
+
+
+def _texts(parquet: Any, arrow: Any, path: Path) -> list[str]:
+    """The columns of text: read as dictionaries, a value that stands in every row is in the memory once."""
+    known = (arrow.string(), arrow.large_string(), arrow.binary(), arrow.large_binary())
+    return [field.name for field in parquet.read_schema(path) if field.type in known]
 
 
 def _weight(value: Any) -> int:
@@ -180,6 +191,8 @@ def _list(path: Path) -> list[Any]:
 
 
 def _json(path: Path, number: int, text: str) -> Any:
+    if json_memory(text) > MAX_ROW_MEMORY:
+        raise UnreadableInput(f"{path}: line {number}: more values than fit into the memory (expected one row)")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

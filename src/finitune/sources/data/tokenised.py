@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +32,8 @@ FAR = np.iinfo(np.int64).max
 """A place behind all text."""
 
 BATCH = 256
+MAX_BATCH_CHARACTERS = 2**20
+"""Of the rows that are tokenised together; a token takes some 200 bytes on its way."""
 FLUSH_TOKENS = 2**20
 
 FORMS = "messages, conversations, prompt/completion, prompt/chosen/rejected, instruction/output, text or input_ids"
@@ -352,8 +354,16 @@ def _token_list(where: str, data: Mapping[str, Any], key: str) -> Ints:
 
 
 def _batches(items: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    source = iter(items)
-    while batch := list(islice(source, size)):
+    batch: list[Row] = []
+    room = MAX_BATCH_CHARACTERS
+    for item in items:
+        batch.append(item)
+        held: list[Any] = list(item.data.values())
+        room -= sum(len(value) if isinstance(value, str | list) else 64 for value in held)  # pyright: ignore[reportUnknownArgumentType]
+        if len(batch) == size or room <= 0:
+            yield batch
+            batch, room = [], MAX_BATCH_CHARACTERS
+    if batch:
         yield batch
 
 

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from finitune.facts import Ints
 from finitune.finding import UnreadableInput
+from finitune.json_memory import json_memory
 from finitune.sources.text import json_object_of, short, text_of
 
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+
+MAX_GROWTH = 32
+"""Times that a text may be as long once it is normalised; SentencePiece puts three bytes for a space."""
+MAX_MEMORY = 2**29
+"""Bytes of a tokenizer.json as objects; one of 256,000 tokens and as many merges takes 140 MB."""
+
+LONG = 2**18
+"""Characters of a text that is tokenised in pieces."""
 
 SPARE_PADS = tuple(re.compile(p, re.IGNORECASE) for p in (r"^\W*pad\W*$", r"pad", r"reserved|unused"))
 """How publishers name tokens that may pad, the plainest first."""
@@ -62,10 +76,16 @@ def load(directory: str | Path) -> Tokenizer:
     except ImportError:
         raise NoTokenizer("the package tokenizers is not installed (pip install tokenizers)") from None
     text = text_of(file, expected="a tokenizer")
+    if json_memory(text) > MAX_MEMORY:
+        raise UnreadableInput(f"{file}: more values than fit into the memory (expected a tokenizer)")
     try:
-        library: Any = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the library raises plain Exception for anything it dislikes
+        grown = growth(json.loads(text).get("normalizer"))
+        library: Any = tokenizers.Tokenizer.from_str(text) if grown <= MAX_GROWTH else None
+    except BaseException as error:  # plain Exception for anything it dislikes, and a panic is not even that
+        _let_through(error)
         raise UnreadableInput(f"{file}: not a tokenizer ({short(error)})") from None
+    if library is None:
+        raise UnreadableInput(f"{file}: normalizer: a text becomes {grown:g} times as long (expected {MAX_GROWTH})")
     library.no_truncation()
     library.no_padding()
     path = directory / "tokenizer_config.json"
@@ -93,8 +113,56 @@ def load(directory: str | Path) -> Tokenizer:
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], *, special: bool) -> list[Encoded]:
     """Tokenise a batch; `special` adds what the tokenizer itself puts around a text (a BOS, for example)."""
-    found = tokenizer.library.encode_batch(list(texts), add_special_tokens=special)
+    if any(len(text) > LONG for text in texts):
+        return [_long(tokenizer, text, special=special) for text in texts]
+    try:
+        found = tokenizer.library.encode_batch(list(texts), add_special_tokens=special)
+    except BaseException as error:  # a regular expression that gives up is a panic
+        _let_through(error)
+        raise UnreadableInput(f"{tokenizer.source}: cannot tokenise the data ({short(error)})") from None
     return [Encoded(ids=one.ids, spans=one.offsets) for one in found]
+
+
+def _long(tokenizer: Tokenizer, text: str, *, special: bool) -> Encoded:
+    """A text in pieces that end at white space where there is any, so that the memory holds the tokens of one alone."""
+    ids, spans, start = array("q"), array("q"), 0
+    while start < len(text) or not start:
+        stop = start + LONG
+        if stop < len(text):
+            space = max(text.rfind(" ", start + 1, stop), text.rfind("\n", start + 1, stop))
+            stop = space if space > 0 else stop
+        (piece,) = encode(tokenizer, [text[start:stop]], special=special and not start)
+        ids.extend(piece.ids)
+        spans.extend(start + place for span in piece.spans for place in span)
+        start = max(stop, 1)
+    pairs: Any = np.array(spans, np.int64)
+    return Encoded(ids=ids, spans=pairs.reshape(-1, 2))
+
+
+def growth(normalizer: Any) -> float:
+    """How many times as long a text may become: the product of what the replacements of a normalizer put for a
+    character, at most.
+    """
+    if not isinstance(normalizer, dict):
+        return 1.0
+    one = cast(dict[str, Any], normalizer)
+    parts = one.get("normalizers")
+    if isinstance(parts, list):
+        return math.prod(map(growth, cast(list[Any], parts)))
+    if one.get("type") == "Replace":
+        pattern, content = one.get("pattern"), one.get("content")
+        plain = cast(dict[str, Any], pattern).get("String") if isinstance(pattern, dict) else None
+        if not isinstance(content, str):
+            return 1.0
+        # a regular expression may match between any two characters
+        return max(1.0, len(content) / max(len(plain), 1)) if isinstance(plain, str) else 1.0 + len(content)
+    return max(1.0, float(len(one["prepend"]))) if isinstance(one.get("prepend"), str) else 1.0
+
+
+def _let_through(error: BaseException) -> None:
+    """Raise again what is no fault of the library: a key that was pressed, a process that ends."""
+    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+        raise error
 
 
 def size(tokenizer: Tokenizer) -> int:

@@ -17,7 +17,7 @@ from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.result import Reading, Track, untracked
 from finitune.sources.text import flag, json_object_of, real, section, short, whole, word
 from finitune.sources.weights import first_token, torch_checkpoint
-from finitune.sources.weights.embedding_rows import embedding_rows
+from finitune.sources.weights.embedding_rows import MAX_ROWS, MAX_WIDTH, embedding_rows, too_large
 from finitune.sources.weights.encoder_bounds import reaches
 from finitune.sources.weights.safetensors import TORCH_NAMES, Tensor, read_header
 from finitune.sources.weights.scan import scan
@@ -72,6 +72,10 @@ def read(path: str | Path, *, compute: str | None = None, track: Track = untrack
         why = f"{path}: no tensor here looks like the input embedding (expected a name such as {INPUT_EMBEDDINGS[0]})"
         return Reading(facts=found, not_checked=[NotChecked(input="embedding rows", why=why)])
     head = output_head(tensors, vocabulary=model.vocabulary)
+    if large := next((one for one in (embedding, head) if one is not None and too_large(one)), None):
+        expected = f"(expected at most {MAX_ROWS} rows of {MAX_WIDTH} bytes)"
+        why = f"{path}: {large.name} has the shape {list(large.shape)} {expected}"
+        return Reading(facts=found, not_checked=[NotChecked(input="embedding rows", why=why)])
     rows, head_rows = (tensor and embedding_rows(tensor, compute=compute, track=track) for tensor in (embedding, head))
     return Reading(facts=Facts(rows=rows, head_rows=head_rows).over(found))
 
@@ -85,7 +89,9 @@ def activations(path: str | Path, first: Ints, pad: int | None) -> Activations |
     config = json_object_of(file)
     tensors, _ = headers(weight_files(path)[0])
     embedding = input_embedding(tensors, vocabulary=_first(whole, config, str(file), "vocab_size"))
-    return None if embedding is None else first_token.read(tensors, config, str(file), embedding, first, pad)
+    if embedding is None or too_large(embedding):
+        return None
+    return first_token.read(tensors, config, str(file), embedding, first, pad)
 
 
 def weight_files(path: Path) -> tuple[list[Path], list[str]]:

@@ -14,6 +14,7 @@ import os
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +35,18 @@ FLOAT16_INFINITY = 0x7C00
 SAFE_SUMS = (1e-28, 1e30)
 """Sums of squares within float32 that neither vanished nor overflowed on the way."""
 
+MAX_ROWS, MAX_WIDTH = 2**22, 2**22
+"""Rows, and bytes of one: four times the largest vocabulary, sixteen times the widest model. Memory grows with both."""
+
 MOST_COMPARED = 10_000
 """Rows whose numbers are compared; a vocabulary of copies need not be read twice to be called one."""
 
 _Bits = npt.NDArray[np.uint32]
+
+
+def too_large(tensor: Tensor) -> bool:
+    """A matrix whose rows are too many or too wide for the memory."""
+    return tensor.shape[0] > MAX_ROWS or tensor.shape[1] * ITEM_BYTES[tensor.dtype] > MAX_WIDTH
 
 
 def embedding_rows(tensor: Tensor, *, compute: str | None, track: Track = untracked) -> EmbeddingRows:
@@ -79,7 +88,7 @@ def _twins(tensor: Tensor, rms: Floats) -> Ints:
     _, group, counts = np.unique(rms, return_inverse=True, return_counts=True)
     twins = np.where(rms == 0, counts[group] - 1, 0)
     alike = np.flatnonzero((counts[group] > 1) & (rms > 0))
-    held = {int(row): read_rows(tensor, int(row), 1).tobytes() for row in alike[:MOST_COMPARED]}
+    held = {int(row): blake2b(read_rows(tensor, int(row), 1).tobytes()).digest() for row in alike[:MOST_COMPARED]}
     copies = Counter(held.values())
     for row, values in held.items():
         twins[row] = copies[values] - 1

@@ -19,10 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from finitune.finding import UnreadableInput
+from finitune.json_memory import json_memory
 from finitune.sources.text import kind_of, opened, reason, short, why_not
 
+MAX_DIMENSIONS = 64
+"""That numpy has; torch models have five."""
+MAX_TENSORS = 200_000
+"""In one file; the largest published models have a tenth in all of theirs."""
 MAX_HEADER_BYTES = 100_000_000
 """The bound of the reference implementation."""
+MAX_HEADER_MEMORY = 2**28
+"""Bytes of a header as objects: an entry takes about 1,200."""
 
 ITEM_BYTES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
@@ -68,12 +75,18 @@ def read_header(path: Path) -> list[Tensor]:
     if len(raw) < length:
         raise UnreadableInput(f"{path}: header: cut short at {len(raw)} of {length} bytes")
     try:
+        if json_memory(raw) > MAX_HEADER_MEMORY:
+            raise UnreadableInput(f"{path}: header: more values than fit into the memory (expected a few per tensor)")
         header = json.loads(raw.decode("utf-8"))
+    except UnreadableInput:
+        raise
     except (ValueError, RecursionError) as error:
         raise UnreadableInput(f"{path}: header: not JSON ({why_not(error)})") from None
     if not isinstance(header, dict):
         raise UnreadableInput(f"{path}: header: expected a JSON object, found {kind_of(header)}")
     entries = cast(dict[str, Any], header)
+    if len(entries) > MAX_TENSORS:
+        raise UnreadableInput(f"{path}: header: {len(entries)} tensors (expected at most {MAX_TENSORS})")
     tensors = [
         _entry(path, name, entry, base=8 + length, available=size - 8 - length)
         for name, entry in entries.items()
@@ -162,6 +175,8 @@ def _entry(path: Path, name: str, entry: Any, *, base: int, available: int) -> T
     dtype, shape, offsets = fields.get("dtype"), _whole_numbers(fields, "shape"), _whole_numbers(fields, "data_offsets")
     if not isinstance(dtype, str):
         raise UnreadableInput(f"{where}: dtype: expected text such as BF16, found {kind_of(dtype)}")
+    if shape is not None and len(shape) > MAX_DIMENSIONS:
+        raise UnreadableInput(f"{where}: shape: {len(shape)} dimensions (expected at most {MAX_DIMENSIONS})")
     if shape is None:
         raise UnreadableInput(f"{where}: shape: expected a list of whole numbers from 0")
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
@@ -179,7 +194,7 @@ def _entry(path: Path, name: str, entry: Any, *, base: int, available: int) -> T
 
 def _whole_numbers(fields: Mapping[str, Any], key: str) -> list[int] | None:
     value = fields.get(key)
-    if not isinstance(value, list) or not all(type(v) is int and v >= 0 for v in cast(list[Any], value)):
+    if not isinstance(value, list) or not all(type(v) is int and 0 <= v < 2**63 for v in cast(list[Any], value)):
         return None
     return cast(list[int], value)
 

@@ -9,16 +9,20 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import zipfile
 from pathlib import Path
 from typing import Any, cast
 
 from packaging.version import Version
 
 from finitune.finding import UnreadableInput
+from finitune.sources.text import opened, short
 from finitune.sources.weights.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor
 
 PATTERNS = ("pytorch_model*.bin", "adapter_model*.bin")
 NEEDS = Version("2.6")
+MAX_PICKLE_BYTES = 2**25
+"""Names, shapes and places of tensors take some 200 bytes each."""
 _SPELLED = {name: dtype for dtype, name in TORCH_NAMES.items()}
 
 
@@ -43,6 +47,7 @@ def read_header(path: Path) -> list[Tensor]:
 
     Raises UnreadableInput for a file that the restricted loader refuses, or that is no zip archive.
     """
+    _refuse_compressed(path)
     torch: Any = importlib.import_module("torch")
     fake: Any = importlib.import_module("torch._subclasses.fake_tensor")
     try:
@@ -57,6 +62,23 @@ def read_header(path: Path) -> list[Tensor]:
     if any(t.stop > size for t in tensors):
         raise UnreadableInput(f"{path}: ends before its tensors do (expected {max(t.stop for t in tensors)} bytes)")
     return tensors
+
+
+def _refuse_compressed(path: Path) -> None:
+    """What torch writes is stored as it is, so nothing in the archive is larger than the file."""
+    try:
+        with opened(path, expected="a checkpoint of PyTorch") as file, zipfile.ZipFile(file) as archive:
+            held = archive.infolist()
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise UnreadableInput(f"{path}: refused by torch's restricted loader (no archive: {short(error)})") from None
+    packed = next((one for one in held if one.compress_type != zipfile.ZIP_STORED), None)
+    if packed is not None:
+        raise UnreadableInput(f"{path}: {short(packed.filename)} is compressed (expected it as torch writes it)")
+    pickled = next((one for one in held if one.filename.endswith(".pkl") and one.file_size > MAX_PICKLE_BYTES), None)
+    if pickled is not None:
+        raise UnreadableInput(
+            f"{path}: {short(pickled.filename)}: {pickled.file_size} bytes (expected at most {MAX_PICKLE_BYTES})"
+        )
 
 
 def _named(held: Any) -> list[tuple[str, Any]]:
