@@ -128,11 +128,13 @@ def weigh(
     if ratio is not None and ratio > CLIMBED:
         size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice
         yield evidence("loss curve", size, f"the loss climbed to {ratio:.3g} times its level before")
-    elif (early or ratio is not None) and "error" not in found:  # one step at such a rate is enough
+    elif early or ratio is not None:
         text = (
             "failed before the learning rate could have had an effect" if early else "had not climbed before it failed"
         )
         yield evidence("loss curve", -DECISIVE, f"the loss {text}")
+        if "error" in found:
+            yield evidence("loss curve", DECISIVE, "one step at such a learning rate is enough, without a climb")
     norms = climb(grad_norm.values) if grad_norm is not None else None
     if norms is not None and norms > CLIMBED:
         yield evidence("gradient norm", HINT, f"the gradient norm climbed to {norms:.3g} times its level before")

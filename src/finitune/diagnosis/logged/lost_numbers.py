@@ -71,10 +71,11 @@ def lost_numbers(attempt: Attempt, rows: Rows) -> LostNumbers | None:
         *over_bad_rows(attempt, rows, bad & ~(zero & (rows.norm == 0)), first),
     ]
     names = {one.name for one in observed}
-    if "updates-skipped" not in names and (skipped := _skipped(rows, bad_loss | zero, first, place)):
+    skipped = _skipped(rows, bad_loss | zero, first, place)
+    if skipped and "updates-skipped" not in names:
         observed = [*(one for one in observed if one.name != "updates-taken"), skipped]  # some schedules run on
     lost = next((one for one in observed if one.name in ("nonfinite-loss", "hidden-loss")), None)
-    if lost and any(one.name == "updates-skipped" for one in observed):
+    if skipped and lost:
         text = "the loss is lost although the updates are skipped: the forward itself is not finite"
         observed.append(Observation(name="forward-lost", text=text, place=lost.place))
     nothing = "zero-loss-zero-gradient" in names
@@ -197,9 +198,7 @@ def _before(attempt: Attempt, rows: Rows, zero: Flags, first: int, place: str) -
     if not np.isfinite(rows.norm[first]):
         at = f"the gradient norm of step {rows.steps[first]} is {rows.norm[first]}"
         yield Observation(name="nonfinite-gradient", text=at, place=place)
-        # a trainer that hides NaN prints the mean of the finite losses of a row, which may stand for several steps
-        exact = attempt.begins or not zero.any()
-        if not ruined and exact and np.isfinite(rows.loss[first]) and not zero[first]:
+        if not ruined and np.isfinite(rows.loss[first]) and not zero[first]:
             yield Observation(name="gradient-first", text=f"{at} while its loss is {rows.loss[first]:.4g}", place=place)
 
 
