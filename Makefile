@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow test-bare test-programs programs check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-overhead bench-detect bench-budget conformance fields build clean
+.PHONY: help demo systems test test-slow test-bare test-programs programs check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-budget conformance fields build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -55,6 +55,9 @@ layers: $(VENV)/.dev ## import-linter: imports run downward only, torch only whe
 
 bench-check: $(VENV)/.demo ## public incidents and healthy configurations before a run: FILE=benchmarks/incidents-dev.jsonl
 	$(BIN)/python benchmarks/incidents_check.py $(FILE)
+
+bench-scripts: $(VENV)/.demo ## every Python file of the installed packages that knows torch, read as check reads it: FOLDER=another
+	$(BIN)/python benchmarks/read_scripts.py $(FOLDER)
 
 bench-scan: $(VENV)/.demo ## how fast weights, embedding rows and tokens are read, in how much memory
 	$(BIN)/python benchmarks/scan.py

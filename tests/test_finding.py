@@ -75,7 +75,9 @@ def test_check_result_has_the_shape_of_the_contract() -> None:
     assert list(out)[:2] == ["schema", "verdict"]
     assert (out["schema"], out["verdict"]) == ("finitune.check/1", "broken")
     assert set(out["findings"][0]) == {"cause", "severity", "message", "where", "evidence", "remedy"}
-    assert set(out["findings"][0]["where"]) == {"file", "key", "module", "tensor", "tokens", "rows", "step", "rank"}
+    assert set(out["findings"][0]["where"]) == {
+        "file", "line", "cell", "key", "module", "tensor", "tokens", "rows", "step", "rank",
+    }  # fmt: skip
     assert set(out["findings"][0]["remedy"]) == {"name", "safety", "command", "patch"}
     assert out["findings"][0]["evidence"] == {"row_rms": 0.0, "ratio": "-inf"}
     assert out["not_checked"] == [{"input": "data", "why": "no --data given"}]

@@ -26,6 +26,10 @@ class Where:
     """The place of a finding; every field that does not apply stays None."""
 
     file: str | None = None
+    line: int | None = None
+    """From 1; of a notebook in its cell."""
+    cell: int | None = None
+    """Of a notebook, from 1."""
     key: str | None = None
     module: str | None = None
     tensor: str | None = None
@@ -84,13 +88,14 @@ class CheckResult:
 
     `passed` are the causes that were asked with all that they can read and found nothing; `nothing_to_say` those about
     something that this run does not have, such as quantisation, as far as its files say. `not_asked` are the others:
-    for each input that was not there, the causes that could use it.
+    for each input that was not there, the causes that could use it. `understood` says in a line what each file is.
     """
 
     findings: Sequence[Finding]
     not_checked: Sequence[NotChecked]
     passed: Sequence[str] = ()
     nothing_to_say: Sequence[str] = ()
+    understood: Sequence[str] = ()
     not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     schema: str = "finitune.check/1"
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from finitune.chapter import Chapter, causes, proposed, required
 from finitune.facts import Facts
-from finitune.finding import SEVERITIES, CheckResult, Finding, NotChecked, as_json
+from finitune.finding import SEVERITIES, CheckResult, Finding, NotChecked, UnreadableInput, as_json
+from finitune.sources.configs.projects import project_of
 from finitune.sources.configs.runs import Config, is_config
 from finitune.sources.editing.patching import standings_each, takes
 from finitune.sources.editing.spelling import Standing
 from finitune.sources.gather import gather_each
-from finitune.sources.result import Track, untracked
+from finitune.sources.result import Reading, Track, untracked
 
 INPUT_OF = {
     **dict.fromkeys(
@@ -49,9 +50,14 @@ def check(
     `configs` are files or mappings, recognised by content; `track` shows how far the reading is.
     Raises UnreadableInput for an input that cannot be used.
     """
+    folders = [config for config in configs if isinstance(config, str | Path) and Path(config).is_dir()]
+    if folders:
+        inputs = {"model": model, "data": data, "gpu": gpu, "requirements": requirements, "track": track}
+        return _check_project(configs, inputs)
     readings = gather_each(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
     runs = [
-        (lines, foresee(reading.facts, reading.not_checked, requirements=requirements)) for lines, reading in readings
+        (lines, _placed(foresee(reading.facts, reading.not_checked, requirements=requirements), reading))
+        for lines, reading in readings
     ]
     if not any(isinstance(config, Mapping) for config in configs):
         inputs = {"--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
@@ -59,6 +65,48 @@ def check(
         words += [word for option, given in inputs.items() if given is not None for word in (option, str(given))]
         runs = _with_commands(runs, words, standings_each(configs, model))
     return runs[0][1] if len(runs) == 1 else _together(runs)
+
+
+def _check_project(configs: Sequence[Config], inputs: Mapping[str, Any]) -> CheckResult:
+    """Each training of a folder by itself, all in one result. Raises UnreadableInput."""
+    if len(configs) > 1:
+        raise UnreadableInput(f"{configs[0]}: a folder is checked alone (expected one folder, or files)")
+    project = project_of(Path(str(configs[0])))
+    results: list[_Run] = []
+    left_out = list(project.not_checked)
+    for start in project.starts:
+        try:
+            results.append(((), check(start, **inputs)))
+        except UnreadableInput as error:
+            left_out.append(NotChecked(input="config", why=str(error)))
+    if not results:
+        raise UnreadableInput(left_out[0].why)
+    together = _together(results) if len(results) > 1 else results[0][1]
+    trainings = "1 training" if len(results) == 1 else f"{len(results)} trainings"
+    head = f"{configs[0]}: {trainings} among {project.files} programs, scripts and configurations"
+    return dataclasses.replace(
+        together,
+        understood=[head, *(f"  {line}" for line in together.understood)],
+        not_checked=_one_per_input([*left_out, *together.not_checked]),
+    )
+
+
+def _placed(result: CheckResult, reading: Reading) -> CheckResult:
+    """The findings with their lines, where the file is a program, and what each file was taken for."""
+
+    def with_line(finding: Finding) -> Finding:
+        where = finding.where
+        places = reading.places.get(where.file or "")
+        if not places:
+            return finding
+        patch = list(finding.remedy.patch) if finding.remedy and finding.remedy.patch else []
+        keys = [key for key in (where.key, *patch) if key]
+        told = [one for key in keys for one in (key, key.rpartition(".")[2]) if one in places]
+        cell, line = places[told[0] if told else ""]
+        return dataclasses.replace(finding, where=dataclasses.replace(where, cell=cell, line=line))
+
+    found = [with_line(finding) for finding in result.findings]
+    return dataclasses.replace(result, findings=found, understood=reading.understood)
 
 
 def _with_commands(runs: Sequence[_Run], words: Sequence[str], found: Sequence[Sequence[Standing]]) -> list[_Run]:
@@ -158,6 +206,7 @@ def _together(runs: Sequence[_Run]) -> CheckResult:
     return CheckResult(
         findings=findings, not_checked=_one_per_input(left_out), passed=sorted(passed),
         nothing_to_say=sorted(answered - passed),
+        understood=list(dict.fromkeys(line for _, result in runs for line in result.understood)),
         not_asked={
             name: sorted({cause for _, result in runs for cause in result.not_asked.get(name, ())})
             for name in dict.fromkeys(name for _, result in runs for name in result.not_asked)
@@ -166,6 +215,8 @@ def _together(runs: Sequence[_Run]) -> CheckResult:
 
 
 def _launched(finding: Finding, lines: Sequence[int]) -> Finding:
+    if not lines:
+        return finding
     where = f"launch in line {lines[0]}" if len(lines) == 1 else f"launches in lines {', '.join(map(str, lines))}"
     evidence = {**finding.evidence, "launch_lines": list(lines)}
     return dataclasses.replace(finding, message=f"{finding.message} ({where})", evidence=evidence)

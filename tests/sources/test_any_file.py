@@ -50,6 +50,18 @@ CONFIGS = [
     for _, files, _ in healthy.HEALTHY
     for file, content in files
 ]
+PROGRAM = """import torch
+from trl import SFTConfig
+RATE = 2e-4
+parser = argparse.ArgumentParser()
+parser.add_argument("--clip", type=float, default=1.0)
+args = parser.parse_args()
+model = AutoModelForCausalLM.from_pretrained("llama", torch_dtype=torch.bfloat16)
+config = SFTConfig("out", bf16=True, learning_rate=RATE, max_grad_norm=args.clip)
+"""
+NOTEBOOK = {"cells": [{"cell_type": "code", "source": PROGRAM.splitlines(keepends=True)}]}
+BY_CONTENT = list(CONFIGS)
+CONFIGS += [("train.py", PROGRAM), ("train.ipynb", json.dumps(NOTEBOOK))]  # known by their names
 REQUIREMENTS = {
     "requirements.txt": "torch==2.6.0\ntransformers[torch]>=4 ; python_version > '3'\n-r x.txt\n",
     "uv.lock": 'version = 1\n[[package]]\nname = "torch"\nversion = "2.6.0"\nsource = { registry = "x" }\n',
@@ -254,7 +266,7 @@ def test_an_index_that_leads_outside(child, world, name):
         path.write_bytes(sound)
 
 
-@pytest.mark.parametrize(("name", "text"), CONFIGS)
+@pytest.mark.parametrize(("name", "text"), BY_CONTENT)
 @pytest.mark.parametrize("suffix", ["", ".txt", ".conf", ".json", ".yaml"])
 def test_a_configuration_is_known_by_its_content_whatever_its_name(tmp_path, name, text, suffix):
     right, wrong = tmp_path / name, tmp_path / f"config{suffix}"

@@ -84,7 +84,8 @@ def _location(where: Where, start: int) -> dict[str, Any]:
     file = _file(where.file)
     if file is not None:
         physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(file)}}
-        if (line := _line(file, where.key, start)) is not None:
+        line = _line(file, where.key, start) if where.line is None else where.line
+        if line is not None and where.cell is None:  # lines of a cell are no lines of the file
             physical["region"] = {"startLine": line}
         location["physicalLocation"] = physical
     names: Mapping[str, str | None] = {"module": where.module, "member": where.tensor or where.key}

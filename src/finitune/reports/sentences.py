@@ -63,12 +63,19 @@ def figure(value: float) -> str:
 
 def place(where: Where) -> str:
     """Where a finding is, most general part first; empty when it names no place."""
-    parts = [part for part in (where.file, where.key, where.module, where.tensor) if part]
+    parts = [part for part in (_spot(where), where.key, where.module, where.tensor) if part]
     parts += [several("token", where.tokens)] if where.tokens else []
     parts += [several("row", where.rows)] if where.rows else []
     parts += [f"step {where.step}"] if where.step is not None else []
     parts += [f"rank {where.rank}"] if where.rank is not None else []
     return ", ".join(parts)
+
+
+def _spot(where: Where) -> str | None:
+    """`train.py:12`, or `train.ipynb, cell 3, line 2`."""
+    if where.line is None:
+        return where.file
+    return f"{where.file}:{where.line}" if where.cell is None else f"{where.file}, cell {where.cell}, line {where.line}"
 
 
 def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:

@@ -42,6 +42,8 @@ def print_check(result: CheckResult, console: Console) -> None:
     """Findings by severity, `place: message` with the remedy under each; then what passed and what was not checked."""
     width = _width(console)
     counts = {s: sum(f.severity == s for f in result.findings) for s in SEVERITIES}
+    for line in result.understood:
+        _print_all(console, _wrap(line, width, first="", rest="  "))
     found = ", ".join(say.counted(n, s) if s != "info" else f"{n:,} info" for s, n in counts.items() if n)
     _print(console, f"{result.verdict}: {found or 'nothing found'}", styled=result.verdict)
     for severity in SEVERITIES:

@@ -12,7 +12,7 @@ import numpy as np
 
 from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, Model, TokenUse, Vocabulary
 from finitune.finding import NotChecked
-from finitune.sources import environment, families, hardware
+from finitune.sources import environment, families, hardware, understood
 from finitune.sources.configs.known_keys import unknown
 from finitune.sources.configs.merge import Configured, joined
 from finitune.sources.configs.runs import Config, Named, runs_of, walk
@@ -64,9 +64,8 @@ def gather_each(
         return None if model is None else checkpoint.activations(model, np.array(first, np.int64), pad)
 
     for run in runs:
-        configured = joined([
-            Configured(not_checked=[one]) if isinstance(one, NotChecked) else _read(one, card) for one in walk(run)
-        ])  # fmt: skip
+        files = [(one, _read(one, card)) for one in walk(run)]
+        configured = joined([found for _, found in files])
         facts = around.over(configured.facts)
         stored = weights(facts.precision.compute if facts.precision else None)
         vocabulary = _vocabulary(words, stored.facts.model.vocabulary if stored.facts.model else None)
@@ -84,7 +83,27 @@ def gather_each(
             *_not_computed(facts),
             *([] if gpu else [NotChecked(input="gpu", why="no --gpu given")]),
         ]
-        yield [one.line for one in run if one.line is not None], Reading(facts=facts, not_checked=missing)
+        yield (
+            [one.line for one in run if one.line is not None],
+            Reading(
+                facts=facts,
+                not_checked=missing,
+                understood=list(_understood(run, files)),
+                places={one.file: one.format.places(one.data) for one in run if one.format.places},
+            ),
+        )
+
+
+def _understood(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, Configured]]) -> Iterator[str]:
+    """One line for each file, with what all settings in it say together."""
+    parts: dict[str, list[tuple[Named, Configured]]] = {}
+    for one, found in files:
+        if isinstance(one, Named) and Path(one.file).is_file():
+            parts.setdefault(one.file, []).append((one, found))
+    given = [one.file for one in run]
+    for file, inner in parts.items():
+        by = given[0] if file not in given and given else None
+        yield understood.line_of(inner[0][0], joined([found for _, found in inner]).facts, named_by=by)
 
 
 def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, str]:
@@ -140,13 +159,16 @@ def _with_short_rows_named(tokens: TokenUse, rows: EmbeddingRows, words: tokeniz
     return dataclasses.replace(tokens, names={**tokenizer.names(words, shortest), **tokens.names})
 
 
-def _read(one: Named, card: Hardware | None) -> Configured:
+def _read(one: Named | NotChecked, card: Hardware | None) -> Configured:
+    if isinstance(one, NotChecked):
+        return Configured(not_checked=[one])
     kind, data, file = one.format, one.settings, one.file
     facts = kind.read(data, file)
+    left_out = [*kind.left_out(data, file), *(kind.undecided(data, file) if card is None else ())]
     return Configured(
         precedence=kind.precedence,
         facts=kind.settled(facts, data, file, card) if kind.settled and card else facts,
         supervision=kind.supervision(data, file),
         unknown_keys=list(unknown(kind.name, data, file, open_ended=kind.open_ended)),
-        not_checked=[NotChecked(input="config", why=why) for why in kind.left_out(data, file)],
+        not_checked=[NotChecked(input="config", why=why) for why in left_out],
     )

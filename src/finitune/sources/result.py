@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -29,6 +29,12 @@ class Reading:
 
     facts: Facts = field(default_factory=Facts)
     not_checked: Sequence[NotChecked] = ()
+    understood: Sequence[str] = ()
+    """What each file was taken for, one line each."""
+    places: Mapping[str, Mapping[str, tuple[int | None, int]]] = field(
+        default_factory=dict[str, Mapping[str, tuple[int | None, int]]]
+    )
+    """Of a program: the cell and the line of each of its keys, "" for the whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

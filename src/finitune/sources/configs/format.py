@@ -16,6 +16,9 @@ from finitune.sources.result import Supervision
 Settings = Mapping[str, Any]
 """Keys and values as a file has them."""
 
+Place = tuple[int | None, int]
+"""The cell of a notebook, None for other files, and the line in it, from 1."""
+
 Keys = Mapping[str, Sequence[str]]
 """Field of a group of facts -> the keys that may hold it, the one that counts first. A dot leads into a section."""
 
@@ -59,6 +62,16 @@ class Format:
     """How rows become labels."""
     left_out: Callable[[Settings, str], Iterable[str]] = _nothing
     """What could not be read, one line each."""
+    title: Callable[[Settings], str] | None = None
+    """What it configures, in a few words; None: the name of the format says it."""
+    unused: Callable[[Settings], int] | None = None
+    """How many of its keys say nothing here."""
+    places: Callable[[Settings], Mapping[str, Place]] | None = None
+    """Where each key stands, "" for the whole; None where nobody counted."""
+    editable: bool = True
+    """Patches can be written into its files."""
+    undecided: Callable[[Settings, str], Iterable[str]] = _nothing
+    """What the card of the run decides, one line each."""
     precedence: int = 0
     """Whose word counts where two configurations disagree: the higher one's."""
     open_ended: bool = False

@@ -112,7 +112,7 @@ def _known(launch: Named, flags: Settings, kind: Format, data: Settings) -> Name
 
 def _under(outer: Named, inner: Settings) -> tuple[str, ...] | None:
     """The flags of a script stand in the script itself; other settings under the key that holds them."""
-    if outer.under is None:
+    if outer.under is None or not outer.format.editable:
         return None
     if outer.format.parse:
         return ()

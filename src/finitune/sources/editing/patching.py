@@ -69,7 +69,7 @@ def standings_each(configs: Sequence[Config], model: str | Path | None = None) -
 
 def _standings(run: Sequence[Named]) -> Iterator[Standing]:
     for one in walk(run):
-        if isinstance(one, NotChecked) or one.under is None or SHELL in one.data or not Path(one.file).is_file():
+        if isinstance(one, NotChecked) or one.under is None or one.format.parse or not Path(one.file).is_file():
             continue
         yield _standing(one)
         if one.flags is not None:

@@ -1,0 +1,182 @@
+"""The calls of a Python program that set up a training -> settings as the files of its framework would have them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any, cast
+
+from finitune.sources.configs import lightning, training_arguments
+from finitune.sources.configs.program.bindings import called, class_fields, keywords, told
+from finitune.sources.configs.program.loop import loop, optimizers, prepared
+from finitune.sources.configs.program.model import adapters, loaded
+from finitune.sources.configs.program.names import Call, last_name
+from finitune.sources.configs.program.setup import Setup, only, surely, take, taken_call, worded
+from finitune.sources.configs.program.values import Computed, Defined, Reader
+
+METHODS = {
+    "SFT", "DPO", "GRPO", "KTO", "ORPO", "CPO", "PPO", "RLOO", "Reward", "OnlineDPO", "GKD", "NashMD", "XPO", "BCO",
+    "PRM", "PPOv2", "RFT", "AlignProp", "DDPO", "IterativeSFT",
+}  # fmt: skip
+"""What the configurations of TRL are for, `SFTConfig` and so on."""
+
+LIGHTNING = re.compile(r"(pytorch_)?lightning(\.|$)|^(pl|L)\.")
+TRAINER_KEYS = ("max_seq_length", "packing")
+"""Arguments of the trainers of earlier releases of TRL that are settings now."""
+
+READ = training_arguments.KEYS | {
+    key.partition(".")[0] for table in training_arguments.FORMAT.tables.values() for keys in table.values()
+    for key in keys
+} | {
+    "adam_beta1", "adam_beta2", "warmup_steps", "warmup_ratio", "use_cpu", "no_cuda", "use_dora", "bf16_full_eval",
+    "bnb_4bit_compute_dtype", "quantization", "gradient_checkpointing_kwargs", "model_init_kwargs", "**",
+    *lightning.KEYS,
+}  # fmt: skip
+"""Keywords that say something here."""
+
+
+def is_arguments(name: str) -> bool:
+    """TrainingArguments, a class named after it, or one of TRL's configurations."""
+    return name.endswith("TrainingArguments") or (name.endswith("Config") and name.removesuffix("Config") in METHODS)
+
+
+def starts_of(reader: Reader) -> list[Call | ast.ClassDef | None]:
+    """What each training of the program begins with: a call, a class of arguments, or None for a loop of its own."""
+    names = reader.names
+    calls = [call for call in names.calls if taken_call(reader, call)]
+    classes = [
+        scope.node for scope in names.scopes.values()
+        if isinstance(scope.node, ast.ClassDef) and any(is_arguments(last_name(base)) for base in scope.node.bases)
+    ]  # fmt: skip
+    own = {node.name for node in classes}
+    made = [call for call in calls if (name := last_name(call.node.func)) in own or _is_kin(reader, call, name)]
+    from_command_line = [
+        node for node in classes
+        if node.name not in {last_name(call.node.func) for call in made}
+    ]  # fmt: skip
+    if made or from_command_line:
+        return [*made, *from_command_line]
+    lit = [call for call in calls if last_name(call.node.func) in ("Trainer", "Fabric") and is_lightning(reader, call)]
+    if lit:
+        return list(lit)
+    trains = any(last_name(call.node.func) in ("backward", "HfArgumentParser") and _trains(call) for call in calls)
+    return [None] if trains or prepared(reader) or optimizers(reader) else []
+
+
+def _is_kin(reader: Reader, call: Call, name: str) -> bool:
+    return is_arguments(name) and not isinstance(told(reader, call.node.func, call.site), Defined)
+
+
+def _trains(call: Call) -> bool:
+    if last_name(call.node.func) == "backward":
+        return isinstance(call.node.func, ast.Attribute)
+    return any(is_arguments(last_name(one)) for arg in call.node.args for one in getattr(arg, "elts", [arg]))
+
+
+def setup_of(reader: Reader, start: Call | ast.ClassDef | None) -> Setup:
+    """Everything that the program says about the training that begins there."""
+    setup = Setup(trainer=start is not None and not (isinstance(start, Call) and is_lightning(reader, start)))
+    if isinstance(start, ast.ClassDef):
+        _class_of_arguments(reader, start, setup)
+    elif start is not None and setup.trainer:
+        _arguments(reader, start, setup)
+    elif start is not None:
+        trainer: dict[str, Any] = {}
+        said = keywords(reader, start)
+        take(setup, trainer, start, said)
+        setup.unused.update(key for key in said if key not in lightning.KEYS)
+        setup.others.append({"trainer": {"max_epochs": None, **trainer}, **_lit_optimizer(reader, setup)})
+    loaded(reader, setup)
+    adapters(reader, setup)
+    _small_settings(reader, setup)
+    if start is None:
+        loop(reader, setup)
+    setup.lines.setdefault("", _line_of(start) or min(setup.lines.values(), default=1))
+    return setup
+
+
+def _line_of(start: Call | ast.ClassDef | None) -> int | None:
+    return start.line if isinstance(start, Call) else start.lineno if start is not None else None
+
+
+def _arguments(reader: Reader, start: Call, setup: Setup) -> None:
+    name = last_name(start.node.func)
+    own = told(reader, start.node.func, start.site)
+    said = {**(class_fields(reader, own.scope) if isinstance(own, Defined) else {}), **keywords(reader, start)}
+    for one in reader.names.attributes:  # training_args.fp16 = True
+        if one.owner in start.targets:
+            said[one.name] = told(reader, one.value, one.site)
+            setup.lines[one.name] = one.value.lineno
+    later = dict(setup.lines)
+    take(setup, setup.arguments, start, said)
+    setup.lines.update(later)
+    _of_method(name, setup)
+    setup.unused.update(key for key in said if key not in READ)
+    for call in reader.names.calls:  # what the trainers of earlier releases took themselves
+        if last_name(call.node.func).endswith("Trainer") and (older := only(keywords(reader, call), TRAINER_KEYS)):
+            take(setup, setup.arguments, call, {k: v for k, v in older.items() if k not in setup.arguments})
+
+
+def _class_of_arguments(reader: Reader, start: ast.ClassDef, setup: Setup) -> None:
+    """Defaults of a class of arguments; the command line may say otherwise."""
+    scope = reader.names.scopes[id(start)]
+    for key, value in class_fields(reader, scope).items():
+        line = scope.bindings[key][-1].line if key in scope.bindings else start.lineno
+        plain = worded(value, line)
+        into = setup.computed if isinstance(plain, Computed) else setup.arguments
+        into[key] = plain
+        setup.lines[key] = line
+        setup.unused.update({key} - READ)
+    _of_method(next((last_name(base) for base in start.bases if is_arguments(last_name(base))), ""), setup)
+
+
+def _of_method(name: str, setup: Setup) -> None:
+    method = name.removesuffix("Config")
+    if method in METHODS:
+        setup.arguments.setdefault("stage", method.lower())
+
+
+def is_lightning(reader: Reader, call: Call) -> bool:
+    return last_name(call.node.func) in ("Trainer", "Fabric") and bool(LIGHTNING.match(called(reader, call)))
+
+
+def _lit_optimizer(reader: Reader, setup: Setup) -> dict[str, Any]:
+    """What `configure_optimizers` makes, as LightningCLI's file would say it."""
+    found: dict[str, Any] = {}
+    for call, said in optimizers(reader)[:1]:
+        take(setup, found, call, said)
+        return {"optimizer": {"class_path": f"torch.optim.{last_name(call.node.func)}", "init_args": found}}
+    return {}
+
+
+def _small_settings(reader: Reader, setup: Setup) -> None:
+    """Settings that are made by one line each."""
+    for one in reader.names.attributes:
+        if one.name == "pad_token":
+            end = isinstance(one.value, ast.Attribute) and one.value.attr == "eos_token"
+            value = "eos_token" if end else told(reader, one.value, one.site)
+            if isinstance(value, str):
+                setup.batching.update(pad_token=value, **({"eos_token": value} if end else {}))
+                setup.lines["pad_token"] = one.value.lineno
+        elif one.name == "padding_side" and isinstance(value := told(reader, one.value, one.site), str):
+            setup.batching["padding_side"] = value
+            setup.lines["padding_side"] = one.value.lineno
+    for call in reader.names.calls_named("gradient_checkpointing_enable"):
+        if surely(reader, call):
+            setup.arguments.setdefault("gradient_checkpointing", True)
+            setup.lines.setdefault("gradient_checkpointing", call.line)
+    for call in reader.names.calls_named("Accelerator"):
+        if taken_call(reader, call):
+            found: dict[str, Any] = {}
+            take(setup, found, call, only(keywords(reader, call), ("mixed_precision", "gradient_accumulation_steps")))
+            setup.arguments.update(only(found, ("gradient_accumulation_steps",)))
+            if asked := only(found, ("mixed_precision",)):
+                setup.others.append({"compute_environment": "LOCAL_MACHINE", **asked})
+    for call in reader.names.calls_named("initialize"):
+        if called(reader, call) == "deepspeed.initialize":
+            said = keywords(reader, call)
+            config = worded(said.get("config", said.get("config_params")), call.line)
+            if isinstance(config, str | dict) and config:
+                setup.others.append(cast("str | dict[str, Any]", config))
+            elif isinstance(config, Computed):
+                setup.computed["deepspeed"] = config

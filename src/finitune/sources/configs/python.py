@@ -1,0 +1,297 @@
+"""A Python program or a notebook that trains -> the settings in its calls; it is read by `ast`, never run."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, cast
+
+from finitune.facts import Batching, Facts, Hardware, Precision, Quantization, Training
+from finitune.finding import UnreadableInput
+from finitune.sources.configs import lightning, training_arguments
+from finitune.sources.configs.format import Format, Place, Settings
+from finitune.sources.configs.program.bindings import reader_of
+from finitune.sources.configs.program.calls import READ, setup_of, starts_of
+from finitune.sources.configs.program.names import Call, Names, names_of
+from finitune.sources.configs.program.setup import Setup
+from finitune.sources.result import Supervision
+from finitune.sources.text import kind_of, short
+
+MAX_CHARACTERS = 2**21
+"""Twice as long as the longest file of PyTorch; its tree takes about 200 bytes for each character."""
+
+MAX_STARTS = 16
+"""So many trainings of one program are read; more are a test suite, and say the same again."""
+
+PYTHON = "python program"
+"""The key of the settings that `parse` gives."""
+
+SUFFIXES = {".py", ".ipynb"}
+MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.,() ]+\?{1,2}\s*|(\w+\s*=\s*)[%!].*)$")
+"""A line of a notebook that IPython reads and Python does not; of `files = !ls` the name stays."""
+
+PYTHON_CELL = re.compile(r"\s*%%(time|timeit|capture|prun|memit)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """One training of a program: what was read of it, and from which line on each cell of a notebook stands."""
+
+    names: Names = field(repr=False)
+    start: Call | ast.ClassDef | None
+    setup: Setup
+    cells: Sequence[tuple[int, int]] = ()
+    """First line and number of each cell."""
+    unread: Sequence[str] = ()
+
+    def place(self, line: int) -> Place:
+        """The cell, for a notebook, and the line in it."""
+        first, cell = max(((f, n) for f, n in self.cells if f <= line), default=(1, None))
+        return cell, line - first + 1
+
+    def spelt(self, line: int) -> str:
+        cell, inner = self.place(line)
+        return f"line {inner}" if cell is None else f"cell {cell}, line {inner}"
+
+
+def parse(text: str, file: str) -> dict[str, Any] | None:
+    """The trainings of a program; None for text that is none.
+
+    Raises UnreadableInput for what is not Python, or does not train.
+    """
+    notebook = PurePath(file).suffix == ".ipynb"
+    if not notebook and PurePath(file).suffix != ".py" and not re.match(r"#!.*\bpython", text):
+        return None
+    try:
+        tree, cells, unread = _notebook(text, file) if notebook else (_tree(text, file), (), ())
+        names = names_of(tree)
+        reader = reader_of(names)
+        starts = starts_of(reader)
+        found = [
+            Program(names=names, start=start, setup=setup_of(reader, start), cells=cells, unread=unread)
+            for start in starts[:MAX_STARTS]
+        ]
+    except (RecursionError, MemoryError):
+        raise UnreadableInput(f"{file}: nested too deeply (expected a Python program)") from None
+    except UnreadableInput:
+        raise
+    except ValueError as error:
+        raise UnreadableInput(f"{file}: {short(error)} (expected a Python program)") from None
+    if not found:
+        raise UnreadableInput(
+            f"{file}: a Python {'notebook' if notebook else 'program'} without a call that sets up a training "
+            "(expected TrainingArguments, an optimizer, Lightning's Trainer...)"
+        )
+    return {PYTHON: found}
+
+
+def _tree(text: str, file: str, what: str = "") -> ast.Module:
+    if len(text) > MAX_CHARACTERS:
+        raise UnreadableInput(f"{file}: {len(text)} characters (expected Python of at most {MAX_CHARACTERS})")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the program's own, about its escapes
+            return ast.parse(text)
+    except SyntaxError as error:
+        raise UnreadableInput(f"{file}: {what}line {error.lineno or 1}: not Python 3 ({short(error.msg)})") from None
+
+
+def _notebook(text: str, file: str) -> tuple[ast.Module, list[tuple[int, int]], list[str]]:
+    """The code cells as one program; cells that are not Python are left out and named."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableInput(f"{file}: not a notebook, which is JSON ({short(error)})") from None
+    held: Any = cast(Mapping[str, Any], data).get("cells") if isinstance(data, Mapping) else None
+    if not isinstance(held, list):
+        raise UnreadableInput(f"{file}: cells: expected a list, found {kind_of(held)} (expected a notebook)")
+    body: list[ast.stmt] = []
+    cells: list[tuple[int, int]] = []
+    unread: list[str] = []
+    first, characters = 1, 0
+    for number, cell in enumerate(cast(list[Any], held), start=1):
+        source = _source(cell)
+        characters += len(source)
+        if characters > MAX_CHARACTERS:
+            raise UnreadableInput(f"{file}: cells of more than {MAX_CHARACTERS} characters (expected a notebook)")
+        if not source.strip():
+            continue
+        try:
+            tree = ast.increment_lineno(_tree(_without_magic(source), file, f"cell {number}, "), first - 1)
+        except UnreadableInput as error:
+            unread.append(str(error))
+            continue
+        body += tree.body
+        cells.append((first, number))
+        first += source.count("\n") + 2
+    if unread and not body:
+        raise UnreadableInput(unread[0])
+    return ast.Module(body=body, type_ignores=[]), cells, unread
+
+
+def _source(cell: Any) -> str:
+    """The code of a cell; empty for text."""
+    if not isinstance(cell, Mapping):
+        return ""
+    said = cast(Mapping[str, Any], cell)
+    source = said.get("source") if said.get("cell_type") == "code" else ""
+    if isinstance(source, list):
+        source = "".join(line for line in cast(list[Any], source) if isinstance(line, str))
+    return source if isinstance(source, str) else ""
+
+
+def _without_magic(source: str) -> str:
+    """The cell with as many lines, in which IPython's own do nothing."""
+    lines = source.split("\n")
+    start = next((line for line in lines if line.strip()), "")
+    if start.lstrip().startswith("%%") and not PYTHON_CELL.match(start):
+        return "\n" * source.count("\n")
+    return "\n".join(
+        MAGIC.sub(lambda found: f"{found[1]}{f'{found[2]}None' if found[2] else 'pass'}", line) for line in lines
+    )
+
+
+def recognises(data: Settings) -> bool:
+    """True for what `parse` gives."""
+    return PYTHON in data
+
+
+def runs(data: Settings) -> list[tuple[int, Settings]]:
+    """The line and the settings of each training."""
+    programs = cast(list[Program], data[PYTHON])
+    return [(one.place(one.setup.lines[""])[1], {PYTHON: [one]}) for one in programs]
+
+
+def read(data: Settings, file: str) -> Facts:
+    """What no settings of a framework say: the loop of the program, how its model is loaded, what it pads with."""
+    return _facts(_program(data).setup, file)
+
+
+def settled(facts: Facts, data: Settings, file: str, card: Hardware) -> Facts:
+    """The facts, with what the program asks the card answered."""
+    program = _program(data)
+    if not any(one.card for one in program.setup.computed.values()):
+        return facts
+    setup = setup_of(reader_of(program.names, bfloat16=card.bfloat16), program.start)
+    answered = _facts(setup, file)
+    if setup.trainer:
+        answered = dataclasses.replace(answered, precision=training_arguments.read(setup.arguments, file).precision)
+    return answered.over(facts)
+
+
+def _facts(setup: Setup, file: str) -> Facts:
+    framework = "lightning" if _lit(setup) else "accelerate" if setup.others else "torch"
+    facts = Facts() if setup.trainer else training_arguments.read(setup.arguments, file, framework=framework)
+    if setup.trainer and not training_arguments.recognises(setup.arguments):
+        facts = Facts(training=Training(framework="transformers", source=file))
+    if setup.precision:
+        key = "autocast" if "autocast" in setup.lines else "dtype"
+        loaded = facts.precision.parameters if facts.precision else None
+        said: dict[str, Any] = {**setup.precision, "parameters": setup.precision.get("parameters") or loaded}
+        precision = Precision(requested_by="torch", source=f"{file}: {key}", **said)
+        facts = dataclasses.replace(facts, precision=precision)
+    quantization = Quantization(source=f"{file}: bnb_4bit_compute_dtype", **setup.quantization)
+    return dataclasses.replace(
+        facts,
+        quantization=quantization if setup.quantization else facts.quantization,
+        batching=_batching(setup, facts, file),
+    )
+
+
+def _batching(setup: Setup, facts: Facts, file: str) -> Batching | None:
+    if not setup.batching:
+        return facts.batching
+    return dataclasses.replace(facts.batching or Batching(source=file), **setup.batching)
+
+
+def _lit(setup: Setup) -> bool:
+    return any(isinstance(one, Mapping) and "trainer" in one for one in setup.others)
+
+
+def follows(data: Settings) -> Iterator[str | Settings]:
+    """The arguments of its Trainer, and what it hands to Lightning, accelerate and DeepSpeed."""
+    setup = _program(data).setup
+    if setup.trainer and training_arguments.recognises(setup.arguments):
+        yield setup.arguments
+    yield from setup.others
+
+
+def supervision(data: Settings, file: str) -> Supervision:
+    """How rows are cut, where the program has its own loop."""
+    return training_arguments.supervision(_program(data).setup.arguments, file)
+
+
+def left_out(data: Settings, file: str) -> Iterator[str]:
+    """What only running the program would tell, with the line that computes it."""
+    program = _program(data)
+    yield from program.unread
+    for key, one in program.setup.computed.items():
+        if not one.card and (key in READ or key in ("adapter", "autocast", "deepspeed")):
+            name = "further settings" if key == "**" else key
+            yield f"{file}: {name} (computed in {program.spelt(one.line)})"
+
+
+def undecided(data: Settings, file: str) -> Iterator[str]:
+    """What the program asks the card, with the line that asks."""
+    program = _program(data)
+    for key, one in program.setup.computed.items():
+        if one.card:
+            yield f"{file}: {key} (asked of the card in {program.spelt(one.line)}; --gpu tells)"
+
+
+def title(data: Settings) -> str:
+    """What trains, in a few words."""
+    setup = _program(data).setup
+    if setup.trainer:
+        method = str(setup.arguments.get("stage", "")).upper()
+        return f"TRL {method}" if method else "transformers Trainer"
+    if _lit(setup):
+        return "Lightning"
+    inner = [one for one in setup.others if isinstance(one, Mapping)]
+    return "accelerate loop" if any("mixed_precision" in one for one in inner) else "PyTorch loop"
+
+
+def unused(data: Settings) -> int:
+    """How many keywords of its calls say nothing here."""
+    return len(_program(data).setup.unused)
+
+
+def places(data: Settings) -> dict[str, Place]:
+    """Where each key is said, under its own name and that of TrainingArguments; "" is where the training begins."""
+    program = _program(data)
+    lines = dict(program.setup.lines)
+    for group, table in lightning.FORMAT.tables.items():
+        for name, keys in table.items():
+            line = next((lines[leaf] for key in keys if (leaf := key.rpartition(".")[2]) in lines), None)
+            for usual in training_arguments.FORMAT.tables[group].get(name, ()) if line is not None else ():
+                lines.setdefault(usual, cast(int, line))
+    return {key: program.place(line) for key, line in lines.items()}
+
+
+def _program(data: Settings) -> Program:
+    return cast(list[Program], data[PYTHON])[0]
+
+
+FORMAT = Format(
+    name="python",
+    recognises=recognises,
+    read=read,
+    parse=parse,
+    runs=runs,
+    follows=follows,
+    lenient=True,  # the files that a program names may lie where it will run
+    settled=settled,
+    supervision=supervision,
+    left_out=left_out,
+    undecided=undecided,
+    title=title,
+    unused=unused,
+    places=places,
+    editable=False,
+)
