@@ -20,7 +20,7 @@ MAX_LINE_BYTES = 2**23
 MAX_MEMORY = 2**29
 """Bytes that the events of one rank may take once they are read; an incident takes some 10 kB."""
 
-_TEXT = ("symptom", "level", "capture", "arm", "cause", "expect", "result", "action", "text", "why_not", "printed")
+_TEXT = ("symptom", "level", "capture", "arm", "cause", "expect", "result", "action", "text", "why_not")
 _NUMBERS = ("id", "incident", "last_good", "live", "code")
 _FLAGS = ("placebo", "optional", "repeats", "bit_for_bit", "runs_elsewhere", "settles", "rerun", "compiled")
 _TYPES: Mapping[str, tuple[type, str]] = {

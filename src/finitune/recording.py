@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from finitune.command_line import masked
 from finitune.contained import contained
@@ -302,7 +302,7 @@ def _locked(directory: Path, rank: int) -> FileIO | None:
     system knows no locks, there are none.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    file = cast("FileIO", open(directory / f".rank{rank:05d}.lock", "ab", buffering=0, opener=_not_a_link))  # noqa: SIM115
+    file = open(directory / f".rank{rank:05d}.lock", "ab", buffering=0, opener=_not_a_link)  # noqa: SIM115
     try:
         import fcntl
 

@@ -124,7 +124,7 @@ def incident_of(
             _experiments_left(shown, event, origin, arms, run_dir),
         )
         if ranked
-        else None,
+        else "",
     )
 
 
@@ -153,6 +153,7 @@ def _origin(data: Any) -> Origin | None:
         return None
     types = types_of(Origin)
     try:
-        return Origin(**{k: None if v is None else revived(types[k], v) for k, v in data.items() if k in types})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        given: dict[str, Any] = {k: v if v is None else revived(types[k], v) for k, v in data.items() if k in types}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return Origin(**given)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None

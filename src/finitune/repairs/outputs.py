@@ -133,9 +133,7 @@ def copy_directory(source: Path, work: Path, *, weights: Collection[Path], witho
     for directory, directories, files in os.walk(source):
         for name in directories:
             if (Path(directory) / name).is_symlink():
-                raise UnreadableInput(
-                    f"{Path(directory) / name}: a link to a directory (expected a copy: cp -rL)"
-                )
+                raise UnreadableInput(f"{Path(directory) / name}: a link to a directory (expected a copy: cp -rL)")
         for file in (Path(directory) / name for name in files):
             if file not in weights and file not in without:
                 _refuse_stray(homes, file)

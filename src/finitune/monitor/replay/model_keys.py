@@ -162,9 +162,7 @@ def _refuse_large(key: str, value: Any, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise _Refused(f"{key:.60}: nested too deeply")
     if isinstance(value, int) and abs(value) > (MAX_COUNT if _COUNTS.search(key) else MAX_SIZE):
-        raise _Refused(
-            f"{key:.60}: {min(abs(value), 10**18)} (expected at most {MAX_COUNT} layers, {MAX_SIZE} else)"
-        )
+        raise _Refused(f"{key:.60}: {min(abs(value), 10**18)} (expected at most {MAX_COUNT} layers, {MAX_SIZE} else)")
     if isinstance(value, list | str) and len(cast("Sequence[Any]", value)) > 2**16:
         raise _Refused(f"{key:.60}: {len(cast('Sequence[Any]', value))} entries (expected at most {2**16})")
     for one in cast("list[Any]", value) if isinstance(value, list) else ():

@@ -85,9 +85,7 @@ def load(directory: str | Path) -> Tokenizer:
         _let_through(error)
         raise UnreadableInput(f"{file}: not a tokenizer ({short(error)})") from None
     if library is None:
-        raise UnreadableInput(
-            f"{file}: normalizer: a text becomes {grown:g} times as long (expected {MAX_GROWTH})"
-        )
+        raise UnreadableInput(f"{file}: normalizer: a text becomes {grown:g} times as long (expected {MAX_GROWTH})")
     library.no_truncation()
     library.no_padding()
     path = directory / "tokenizer_config.json"
@@ -137,7 +135,8 @@ def _long(tokenizer: Tokenizer, text: str, *, special: bool) -> Encoded:
         ids.extend(piece.ids)
         spans.extend(start + place for span in piece.spans for place in span)
         start = max(stop, 1)
-    return Encoded(ids=ids, spans=cast(Any, np.array(spans, np.int64).reshape(-1, 2)))
+    pairs: Any = np.array(spans, np.int64)
+    return Encoded(ids=ids, spans=pairs.reshape(-1, 2))
 
 
 def growth(normalizer: Any) -> float:
