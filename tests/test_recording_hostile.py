@@ -155,7 +155,7 @@ def test_a_format_of_the_future_is_refused_in_one_line(run_dir: Path, capsys, wh
 
 WRONG = [
     {"event": "incident", "symptom": ["x"]}, {"event": "incident", "id": "1"}, {"event": "incident", "action": {}},
-    {"event": "incident", "facts": 3}, {"event": "incident", "text": 5}, {"event": "arm", "incident": 1},
+    {"event": "incident", "text": 5}, {"event": "arm", "incident": 1},
     {"event": "arm", "incident": 1, "arm": ["x"], "cause": "c", "expect": "finite", "result": "finite"},
     {"event": "arm", "incident": 1, "arm": "x", "cause": {}, "expect": "finite", "result": "finite"},
     {"event": "origin", "incident": 1, "why_not": {}}, {"event": "origin", "incident": [1]},
@@ -177,7 +177,8 @@ ODD = [
     {"event": "origin", "incident": 1, "origin": {"rows": 3}},
     {"event": "origin", "incident": 1, "origin": {"module": ["x"], "phase": {}, "op": 3, "tokens": "x", "line": []}},
     {"event": "arm", "incident": 1, "arm": "no-such", "cause": "no-such", "expect": "x", "result": "y"},
-    {"event": "incident", "id": 2, "rank": "x"}, {"event": "incident", "id": None}, {"event": "incident", "frames": 3},
+    {"event": "incident", "id": 2, "rank": "x"}, {"event": "incident", "id": 3, "facts": 3},
+    {"event": "incident", "id": None}, {"event": "incident", "frames": 3},
     {"event": "action", "incident": 1}, {"event": "stop"}, {"event": "log"}, {"event": "broken", "text": "\u202e"},
 ]  # fmt: skip
 

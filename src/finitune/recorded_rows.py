@@ -27,7 +27,6 @@ _TYPES: Mapping[str, tuple[type, str]] = {
     **dict.fromkeys(_TEXT, (str, "text")),
     **dict.fromkeys(_NUMBERS, (int, "a whole number")),
     **dict.fromkeys(_FLAGS, (bool, "true or false")),
-    "facts": (dict, "an object"),
     "time": (float, "a number"),
 }
 """What the fields of events are, if they are there and not null."""

@@ -185,7 +185,7 @@ def _origin(data: Any) -> Origin | None:
         return None
     types = types_of(Origin)
     try:
-        given: dict[str, Any] = {k: None if v is None else revived(types[k], v) for k, v in data.items() if k in types}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        given: dict[str, Any] = {k: v if v is None else revived(types[k], v) for k, v in data.items() if k in types}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         return Origin(**given)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None

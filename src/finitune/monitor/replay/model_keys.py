@@ -189,7 +189,7 @@ def lora(settings: Mapping[str, Any], trained: str | Sequence[str]) -> dict[str,
     """
     found: dict[str, Any] = {}
     for key, value in settings.items():
-        if key in LEFT_OUT or value is None or value in ({}, []):
+        if key in LEFT_OUT or value is None or value in ({}, []) or (value is False and key not in LORA):
             continue
         kind = LORA.get(key)
         if kind is None:

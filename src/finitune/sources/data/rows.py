@@ -20,7 +20,7 @@ from finitune.sources.text import json_of, kind_of, opened, reason, short, why_n
 
 FORMS = "training data: JSONL, JSON, CSV, Parquet or .txt"
 
-MAX_CSV_FIELD = 2**24
+MAX_CSV_FIELD = 2**23
 """Characters in one cell; the limit of Python's own reader (131,072) is shorter than a long conversation."""
 
 MAX_GROUP_BYTES = 2**29
@@ -143,7 +143,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
                 for batch in file.iter_batches(step, row_groups=[group], use_threads=False):
                     for place in range(batch.num_rows):
                         (item,) = batch.slice(place, 1).to_pylist()
-                        number, expanded = number + 1, expanded + _weight(item)
+                        number, expanded = number + 1, expanded + weight(item)
                         if expanded > allowed:
                             raise UnreadableInput(f"{path}: row {number}: {expanded} bytes from so small a file")
                         said = {key: value for key, value in item.items() if value is not None}
@@ -160,12 +160,12 @@ def _texts(parquet: Any, arrow: Any, path: Path) -> list[str]:
     return [field.name for field in parquet.read_schema(path) if field.type in known]
 
 
-def _weight(value: Any) -> int:
+def weight(value: Any) -> int:
     """Characters of text and eight for anything else."""
     if isinstance(value, dict):
-        return sum(map(_weight, cast(dict[str, Any], value).values()))
+        return sum(map(weight, cast(dict[str, Any], value).values()))
     if isinstance(value, list):
-        return sum(map(_weight, cast(list[Any], value)))
+        return sum(map(weight, cast(list[Any], value)))
     return len(value) if isinstance(value, str | bytes) else 8
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from finitune.facts import Facts, Ints, Labels, TokenUse
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.data.chat_template import ChatTemplate, Refused
-from finitune.sources.data.rows import Row, rows
+from finitune.sources.data.rows import Row, rows, weight
 from finitune.sources.data.tokenizer import Encoded, NoTokenizer, Tokenizer, encode, names
 from finitune.sources.result import Reading, Supervision, Track, untracked
 from finitune.sources.text import kind_of, short
@@ -358,8 +358,7 @@ def _batches(items: Iterable[Row], size: int) -> Iterator[list[Row]]:
     room = MAX_BATCH_CHARACTERS
     for item in items:
         batch.append(item)
-        held: list[Any] = list(item.data.values())
-        room -= sum(len(value) if isinstance(value, str | list) else 64 for value in held)  # pyright: ignore[reportUnknownArgumentType]
+        room -= weight(item.data)
         if len(batch) == size or room <= 0:
             yield batch
             batch, room = [], MAX_BATCH_CHARACTERS

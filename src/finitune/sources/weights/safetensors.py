@@ -175,8 +175,8 @@ def _entry(path: Path, name: str, entry: Any, *, base: int, available: int) -> T
     dtype, shape, offsets = fields.get("dtype"), _whole_numbers(fields, "shape"), _whole_numbers(fields, "data_offsets")
     if not isinstance(dtype, str):
         raise UnreadableInput(f"{where}: dtype: expected text such as BF16, found {kind_of(dtype)}")
-    if shape is not None and len(shape) > MAX_DIMENSIONS:
-        raise UnreadableInput(f"{where}: shape: {len(shape)} dimensions (expected at most {MAX_DIMENSIONS})")
+    if shape is not None and (len(shape) > MAX_DIMENSIONS or max(shape, default=0) >= 2**63):
+        raise UnreadableInput(f"{where}: shape: {len(shape)} dimensions (at most {MAX_DIMENSIONS} below 2^63 expected)")
     if shape is None:
         raise UnreadableInput(f"{where}: shape: expected a list of whole numbers from 0")
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:
@@ -194,7 +194,7 @@ def _entry(path: Path, name: str, entry: Any, *, base: int, available: int) -> T
 
 def _whole_numbers(fields: Mapping[str, Any], key: str) -> list[int] | None:
     value = fields.get(key)
-    if not isinstance(value, list) or not all(type(v) is int and 0 <= v < 2**63 for v in cast(list[Any], value)):
+    if not isinstance(value, list) or not all(type(v) is int and v >= 0 for v in cast(list[Any], value)):
         return None
     return cast(list[int], value)
 
