@@ -38,7 +38,8 @@ for line in sys.stdin:
             code = main(json.loads(line))
         except BaseException as error:
             code = repr(error)[:500]
-    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # ru_maxrss would begin with what the process was that forked this one.
+    usage = int(next(row for row in open("/proc/self/status") if row.startswith("VmHWM")).split()[1])
     print(json.dumps([code, err.getvalue(), time.process_time() - begun, usage]), flush=True)
 """
 
