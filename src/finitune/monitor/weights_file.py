@@ -5,6 +5,7 @@ The format: eight bytes with the length of a JSON header, the header, the bytes 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import struct
 from collections.abc import Iterable
@@ -46,8 +47,8 @@ def write_tensors(path: Path, tensors: Iterable[tuple[str, Tensor]], *, write: b
         for _, tensor in known:
             here = whole(tensor.detach())
             if file is not None:
-                data = here.contiguous().cpu().reshape(-1).view(torch.uint8) if here.numel() else here.new_empty(0)
-                file.write(memoryview(bytes(data.untyped_storage())[: data.numel()]) if here.numel() else b"")
+                kept = here.cpu().contiguous()  # may be a view into a larger buffer; numpy may not be installed
+                file.write((ctypes.c_char * kept.nbytes).from_address(kept.data_ptr()) if kept.numel() else b"")
     finally:
         if file is not None:
             file.close()
