@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from finitune.facts import Batching
 from finitune.facts_json import facts_as_json
 from finitune.monitor.probes.live_facts import batch_facts
 from finitune.monitor.replay.arms import input_embedding
 from finitune.monitor.replay.capture import Call, Capture
-from finitune.monitor.replay.padding import padding_of
+from finitune.monitor.replay.padding import Padding, padding_of
 
 
 def facts_of_batch(model: nn.Module | None, capture: Capture) -> dict[str, Any]:
@@ -25,19 +25,17 @@ def facts_of_batch(model: nn.Module | None, capture: Capture) -> dict[str, Any]:
     with torch.no_grad():
         targets = [t for m in capture.micro_steps if m.objective for t in m.objective.targets]
         embedding = None if model is None else input_embedding(model)
-        facts = batch_facts(model, embedding, ids, labels, targets)
-        return facts_as_json(replace(facts, batching=_batching(call)) if ids is not None else facts)
+        padding = None if call is None or ids is None else padding_of(ids, call.mask())
+        facts = batch_facts(model, embedding, ids, labels, targets, None if padding is None else padding.where)
+        if padding is not None and call is not None:
+            facts = replace(facts, batching=_batching(call, padding))
+        return facts_as_json(facts)
 
 
-def _batching(call: Call | None) -> Batching | None:
-    """How the rows of the captured batch were filled up; None where they were not.
-
-    Without a mask that is known to be one it is not known whether padding is seen.
+def _batching(call: Call, padding: Padding) -> Batching:
+    """How the rows of the captured batch were filled up. Without a mask that is known to be one it is not known whether
+    padding is seen.
     """
-    ids: Tensor | None = call.token_ids() if call else None
-    padding = None if call is None or ids is None else padding_of(ids, call.mask())
-    if padding is None or call is None:
-        return None
     return Batching(
         padding_side=padding.side,
         pad_id=padding.token,

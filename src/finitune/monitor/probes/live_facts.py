@@ -59,14 +59,15 @@ def run_facts(model: nn.Module | None, optimizer: Any, compute: torch.dtype | No
 
 def batch_facts(
     model: nn.Module | None, embedding: nn.Module | None, ids: Tensor | None, labels: Any,
-    targets: Sequence[Tensor] = (),
+    targets: Sequence[Tensor] = (), padded: Tensor | None = None,
 ) -> Facts:  # fmt: skip
-    """What the captured batch says: its tokens, their embedding rows, its labels, and the model's odd weights.
+    """What the captured batch says: its tokens, their embedding rows, its labels, and the model's odd weights. What
+    fills up rows, where `padded` is True, is no token of the data.
 
     `labels` go into the model, which shifts them; `targets` are those of a loss outside the model.
     """
     return Facts(
-        tokens=None if ids is None else _tokens(ids),
+        tokens=None if ids is None else _tokens(ids, padded),
         rows=None if ids is None or embedding is None or model is None else _rows(model, embedding, ids),
         labels=_labels(labels, targets),
         weights=None if model is None else _weights(model),
@@ -144,9 +145,12 @@ def _versions() -> dict[str, str]:
     return out
 
 
-def _tokens(ids: Tensor) -> TokenUse:
-    flat, counts = torch.unique(ids, return_counts=True)
-    first = torch.bincount(ids[:, 0].clamp_min(0), minlength=int(flat.max()) + 1)[flat.clamp_min(0)]
+def _tokens(ids: Tensor, padded: Tensor | None) -> TokenUse:
+    real = torch.ones_like(ids, dtype=torch.bool) if padded is None else ~padded
+    flat, counts = torch.unique(ids[real], return_counts=True)
+    rows = torch.arange(ids.shape[0], device=ids.device)[real.any(dim=1)]
+    begins = ids[rows, real.long().argmax(dim=1)[rows]]
+    first = (begins[:, None] == flat).sum(dim=0)
     return TokenUse(
         ids=flat.cpu().numpy().astype(np.int64),
         counts=counts.cpu().numpy().astype(np.int64),

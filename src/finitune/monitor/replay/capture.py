@@ -9,7 +9,7 @@ import dataclasses
 import random
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,6 +107,8 @@ class Call:
     versions: tuple[tuple[Tensor, int], ...]
     outputs: dict[int, int] = field(default_factory=dict[int, int])
     """Sequence number of an output's node -> its place among the flattened output tensors."""
+    within: list[Call] = field(default_factory=list["Call"])
+    """Calls by token ids that a wrapper makes of what it was given: the experiments change those of the model itself."""
     range_flag: Any = None
     """See `finitune.monitor.probes.out_of_range`."""
 
@@ -217,6 +219,8 @@ class Calls:
     def __init__(self) -> None:
         self._calls: list[Call] = []
         self._depth = 0
+        self._within: Call | None = None
+        """The call within the present one that is running now."""
         self._packed = False
 
     def __len__(self) -> int:
@@ -227,10 +231,17 @@ class Calls:
         return list(self._calls)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """A model is called: what is kept of it, None for a call within another, or without gradients."""
+        """A model is called: what is kept of it; None for a call without gradients, or within another that has token ids."""
         self._depth += 1
-        if self._depth > 1 or not torch.is_grad_enabled() or objective.packs_now():
+        if not torch.is_grad_enabled() or objective.packs_now():
             return None
+        if self._depth > 1:
+            outer = self._calls[-1] if self._calls else None
+            if outer is None or self._within or "input_ids" in outer.kwargs or "input_ids" not in kwargs:
+                return None
+            self._within = Call.of(module, args, kwargs)
+            outer.within = [*outer.within, self._within][-MAX_CALLS:]
+            return self._within
         call = Call.of(module, args, kwargs)
         self._calls.append(call)
         del self._calls[:-MAX_CALLS]
@@ -239,6 +250,8 @@ class Calls:
     def end(self, call: Call | None, output: Any, *, failed: bool) -> None:
         """The call has returned, or raised."""
         self._depth -= 1
+        if call is self._within:
+            self._within = None
         if call is None or failed:
             return
         for place, tensor in enumerate(output_tensors(output)):
@@ -258,27 +271,48 @@ class Calls:
             micro.root = torch.stack([scalar.reshape(()) for scalar in scalars]).sum() if len(scalars) > 1 else (
                 scalars[0].reshape(()).clone()
             )  # fmt: skip
-        self._depth = 0  # a forward that was interrupted has not come back
+        self._depth, self._within = 0, None  # a forward that was interrupted has not come back
         packed, self._packed = self._packed, False
-        outputs = {number for call in self._calls for number in call.outputs}
         try:
             if packed:
                 raise objective.NotReadable("its tensors are packed by hooks")
             if len(roots) != 1 or micro.root is None:
                 raise objective.NotReadable("backward was given no single number")
-            read = objective.read(roots[0], outputs, most_bytes=4 * sum(call.nbytes for call in self._calls))
+            calls, read = self._objective(roots[0])
             micro.objective = read
             # Calls whose outputs the loss does not use need not be run again.
-            micro.calls = [call for call in self._calls if read.uses & call.outputs.keys()]
-            self._calls = [call for call in self._calls if not read.uses & call.outputs.keys()]
+            micro.calls = [call for call in calls if read.uses & call.outputs.keys()]
+            used = {id(call) for call in micro.calls}
+            self._calls = [call for call in self._calls if used.isdisjoint({id(c) for c in (call, *call.within)})]
         except (objective.NotReadable, AttributeError, RuntimeError) as error:
             micro.unreadable = str(error)
             micro.calls, self._calls = self._calls, []
         return micro
 
+    def _objective(self, root: Tensor) -> tuple[list[Call], objective.Objective]:
+        """The loss in terms of the calls within wrappers where it can be read so, else of the outermost. NotReadable."""
+        inner = [each for call in self._calls for each in call.within or [call]]
+        if len(inner) == len(self._calls) and all(a is b for a, b in zip(inner, self._calls, strict=True)):
+            return inner, _read(root, inner)
+        try:
+            read = _read(root, inner)
+        except objective.NotReadable:
+            return self._calls, _read(root, self._calls)
+        if read.constant:
+            with suppress(objective.NotReadable):
+                whole = _read(root, self._calls)
+                if not whole.constant:
+                    return self._calls, whole
+        return inner, read
+
     def forget(self) -> None:
         """What was called before belongs to no later backward."""
-        self._calls, self._depth = [], 0
+        self._calls, self._depth, self._within = [], 0, None
+
+
+def _read(root: Tensor, calls: list[Call]) -> Objective:
+    outputs = {number for call in calls for number in call.outputs}
+    return objective.read(root, outputs, most_bytes=4 * sum(call.nbytes for call in calls))
 
 
 def output_tensors(output: Any) -> list[Tensor]:

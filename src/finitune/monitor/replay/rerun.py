@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 from torch.utils import _pytree as pytree
 
 from finitune.monitor.probes.finite import norms
@@ -234,14 +235,33 @@ def _micro_step(
         if setting.group.split:
             return _accumulated(setting, micro, parameters)
         root = _loss(setting, micro)
-        try:
+        if not _checkpoints_reentrantly(root):
             gradients = torch.autograd.grad(root, parameters, allow_unused=True)
-        except RuntimeError as error:
-            if "use_reentrant" not in str(error):
-                raise
-            with _other_leaves(setting.model, parameters) as leaves:
-                return _accumulated(setting, micro, leaves)
-    return float(root.detach()), gradients
+            if all(g is None for g in gradients) and math.isfinite(root.detach()):
+                raise RuntimeError("no gradient reaches the parameters when the step is run again")
+            return float(root.detach()), gradients
+        del root
+        with _other_leaves(setting.model, parameters) as leaves:
+            return _accumulated(setting, micro, leaves)
+
+
+def _checkpoints_reentrantly(root: Tensor) -> bool:
+    """True where reentrant activation checkpointing is in the graph of `root`: torch's, DeepSpeed's, Unsloth's.
+
+    Its backward puts gradients into parameters that lie on no path of the graph outside. `torch.autograd.grad` finds
+    none there, and does not say so.
+    """
+    seen: set[Any] = set()
+    open_: list[Any] = [root.grad_fn]
+    while open_:
+        node = open_.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, BackwardCFunction) and "checkpoint" in node.name().lower():
+            return True
+        open_ += [child for child, _ in node.next_functions]
+    return False
 
 
 def _accumulated(
