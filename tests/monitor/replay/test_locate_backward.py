@@ -144,3 +144,16 @@ def test_a_backward_that_runs_its_forward_again_names_the_module(reentrant):
 def test_a_function_of_the_users_own_in_a_forward_that_is_run_again_names_its_module(reentrant):
     origin = checkpointed(Divided, reentrant=reentrant)
     assert (origin.module, origin.op, origin.phase) == ("1", "aten.div", "backward")
+
+
+def test_what_is_trained_within_reentrant_checkpoints_alone_gets_its_gradients():
+    """As in adapters: the parameters lie on no path of the outer graph, and `torch.autograd.grad` finds none."""
+    model = nn.Sequential(nn.Linear(4, 4), Narrow(4, 4)).requires_grad_(False)
+    model[1].bias.requires_grad_(True)
+    x = torch.ones(2, 4, requires_grad=True)  # as enable_input_require_grads has it
+    model.forward = lambda: torch.utils.checkpoint.checkpoint(model[1], model[0](x), use_reentrant=True).sum()
+    setting = capture_of(model, lambda _: model())
+    located = locate(setting)
+    assert not located.outcome.sound
+    assert (located.origin.module, located.origin.op, located.origin.phase) == ("1", "aten._to_copy", "backward")
+    assert model[1].bias.grad is None

@@ -2,9 +2,13 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from tests.monitor.replay.steps import capture_of
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from finitune.facts_json import facts_from_json
+from finitune.monitor.probes.batch_facts import facts_of_batch
 from finitune.monitor.replay.arms import arm
 from finitune.monitor.replay.padding import padding_of
 from finitune.monitor.replay.rerun import rerun
@@ -80,3 +84,42 @@ def test_there_is_nothing_to_move_where_no_row_is_padded():
     ids = torch.tensor([[1, 5, 6], [1, 7, 8]])
     with pytest.raises(ValueError, match="no row"):
         outcome(setting_of(ids, ids, None), "pad-other-side")
+
+
+class Wrapper(nn.Module):
+    """As Ludwig's: it takes a batch of its own form, pads it and calls the model with token ids."""
+
+    def __init__(self, model, *, whole):
+        super().__init__()
+        self.model, self.whole = model, whole
+
+    def forward(self, batch):
+        logits = self.model(input_ids=batch[0]["rows"].long(), use_cache=False).logits
+        return F.cross_entropy(logits.flatten(0, 1), batch[0]["targets"].flatten()) if self.whole else [logits]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_of_a_wrappers_call_the_models_own_is_kept(whole):
+    wrapper = Wrapper(setting_of(LEFT, LEFT, None).model, whole=whole)
+    batch = ({"rows": LEFT.to(torch.int16), "targets": LEFT},)
+
+    def loss(_):
+        return wrapper(batch) if whole else F.cross_entropy(wrapper(batch)[0].flatten(0, 1), LEFT.flatten())
+
+    setting = capture_of(wrapper, loss)
+    (call,) = setting.capture.micro_steps[0].calls
+    assert call.module is wrapper.model
+    assert call.token_ids() is not None
+    expected = rerun(setting)
+    changed = outcome(setting, "pad-other-side")
+    assert abs(changed.losses[0] - expected.losses[0]) > 1e-3
+
+
+def test_what_fills_up_rows_is_no_token_of_the_data():
+    setting = setting_of(LEFT, LEFT, None)
+    facts = facts_from_json(facts_of_batch(setting.model, setting.capture))
+    assert facts.tokens.ids.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert facts.tokens.first.tolist() == [3, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert facts.tokens.sequences == 3
+    assert facts.batching.pad_id == 0
+    assert 0 in facts.rows.ids

@@ -108,7 +108,7 @@ class Call:
     outputs: dict[int, int] = field(default_factory=dict[int, int])
     """Sequence number of an output's node -> its place among the flattened output tensors."""
     within: list[Call] = field(default_factory=list["Call"])
-    """Calls by token ids that a wrapper makes of what it was given: the experiments change those of the model itself."""
+    """Calls with token ids that a wrapper makes of what it was given: those are what the experiments change."""
     range_flag: Any = None
     """See `finitune.monitor.probes.out_of_range`."""
 
@@ -231,7 +231,7 @@ class Calls:
         return list(self._calls)
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """A model is called: what is kept of it; None for a call without gradients, or within another that has token ids."""
+        """A model is called: what is kept of it; None for one without gradients, or within one that has token ids."""
         self._depth += 1
         if not torch.is_grad_enabled() or objective.packs_now():
             return None
@@ -290,7 +290,10 @@ class Calls:
         return micro
 
     def _objective(self, root: Tensor) -> tuple[list[Call], objective.Objective]:
-        """The loss in terms of the calls within wrappers where it can be read so, else of the outermost. NotReadable."""
+        """The loss in terms of the calls within wrappers where it can be read so, else of those of the wrappers.
+
+        Raises NotReadable.
+        """
         inner = [each for call in self._calls for each in call.within or [call]]
         if len(inner) == len(self._calls) and all(a is b for a, b in zip(inner, self._calls, strict=True)):
             return inner, _read(root, inner)

@@ -258,7 +258,7 @@ def _checkpoints_reentrantly(root: Tensor) -> bool:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if isinstance(node, BackwardCFunction) and "checkpoint" in node.name().lower():
+        if isinstance(node, BackwardCFunction) and "checkpoint" in type(node).__name__.lower():
             return True
         open_ += [child for child, _ in node.next_functions]
     return False
