@@ -75,7 +75,8 @@ class Gate:
             return True  # nothing to step with, or a framework that has its optimizer make its state
         self._safely(self._number, watched, on)
         watched.stepping_on = on
-        bad, measured, reading = self._verdict(watched, on, gradients)
+        capture = Capture(micro_steps=list(on))
+        bad, measured, reading = self._verdict(watched, capture, gradients)
         alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients
         discard = bad and self._run.mode == "guard" and not leaves_it and not alone
@@ -84,7 +85,6 @@ class Gate:
         watched.reading = reading
         if reading is not None and measured is not None:
             reading.parameters = [p for p, _ in pairs]
-            capture = Capture(micro_steps=list(on))
             self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
             if bad and alone and self._run.mode == "guard":
                 self._stop("no group of ranks is known, and a rank never skips a step alone", watched)
@@ -108,17 +108,16 @@ class Gate:
             watched.update.withhold()
 
     def _verdict(
-        self, watched: Watched, on: list[MicroStep], gradients: list[Tensor]
+        self, watched: Watched, capture: Capture, gradients: list[Tensor]
     ) -> tuple[bool, Measured | None, Reading | None]:
         """Whether the update is bad. What cannot be measured is judged by the plainest means, and never let through."""
-        roots = [micro.root for micro in on if micro.root is not None]
         try:
-            measured = self._measured(watched, on, gradients)
+            measured = self._measured(watched, capture, gradients)
             if self._defers(watched):
                 watched.update.discard_on_device(measured.flag)
                 measured.gradients = ()  # the flag is exact, and nothing of the step's memory is kept for it
                 watched.deferred = Deferred(
-                    measured=measured, values=Readback(measured.values), micro_steps=list(on), seconds=self._seconds()
+                    measured=measured, values=Readback(measured.values), capture=capture, seconds=self._seconds()
                 )
                 return False, None, None
             reading = confirmed(measured.read(), measured)
@@ -126,18 +125,17 @@ class Gate:
             if type(error).__name__ in DEVICE_ERRORS or "CUDA error" in str(error):
                 raise  # the device is lost, and the user's own operator did it
             self._broken(error)
-            return any_bad(roots, gradients), None, None
-        reading.bad_update = bool(reading.more.get(SPOILS)) and not reading.bad
+            return any_bad(capture.roots, gradients), None, None
         return reading.bad, measured, reading
 
     def _defers(self, watched: Watched) -> bool:
         update, group = watched.update, watched.group
         return self._run.mode == "guard" and group.size == 1 and update.takes_flag and not self._live.running
 
-    def _measured(self, watched: Watched, on: list[MicroStep], gradients: list[Tensor]) -> Measured:
+    def _measured(self, watched: Watched, capture: Capture, gradients: list[Tensor]) -> Measured:
         update, group = watched.update, watched.group
         own_scale = update.loss_scale
-        scale = own_scale if own_scale is not None else next((m.scale for m in on if m.scale is not None), None)
+        scale = own_scale if own_scale is not None else capture.scale
         unclipped, watched.unclipped = watched.unclipped, None
         length, shares = watched.shares
         if length != len(gradients):
@@ -151,14 +149,14 @@ class Gate:
         if spoils is not None:
             more[SPOILS] = spoils
         samples = self._samples_of(watched)
-        more |= samples.before(self.step, on)
+        more |= samples.before(self.step, capture.micro_steps)
         if self._activations is not None:
             more |= self._activations.end()
             self._activations = None
         check = self._reduction_of(watched)
         scaled = own_scale is not None or update.gradients_are_scaled
         return measure(
-            self.step, [m.root for m in on if m.root is not None], gradients, unclipped, scale=scale, scaled=scaled,
+            self.step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled,
             group=group, shares=shares, more=more, exact=self._defers(watched),
             extra=check.flat(self.step, update.gradients()) if check is not None else None,
             replicas=samples.of_weights(self.step) if check is not None else None,
@@ -236,13 +234,11 @@ class Gate:
         if deferred is None:
             return
         reading = deferred.measured.read(deferred.values.read())
-        reading.bad_update = bool(reading.more.get(SPOILS)) and not reading.bad
         reading.skipped = watched.discarded = reading.bad
-        capture = Capture(micro_steps=deferred.micro_steps)
         if reading.bad:
             self.schedules.set_back(deferred.schedules)
-            self._consider(watched, reading, capture, acted=True)
-        self.finish(watched, reading, capture, deferred.seconds)
+            self._consider(watched, reading, deferred.capture, acted=True)
+        self.finish(watched, reading, deferred.capture, deferred.seconds)
 
     def scaler_skipped(self, watched: Watched) -> None:
         """GradScaler.step has returned without calling the optimizer."""
@@ -251,11 +247,10 @@ class Gate:
         if not on or not gradients:
             return
         self._number(watched, on)
-        reading = self._looked_at(watched, on, gradients, scaled=False)
-        reading.skipped = reading.bad_gradients = True
         capture = Capture(micro_steps=on)
-        live = self._live.taken()
-        self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=live)
+        reading = self._looked_at(watched, capture, gradients, scaled=False)
+        reading.skipped = reading.bad_gradients = True
+        self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=self._live.taken())
         self._pending.stepped(watched.number, on)
         self.finish(watched, reading, capture)
 
@@ -265,13 +260,13 @@ class Gate:
         lost = self._pending.dropped(watched.number)
         if not lost or not gradients or watched.reading is not None:
             return
-        reading = self._looked_at(watched, lost, gradients, scaled=watched.unclipped is None)
+        capture = Capture(micro_steps=lost)
+        reading = self._looked_at(watched, capture, gradients, scaled=watched.unclipped is None)
         if not reading.bad:
             return  # a look ahead, as of SAM, or gradients that were copied elsewhere
         reading.step = self.step = step_of(watched, self.step, lost)
         watched.last = self.step
         reading.skipped = True
-        capture = Capture(micro_steps=lost)
         live = self._live.taken()
         self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=live, by_hand=True)
         self.finish(watched, reading, capture)
@@ -307,13 +302,12 @@ class Gate:
         self.step = step_of(watched, self.step, on)
         watched.last = self.step
 
-    def _looked_at(self, watched: Watched, on: list[MicroStep], gradients: list[Tensor], *, scaled: bool) -> Reading:
+    def _looked_at(self, watched: Watched, capture: Capture, gradients: list[Tensor], *, scaled: bool) -> Reading:
         """Measure a step that the optimizer does not take. `scaled`: the gradients still carry the loss scale."""
         unclipped, watched.unclipped = watched.unclipped, None
-        roots = [micro.root for micro in on if micro.root is not None]
-        scale = next((micro.scale for micro in on if micro.scale is not None), None)
+        scale = capture.scale
         measured = measure(
-            self.step, roots, gradients, unclipped, scale=scale, scaled=scaled and scale is not None,
+            self.step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled and scale is not None,
             group=watched.group,
         )  # fmt: skip
         return confirmed(measured.read(), measured)
@@ -346,7 +340,9 @@ class Gate:
             row |= {n: value for n, value in reading.more.items() if n in self._run.signals and not math.isnan(value)}
         signals = self._run.signals
         of_update = {name: row.pop(name) for name in OF_UPDATE if name in row}
-        if of_update and signals["skipped"].last_step == reading.step - 1:
+        if of_update and signals["skipped"].last_step == reading.step:
+            self._run.recorder.beside(reading.step - 1, optimizer=watched.name, **of_update)
+        elif of_update and signals["skipped"].last_step == reading.step - 1:
             for name, value in of_update.items():
                 signals[name].add(reading.step - 1, value or 0.0)
             self._run.recorder.step(reading.step - 1, **of_update)

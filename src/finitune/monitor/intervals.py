@@ -32,29 +32,12 @@ UNCLAIMED = 2
 """The first backward whose gradients are no optimizer's may be copied to one; from this one on the loop updates."""
 
 
-class LoopUpdate:
-    """Stands for an optimizer where there is none; see `finitune.monitor.probes.update.Update`."""
-
-    engine: Any = None
-    skips_overflows = False
-    skipped = False
-    loss_scale: float | None = None
-    scaler_decides = False
-    gradients_are_scaled = False
-    takes_flag = False
-
-    def __init__(self) -> None:
-        self.leaves: list[weakref.ref[Tensor]] = []
+class LoopUpdate(foreign.LeavesUpdate):
+    """Stands for an optimizer where there is none."""
 
     @property
     def optimizer(self) -> Any:
         return self
-
-    def parameters(self) -> list[Any]:
-        return [leaf for known in self.leaves if (leaf := known()) is not None]
-
-    def gradients(self) -> list[tuple[Any, Tensor]]:
-        return [(leaf, leaf.grad) for leaf in self.parameters() if leaf.grad is not None]
 
 
 class Intervals:
@@ -69,7 +52,7 @@ class Intervals:
         self._gate = gate
         self._optimizers = optimizers
         self._pending = pending
-        self._update = LoopUpdate()
+        self._update = LoopUpdate(())
         self._watched: Watched | None = None
         self._leaves: list[Tensor] = []
         self._before: Gradients = ()
@@ -132,7 +115,7 @@ class Intervals:
         self._judge(self._group, [g for g in gradients if isinstance(g, Tensor)])
 
     def _begin(self, leaves: Sequence[Tensor]) -> None:
-        self._update.leaves = [weakref.ref(leaf) for leaf in leaves]
+        self._update.holds(leaves)
         if self._watched is None:
             modules = self._run.modules
             self._watched = Watched(number=0, optimizer=weakref.ref(self._update), born=0, modules=modules)
@@ -148,11 +131,10 @@ class Intervals:
         if len(on) == 1:
             self._gate.step += 1
             watched.last, watched.steps = self._gate.step, watched.steps + 1
-        roots = [micro.root for micro in on if micro.root is not None]
-        scale = next((micro.scale for micro in on if micro.scale is not None), None)
-        measured = measure(self._gate.step, roots, gradients, None, scale=scale, scaled=scale is not None)
-        reading = confirmed(measured.read(), measured)
         capture = Capture(micro_steps=list(on))
+        scale = capture.scale
+        measured = measure(self._gate.step, capture.roots, gradients, None, scale=scale, scaled=scale is not None)
+        reading = confirmed(measured.read(), measured)
         live = self._live.taken()
         if reading.bad:
             self._run.speech.once(

@@ -17,7 +17,7 @@ from finitune.monitor.probes.modules import Modules, unwrapped
 from finitune.monitor.probes.optimizers import BeforeStep, parameters_of
 from finitune.monitor.probes.ranks import Group, connected, group_of
 from finitune.monitor.probes.update import Update, update_of
-from finitune.monitor.replay.capture import MicroStep
+from finitune.monitor.replay.capture import Capture, MicroStep
 
 RECENT = 20
 
@@ -119,7 +119,7 @@ class Deferred:
     measured: Measured
     values: Any
     """`Readback`."""
-    micro_steps: list[MicroStep]
+    capture: Capture
     schedules: list[tuple[Any, dict[str, Any], list[Any]]] = field(default_factory=list)
     """Schedules that advanced before the verdict was known, with their state and rates before."""
     seconds: float = 0.0

@@ -38,8 +38,8 @@ def find(leaves: Sequence[Tensor]) -> list[Any]:
     return [thing for thing in found if not any(_holds(other, thing) for other in found if other is not thing)]
 
 
-class ForeignUpdate:
-    """See `finitune.monitor.probes.update.Update`. A discarded step is not called at all."""
+class LeavesUpdate:
+    """An update of tensors that no optimizer of torch holds; see `finitune.monitor.probes.update.Update`."""
 
     engine: Any = None
     skips_overflows = False
@@ -49,20 +49,30 @@ class ForeignUpdate:
     gradients_are_scaled = False
     takes_flag = False
 
-    def __init__(self, optimizer: Any) -> None:
-        self._optimizer = weakref.ref(optimizer)
-        leaves = {id(t): weakref.ref(t) for t in _held(optimizer) if t.requires_grad and t.is_leaf}
-        self._leaves = list(leaves.values())
+    def __init__(self, leaves: Iterable[Tensor]) -> None:
+        self.holds(leaves)
 
-    @property
-    def optimizer(self) -> Any:
-        return self._optimizer()
+    def holds(self, leaves: Iterable[Tensor]) -> None:
+        """Weakly, each once."""
+        self._leaves = list({id(leaf): weakref.ref(leaf) for leaf in leaves}.values())
 
     def parameters(self) -> list[Any]:
         return [leaf for known in self._leaves if (leaf := known()) is not None]
 
     def gradients(self) -> list[tuple[Any, Tensor]]:
         return [(p, p.grad) for p in self.parameters() if p.grad is not None]
+
+
+class ForeignUpdate(LeavesUpdate):
+    """That of an object with a `step`. A discarded step is not called at all."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        super().__init__(t for t in _held(optimizer) if t.requires_grad and t.is_leaf)
+
+    @property
+    def optimizer(self) -> Any:
+        return self._optimizer()
 
     def discard_on_device(self, flag: Tensor) -> None:
         raise NotImplementedError("its step is not torch's")

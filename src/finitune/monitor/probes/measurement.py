@@ -85,12 +85,15 @@ class Reading:
     """To which the gradients belong, in the same order."""
     skipped: bool = False
     reduction_error: float | None = None
-    bad_update: bool = False
-    """Loss and gradients were finite, what the optimizer made of them was not."""
 
     @property
     def bad(self) -> bool:
         return self.bad_loss or self.bad_gradients or self.bad_update
+
+    @property
+    def bad_update(self) -> bool:
+        """Loss and gradients are finite, what the optimizer would make of them is not."""
+        return bool(self.more.get(SPOILS)) and not self.bad_loss and not self.bad_gradients
 
     @property
     def loss(self) -> float:

@@ -190,6 +190,16 @@ class Capture:
     micro_steps: list[MicroStep] = field(default_factory=list[MicroStep])
 
     @property
+    def roots(self) -> list[Tensor]:
+        """The losses as backward was given them, each of shape []."""
+        return [micro.root for micro in self.micro_steps if micro.root is not None]
+
+    @property
+    def scale(self) -> Tensor | None:
+        """By which a GradScaler multiplied the losses, shape [1]."""
+        return next((micro.scale for micro in self.micro_steps if micro.scale is not None), None)
+
+    @property
     def complete(self) -> bool:
         return bool(self.micro_steps) and all(m.calls and m.root is not None for m in self.micro_steps)
 
