@@ -74,7 +74,8 @@ class Watched:
         """The ranks that train it; looked for at its first backward, when the model is wrapped."""
         known = self._group
         if known is None or (known.size == 1 and connected() and torch.distributed.get_world_size() > 1):
-            self._group = known = group_of(self.parameters(), self.optimizer())
+            model = self.model  # ZeRO 3 gives its optimizer flat copies, and shards the parameters of the model
+            self._group = known = group_of([*self.parameters(), *(model.parameters() if model else ())], self.optimizer())
         return known
 
     def reduced_over(self, handle: Any) -> None:

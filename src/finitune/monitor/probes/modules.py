@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from finitune.monitor.probes.gc_objects import living
 
+ACTING = ("torch.nn.parallel", "deepspeed.runtime")
+"""Where the classes of wrappers are defined whose forward or backward acts on the whole run."""
 WRAPPERS = ("module", "_orig_mod")
 """Where DistributedDataParallel, FSDP 1 and torch.compile keep the user's model."""
 
@@ -107,12 +109,12 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def entry_points(root: nn.Module, trained: Sequence[Tensor]) -> list[nn.Module]:
     """The root and the modules below it that hold all of `trained`: the loop calls one of them.
 
-    Wrappers that start collectives are left out: what they call is a call of the model itself.
+    Wrappers that start collectives, or act on each backward, are left out: what they call is the model itself.
     """
     wanted = {id(t) for t in trained}
     own = {id(p) for p in _tensors(root)} & wanted
     entries = [root, unwrapped(root), *(_holding(root, own) if own else ())]
-    return list({id(m): m for m in entries if not type(m).__module__.startswith("torch.nn.parallel")}.values())
+    return list({id(m): m for m in entries if not type(m).__module__.startswith(ACTING)}.values())
 
 
 def _holding(module: nn.Module, own: set[int]) -> Iterator[nn.Module]:

@@ -232,7 +232,8 @@ def _micro_step(
     setting: Setting, micro: MicroStep, parameters: list[nn.Parameter]
 ) -> tuple[float, tuple[Tensor | None, ...]]:
     with torch.enable_grad():
-        if setting.group.split:
+        # ZeRO 3 reduces where gradients are accumulated, into buckets that the next step would find filled.
+        if setting.group.split and not any(hasattr(p, "ds_tensor") for p in parameters):
             return _accumulated(setting, micro, parameters)
         root = _loss(setting, micro)
         if not _checkpoints_reentrantly(root):
@@ -267,8 +268,8 @@ def _checkpoints_reentrantly(root: Tensor) -> bool:
 def _accumulated(
     setting: Setting, micro: MicroStep, parameters: list[nn.Parameter]
 ) -> tuple[float, tuple[Tensor | None, ...]]:
-    """By a backward that puts gradients into the parameters: of a sharded model, whose hooks reduce them, and where
-    reentrant checkpointing allows nothing else.
+    """By a backward that puts gradients into the parameters: of a model sharded by FSDP, whose hooks reduce them, and
+    where reentrant checkpointing allows nothing else.
     """
     kept = [p.grad for p in parameters]
     for p in parameters:
