@@ -74,8 +74,9 @@ class Watched:
         """The ranks that train it; looked for at its first backward, when the model is wrapped."""
         known = self._group
         if known is None or (known.size == 1 and connected() and torch.distributed.get_world_size() > 1):
-            model = self.model  # ZeRO 3 gives its optimizer flat copies, and shards the parameters of the model
-            self._group = known = group_of([*self.parameters(), *(model.parameters() if model else ())], self.optimizer())
+            # ZeRO 3 gives its optimizer flat copies, and shards the parameters of the model.
+            parts = [*self.parameters(), *(self.model.parameters() if self.model is not None else ())]
+            self._group = known = group_of(parts, self.optimizer())
         return known
 
     def reduced_over(self, handle: Any) -> None:

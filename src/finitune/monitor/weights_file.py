@@ -48,7 +48,7 @@ def write_tensors(path: Path, tensors: Iterable[tuple[str, Tensor]], *, write: b
             with torch.no_grad():
                 here = whole(tensor)
             if file is not None:
-                kept = here.detach().cpu().contiguous()  # may be a view into a larger buffer; numpy may not be installed
+                kept = here.detach().cpu().contiguous()  # may lie in a larger buffer; numpy may not be installed
                 file.write((ctypes.c_char * kept.nbytes).from_address(kept.data_ptr()) if kept.numel() else b"")
     finally:
         if file is not None:

@@ -104,8 +104,8 @@ ALONE = Group()
 def group_of(parameters: Sequence[Tensor], optimizer: Any = None) -> Group:
     """The group that trains `parameters`. Calls no collective; looks for wrapped models in this process."""
     if not connected() or torch.distributed.get_world_size() == 1:
-        here = [p for p in parameters if hasattr(p, "to_local")]  # with one rank ZeRO 3 and FSDP 1 hold all of the model
-        return Group(sharded=bool(here), split=bool(here))
+        split = is_sharded([p for p in parameters if not hasattr(p, "ds_tensor")])  # of ZeRO 3 one rank holds it all
+        return Group(sharded=split, split=split)
     own = getattr(optimizer, "dp_process_group", None) or _zero_group(parameters)
     if own is not None:
         split = is_sharded(parameters)
