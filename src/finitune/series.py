@@ -157,5 +157,13 @@ def climb(losses: Iterable[float]) -> float | None:
     return median(known[-NEWEST:]) / min(known[0], *map(median, quarters))
 
 
+def noise(losses: Iterable[float]) -> float | None:
+    """How far apart two neighbours of the series are, as a rule: the median distance of their logarithms, which no
+    single outlier moves. None below five values.
+    """
+    known = [math.log(loss) for loss in losses if loss > 0 and math.isfinite(loss)]
+    return median(abs(later - earlier) for earlier, later in pairwise(known)) if len(known) > QUARTERS else None
+
+
 Signals = Mapping[str, Series]
 """Signal name -> Series; `finitune.signals` names them."""

@@ -82,9 +82,23 @@ def bits(*losses: float) -> float:
 
 
 def test_fires_after_a_loss_that_climbed():
-    assert bits(2.0, 1.0, 3.0, 9.0) == 6
-    assert bits(2.0, 1.0, 3.0, 5.0) == 3
+    assert bits(2.0, 1.9, 2.1, 2.0, 3.0, 9.0) == 6
+    assert bits(2.0, 1.9, 2.1, 2.0, 3.0, 5.0) == 3
     assert bits(4.0, 3.0, 2.0) < 0
+    rows = Series([10, 20, 30], [2.0, 3.0, 9.0])  # a mean over ten steps each
+    assert sum(evidence.bits for evidence in weigh(rows)) == 6
+
+
+def test_stays_quiet_where_batches_differ_as_much():
+    assert bits(3.9, 22.7, 3.7, 11.6, 8.9, 9.9) == 0
+    assert bits(4.4, 16.7, 8.7) == 0
+
+
+def test_a_measured_update_says_more_than_a_recipe():
+    flat = Series(range(6), [2.0, 1.9, 2.1, 2.0, 1.8, 1.9])
+    at = lambda ratio: sum(e.bits for e in weigh(flat, Optimizer(lr=0.02), update_ratio=Series([1], [ratio])))  # noqa: E731
+    assert at(0.2) > at(0.01)
+    assert at(0.01) < sum(e.bits for e in weigh(flat, Optimizer(lr=0.02)))
 
 
 @pytest.mark.parametrize("losses", [(-0.1, -5.6e-6, 8.4e-6), (0.0, 4e-9, 1.6e-5, 3e-3), (0.4, -0.2, 0.9)])

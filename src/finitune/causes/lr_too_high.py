@@ -34,7 +34,8 @@ jumon/whisper-finetuning#13.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -43,7 +44,12 @@ from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evid
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.rates import USUAL, risk_of
-from finitune.series import CLIMBED, Series, climb
+from finitune.series import CLIMBED, Series, climb, noise
+
+LARGE = 0.05
+"""Of the weights, per update: what Adam does at a rate of 1e-3 to weights of 0.02 (`finitune.rates`)."""
+BEYOND_NOISE = 3.0
+"""A climb is more than so many usual differences of two neighbours: the largest of a few equal batches is about two."""
 
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
@@ -115,17 +121,22 @@ def weigh(
     loss: Series,
     optimizer: Optimizer | None = None,
     grad_norm: Series | None = None,
+    update_ratio: Series | None = None,
     origin: Origin | None = None,
 ) -> Iterator[Evidence]:
     if origin is not None and origin.phase == "input":
         yield evidence("origin", -DECISIVE, "the batch itself is bad before anything is computed of it")
         return
-    found = [finding.severity for finding in foresee(optimizer)] if optimizer else []
+    measured = _measured(update_ratio)
+    found = [finding.severity for finding in foresee(optimizer)] if optimizer and measured is None else []
     finite = np.isfinite(loss.values)
     losses = loss.values[finite]
     ratio = climb(losses)
-    early = len(losses) < 2 and not (loss.steps[finite] > 1).any()  # a row may stand for several steps
-    if ratio is not None and ratio > CLIMBED:
+    each = not (loss.steps[finite] > len(losses)).any()  # else a row may stand for several steps
+    early = len(losses) < 2 and each
+    if ratio is not None and ratio > CLIMBED and _noisy(losses, ratio, each=each):
+        pass  # batches differ as much
+    elif ratio is not None and ratio > CLIMBED:
         size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice
         yield evidence("loss curve", size, f"the loss climbed to {ratio:.3g} times its level before")
     elif early or ratio is not None:
@@ -138,6 +149,10 @@ def weigh(
     norms = climb(grad_norm.values) if grad_norm is not None else None
     if norms is not None and norms > CLIMBED:
         yield evidence("gradient norm", HINT, f"the gradient norm climbed to {norms:.3g} times its level before")
+    if measured is not None:
+        size = STRONG if measured >= LARGE else -STRONG
+        yield evidence("learning rate", size, f"an update was measured as {measured:.2g} of the weights")
+        return
     if optimizer is None or optimizer.lr is None:
         return
     if "error" in found:
@@ -146,3 +161,15 @@ def weigh(
         yield evidence("learning rate", STRONG, f"the learning rate {optimizer.lr:g} is beyond usual recipes")
     elif optimizer.lr < USUAL:
         yield evidence("learning rate", -STRONG, f"the learning rate {optimizer.lr:g} is one of usual recipes")
+
+
+def _measured(update_ratio: Series | None) -> float | None:
+    """The smallest update that was measured, relative to the weights: those that begin at zero move far at first."""
+    known = [ratio for ratio in update_ratio.values.tolist() if ratio > 0] if update_ratio is not None else []
+    return min(known, default=None)
+
+
+def _noisy(losses: Sequence[float], ratio: float, *, each: bool) -> bool:
+    """Whether the batches differ so much from one another that such a climb says nothing."""
+    usual = noise(losses)
+    return each if usual is None else math.log(ratio) <= BEYOND_NOISE * usual
