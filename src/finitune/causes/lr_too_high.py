@@ -46,10 +46,12 @@ from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.rates import USUAL, risk_of
 from finitune.series import CLIMBED, Series, climb, noise
 
-LARGE = 0.05
-"""Of the weights, per update: what Adam does at a rate of 1e-3 to weights of 0.02 (`finitune.rates`)."""
+LARGE, REPLACED = 0.05, 0.5
+"""Of the weights, per update: what Adam does at a rate of 1e-3, and of 1e-2, to weights of 0.02 (`finitune.rates`)."""
 BEYOND_NOISE = 3.0
 """A climb is more than so many usual differences of two neighbours: the largest of a few equal batches is about two."""
+IN_A_ROW = 3
+"""Rises at the end, one after the other, of which noise makes one in 24."""
 
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
@@ -150,7 +152,7 @@ def weigh(
     if norms is not None and norms > CLIMBED:
         yield evidence("gradient norm", HINT, f"the gradient norm climbed to {norms:.3g} times its level before")
     if measured is not None:
-        size = STRONG if measured >= LARGE else -STRONG
+        size = -STRONG if measured < LARGE else STRONG if measured < REPLACED else DECISIVE
         yield evidence("learning rate", size, f"an update was measured as {measured:.2g} of the weights")
         return
     if optimizer is None or optimizer.lr is None:
@@ -171,5 +173,6 @@ def _measured(update_ratio: Series | None) -> float | None:
 
 def _noisy(losses: Sequence[float], ratio: float, *, each: bool) -> bool:
     """Whether the batches differ so much from one another that such a climb says nothing."""
+    rising = len(losses) > IN_A_ROW and bool((np.diff(losses)[-IN_A_ROW:] > 0).all())
     usual = noise(losses)
-    return each if usual is None else math.log(ratio) <= BEYOND_NOISE * usual
+    return not rising and (each if usual is None else math.log(ratio) <= BEYOND_NOISE * usual)

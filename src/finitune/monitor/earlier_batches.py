@@ -9,11 +9,13 @@ from torch import nn
 
 from finitune.monitor.replay.capture import Capture, randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
-from finitune.series import Series
+from finitune.series import Series, Signals
 
 RISE = 1.3
 """A damaged model has a loss on an earlier batch this many times the one it had then."""
 ASK_EVERY = 32
+OF_DATA = ("loss", "grad_norm")
+"""Signals that have another level where the data are others."""
 JUMP, LEVEL = 3.0, 16
 """A loss this many times the largest of so many steps before has jumped."""
 
@@ -25,8 +27,8 @@ class EarlierBatch:
         self._kept: tuple[int, Capture, float] | None = None
         self._next = 1
         self._asked = -ASK_EVERY
-        self.other_data = False
-        """The loss rose with the data, while an earlier batch has the loss it had."""
+        self._fresh: dict[str, Series] = {}
+        """What the data decide, since the data changed: the loss rose, while an earlier batch had the loss it had."""
 
     @property
     def step(self) -> int:
@@ -48,25 +50,28 @@ class EarlierBatch:
         self._asked = step
         return False
 
-    @randomness_kept()
-    def compare(self, loss: Series, model: nn.Module | None) -> None:
-        """Where the loss jumps, an earlier batch says at once whether the weights or the data have changed."""
-        jump = self.jump(loss)
-        if jump is not None and model is not None:
-            self.other_data = self.is_damaged(model, jump) is False
+    def judged(self, signals: Signals, model: nn.Module | None) -> Signals:
+        """The signals as symptoms should see them after the newest step: those of the data since the data changed.
 
-    def jump(self, loss: Series) -> float | None:
-        """By how much the loss leaves its level at its newest step, None where it does not.
-
-        A return to the level ends what was found of the data.
+        Where the loss jumps, an earlier batch says at once whether the weights or the data have changed.
         """
+        step = signals["loss"].last_step
+        jump = self._jump(signals["loss"])
+        if jump is not None and model is not None and self.is_damaged(model, jump) is False:
+            self._fresh = {name: Series() for name in OF_DATA}
+        for name, fresh in self._fresh.items():
+            if signals[name].last_step == step:
+                fresh.add(step, signals[name].last)
+        return {**signals, **self._fresh}
+
+    def _jump(self, loss: Series) -> float | None:
+        """By how much the loss leaves its level at its newest step, None where it does not."""
         before = [value for value in loss.window(LEVEL, before=1) if math.isfinite(value)]
         if len(before) < 2 or not min(before) > 0:
             return None
-        if self.other_data and loss.last <= min(before):
-            self.other_data = False
         return loss.last / max(before) if loss.last > JUMP * max(before) else None
 
+    @randomness_kept()
     def is_damaged(self, model: nn.Module, rise: float = 1.0) -> bool | None:
         """Run the earlier batch forward on the present weights and compare; None where that is not possible.
 

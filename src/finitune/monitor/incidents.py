@@ -39,7 +39,6 @@ OWN = (
     "divergence", "loss-scale-collapse", "nonfinite-loss", "nonfinite-gradient", "nonfinite-update", "wrong-reduction",
 )  # fmt: skip
 """Symptoms that the gate, or an experiment, decides."""
-OF_DATA = ("loss-spike", "grad-norm-spike", "grad-norm-rise")
 MAX_INVESTIGATIONS = 20
 MAX_LIVE_WATCHES = 3
 
@@ -288,16 +287,15 @@ class Incidents:
     def _look_at_signals(self, watched: Watched, reading: Reading, capture: Capture) -> None:
         """Finite, but is something else wrong? Suspicions are said once, and change nothing."""
         earlier = self._earlier.setdefault(watched.number, EarlierBatch())
-        signals = self._run.signals
-        earlier.compare(signals["loss"], watched.model if not watched.group.split else None)
+        signals = earlier.judged(self._run.signals, watched.model if not watched.group.split else None)
         found = [*sightings(signals, reading.step - 1), *sightings(signals, reading.step)]
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:
             earlier.keep(reading.step, capture, reading.losses)
-        elif not earlier.other_data and not earlier.asked_at(reading.step):
+        elif not earlier.asked_at(reading.step):
             self._diverged(watched, reading, capture, diverges)
         for seen in found:
-            if seen.symptom not in OWN and not (earlier.other_data and seen.symptom in OF_DATA):
+            if seen.symptom not in OWN:
                 self._suspect(watched, reading, capture, seen)
 
     @randomness_kept()

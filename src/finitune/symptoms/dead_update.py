@@ -11,7 +11,8 @@ The norm of the update over the norm of the weights, sampled. Below 6e-8 (half a
 whole update rounds away) in 2 samples in a row, while the rate is at least a tenth of its largest and the gradient
 norm a thousandth of what it was at the beginning. Or a thirtieth of what it was: of the median of 16 samples before,
 in 2 in a row, for both ratio / rate (that of Adam) and ratio / (rate x gradient norm) (that of SGD, whose steps shrink
-with the gradient).
+with the gradient), while the gradient norm is a tenth of what it was at the beginning: steps of Rprop and of line
+searches shrink by themselves where a run has converged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from finitune.series import Series
 IN_A_ROW, BEFORE, KNOWN = 2, 16, 4
 ROUNDS_AWAY = 2.0**-24
 COLLAPSE = 1 / 30
-SHARE_OF_RATE, CONVERGED = 0.1, 1e-3
+SHARE_OF_RATE, CONVERGED, CONVERGING = 0.1, 1e-3, 0.1
 HISTORY = 512
 
 
@@ -40,12 +41,16 @@ def see(update_ratio: Series, lr: Series, grad_norm: Series) -> Sighting | None:
     earlier, recent = known[:-IN_A_ROW], known[-IN_A_ROW:]
     ratio, rate, norm = recent[-1]
     largest_rate = max(finite(lr.window(HISTORY)))
-    converged = not share_of_beginning(grad_norm, update_ratio.last_step) > CONVERGED
-    gone = not converged and all(one < ROUNDS_AWAY and r >= SHARE_OF_RATE * largest_rate for one, r, _ in recent)
-    fell = len(earlier) >= KNOWN and all(
-        one / r < COLLAPSE * median(e / er for e, er, _ in earlier)
-        and one / r / n < COLLAPSE * median(e / er / en for e, er, en in earlier)
-        for one, r, n in recent
+    left = share_of_beginning(grad_norm, update_ratio.last_step)
+    gone = left > CONVERGED and all(one < ROUNDS_AWAY and r >= SHARE_OF_RATE * largest_rate for one, r, _ in recent)
+    fell = (
+        left > CONVERGING
+        and len(earlier) >= KNOWN
+        and all(
+            one / r < COLLAPSE * median(e / er for e, er, _ in earlier)
+            and one / r / n < COLLAPSE * median(e / er / en for e, er, en in earlier)
+            for one, r, n in recent
+        )
     )
     if not gone and not fell:
         return None
