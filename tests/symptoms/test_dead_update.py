@@ -69,6 +69,6 @@ def test_stays_quiet_on_noise_skipped_steps_and_numbers_that_are_none(seed):
 
 def test_stays_quiet_as_an_optimizer_with_step_sizes_of_its_own_converges():
     """Rprop shrinks its steps by itself, whatever the rate and the gradient."""
-    fall = np.exp(-np.arange(SAMPLES) / 2)
+    fall = np.maximum(np.exp(-np.arange(SAMPLES) / 2), 1e-5)
     norms = np.maximum(np.exp(-np.arange(EVERY * SAMPLES) / 20), 1e-3)
     assert fired(1e-2 * fall, norms=norms) == []
