@@ -39,7 +39,7 @@ class EarlierBatch:
         if step < self._next or not losses or not math.isfinite(losses[0]):
             return
         one = Capture(micro_steps=capture.micro_steps[:1])
-        if one.runnable is None:
+        if one.runnable is None and not any(m.objective and m.objective.recovers for m in one.micro_steps):
             self._kept = (step, one, losses[0])
             self._next = 2 * step
 

@@ -256,3 +256,47 @@ def test_a_constant_that_is_nan_is_not_called_a_fault_that_does_not_repeat(tmp_p
     (origin,) = recording.events("origin")
     assert origin["repeats"] is None
     assert "term of the loss without a graph" in origin["why_not"]
+
+
+TARGET = torch.rand(ROWS, LENGTH, VOCABULARY, generator=torch.Generator().manual_seed(2)) + 0.5
+WITH_A_CONSTANT = {
+    "squared error by hand": lambda x: ((x - TARGET) ** 2).mean(),
+    "the target first": lambda x: (TARGET - x).abs().sum(),
+    "broadcast": lambda x: ((x[..., :1] - TARGET) ** 2).mean(),
+    "ratio": lambda x: (torch.exp(x - TARGET) * TARGET).mean(),
+    "one minus": lambda x: -torch.log(1 - torch.sigmoid(x)).mean(),
+    "reshaped": lambda x: (-(x - TARGET).view(-1)).exp().sum(),
+    "chosen": lambda x: torch.where(TARGET > 1, x.abs(), TARGET).log().sum(),
+}
+
+
+@pytest.mark.parametrize("name", WITH_A_CONSTANT)
+def test_an_operand_that_no_node_keeps_is_found_from_the_result(name):
+    loss = WITH_A_CONSTANT[name]
+    x = logits()
+    read_of = read(loss(x), {sequence_number(x)})
+    assert read_of.recovers
+    for times in (1.0, 1.5):  # as the step was, and as an experiment changes it
+        again = logits() * times
+        rebuilt, expected = read_of.rebuild({sequence_number(x): again}), loss(again)
+        assert torch.allclose(rebuilt, expected, rtol=1e-4)
+        gradients = [torch.autograd.grad(one, again, retain_graph=True)[0] for one in (rebuilt, expected)]
+        assert torch.allclose(*gradients, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_it_is_not_known_where_the_output_was_not_finite(value):
+    x = logits().detach().index_fill(1, torch.tensor([2]), value).requires_grad_()
+    y = x.clone()
+    read_of = read(((y - TARGET) ** 2).mean(), {sequence_number(y)})
+    assert not read_of.rebuild({sequence_number(y): x.clone()}).isfinite(), "as the step was"
+    with pytest.raises(NotReadable, match="not finite"):
+        read_of.rebuild({sequence_number(y): logits()})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_operand_that_is_not_finite_itself_stays_so(value):
+    x, bad = logits(), TARGET.clone()
+    bad[0, 0, 0] = value
+    read_of = read(((x - bad) ** 2).mean(), {sequence_number(x)})
+    assert not read_of.rebuild({sequence_number(x): logits()}).isfinite()

@@ -32,7 +32,31 @@ LINEAR = frozenset({
 })  # fmt: skip
 """Below these alone an added constant changes the loss by a constant, and no gradient: it need not be known."""
 DROPS_CONSTANT = frozenset({"AddBackward0", "SubBackward0", "RsubBackward1", "WhereBackward0", "MaskedFillBackward0"})
-"""Their nodes do not keep the operand without a graph; it is taken as 0."""
+"""Their nodes do not keep the operand without a graph. It is found from the result, where what takes the result keeps
+that; else it is taken as 0."""
+GIVEN: dict[str, Callable[[Any], tuple[Tensor | None, ...]]] = {
+    **dict.fromkeys(
+        ("PowBackward0", "AbsBackward0", "LogBackward0", "ClampBackward1", "ClampMinBackward0", "ClampMaxBackward0",
+         "LogSigmoidBackward0", "SoftplusBackward0", "LogsumexpBackward0", "MseLossBackward0", "SmoothL1LossBackward0",
+         "HuberLossBackward0", "BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0"),
+        lambda node: (node._saved_self,),
+    ),
+    **dict.fromkeys(
+        ("MulBackward0", "DivBackward0", "MinimumBackward0", "MaximumBackward0"),
+        lambda node: (node._saved_self, node._saved_other),
+    ),
+    "ExpBackward0": lambda node: (node._saved_result.log(),),
+    "SqrtBackward0": lambda node: (node._saved_result.square(),),
+    "SigmoidBackward0": lambda node: (node._saved_result.logit(),),
+    "LogSoftmaxBackward0": lambda node: (node._saved_result,),
+    "SoftmaxBackward0": lambda node: (node._saved_result.log(),),
+}  # fmt: skip
+"""The values that went into an operator, where its node keeps them or its result tells them."""
+RESHAPES = (
+    "ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0", "SqueezeBackward0", "SqueezeBackward1",
+    "SqueezeBackward2", "UnsqueezeBackward0", "CloneBackward0",
+)  # fmt: skip
+"""What goes into them is what comes out, in another shape."""
 PASSES_THROUGH = ("_DDPSinkBackward",)
 """Identities: output n is input n."""
 

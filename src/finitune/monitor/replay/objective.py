@@ -7,18 +7,22 @@ never logits. Whoever runs the result compares it with the loss that was seen, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from finitune.monitor.replay.loss_operators import (
     DROPS_CONSTANT,
+    GIVEN,
     LINEAR,
     OPERATORS,
     PASSES_THROUGH,
+    RESHAPES,
     Kept,
     NotReadable,
     without_graph,
@@ -27,6 +31,9 @@ from finitune.monitor.replay.loss_operators import (
 MAX_NODES = 400
 LEAST_BYTES = 2**16
 """Constants of a loss are kept up to this size whatever the batch."""
+RESULT = "result"
+"""Among what is kept of a term: its value, of an operator whose node does not keep one of the operands."""
+Value = Callable[[], Tensor | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +62,18 @@ class Objective:
     """Class indices that the loop's own cross entropies compare with."""
     constant: bool = False
     """A term without a graph was added, as in `total = 0; total += loss`. The graph does not keep it: taken as 0."""
+    recovers: bool = False
+    """Some operand is found only when the step is run again as it was."""
+    first: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict[int, tuple[Tensor, Tensor]])
+    """Of terms with a kept result, by identity: the known part of it in the first rebuild, and the constant found."""
 
     def rebuild(self, outputs: Mapping[int, Tensor]) -> Tensor:
-        """The loss again; `outputs` maps the sequence number of an output's node to its new value."""
-        return _value(self.whole, outputs)
+        """The loss again; `outputs` maps the sequence number of an output's node to its new value.
+
+        The first rebuild must be of the step as it was: it finds the operands that no node kept. Raises NotReadable
+        where a later one needs such an operand in a place where the output of the model was not finite.
+        """
+        return _value(self.whole, outputs, self.first)
 
 
 def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objective:
@@ -72,7 +87,10 @@ def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objecti
     whole = _read(root.grad_fn, root.output_nr, walk, linear=True)
     if not walk.uses:
         raise NotReadable("the loss does not come from a call of the model that was seen")
-    return Objective(whole=whole, uses=frozenset(walk.uses), targets=tuple(walk.targets), constant=walk.constant)
+    return Objective(
+        whole=whole, uses=frozenset(walk.uses), targets=tuple(walk.targets), constant=walk.constant,
+        recovers=walk.recovers,
+    )  # fmt: skip
 
 
 def sequence_number(tensor: Tensor) -> int | None:
@@ -94,10 +112,12 @@ class _Walk:
     uses: set[int] = field(default_factory=set[int])
     targets: list[Tensor] = field(default_factory=list[Tensor])
     constant: bool = False
+    recovers: bool = False
     nodes: int = 0
 
 
-def _read(node: Any, output: int, walk: _Walk, *, linear: bool) -> Term | int:
+def _read(node: Any, output: int, walk: _Walk, *, linear: bool, value: Value | None = None) -> Term | int:
+    """`value` gives what this node came to in the step, where what takes it has kept that."""
     number = node._sequence_nr()
     if number in walk.outputs:
         walk.uses.add(number)
@@ -108,18 +128,26 @@ def _read(node: Any, output: int, walk: _Walk, *, linear: bool) -> Term | int:
     name = node.name()
     if name in PASSES_THROUGH:
         child, place = node.next_functions[output]
-        return _read(child, place, walk, linear=linear)
+        return _read(child, place, walk, linear=linear, value=value)
     if name not in OPERATORS:
         raise NotReadable(name)
     edges = node.next_functions
+    kept: dict[str, Any] = {}
     if name in DROPS_CONSTANT and (len(edges) == 1 or any(without_graph(node, n) for n in range(len(edges)))):
-        if not linear:
+        result = None if linear or value is None else value()
+        if result is not None:
+            kept[RESULT], walk.recovers = result.detach(), True
+        elif linear:
+            walk.constant = True
+        else:
             raise NotReadable(f"a term without a graph within {name}, which the graph does not keep")
-        walk.constant = True
     below = linear and name in LINEAR
-    inputs = tuple(None if child is None else _read(child, place, walk, linear=below) for child, place in edges)
+    inputs = tuple(
+        None if child is None else _read(child, to, walk, linear=below, value=_into(node, place, child, to, value))
+        for place, (child, to) in enumerate(edges)
+    )
     keep, _ = OPERATORS[name]
-    kept = keep(node)
+    kept |= keep(node)
     walk.room -= sum(value.nbytes for value in _tensors(kept))
     if walk.room < 0:
         raise NotReadable("constants that are larger than the batch")
@@ -128,13 +156,54 @@ def _read(node: Any, output: int, walk: _Walk, *, linear: bool) -> Term | int:
     return Term(name=name, kept=kept, inputs=inputs)
 
 
+def _into(node: Any, place: int, child: Any, output: int, value: Value | None) -> Value | None:
+    """The value of the input `place` of a node, where something has kept it."""
+    name = node.name()
+    if name in GIVEN:
+        return lambda: (*GIVEN[name](node), None)[place]
+    if value is None or not (name in RESHAPES or name == "NegBackward0"):
+        return None
+    return partial(_carried, value, child._input_metadata[output].shape, -1 if name == "NegBackward0" else 1)
+
+
+def _carried(value: Value, shape: Any, sign: int) -> Tensor | None:
+    known = value()
+    return None if known is None else sign * known.reshape(shape)
+
+
 def _tensors(kept: Kept) -> list[Tensor]:
     values = [each for value in kept.values() for each in (value if isinstance(value, list) else [value])]
     return [value for value in values if isinstance(value, Tensor)]
 
 
-def _value(of: Input, outputs: Mapping[int, Tensor]) -> Any:
+def _value(of: Input, outputs: Mapping[int, Tensor], first: dict[int, tuple[Tensor, Tensor]]) -> Any:
     if not isinstance(of, Term):
         return None if of is None else outputs[of]
     _, apply = OPERATORS[of.name]
-    return apply(of.kept, *[_value(each, outputs) for each in of.inputs])
+    value = apply(of.kept, *[_value(each, outputs, first) for each in of.inputs])
+    return _with_constant(id(of), value, of.kept[RESULT], first) if RESULT in of.kept else value
+
+
+def _with_constant(term: int, known: Tensor, result: Tensor, first: dict[int, tuple[Tensor, Tensor]]) -> Tensor:
+    """The value of a term of which one part is `known`: `result` where that part is as it was, else with the same
+    constant added.
+    """
+    known = known.to(torch.promote_types(known.dtype, result.dtype)).expand_as(result)
+    before, constant = first.setdefault(term, (known.detach(), result - known.detach()))
+    same = (known.detach() == before) | (known.detach().isnan() & before.isnan())
+    if not bool((same | torch.isfinite(constant)).all()):
+        raise NotReadable("an operand that the graph does not keep, where the model's output was not finite")
+    changed: Any = _Changed.apply(known, torch.where(same, result, known.detach() + constant))
+    return changed
+
+
+class _Changed(torch.autograd.Function):
+    """A tensor with other values, whose gradient is its own."""
+
+    @staticmethod
+    def forward(ctx: Any, known: Tensor, values: Tensor) -> Tensor:
+        return values.to(known.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0], None
