@@ -271,6 +271,12 @@ class Gate:
         self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=live, by_hand=True)
         self.finish(watched, reading, capture)
 
+    def loss_seen(self, roots: list[Tensor], micro: MicroStep) -> None:
+        """A backward is about to run from `roots`."""
+        live = self._live.watch
+        if live is not None and micro.objective is not None:
+            self._safely(self._incidents.loss_seen, live, roots[0], micro.objective)
+
     def backward_begins(self, watched: Watched) -> None:
         """A backward is about to add to the gradients of this optimizer."""
         self._samples_of(watched).backward_begins()

@@ -26,6 +26,7 @@ from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, randomness_kept
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
+from finitune.monitor.replay.objective import Objective
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
 from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, settles
@@ -41,6 +42,7 @@ OWN = (
 """Symptoms that the gate, or an experiment, decides."""
 MAX_INVESTIGATIONS = 20
 MAX_LIVE_WATCHES = 3
+LOCATED_LIVE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
 
 
 class Incidents:
@@ -188,11 +190,9 @@ class Incidents:
     def wants_live_watch(self) -> bool:
         """The origin of the present incident is not known, and the next step may show it."""
         open_ = self._open
-        return (
-            open_ is not None and open_.origin is None and open_.event["symptom"] in ("nonfinite-loss",
-            "nonfinite-gradient", "loss-scale-collapse") and not open_.watched_live
-            and self._live_watches < MAX_LIVE_WATCHES
-        )  # fmt: skip
+        if open_ is None or open_.event["symptom"] not in LOCATED_LIVE or self._live_watches >= MAX_LIVE_WATCHES:
+            return False
+        return open_.term is not None or (open_.origin is None and not open_.watched_live)
 
     def live_watch_begins(self) -> None:
         self._live_watches += 1
@@ -209,6 +209,13 @@ class Incidents:
             inquiry.record_origin()
             inquiry.prove()
             self._tell(inquiry, again=True)
+
+    def loss_seen(self, live: LiveWatch, root: Tensor, loss: Objective) -> None:
+        """A step that is watched live is about to run its backward from `root`."""
+        inquiry = self._open
+        if inquiry is not None and inquiry.find_line(live, root, loss) and inquiry.origin is not None:
+            inquiry.record_origin()
+            self._run.speech.say(f"step {inquiry.event['step']}: the first bad value was made in {inquiry.origin.line}")
 
     def _is_open_for(self, watched: Watched) -> bool:
         return self._open is not None and self._open_for == watched.number

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from finitune.finding import Origin, as_json
 from finitune.monitor.probes.modules import Modules
@@ -23,6 +23,7 @@ from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, named_tensors
+from finitune.monitor.replay.objective import Objective, Place, node_at, same_form
 from finitune.monitor.replay.placeholders import placeholders
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, why_not_runnable
 from finitune.recording import Recorder
@@ -66,6 +67,8 @@ class Investigation:
     compiled: bool = False
     """Compiled code was run as it is written, so that every operator was seen."""
     inside: torch.dtype | None = None
+    term: Place | None = None
+    """The origin lies in the loop's own code, whose line a later step shows."""
     following: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """The events of this incident after the first, as the recording has them."""
 
@@ -103,7 +106,7 @@ class Investigation:
             _empty_cache(self.model)
         self.passes += 1
         self.origin = located.origin
-        self.inside = located.inside
+        self.inside, self.term = located.inside, located.term
         self.layers = [as_json(layer) for layer in located.layers]
         self.repeats = not located.outcome.sound
         self.compiled = any(micro.compiled for micro in self.capture.micro_steps)
@@ -139,6 +142,16 @@ class Investigation:
             return
         self.repeats = True if step != self.event["step"] else self.repeats
         self.why_not = None
+
+    def find_line(self, live: LiveWatch, root: Tensor, loss: Objective) -> bool:
+        """Whether a step that is watched shows the line of the origin: that of the same operator of its loss."""
+        if self.origin is None or self.term is None or not same_form(self.term[0], loss.whole):
+            return False
+        node = node_at(root, self.term[1])
+        line = None if node is None else live.watch.line_of(node)
+        self.term = None
+        self.origin = replace(self.origin, line=line or self.origin.line)
+        return line is not None
 
     def _named_tensors(self) -> Iterator[tuple[str, Any]]:
         roots = [self.model] if self.model is not None else []

@@ -102,6 +102,7 @@ class Listener:
         self._interrupted()
         self._pending.begin()
         micro = self._calls.micro_step(roots)
+        self._gate.loss_seen(roots, micro)
         for root in roots:
             _, scaler = self._scaled.pop(id(root), (None, None))
             if scaler is not None and scaler._scale is not None:

@@ -53,6 +53,11 @@ class LiveStep:
             self._name()
             self._watch.watch.forgive()
 
+    @property
+    def watch(self) -> LiveWatch | None:
+        """The one that runs."""
+        return self._watch
+
     def taken(self) -> LiveWatch | None:
         """The watch that ran, ended."""
         live, self._watch = self._watch, None

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.monitor.replay import objective
 from finitune.monitor.replay.objective import Objective
@@ -288,7 +289,8 @@ class Calls:
                 raise objective.NotReadable("its tensors are packed by hooks")
             if len(roots) != 1 or micro.root is None:
                 raise objective.NotReadable("backward was given no single number")
-            calls, read = self._objective(roots[0])
+            with _disable_current_modes():  # a live watch must not see how nodes are read
+                calls, read = self._objective(roots[0])
             micro.objective = read
             # Calls whose outputs the loss does not use need not be run again.
             micro.calls = [call for call in calls if read.uses & call.outputs.keys()]

@@ -80,7 +80,8 @@ def save_capture(
         "weights": _save_weights(model, path),
     }
     write_json(path, data)
-    return path, written and capture.runnable is None and why_not(described) is None
+    weights = any(micro.objective and micro.objective.weights for micro in capture.micro_steps)
+    return path, written and not weights and capture.runnable is None and why_not(described) is None
 
 
 def load_capture(data: Mapping[str, Any], file: Path, model: nn.Module) -> StoredCapture:
@@ -186,6 +187,8 @@ def _plain(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": number_name(value)}
+    if isinstance(value, Tensor) and value.requires_grad and value.is_leaf:
+        return {"unknown": "weight that the loss uses by itself"}
     if isinstance(value, Tensor):
         tensors[name] = value
         return {"tensor": name}

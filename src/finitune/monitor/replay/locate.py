@@ -21,6 +21,7 @@ from finitune.monitor.probes.finite import Places, is_finite, places
 from finitune.monitor.probes.names import dtype_name, parameter_names
 from finitune.monitor.replay.batch_places import MAX_PLACES
 from finitune.monitor.replay.capture import Call, Capture
+from finitune.monitor.replay.objective import Place
 from finitune.monitor.replay.operator_watch import Layer, OperatorWatch, values_in_words
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun
 
@@ -32,6 +33,8 @@ class Located:
     origin: Origin | None
     outcome: Outcome
     layers: list[Layer]
+    term: Place | None = None
+    """Where in the loss outside of the model the origin lies."""
     inside: torch.dtype | None = None
     """The autocast dtype that the model's own forward turns on, as accelerate has it do."""
 
@@ -48,7 +51,8 @@ def locate(setting: Setting) -> Located:
     origin = bad_leaf(named_tensors(setting.model), calls) or watch.found(bad_loss=bad_loss)
     if outcome.sound:
         origin = None
-    return Located(origin=origin, outcome=outcome, layers=watch.layers, inside=watch.inside)
+    term = watch.term if origin is not None and origin is watch.origin else None
+    return Located(origin=origin, outcome=outcome, layers=watch.layers, term=term, inside=watch.inside)
 
 
 def calls_of(capture: Capture) -> list[Call]:

@@ -34,6 +34,15 @@ LINEAR = frozenset({
 DROPS_CONSTANT = frozenset({"AddBackward0", "SubBackward0", "RsubBackward1", "WhereBackward0", "MaskedFillBackward0"})
 """Their nodes do not keep the operand without a graph. It is found from the result, where what takes the result keeps
 that; else it is taken as 0."""
+BEYOND = 1e4
+"""Whose exponential is 0 or infinite in every dtype, and which float16 holds."""
+
+
+def _bounded(logarithm: Tensor) -> Tensor:
+    """What went into an exponential that is 0 or infinite was finite; how large is not known."""
+    return logarithm.clamp(-BEYOND, BEYOND)
+
+
 GIVEN: dict[str, Callable[[Any], tuple[Tensor | None, ...]]] = {
     **dict.fromkeys(
         ("PowBackward0", "AbsBackward0", "LogBackward0", "ClampBackward1", "ClampMinBackward0", "ClampMaxBackward0",
@@ -45,11 +54,11 @@ GIVEN: dict[str, Callable[[Any], tuple[Tensor | None, ...]]] = {
         ("MulBackward0", "DivBackward0", "MinimumBackward0", "MaximumBackward0"),
         lambda node: (node._saved_self, node._saved_other),
     ),
-    "ExpBackward0": lambda node: (node._saved_result.log(),),
+    "ExpBackward0": lambda node: (_bounded(node._saved_result.log()),),
     "SqrtBackward0": lambda node: (node._saved_result.square(),),
-    "SigmoidBackward0": lambda node: (node._saved_result.logit(),),
+    "SigmoidBackward0": lambda node: (_bounded(node._saved_result.logit()),),
     "LogSoftmaxBackward0": lambda node: (node._saved_result,),
-    "SoftmaxBackward0": lambda node: (node._saved_result.log(),),
+    "SoftmaxBackward0": lambda node: (_bounded(node._saved_result.log()),),
 }  # fmt: skip
 """The values that went into an operator, where its node keeps them or its result tells them."""
 RESHAPES = (
@@ -57,6 +66,8 @@ RESHAPES = (
     "SqueezeBackward2", "UnsqueezeBackward0", "CloneBackward0",
 )  # fmt: skip
 """What goes into them is what comes out, in another shape."""
+WEIGHT = "torch::autograd::AccumulateGrad"
+"""A trained tensor that the loop uses in its loss by itself, as for a penalty."""
 PASSES_THROUGH = ("_DDPSinkBackward",)
 """Identities: output n is input n."""
 
@@ -198,6 +209,7 @@ _summed: Operator = (_dimensions, lambda kept, x: torch.sum(x, **kept))
 _softened: Operator = (_saved("beta", "threshold"), lambda kept, x: F.softplus(x, **kept))
 
 OPERATORS: dict[str, Operator] = {
+    WEIGHT: (lambda node: {"variable": node.variable}, lambda kept: kept["variable"]),
     "MulBackward0": (_operands, _two(lambda a, b: a * b)),
     "DivBackward0": (_denominator, _two(lambda a, b: a / b)),
     "MinimumBackward0": (_operands, _two(torch.minimum)),

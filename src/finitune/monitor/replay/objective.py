@@ -8,6 +8,7 @@ never logits. Whoever runs the result compares it with the loss that was seen, s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from finitune.monitor.replay.loss_operators import (
     OPERATORS,
     PASSES_THROUGH,
     RESHAPES,
+    WEIGHT,
     Kept,
     NotReadable,
     without_graph,
@@ -34,6 +36,12 @@ LEAST_BYTES = 2**16
 RESULT = "result"
 """Among what is kept of a term: its value, of an operator whose node does not keep one of the operands."""
 Value = Callable[[], Tensor | None]
+Path = tuple[int, ...]
+"""Where a term stands in its objective: the places among the inputs, from the loss on."""
+Place = tuple["Input", Path]
+"""A term: the whole objective, and where in it the term stands."""
+running: ContextVar[Place | None] = ContextVar("running", default=None)
+"""The term that a rebuild computes now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +72,8 @@ class Objective:
     """A term without a graph was added, as in `total = 0; total += loss`. The graph does not keep it: taken as 0."""
     recovers: bool = False
     """Some operand is found only when the step is run again as it was."""
+    weights: bool = False
+    """The loop uses trained tensors in it by itself."""
     first: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict[int, tuple[Tensor, Tensor]])
     """Of terms with a kept result, by identity: the known part of it in the first rebuild, and the constant found."""
 
@@ -73,7 +83,19 @@ class Objective:
         The first rebuild must be of the step as it was: it finds the operands that no node kept. Raises NotReadable
         where a later one needs such an operand in a place where the output of the model was not finite.
         """
-        return _value(self.whole, outputs, self.first)
+        try:
+            return self._value(self.whole, outputs, ())
+        finally:
+            running.set(None)
+
+    def _value(self, of: Input, outputs: Mapping[int, Tensor], path: Path) -> Any:
+        if not isinstance(of, Term):
+            return None if of is None else outputs[of]
+        _, apply = OPERATORS[of.name]
+        inputs = [self._value(each, outputs, (*path, place)) for place, each in enumerate(of.inputs)]
+        running.set((self.whole, path))
+        value = apply(of.kept, *inputs)
+        return _with_constant(id(of), value, of.kept[RESULT], self.first) if RESULT in of.kept else value
 
 
 def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objective:
@@ -89,8 +111,27 @@ def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objecti
         raise NotReadable("the loss does not come from a call of the model that was seen")
     return Objective(
         whole=whole, uses=frozenset(walk.uses), targets=tuple(walk.targets), constant=walk.constant,
-        recovers=walk.recovers,
+        recovers=walk.recovers, weights=walk.weights,
     )  # fmt: skip
+
+
+def same_form(a: Input, b: Input) -> bool:
+    """True for two objectives of the same operators, whatever the constants are."""
+    if not isinstance(a, Term) or not isinstance(b, Term):
+        return not isinstance(a, Term) and not isinstance(b, Term)
+    return a.name == b.name and len(a.inputs) == len(b.inputs) and all(map(same_form, a.inputs, b.inputs))
+
+
+def node_at(root: Tensor, path: Path) -> Any:
+    """The node of the term at `path` in the graph of a loss; None where there is none."""
+    node, output = root.grad_fn, root.output_nr
+    for place in (*path, None):
+        while node is not None and node.name() in PASSES_THROUGH:
+            node, output = node.next_functions[output]
+        if node is None or place is None or place >= len(node.next_functions):
+            return node if place is None else None
+        node, output = node.next_functions[place]
+    return None
 
 
 def sequence_number(tensor: Tensor) -> int | None:
@@ -113,6 +154,7 @@ class _Walk:
     targets: list[Tensor] = field(default_factory=list[Tensor])
     constant: bool = False
     recovers: bool = False
+    weights: bool = False
     nodes: int = 0
 
 
@@ -148,6 +190,9 @@ def _read(node: Any, output: int, walk: _Walk, *, linear: bool, value: Value | N
     )
     keep, _ = OPERATORS[name]
     kept |= keep(node)
+    if name == WEIGHT:
+        walk.weights = True
+        return Term(name=name, kept=kept, inputs=())
     walk.room -= sum(value.nbytes for value in _tensors(kept))
     if walk.room < 0:
         raise NotReadable("constants that are larger than the batch")
@@ -174,14 +219,6 @@ def _carried(value: Value, shape: Any, sign: int) -> Tensor | None:
 def _tensors(kept: Kept) -> list[Tensor]:
     values = [each for value in kept.values() for each in (value if isinstance(value, list) else [value])]
     return [value for value in values if isinstance(value, Tensor)]
-
-
-def _value(of: Input, outputs: Mapping[int, Tensor], first: dict[int, tuple[Tensor, Tensor]]) -> Any:
-    if not isinstance(of, Term):
-        return None if of is None else outputs[of]
-    _, apply = OPERATORS[of.name]
-    value = apply(of.kept, *[_value(each, outputs, first) for each in of.inputs])
-    return _with_constant(id(of), value, of.kept[RESULT], first) if RESULT in of.kept else value
 
 
 def _with_constant(term: int, known: Tensor, result: Tensor, first: dict[int, tuple[Tensor, Tensor]]) -> Tensor:

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import Places, is_finite, places
 from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.replay import objective
 from finitune.monitor.replay.batch_places import batch_places
 from finitune.monitor.replay.capture import Autocast, Call
 from finitune.monitor.replay.limits import Limits
@@ -64,6 +65,7 @@ class _Made:
 class _Creator:
     module: str | None
     line: str | None
+    term: objective.Place | None = None
 
 
 class OperatorWatch(TorchDispatchMode):
@@ -77,6 +79,8 @@ class OperatorWatch(TorchDispatchMode):
         self.layers: list[Layer] = []
         self.modules: list[str] = []
         self.inside: torch.dtype | None = None
+        self.term: objective.Place | None = None
+        """The term of the objective that the origin lies in, where a replay has computed that."""
         self.operators = 0
         self.measures_layers = True
         self.summed: Callable[[], str | None] = lambda: None
@@ -101,7 +105,8 @@ class OperatorWatch(TorchDispatchMode):
         if node is None or torch.is_grad_enabled() or self.modules:
             number = torch.autograd._get_sequence_nr() - 1
             self._creators.setdefault(
-                (threading.get_ident(), number), _Creator(module=self._module(), line=user_line())
+                (threading.get_ident(), number),
+                _Creator(module=self._module(), line=user_line(), term=objective.running.get()),
             )
         if self.origin is not None or not hasattr(func, "overloadpacket"):  # a higher-order operator
             return func(*args, **kwargs)
@@ -242,6 +247,7 @@ class OperatorWatch(TorchDispatchMode):
             summed = self.summed()
             if summed is not None:
                 return summed.rpartition(".")[0], None, summed
+            self.term = objective.running.get()
             return self._module(), user_line(), None
         gradient_of = self._names.get(id(getattr(node, "variable", None)))  # over micro-steps, or in a hook
         if gradient_of is not None:
@@ -250,7 +256,13 @@ class OperatorWatch(TorchDispatchMode):
         # What a checkpoint recomputes in the thread of the backward has numbers of that thread.
         order = (here, self._home) if self.modules else (self._home, here)
         creator = next((c for thread in order if (c := self._creators.get((thread, number)))), None)
+        self.term = creator.term if creator else None
         return (creator.module, creator.line, None) if creator else (None, user_line(), None)
+
+    def line_of(self, node: Any) -> str | None:
+        """Where the operator of an autograd node was called in what was watched."""
+        creator = self._creators.get((self._home, node._sequence_nr()))
+        return creator and creator.line
 
     def _module(self) -> str | None:
         return self.modules[-1] if self.modules else None
