@@ -26,7 +26,12 @@ Another loss scale or learning rate moves the point where it overflows. `nan_to_
 facebookresearch/fairscale#263.
 """
 
-from finitune.evidence import HINT, STRONG, Tells
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.finding import Evidence, Origin
 
 remedies = ["float32-modules"]
 public_incidents = 2
@@ -38,3 +43,23 @@ tells: Tells = {
     "smoothing": (-HINT, "a smoothed loss is another sum"),
     "norm-infinite": (STRONG, "the sum of squares overflows, not the gradient"),
 }
+
+FLOAT16 = 65504.0
+SUMS = (
+    "aten.sum",
+    "aten.mean",
+    "aten.pow",
+    "aten.mul",
+    "aten.square",
+    "aten.dot",
+    "aten.linalg_vector_norm",
+    "aten.cumsum",
+)
+
+
+def weigh(origin: Origin) -> Iterator[Evidence]:
+    if origin.phase != "forward" or origin.dtype != "float16" or origin.module or origin.op not in SUMS:
+        return
+    yield evidence("origin", DECISIVE, f"{origin.op} overflows float16 in the program's own code, outside of the model")
+    if origin.peak is not None and origin.peak < FLOAT16:
+        yield evidence("operator", STRONG, f"the largest value going in is {origin.peak:.3g}, which float16 holds")

@@ -28,7 +28,13 @@ Clipping the gradient: an infinite ratio makes it NaN. A larger KL coefficient m
 OpenRLHF/OpenRLHF#931, huggingface/trl#6550.
 """
 
-from finitune.evidence import HINT, STRONG, Tells
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.finding import Evidence, Origin
 
 remedies = ["upgrade-package"]
 public_incidents = 5
@@ -41,3 +47,15 @@ tells: Tells = {
     "probability-tensor": (HINT, "the policy had gone NaN"),
     "experts": (-HINT, "with experts the router may differ instead"),
 }
+
+POLICY = re.compile(r"ratio|\bkl\b|_kl|log_?prob|logps?\b|old_", re.IGNORECASE)
+"""What implementations of PPO and its kin call the numbers that they compare."""
+
+
+def weigh(origin: Origin) -> Iterator[Evidence]:
+    if origin.op != "aten.exp" or origin.phase != "forward" or not origin.line:
+        return
+    if POLICY.search(origin.line):
+        text = f"the first bad value is an exponential in a line that compares policies: {origin.line}"
+        yield evidence("origin", DECISIVE, text)
+        yield evidence("operator", STRONG, "exp of a difference above 88 is infinite in float32")

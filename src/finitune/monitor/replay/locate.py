@@ -48,7 +48,8 @@ def locate(setting: Setting) -> Located:
     watch.summed = lambda: None if eager.summing is None else own.get(id(eager.summing))
     outcome = rerun(eager, _watching(list(setting.model.named_modules()), watch))
     bad_loss = not all(map(math.isfinite, outcome.losses))
-    origin = bad_leaf(named_tensors(setting.model), calls) or watch.found(bad_loss=bad_loss)
+    origin = bad_leaf(named_tensors(setting.model), calls) or _bad_operand(setting.capture)
+    origin = origin or watch.found(bad_loss=bad_loss)
     if outcome.sound:
         origin = None
     term = watch.term if origin is not None and origin is watch.origin else None
@@ -76,6 +77,15 @@ def bad_leaf(tensors: Iterable[tuple[str, Tensor]], calls: Iterable[Call]) -> Or
                 found = places(leaf)
                 if found.nan or found.inf:
                     return _leaf_origin("input", pytree.keystr(path), leaf, found)
+    return None
+
+
+def _bad_operand(capture: Capture) -> Origin | None:
+    """What was not finite before the loop's own loss was computed of it: a target, a baseline, an advantage."""
+    for micro in capture.micro_steps:
+        bad = micro.objective.bad_operand() if micro.objective is not None else None
+        if bad is not None:
+            return _leaf_origin("input", bad[0], bad[1], places(bad[1]))
     return None
 
 

@@ -7,7 +7,7 @@ never logits. Whoever runs the result compares it with the loss that was seen, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch._C._autograd import _top_saved_tensors_default_hooks
 
+from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay.loss_operators import (
     DROPS_CONSTANT,
     GIVEN,
@@ -88,6 +89,23 @@ class Objective:
         finally:
             running.set(None)
 
+    def bad_operand(self) -> tuple[str, Tensor] | None:
+        """What the loop's own code has put into the loss and is not finite: what it is, and the tensor. Targets are
+        known as they are, operands that no node kept after a rebuild.
+        """
+        for term in _terms(self.whole):
+            target = term.kept.get("target")
+            if isinstance(target, Tensor) and target.is_floating_point() and not is_finite(target):
+                return f"target of {term.name.removesuffix('Backward0')}", target
+            known, constant = self.first.get(id(term), (None, None))
+            if (
+                known is not None
+                and constant is not None
+                and not bool((torch.isfinite(constant) | ~torch.isfinite(known)).all())
+            ):
+                return f"operand of {term.name.removesuffix('Backward0').removesuffix('Backward1')}", constant
+        return None
+
     def _value(self, of: Input, outputs: Mapping[int, Tensor], path: Path) -> Any:
         if not isinstance(of, Term):
             return None if of is None else outputs[of]
@@ -113,6 +131,13 @@ def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objecti
         whole=whole, uses=frozenset(walk.uses), targets=tuple(walk.targets), constant=walk.constant,
         recovers=walk.recovers, weights=walk.weights,
     )  # fmt: skip
+
+
+def _terms(of: Input) -> Iterator[Term]:
+    if isinstance(of, Term):
+        yield of
+        for each in of.inputs:
+            yield from _terms(each)
 
 
 def same_form(a: Input, b: Input) -> bool:
