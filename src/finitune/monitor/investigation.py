@@ -122,6 +122,8 @@ class Investigation:
         constant = any(micro.objective and micro.objective.constant for micro in self.capture.micro_steps)
         if self.model is not None and silences_hooks(self.model):
             self.why_not = "hooks on accumulated gradients are not run again, and one of them may have made it"
+        elif not bad_loss and len(self.modules.owners([p for g in _groups(self.optimizer) for p in g])) > 1:
+            self.why_not = "a part of what is trained belongs to another module, and may have made it"
         elif bad_loss and constant:
             self.why_not = "a term of the loss without a graph was not kept, so the step cannot be run again as it was"
         elif self.compiled:
@@ -337,6 +339,10 @@ def _empty_cache(model: nn.Module | None) -> None:
     device = next((p.device for p in model.parameters()), None) if model is not None else None
     if device is not None and device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def _groups(optimizer: Any) -> list[list[Tensor]]:
+    return [list(group["params"]) for group in getattr(optimizer, "param_groups", None) or []]
 
 
 def _same_bits(seen: tuple[float, ...], again: tuple[float, ...]) -> bool:

@@ -18,7 +18,7 @@ from finitune.monitor.gate import DEVICE_ERRORS, Gate
 from finitune.monitor.intervals import Intervals
 from finitune.monitor.micro_steps import Pending, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
-from finitune.monitor.probes import optimizer_steps
+from finitune.monitor.probes import model_calls, optimizer_steps
 from finitune.monitor.probes.measurement import Unclipped
 from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
 from finitune.monitor.probes.optimizers import innermost
@@ -26,6 +26,9 @@ from finitune.monitor.probes.out_of_range import Flags
 from finitune.monitor.replay.arms import input_embedding
 from finitune.monitor.replay.capture import Call, Calls, MicroStep
 from finitune.monitor.run import Run
+
+DEEPEST = 4
+"""Backwards after which the modules within the watched ones are watched too, where the loss comes from none of them."""
 
 
 class Process(Protocol):
@@ -58,6 +61,7 @@ class Listener:
         self._lock = threading.RLock()
         self._open: MicroStep | None = None
         self._scaled: dict[int, tuple[Tensor, Any]] = {}
+        self._deeper = 0
         self._vocabulary: tuple[int, int | None] = (-1, None)
         self.known = False
         """Which rank this process is."""
@@ -103,6 +107,9 @@ class Listener:
         self._pending.begin()
         micro = self._calls.micro_step(roots)
         self._gate.loss_seen(roots, micro)
+        if micro.unreadable is not None and self._deeper < DEEPEST:
+            self._deeper += 1
+            model_calls.observe_deeper(self._calls.fruitful)
         for root in roots:
             _, scaler = self._scaled.pop(id(root), (None, None))
             if scaler is not None and scaler._scale is not None:

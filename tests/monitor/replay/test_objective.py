@@ -301,3 +301,45 @@ def test_an_operand_that_is_not_finite_itself_stays_so(value):
     bad[0, 0, 0] = value
     read_of = read(((x - bad) ** 2).mean(), {sequence_number(x)})
     assert not read_of.rebuild({sequence_number(x): logits()}).isfinite()
+
+
+class Parts(nn.Module):
+    """A loop that never calls it as a whole, and computes something between its parts."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder, self.head = nn.Linear(4, 6), nn.Linear(6, 1)
+
+
+def test_modules_that_are_fed_what_others_put_out_are_run_again_in_turn(tmp_path):
+    model = Parts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    generator = torch.Generator().manual_seed(3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 9):
+            gate = torch.ones(5, 1)
+            gate[2] = float(step != 6)
+            h = torch.tanh(model.encoder(torch.randn(5, 4, generator=generator))) * gate
+            length = h.pow(2).sum(-1).sqrt()  # has no derivative at 0
+            (model.head(h).pow(2).mean() + length.mean()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    origin = Recording.load(tmp_path / "run").events("origin")[-1]
+    assert (origin["step"], origin["repeats"], origin["bit_for_bit"]) == (6, True, True)
+    assert origin["origin"]["op"] == "aten.div"
+    assert origin["origin"]["phase"] == "backward"
+    assert "length = h.pow(2).sum(-1).sqrt()" in origin["origin"]["line"]
+
+
+def test_what_went_in_is_said_to_be_unknown_where_it_cannot_be_computed_again(tmp_path):
+    model = Parts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            h = torch.special.entr(model.encoder(torch.ones(5, 4)).sigmoid())
+            (model.head(h).mean() * (math.nan if step == 4 else 1.0)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    origin = Recording.load(tmp_path / "run").events("origin")[0]
+    assert "what a module was called with" in origin["why_not"] or origin["repeats"] is None

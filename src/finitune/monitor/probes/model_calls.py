@@ -7,7 +7,7 @@ graphs as without finitune. A copy of a model is another object, and is not obse
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, Protocol
 
 from torch import nn
@@ -41,6 +41,16 @@ def observe_more(modules: Iterable[nn.Module]) -> None:
     """Report the calls of these modules too, to the same listener."""
     if _listener:
         observe(_listener[0], modules)
+
+
+def observe_deeper(seen: Container[int]) -> None:
+    """Report the calls of the modules within those that are observed and whose identity is not in `seen`."""
+    blind = [module for known, module in _alive() if known not in seen]
+    observe_more(child for module in blind for child in module.children())
+
+
+def _alive() -> list[tuple[int, nn.Module]]:
+    return [(known, module) for known, ref in _observed.items() if (module := ref()) is not None]
 
 
 def leave() -> None:

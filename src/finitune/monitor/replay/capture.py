@@ -108,14 +108,28 @@ class Call:
     versions: tuple[tuple[Tensor, int], ...]
     outputs: dict[int, int] = field(default_factory=dict[int, int])
     """Sequence number of an output's node -> its place among the flattened output tensors."""
+    fed: dict[int, Objective] = field(default_factory=dict[int, Objective])
+    """Arguments that are computed of the outputs of earlier calls, by their place among the flattened ones."""
+    unfed: str | None = None
+    """Why an argument with a graph is none of these."""
     within: list[Call] = field(default_factory=list["Call"])
     """Calls with token ids that a wrapper makes of what it was given: those are what the experiments change."""
     range_flag: Any = None
     """See `finitune.monitor.probes.out_of_range`."""
 
     @staticmethod
-    def of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], before: list[Call]) -> Call:
+        """`before` are the calls of whose outputs its arguments may be computed."""
         leaves, shape = pytree.tree_flatten((args, kwargs))
+        fed: dict[int, Objective] = {}
+        unfed = None
+        for place, leaf in enumerate(leaves):
+            if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
+                try:
+                    with _disable_current_modes():
+                        fed[place], leaves[place] = _read(leaf, before), None
+                except (objective.NotReadable, AttributeError, RuntimeError) as error:
+                    unfed = str(error)
         args, kwargs = pytree.tree_unflatten(leaves, shape)  # own containers: a trainer may pop keys from its batch
         return Call(
             module=module,
@@ -124,6 +138,8 @@ class Call:
             randomness=Randomness.now(),
             autocast=Autocast.now(),
             versions=tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor)),
+            fed=fed,
+            unfed=unfed,
         )
 
     @property
@@ -214,6 +230,9 @@ class Capture:
                 return micro.unreadable or "the model was called in a way that was not seen"
             if micro.objective is None:
                 return f"the loss is computed outside the model in a way that cannot be run again ({micro.unreadable})"
+            unfed = next((call.unfed for call in micro.calls if call.unfed is not None), None)
+            if unfed is not None:
+                return f"what a module was called with is computed in a way that cannot be run again ({unfed})"
             if any(call.overwritten for call in micro.calls):
                 return "the batch was overwritten in place after the forward"
         return None
@@ -233,6 +252,8 @@ class Calls:
         self._within: Call | None = None
         """The call within the present one that is running now."""
         self._packed = False
+        self.fruitful: set[int] = set()
+        """Identities of the modules whose calls put out something with a graph."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -250,10 +271,10 @@ class Calls:
             outer = self._calls[-1] if self._calls else None
             if outer is None or self._within or "input_ids" in outer.kwargs or "input_ids" not in kwargs:
                 return None
-            self._within = Call.of(module, args, kwargs)
+            self._within = Call.of(module, args, kwargs, [])
             outer.within = [*outer.within, self._within][-MAX_CALLS:]
             return self._within
-        call = Call.of(module, args, kwargs)
+        call = Call.of(module, args, kwargs, self._calls)
         self._calls.append(call)
         del self._calls[:-MAX_CALLS]
         return call
@@ -269,6 +290,7 @@ class Calls:
             number = objective.sequence_number(tensor)
             if number is not None:
                 call.outputs.setdefault(number, place)
+                self.fruitful.add(id(call.module))
 
     def packs(self) -> None:
         """Hooks on saved tensors are set: outside the model they are not read, as what they keep can be taken once."""
@@ -293,7 +315,7 @@ class Calls:
                 calls, read = self._objective(roots[0])
             micro.objective = read
             # Calls whose outputs the loss does not use need not be run again.
-            micro.calls = [call for call in calls if read.uses & call.outputs.keys()]
+            micro.calls = _used(calls, read)
             used = {id(call) for call in micro.calls}
             self._calls = [call for call in self._calls if used.isdisjoint({id(c) for c in (call, *call.within)})]
         except (objective.NotReadable, AttributeError, RuntimeError) as error:
@@ -307,6 +329,8 @@ class Calls:
         Raises NotReadable.
         """
         inner = [each for call in self._calls for each in call.within or [call]]
+        if any(call.unfed is not None for call in inner):
+            inner = self._calls
         if len(inner) == len(self._calls) and all(a is b for a, b in zip(inner, self._calls, strict=True)):
             return inner, _read(root, inner)
         try:
@@ -323,6 +347,16 @@ class Calls:
     def forget(self) -> None:
         """What was called before belongs to no later backward."""
         self._calls, self._depth, self._within = [], 0, None
+
+
+def _used(calls: list[Call], loss: Objective) -> list[Call]:
+    """Of the calls those that the loss is made of."""
+    uses, used = set(loss.uses), list[Call]()
+    for call in reversed(calls):
+        if uses & call.outputs.keys():
+            used.append(call)
+            uses.update(*(each.uses for each in call.fed.values()))
+    return used[::-1]
 
 
 def _read(root: Tensor, calls: list[Call]) -> Objective:

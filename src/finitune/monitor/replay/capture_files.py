@@ -80,8 +80,11 @@ def save_capture(
         "weights": _save_weights(model, path),
     }
     write_json(path, data)
-    weights = any(micro.objective and micro.objective.weights for micro in capture.micro_steps)
-    return path, written and not weights and capture.runnable is None and why_not(described) is None
+    here = any(
+        (micro.objective and micro.objective.weights) or any(call.fed for call in micro.calls)
+        for micro in capture.micro_steps
+    )  # what the program computes of its own weights, or between two calls, is not written
+    return path, written and not here and capture.runnable is None and why_not(described) is None
 
 
 def load_capture(data: Mapping[str, Any], file: Path, model: nn.Module) -> StoredCapture:

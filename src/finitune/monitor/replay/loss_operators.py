@@ -110,6 +110,30 @@ def _two(function: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
     return apply
 
 
+def _factors(left: str, right: str) -> Callable[[Any], Kept]:
+    """The operands of a product of matrices or vectors that have no graph, as the node calls them."""
+
+    def keep(node: Any) -> Kept:
+        first, second = (node.next_functions[place][0] is None for place in (-2, -1))
+        return {
+            "left": getattr(node, f"_saved_{left}") if first else None,
+            "right": getattr(node, f"_saved_{right}") if second else None,
+        }
+
+    return keep
+
+
+def _affine(node: Any) -> Kept:
+    if without_graph(node, 0):
+        raise NotReadable("a bias without a graph")
+    return {**_factors("mat1", "mat2")(node), "alpha": node._saved_alpha, "beta": node._saved_beta}
+
+
+def _added(kept: Kept, bias: Tensor, a: Tensor | None, b: Tensor | None) -> Tensor:
+    left, right = _operand(a, kept["left"]), _operand(b, kept["right"])
+    return torch.addmm(bias, left, right, alpha=kept["alpha"], beta=kept["beta"])
+
+
 def _denominator(node: Any) -> Kept:
     # The saved numerator is kept only where the denominator has a graph; a plain numerator is not kept.
     right = _kept(node, node._saved_other) if len(node.next_functions) < 2 or without_graph(node, 1) else None
@@ -212,6 +236,11 @@ OPERATORS: dict[str, Operator] = {
     WEIGHT: (lambda node: {"variable": node.variable}, lambda kept: kept["variable"]),
     "MulBackward0": (_operands, _two(lambda a, b: a * b)),
     "DivBackward0": (_denominator, _two(lambda a, b: a / b)),
+    "MmBackward0": (_factors("self", "mat2"), _two(torch.mm)),
+    "BmmBackward0": (_factors("self", "mat2"), _two(torch.bmm)),
+    "MvBackward0": (_factors("self", "vec"), _two(torch.mv)),
+    "DotBackward0": (_factors("self", "tensor"), _two(torch.dot)),
+    "AddmmBackward0": (_affine, _added),
     "MinimumBackward0": (_operands, _two(torch.minimum)),
     "MaximumBackward0": (_operands, _two(torch.maximum)),
     "AddBackward0": (_alpha, _sum_of),

@@ -302,7 +302,7 @@ def _loss(setting: Setting, micro: MicroStep) -> Tensor:
     torch.clear_autocast_cache()
     values: dict[int, Tensor] = {}
     for call in micro.calls:
-        outputs = _call(setting, call)
+        outputs = _call(setting, call, values)
         values.update({number: outputs[place] for number, place in call.outputs.items()})
     # The loop's own casts are in the graph that the objective was read from, so autocast must not add its own.
     with micro.calls[-1].autocast.restored(off=True):
@@ -310,7 +310,8 @@ def _loss(setting: Setting, micro: MicroStep) -> Tensor:
         return root if setting.run_scale is None else root * (setting.run_scale / setting.scale)
 
 
-def _call(setting: Setting, call: Call) -> list[Tensor]:
+def _call(setting: Setting, call: Call, before: dict[int, Tensor]) -> list[Tensor]:
+    """`before` has the outputs of the calls before it, by the sequence numbers of their nodes."""
     call.randomness.restore()
     args, kwargs = call.args, dict(call.kwargs)
     if setting.change_inputs is not None:
@@ -318,6 +319,13 @@ def _call(setting: Setting, call: Call) -> list[Tensor]:
     dtype = setting.dtype
     if dtype is not None:
         args, kwargs = pytree.tree_map(lambda leaf: _cast(leaf, dtype), (args, kwargs))
+
+    if call.fed:
+        leaves, shape = pytree.tree_flatten((args, kwargs))
+        with call.autocast.restored(off=True):
+            for place, computed in call.fed.items():
+                leaves[place] = computed.rebuild(before)
+        args, kwargs = pytree.tree_unflatten(leaves, shape)
 
     def run(given: Any) -> list[Tensor]:
         return output_tensors(call.module(*given[0], **given[1]))
