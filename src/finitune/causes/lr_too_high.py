@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -136,7 +137,7 @@ def weigh(
     ratio = climb(losses)
     each = not (loss.steps[finite] > len(losses)).any()  # else a row may stand for several steps
     early = len(losses) < 2 and each
-    if ratio is not None and ratio > CLIMBED and _noisy(losses, ratio, each=each):
+    if ratio is not None and ratio > CLIMBED and _noisy(losses.tolist(), ratio, each=each):
         pass  # batches differ as much
     elif ratio is not None and ratio > CLIMBED:
         size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice
@@ -173,6 +174,7 @@ def _measured(update_ratio: Series | None) -> float | None:
 
 def _noisy(losses: Sequence[float], ratio: float, *, each: bool) -> bool:
     """Whether the batches differ so much from one another that such a climb says nothing."""
-    rising = len(losses) > IN_A_ROW and bool((np.diff(losses)[-IN_A_ROW:] > 0).all())
+    newest = losses[-IN_A_ROW - 1 :]
+    rising = len(newest) > IN_A_ROW and all(a < b for a, b in pairwise(newest))
     usual = noise(losses)
     return not rising and (each if usual is None else math.log(ratio) <= BEYOND_NOISE * usual)
