@@ -4,6 +4,7 @@ from tests.causes.only import findings
 from finitune.causes import corrupt_checkpoint
 from finitune.causes.corrupt_checkpoint import weigh
 from finitune.facts import Model, TensorScan, Weights
+from finitune.series import Series
 
 foresee = findings(corrupt_checkpoint.foresee)
 
@@ -88,3 +89,15 @@ def test_fires_for_a_shape_that_does_not_fit_the_configuration():
 
 def test_stays_quiet_about_masks_that_are_stored_as_large_numbers():
     assert not found(tensor("transformer.h.0.attn.masked_bias", peak=1e9, shape=()))
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("losses", "fires"), [([NAN], True), ([NAN, NAN], True), ([2.0, NAN], False), ([2.0, 1.9, NAN], False)]
+)
+def test_weights_that_trained_for_a_step_came_whole(losses, fires):
+    damaged = Weights(tensors=(tensor("a.weight", nonfinite=1),), source="dir")
+    bits = sum(one.bits for one in weigh(damaged, loss=Series(range(1, len(losses) + 1), losses)))
+    assert (bits > 0) is fires

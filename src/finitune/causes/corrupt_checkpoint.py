@@ -114,6 +114,10 @@ def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding | 
 def weigh(
     weights: Weights, model: Model | None = None, origin: Origin | None = None, loss: Series | None = None
 ) -> Iterator[Evidence]:
+    before = sum(map(math.isfinite, loss.window(len(loss), before=1))) if loss is not None else 0
+    if before:
+        yield evidence("first bad step", -DECISIVE, f"{before} steps before it were finite, so the weights came whole")
+        return
     broken = [tensor for tensor in weights.tensors if 0 < tensor.nonfinite < math.prod(tensor.shape)]
     huge = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and _beyond(t)]
     if broken:
@@ -126,9 +130,7 @@ def weigh(
     if origin is not None and origin.phase == "parameter":
         yield evidence("origin", STRONG, "the weight itself is the first bad value")
     if loss is not None:
-        before = len(loss) - 1
-        text = f"{before} steps before it were finite" if before > 0 else "it fails on the first step that was seen"
-        yield evidence("first bad step", -STRONG if before > 0 else STRONG, text)
+        yield evidence("first bad step", STRONG, "it fails on the first step that was seen")
 
 
 def _beyond(tensor: TensorScan) -> bool:

@@ -90,7 +90,8 @@ def _weighed(
     return RankedCause(
         cause=chapter.name,
         confidence=None,
-        proved=asked and bool(proof_of(experiments)),
+        # An experiment shows where the fault is; a decisive fact may still say that it did not come there in this way.
+        proved=asked and bool(proof_of(experiments)) and not any(term.bits <= -DECISIVE for term in found),
         # A cause whose inputs are absent was not asked: it keeps its prior alone and is not shown as likely.
         bits=sum(term.bits for term in terms),
         evidence=terms,
