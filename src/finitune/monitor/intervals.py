@@ -59,6 +59,8 @@ class Intervals:
         self._group: list[MicroStep] = []
         self._unseen: set[int] = set()
         """Numbers of optimizers whose steps are not seen."""
+        self._versions: dict[int, tuple[int, ...]] = {}
+        """Of the weights of optimizers that were not seen to step, when the last backward ended."""
         self._unclaimed = 0
         self._searched = 0
         self._candidates: dict[int, weakref.ref[Any]] = {}
@@ -85,8 +87,21 @@ class Intervals:
             self._unseen.add(watched.number)
         return watched.number in self._unseen and not watched.steps
 
+    def gradients_dropped(self, watched: Watched) -> None:
+        """They are about to be set to zero, and no step was seen to use them: where weights have changed since the
+        backward, one did.
+        """
+        if watched.steps or self._versions.get(watched.number) in (None, _versions(watched)):
+            return
+        if watched.number not in self._unseen:  # the first one, which no backward could judge
+            self._unseen.add(watched.number)
+            waiting = [micro for micro in self._pending.micro_steps if watched.number in micro.touched]
+            self._begin(watched.parameters())
+            self._judge(waiting[-1:], watched.gradients())
+
     def backward_ended(self, micro: MicroStep) -> None:
         """Judge a backward that no step of an optimizer will be seen to use."""
+        self._versions = {watched.number: _versions(watched) for watched in self._optimizers if not watched.steps}
         leaves, self._leaves = self._leaves, []
         if not leaves or micro.touched - self._unseen:
             return
@@ -174,6 +189,10 @@ class Intervals:
             watched.last, watched.steps = self._gate.step, 1
             self._run.modules.find(parameters)
             self._pending.clear()
+
+
+def _versions(watched: Watched) -> tuple[int, ...]:
+    return tuple(parameter._version for parameter in watched.parameters())
 
 
 def _look(parameter: Tensor) -> Tensor:

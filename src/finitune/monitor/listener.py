@@ -217,6 +217,8 @@ class Listener:
         waited_for = {number for micro in self._pending.micro_steps for number in micro.touched}
         for watched in self._optimizers:
             if watched.number in waited_for and any(id(p) in dropped for p in watched.parameters()):
+                with self.paused():
+                    self._intervals.gradients_dropped(watched)
                 self.guarded(self._gate.dropped, watched)
 
     def scheduler_may_step(self, scheduler: Any) -> bool:
