@@ -275,7 +275,7 @@ class Gate:
         """A backward is about to run from `roots`."""
         live = self._live.watch
         if live is not None and micro.objective is not None:
-            self._safely(self._incidents.loss_seen, live, roots[0], micro.objective)
+            self._safely(self._incidents.loss_seen, live, micro, roots[0])
 
     def backward_begins(self, watched: Watched) -> None:
         """A backward is about to add to the gradients of this optimizer."""

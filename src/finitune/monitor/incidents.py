@@ -23,10 +23,9 @@ from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.reduction import ReductionCheck
-from finitune.monitor.replay.capture import Capture, randomness_kept
+from finitune.monitor.replay.capture import Capture, MicroStep, randomness_kept
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
-from finitune.monitor.replay.objective import Objective
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
 from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, settles
@@ -210,10 +209,10 @@ class Incidents:
             inquiry.prove()
             self._tell(inquiry, again=True)
 
-    def loss_seen(self, live: LiveWatch, root: Tensor, loss: Objective) -> None:
+    def loss_seen(self, live: LiveWatch, micro: MicroStep, root: Tensor) -> None:
         """A step that is watched live is about to run its backward from `root`."""
         inquiry = self._open
-        if inquiry is not None and inquiry.find_line(live, root, loss) and inquiry.origin is not None:
+        if inquiry is not None and inquiry.find_line(live, micro, root) and inquiry.origin is not None:
             inquiry.record_origin()
             self._run.speech.say(f"step {inquiry.event['step']}: the first bad value was made in {inquiry.origin.line}")
 

@@ -19,11 +19,11 @@ from finitune.finding import Origin, as_json
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.ranks import ALONE, Group
 from finitune.monitor.replay.arms import arm
-from finitune.monitor.replay.capture import Capture
+from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, named_tensors
-from finitune.monitor.replay.objective import Objective, Place, node_at, same_form
+from finitune.monitor.replay.objective import Place, node_at, same_form
 from finitune.monitor.replay.placeholders import placeholders
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, why_not_runnable
 from finitune.recording import Recorder
@@ -145,15 +145,19 @@ class Investigation:
         self.repeats = True if step != self.event["step"] else self.repeats
         self.why_not = None
 
-    def find_line(self, live: LiveWatch, root: Tensor, loss: Objective) -> bool:
-        """Whether a step that is watched shows the line of the origin: that of the same operator of its loss."""
-        if self.origin is None or self.term is None or not same_form(self.term[0], loss.whole):
-            return False
-        node = node_at(root, self.term[1])
-        line = None if node is None else live.watch.line_of(node)
-        self.term = None
-        self.origin = replace(self.origin, line=line or self.origin.line)
-        return line is not None
+    def find_line(self, live: LiveWatch, micro: MicroStep, root: Tensor) -> bool:
+        """Whether a step that is watched shows the line of the origin: that of the same operator in what the loop's own
+        code computes.
+        """
+        for computed, end in micro.computed(root):
+            if self.origin is None or self.term is None or not same_form(self.term[0], computed.whole):
+                continue
+            node = node_at(end, self.term[1])
+            line = None if node is None else live.watch.line_of(node)
+            self.term = None
+            self.origin = replace(self.origin, line=line or self.origin.line)
+            return line is not None
+        return False
 
     def _named_tensors(self) -> Iterator[tuple[str, Any]]:
         roots = [self.model] if self.model is not None else []

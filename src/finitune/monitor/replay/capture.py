@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from finitune.monitor.replay import objective
-from finitune.monitor.replay.objective import Objective
+from finitune.monitor.replay.objective import Edge, Objective, edge
 
 MASKS = ("attention_mask", "mask", "padding_mask", "key_padding_mask", "src_key_padding_mask", "attn_mask")
 """Names of a mask over tokens. Those of a key padding mask are True where padding is."""
@@ -110,6 +110,8 @@ class Call:
     """Sequence number of an output's node -> its place among the flattened output tensors."""
     fed: dict[int, Objective] = field(default_factory=dict[int, Objective])
     """Arguments that are computed of the outputs of earlier calls, by their place among the flattened ones."""
+    edges: dict[int, Edge] = field(default_factory=dict[int, Edge])
+    """Their nodes, in a step that is watched operator by operator."""
     unfed: str | None = None
     """Why an argument with a graph is none of these."""
     within: list[Call] = field(default_factory=list["Call"])
@@ -122,12 +124,15 @@ class Call:
         """`before` are the calls of whose outputs its arguments may be computed."""
         leaves, shape = pytree.tree_flatten((args, kwargs))
         fed: dict[int, Objective] = {}
+        edges: dict[int, Edge] = {}
         unfed = None
+        watched = bool(_get_current_dispatch_mode_stack())
         for place, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
                 try:
                     with _disable_current_modes():
                         fed[place], leaves[place] = _read(leaf, before), None
+                    edges |= {place: edge(leaf)} if watched else {}
                 except (objective.NotReadable, AttributeError, RuntimeError) as error:
                     unfed = str(error)
         args, kwargs = pytree.tree_unflatten(leaves, shape)  # own containers: a trainer may pop keys from its batch
@@ -139,6 +144,7 @@ class Call:
             autocast=Autocast.now(),
             versions=tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor)),
             fed=fed,
+            edges=edges,
             unfed=unfed,
         )
 
@@ -198,6 +204,15 @@ class MicroStep:
     """Some optimizer has stepped on it."""
     compiled: bool = False
     """Some of it ran as compiled code."""
+
+    def computed(self, root: Tensor) -> Iterator[tuple[Objective, Edge]]:
+        """What the loop's own code computes in it, and where its graph ends: the loss, and in a step that is watched
+        what it calls modules with.
+        """
+        if self.objective is not None:
+            yield self.objective, edge(root)
+        for call in self.calls:
+            yield from ((call.fed[place], end) for place, end in call.edges.items())
 
 
 @dataclass(slots=True, kw_only=True)

@@ -147,9 +147,18 @@ def same_form(a: Input, b: Input) -> bool:
     return a.name == b.name and len(a.inputs) == len(b.inputs) and all(map(same_form, a.inputs, b.inputs))
 
 
-def node_at(root: Tensor, path: Path) -> Any:
-    """The node of the term at `path` in the graph of a loss; None where there is none."""
-    node, output = root.grad_fn, root.output_nr
+Edge = tuple[Any, int]
+"""An autograd node, and which of its outputs."""
+
+
+def edge(tensor: Tensor) -> Edge:
+    """The node that made `tensor`."""
+    return tensor.grad_fn, tensor.output_nr
+
+
+def node_at(root: Edge, path: Path) -> Any:
+    """The node of the term at `path` in the graph that ends at `root`; None where there is none."""
+    node, output = root
     for place in (*path, None):
         while node is not None and node.name() in PASSES_THROUGH:
             node, output = node.next_functions[output]
