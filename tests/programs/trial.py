@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,10 @@ from tests.programs.truth import Ended, Truth, judged
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 TIMEOUT = 180.0  # seconds for one run; the slowest program takes 15 on a quiet core
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
+"""As loggers write it: DeepSpeed, where it is installed, says something when transformers imports it."""
 
 
 class WrongTruth(AssertionError):
@@ -80,6 +85,7 @@ def ended(command: Sequence[str], place: Path) -> Ended:
             stdout=out,
             stderr=err,
             start_new_session=True,
+            preexec_fn=_answers_to_control_c,
         ) as process,
     ):
         try:
@@ -88,8 +94,16 @@ def ended(command: Sequence[str], place: Path) -> Ended:
             os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
             err.write(f"\nno end after {TIMEOUT:.0f} s\n")
-    printed = [(place / name).read_text(encoding="utf-8", errors="replace") for name in ("stdout.txt", "stderr.txt")]
+    printed = [
+        TIME.sub("TIME", (place / name).read_text(encoding="utf-8", errors="replace"))
+        for name in ("stdout.txt", "stderr.txt")
+    ]
     return Ended(code=code if code >= 0 else 128 - code, out=printed[0], err=printed[1])
+
+
+def _answers_to_control_c() -> None:
+    """A job in the background of a shell ignores SIGINT, and so would the program."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _is_here(need: str) -> bool:
