@@ -42,6 +42,7 @@ public_incidents = 6
 tells: Tells = {
     "empty-target": (DECISIVE, "a sample without a target divides by zero"),
     "bad-data": (STRONG, "the report finds the fault in the data"),
+    "target-out-of-range": (DECISIVE, "a label of this batch is none of the classes"),
     "same-step": (STRONG, "the same sample comes at the same step"),
     "computes-float16": (-HINT, "an overflow of float16 is more frequent"),
     "data-dependent": (STRONG, "other data do not show it"),

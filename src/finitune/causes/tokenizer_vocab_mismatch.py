@@ -53,7 +53,7 @@ foresees = "token ids"
 
 tells: Tells = {
     "token-out-of-range": (DECISIVE, "an id is outside the table"),
-    "target-out-of-range": (DECISIVE, "an id is outside the table"),
+    "target-out-of-range": (STRONG, "a target of a language model is a token, and one is outside the table"),
     "device-side-assert": (STRONG, "the assertion checks an index on the device"),
     "illegal-access": (HINT, "an id outside the table reads outside it"),
     "tokens-added": (HINT, "new ids may have no rows"),
