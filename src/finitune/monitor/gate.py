@@ -78,7 +78,7 @@ class Gate:
         bad, measured, reading = self._verdict(watched, on, gradients)
         alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients
-        discard = bad and self._run.mode == "guard" and not leaves_it and not alone
+        discard = bad and self._run.guards and not leaves_it and not alone
         if discard:
             self.discard(watched, skippable=skippable)
         watched.reading = reading
@@ -86,7 +86,7 @@ class Gate:
             reading.parameters = [p for p, _ in pairs]
             capture = Capture(micro_steps=list(on))
             self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
-            if bad and alone and self._run.mode == "guard":
+            if bad and alone and self._run.guards:
                 self._stop("no group of ranks is known, and a rank never skips a step alone", watched)
         return not (discard and skippable)
 
@@ -147,7 +147,7 @@ class Gate:
         rate = learning_rate(watched.optimizer())
         if isinstance(rate, Tensor):
             more["lr"] = rate
-        spoils = float16_update.spoils(watched.optimizer()) if self._run.mode == "guard" else None
+        spoils = float16_update.spoils(watched.optimizer()) if self._run.guards else None
         if spoils is not None:
             more[SPOILS] = spoils
         samples = self._samples_of(watched)

@@ -218,7 +218,7 @@ class Incidents:
         self._open, self._open_for = inquiry, watched.number
 
     def _persistent(self, watched: Watched) -> str | None:
-        if self._run.mode != "guard" or not self._is_open_for(watched) or self._open is None:
+        if not self._run.guards or not self._is_open_for(watched) or self._open is None:
             return None
         if self._open.event["settles"] or watched.skips_by_hand:
             return None

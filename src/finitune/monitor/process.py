@@ -38,7 +38,7 @@ from finitune.recording import Recorder
 from finitune.series import Series
 from finitune.signals import LEVELS, Level
 
-MODES: tuple[Mode, ...] = ("observe", "guard")
+MODES: tuple[Mode, ...] = ("observe", "guard", "heal")
 
 _active: list[Monitor] = []
 
@@ -85,7 +85,7 @@ class Monitor:
         self._gate = Gate(self._run, self._pending, self._incidents, self._live, self._stop, self.broken)
         self._intervals = Intervals(self._run, self._incidents, self._live, self._gate, self._optimizers, self._pending)
         self._listener.serves(self._gate, self._intervals)
-        self._checkpoints = Checkpoints(self._optimizers, self._poisoned, guards=mode == "guard")
+        self._checkpoints = Checkpoints(self._optimizers, self._poisoned, guards=self._run.guards)
         torch_calls.listen(self._listener)
         optimizer_steps.listen(self._listener)
         model_calls.observe(self._listener, ())

@@ -14,6 +14,9 @@ _SHOWN_BITS = 0.05
 _ACTIONS: Mapping[Action, str] = {
     "none": "Nothing was changed.",
     "skipped-step": "Update discarded; weights are those of {good}.",
+    "skipped-batch": "Update discarded, and taken again without the samples at fault.",
+    "rolled-back": "Run set back to an earlier step, and continued from there.",
+    "healed": "Update discarded, and the run was healed.",
     "stopped": "Run stopped; weights are those of {good}.",
 }
 
@@ -139,6 +142,7 @@ _ARMS = {
     "module-float32": "{} in float32",
     "replace-embedding-rows": "embedding rows {} replaced",
     "repair-weight": "odd values of {} set to zero",
+    "leave-rows-out": "samples {} left out",
     "float32": "everything in float32",
     "row-by-row": "each row by itself",
     "pad-other-side": "the padding on the other side",

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from finitune.monitor.replay.capture import Call
+from finitune.monitor.replay.fewer_rows import without
 from finitune.monitor.replay.padding import Padding, Run, in_reverse, on_the_other_side, one_row_at_a_time, padding_of
 from finitune.monitor.replay.rerun import Setting
 
@@ -174,6 +175,13 @@ def _ids_of(call: Call) -> Tensor:
 
 def _padding_of(call: Call) -> Padding | None:
     return padding_of(_ids_of(call), call.mask())
+
+
+@contextmanager
+def leave_rows_out(setting: Setting, rows: str) -> Iterator[None]:
+    """Some samples of the step (comma-separated, from 0, counted through its micro-steps) left out of it."""
+    setting.capture = without(setting.capture, {int(row) for row in rows.split(",")})
+    yield
 
 
 @contextmanager
