@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.run import Run
 from finitune.monitor.samples import OF_UPDATE, WEIGHTS, Samples
 
+if TYPE_CHECKING:
+    from finitune.monitor.heal.policy import Healing
+
 ACTIVATIONS_EVERY = 64
 DEVICE_ERRORS = ("AcceleratorError", "DeferredCudaCallError")
 
@@ -46,6 +49,8 @@ class Gate:
         self.shut = False
         """Every update is discarded: the run is about to end."""
         self.began = time.perf_counter()
+        self.healing: Healing | None = None
+        """In mode `heal`."""
         self.schedules = Schedules()
         self._run = run
         self._pending = pending
@@ -86,6 +91,10 @@ class Gate:
             reading.parameters = [p for p, _ in pairs]
             capture = Capture(micro_steps=list(on))
             self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
+            if reading.bad and self.healing is not None:
+                waits = discard and not skippable
+                self._safely(self.healing.treat, watched, reading, waits=waits, clip=measured.unclipped)
+                discard = discard and watched.discarded
             if bad and alone and self._run.guards:
                 self._stop("no group of ranks is known, and a rank never skips a step alone", watched)
         return not (discard and skippable)
@@ -208,6 +217,8 @@ class Gate:
     def finish(self, watched: Watched, reading: Reading, capture: Capture, seconds: float | None = None) -> None:
         """A step is over and its verdict known: record it, and see whether the run must end."""
         self._record(watched, reading, self._seconds() if seconds is None else seconds)
+        if self.healing is not None:
+            self._safely(self.healing.step_ended, watched, reading)
         why = self._incidents.over(watched, reading, capture)
         if why is not None:
             self._stop(why, watched)
@@ -256,6 +267,8 @@ class Gate:
         capture = Capture(micro_steps=on)
         live = self._live.taken()
         self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=live)
+        if self.healing is not None:
+            self._safely(self.healing.treat, watched, reading)
         self._pending.stepped(watched.number, on)
         self.finish(watched, reading, capture)
 

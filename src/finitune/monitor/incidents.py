@@ -52,7 +52,7 @@ class Incidents:
         self._facts: dict[str, Any] | None = None
         self._earlier: dict[int, EarlierBatch] = {}
         self._count = 0
-        self._open: Investigation | None = None
+        self.open: Investigation | None = None
         self._open_for: int | None = None
         self._live_watches = 0
         self._looked = 0
@@ -79,7 +79,7 @@ class Incidents:
             if settled:
                 return
         watched.bad_in_a_row += 1
-        if self._open is not None and self._open.event["step"] == reading.step:
+        if self.open is not None and self.open.event["step"] == reading.step:
             return  # another optimizer of the same step has reported it
         self.bad_steps += 1
         if self._is_open_for(watched):
@@ -156,7 +156,7 @@ class Incidents:
         """
         self._count += 1
         event = {"id": self._run.recorder.earlier_incidents + self._count, "level": "incident", "symptom": "crash"}
-        open_ = self._open.event["id"] if self._open is not None else None
+        open_ = self.open.event["id"] if self.open is not None else None
         self._run.recorder.event(
             "incident", step=step, **event, text=f"the program ended in {text}", action="none", settles=False,
             after=open_, last_good=max(step - 1, 0), **fields,
@@ -175,20 +175,21 @@ class Incidents:
         watched.recent.append(reading.bad and self._is_open_for(watched))
         if not reading.bad:
             if self._is_open_for(watched):
-                self._open, self._open_for = None, None
+                self.open, self._open_for = None, None
             watched.settling_from, watched.bad_in_a_row = None, 0
             self._look_at_signals(watched, reading, capture)
             return None
         return self._persistent(watched)
 
-    @property
-    def open_id(self) -> int | None:
-        return self._open.event["id"] if self._open else None
+    def healed(self, watched: Watched) -> None:
+        """The open incident is over: what comes next is one of its own."""
+        self.open = self._open_for = None
+        watched.settling_from, watched.bad_in_a_row = None, 0
 
     @property
     def wants_live_watch(self) -> bool:
         """The origin of the present incident is not known, and the next step may show it."""
-        open_ = self._open
+        open_ = self.open
         return (
             open_ is not None and open_.origin is None and open_.event["symptom"] in ("nonfinite-loss",
             "nonfinite-gradient", "loss-scale-collapse") and not open_.watched_live
@@ -197,12 +198,12 @@ class Incidents:
 
     def live_watch_begins(self) -> None:
         self._live_watches += 1
-        if self._open is not None:
-            self._open.watched_live = True
+        if self.open is not None:
+            self.open.watched_live = True
 
     def _seen_live(self, live: LiveWatch | None, reading: Reading, capture: Capture) -> None:
         """The step after a bad one was watched operator by operator."""
-        inquiry = self._open
+        inquiry = self.open
         if live is None or inquiry is None or inquiry.origin is not None:
             return
         inquiry.locate_live(live, capture, reading.step)
@@ -212,15 +213,15 @@ class Incidents:
             self._tell(inquiry, again=True)
 
     def _is_open_for(self, watched: Watched) -> bool:
-        return self._open is not None and self._open_for == watched.number
+        return self.open is not None and self._open_for == watched.number
 
     def _opened(self, inquiry: Investigation, watched: Watched) -> None:
-        self._open, self._open_for = inquiry, watched.number
+        self.open, self._open_for = inquiry, watched.number
 
     def _persistent(self, watched: Watched) -> str | None:
-        if not self._run.guards or not self._is_open_for(watched) or self._open is None:
+        if not self._run.guards or not self._is_open_for(watched) or self.open is None:
             return None
-        if self._open.event["settles"] or watched.skips_by_hand:
+        if self.open.event["settles"] or watched.skips_by_hand:
             return None
         if watched.bad_in_a_row >= PATIENCE:
             return f"the fault persists ({watched.bad_in_a_row} steps in a row)"
@@ -229,12 +230,12 @@ class Incidents:
         return None
 
     def _continue(self, watched: Watched, reading: Reading, *, acted: bool) -> None:
-        assert self._open is not None
+        assert self.open is not None
         text = f"{reading.what}. {self._consequence(watched, reading, acted=acted)}{self._forecast(reading)}"
         self._run.recorder.event(
-            "action", step=reading.step, incident=self.open_id, action=self._open.event["action"], text=text
+            "action", step=reading.step, incident=self.open.event["id"], action=self.open.event["action"], text=text
         )  # fmt: skip
-        self._run.speech.rarer(f"incident {self.open_id}", f"step {reading.step}: {text}")
+        self._run.speech.rarer(f"incident {self.open.event['id']}", f"step {reading.step}: {text}")
 
     def _investigate(
         self, watched: Watched, reading: Reading, capture: Capture, limits: Limits, *, may_settle: bool, acted: bool,
@@ -364,7 +365,7 @@ class Incidents:
 
     def _consequence(self, watched: Watched, reading: Reading, *, acted: bool) -> str:
         if acted:
-            last_good = self._open.event["last_good"] if self._open else reading.step - 1
+            last_good = self.open.event["last_good"] if self.open else reading.step - 1
             return f"Update discarded; weights are those of step {last_good}."
         if reading.skipped or watched.update.skips_overflows:
             return f"The trainer skips it; weights are those of step {reading.step - 1}."

@@ -19,12 +19,11 @@ Simplifying and isolating failure-inducing input (2002), for the search among th
 
 from __future__ import annotations
 
-from finitune.finding import Origin, Remedy
+from finitune.finding import Remedy
 
 safety = "advice"
 
 
-def propose(origin: Origin | None = None) -> Remedy:
-    """The samples of the batch that hold the first bad value, where they are known."""
-    rows = list(origin.rows or ()) if origin is not None and origin.phase in ("input", "forward") else []
-    return Remedy(patch={"drop_samples": rows} if rows else None)
+def propose() -> Remedy:
+    """No command: where a sample of a batch lies in the user's data is not known here."""
+    return Remedy()
