@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-DEEP = 4
-"""How many attributes and containers are looked through: DeepSpeed and Apex keep lists of groups of tensors."""
+DEEP = 7
+"""How many attributes and containers are looked through: an inner optimizer, its groups, their lists of tensors."""
 
 
 def masters_of(optimizer: Any, weight: Tensor) -> list[Tensor] | None:
