@@ -64,15 +64,15 @@ tells: Tells = {
 }
 
 
-def weigh(origin: Origin, incident: Mapping[str, Any] | None = None) -> Iterator[Evidence]:
+def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator[Evidence]:
     """What the batch holds before anything is computed of it cannot come from the model."""
-    if origin.phase == "input":
+    if origin is not None and origin.phase == "input":
         yield evidence("origin", DECISIVE, f"the batch itself holds {origin.values or 'values that are not finite'}")
         return
-    peaks = [float(peak) for peak in (incident or {}).get("sample_peaks") or ()]
+    peaks = [float(peak) for peak in incident.get("sample_peaks") or ()]
     finite = [peak for peak in peaks if math.isfinite(peak)]
     typical = statistics.median(finite) if finite else 0.0
     odd = [row for row, peak in enumerate(peaks) if not peak <= OUTLYING * typical]
-    if odd and typical > 0 and set(origin.rows or odd) <= set(odd):
+    if odd and typical > 0 and set((origin and origin.rows) or odd) <= set(odd):
         where = f"sample {odd[0]} of {len(peaks)} reaches {peaks[odd[0]]:.3g}, the median of the batch {typical:.3g}"
         yield evidence("origin", DECISIVE, where)

@@ -19,11 +19,11 @@ Simplifying and isolating failure-inducing input (2002), for the search among th
 
 from __future__ import annotations
 
-from finitune.finding import Remedy
+from finitune.finding import Origin, Remedy
 
 safety = "advice"
 
 
-def propose() -> Remedy:
-    """No command: where a sample of a batch lies in the user's data is not known here."""
-    return Remedy()
+def propose(origin: Origin | None = None) -> Remedy | None:
+    """No command: where a sample lies in the user's data is not known here. A bad weight is no matter of samples."""
+    return None if origin is not None and origin.phase in ("parameter", "optimizer") else Remedy()
