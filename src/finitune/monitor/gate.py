@@ -95,6 +95,8 @@ class Gate:
                 waits = discard and not skippable
                 self._safely(self.healing.treat, watched, reading, waits=waits, clip=measured.unclipped)
                 discard = discard and watched.discarded
+            elif self.healing is not None:
+                self._safely(self.healing.step_follows, watched, reading.step, capture, measured.unclipped)
             if bad and alone and self._run.guards:
                 self._stop("no group of ranks is known, and a rank never skips a step alone", watched)
         return not (discard and skippable)

@@ -342,6 +342,7 @@ class Incidents:
             optimizer=watched.optimizer(),
             capture=capture,
             scale=reading.scale,
+            past=watched.past,
             run_facts=self._facts or {},
             signals=self._run.signals,
             group=watched.group,

@@ -55,6 +55,8 @@ class Investigation:
     signals: Signals
     modules: Modules = field(default_factory=Modules)
     group: Group = ALONE
+    past: Any = None
+    """The last steps, where mode `heal` keeps them."""
     limits: Limits = field(default_factory=Limits)
     origin: Origin | None = None
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -77,7 +79,7 @@ class Investigation:
         assert self.model is not None
         return Setting(
             model=self.model, optimizer=self.optimizer, capture=self.capture, scale=self.scale, group=self.group,
-            limits=self.limits,
+            limits=self.limits, past=self.past,
         )  # fmt: skip
 
     def find_origin(self, observed: Outcome | None) -> None:

@@ -143,6 +143,8 @@ _ARMS = {
     "replace-embedding-rows": "embedding rows {} replaced",
     "repair-weight": "odd values of {} set to zero",
     "leave-rows-out": "samples {} left out",
+    "last-steps": "the last steps taken again at {} times their learning rate",
+    "update-times": "the update at {} times its learning rate",
     "float32": "everything in float32",
     "row-by-row": "each row by itself",
     "pad-other-side": "the padding on the other side",

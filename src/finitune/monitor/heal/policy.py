@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from finitune.chapter import causes, remedies
 from finitune.finding import Remedy
 from finitune.monitor.heal.cure import Case, Cure, Unable, Undo, live
+from finitune.monitor.heal.past import Past
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.measurement import Reading, Unclipped
+from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.run import Run
 from finitune.reports.sentences import counted, do, ranges, remedy_note
@@ -152,6 +154,8 @@ class Healing:
         if undo is None:
             one.state = "kept"
         self.applied.append(one)
+        if case.watched.past is not None:
+            case.watched.past.steps.clear()  # what was taken before the change is not taken again
         price = f"; price: {cure.price}" if cure.price else ""
         watch = f"; watched for {WATCHED_STEPS} steps" if undo is not None else ""
         text = f"{name}: {cure.text}"
@@ -161,8 +165,16 @@ class Healing:
             f"Finite with it, not with {cure.instead}{price}; {seconds:.1f} s{watch}"
         )
 
+    def step_follows(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
+        """A step with finite gradients is about to be taken."""
+        watched.past = watched.past or Past()
+        watched.past.slow_down(watched.optimizer())
+        watched.past.keep(watched, step, capture, clip)
+
     def step_ended(self, watched: Watched, reading: Reading) -> None:
         """One more step is over."""
+        if watched.past is not None:
+            watched.past.as_scheduled(watched.optimizer())
         for one in self._in_watch(watched) if not reading.bad else ():
             one.left -= one.step < reading.step
             if one.left == 0:

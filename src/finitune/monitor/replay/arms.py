@@ -206,6 +206,15 @@ def update_times(setting: Setting, factor: str) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def last_steps(setting: Setting, times: str) -> Iterator[None]:
+    """The last steps of the run taken again before it, their learning rate times `times`, where they were kept."""
+    if setting.past is None:
+        raise ValueError("no earlier step was kept")
+    with setting.past.again(setting, float(times)):
+        yield
+
+
 def arm_names() -> list[str]:
     """Every arm, spelled as in a recording."""
     return sorted(name.replace("_", "-") for name, value in globals().items() if _is_arm(name, value))

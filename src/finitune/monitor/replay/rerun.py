@@ -50,6 +50,8 @@ class Setting:
     group: Group = ALONE
     """The ranks that run it together; alone, an operator that communicates is refused."""
     limits: Limits = field(default_factory=Limits)
+    past: Any = None
+    """The last steps of the run, where they were kept (`finitune.monitor.heal.past.Past`)."""
     summing: nn.Parameter | None = None
     """Whose gradients are being summed up over the micro-steps now."""
 
