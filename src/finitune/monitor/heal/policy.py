@@ -69,6 +69,8 @@ class Healing:
         cause, number = inquiry.proved(), inquiry.event["id"]
         if number in self._looked_at and self._looked_at[number] == cause:
             return
+        if cause is None and watched.group.size > 1:
+            return  # the rank that investigated says what it found
         self._looked_at[number] = cause
         began = time.perf_counter()
         inquiry.limits = Limits()
