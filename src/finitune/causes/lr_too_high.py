@@ -48,6 +48,7 @@ from finitune.series import CLIMBED, Series, climb
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
     Experiment(arm="update-times=1", expect="non-finite", placebo=True, optional=True),
+    Experiment(arm="last-steps=0.001", expect="finite", optional=True),
     Experiment(arm="last-steps=0.01", expect="finite", optional=True),
     Experiment(arm="last-steps=1", expect="non-finite", placebo=True, optional=True),
 ]

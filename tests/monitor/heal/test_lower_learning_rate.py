@@ -14,6 +14,8 @@ from finitune.diagnosis.recorded import diagnose
 from finitune.gym.fault import faults
 from finitune.gym.loop import train
 from finitune.monitor.heal.past import EVERY, STATES, Past, State
+from finitune.monitor.heal.remedies.lower_learning_rate import _is_borne
+from finitune.monitor.replay.rerun import Outcome, Setting
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -75,8 +77,6 @@ def test_the_last_steps_taken_again_at_their_own_rate_give_the_same_bits(make, c
 
 
 def _setting(loop, past):
-    from finitune.monitor.replay.rerun import Setting
-
     return Setting(model=loop.model, optimizer=loop.optimizer, capture=past.steps[-1].capture, past=past)
 
 
@@ -137,6 +137,16 @@ def test_undo_gives_the_weights_of_the_bad_step_back(tmp_path):
         one.undo()
         assert same(before, dict(run.model.state_dict()))
         assert known.past.factor == 1.0
+
+
+@pytest.mark.parametrize(
+    ("losses", "norms", "borne"),
+    [((2.0,), (1.0,), True), ((2.2,), (1.0,), False), ((2.0,), (0.0,), False), ((math.nan,), (1.0,), False)],
+)
+def test_a_rate_is_borne_where_the_step_is_no_worse_and_has_a_gradient(losses, norms, borne):
+    before = Outcome(losses=(2.0,), norms=torch.ones(3))
+    assert _is_borne(before, Outcome(losses=losses, norms=torch.tensor(norms))) == borne
+    assert not _is_borne(before, None)
 
 
 def test_nothing_is_kept_where_there_is_no_room(tmp_path, monkeypatch):

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 from tests.monitor.loop import BAD, SETUPS, VALUES, Loop, finite, same, state, without_the_end
 
 from finitune.chapter import remedies
+from finitune.finding import Action
+from finitune.gym.healthy import CONTROLS
+from finitune.gym.loop import train
+from finitune.monitor.heal import remedies as live_remedies
 from finitune.monitor.heal.cure import live
+from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.process import Stopped
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
 
 def test_every_live_remedy_bears_the_name_of_a_chapter():
-    from pathlib import Path
-
-    from finitune.finding import Action
-    from finitune.monitor.heal import remedies as folder
-
-    names = [path.stem.replace("_", "-") for path in Path(folder.__file__).parent.glob("[a-z]*.py")]
+    names = [path.stem.replace("_", "-") for path in Path(live_remedies.__file__).parent.glob("[a-z]*.py")]
     assert names
     assert set(names) <= set(remedies())
     for name in names:
         module = live(name)
-        assert module.action in Action.__args__
+        assert module.action in get_args(Action)
         assert callable(module.cure)
         assert {"Needs", "Price", "Undo"} <= {word.strip(":") for word in module.__doc__.split()}, name
     assert live("use-bfloat16") is None
@@ -34,11 +36,10 @@ def test_every_live_remedy_bears_the_name_of_a_chapter():
 
 @pytest.mark.parametrize("setup", SETUPS)
 def test_a_healthy_run_is_the_same_to_the_last_bit(setup, tmp_path, capsys):
-    plain, healed = Loop(**SETUPS[setup], bad=-1), Loop(**SETUPS[setup], bad=-1)
+    plain = Loop(**SETUPS[setup], bad=-1)
     for _ in range(20):
         plain.step()
     random = torch.get_rng_state()
-    torch.manual_seed(0)
     healed = Loop(**SETUPS[setup], bad=-1)
     with watch(healed.model, healed.optimizer, run_dir=tmp_path / "run", mode="heal"):
         for _ in range(20):
@@ -48,6 +49,18 @@ def test_a_healthy_run_is_the_same_to_the_last_bit(setup, tmp_path, capsys):
     assert torch.equal(torch.get_rng_state(), random)
     assert without_the_end(capsys.readouterr().err) == ""
     assert not Recording.load(tmp_path / "run").events("remedy", "broken", "incident")
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_healthy_transformer_is_never_changed(control, tmp_path):
+    plain, healed = CONTROLS[control](), CONTROLS[control]()
+    with float16_on_cpu():
+        expected = [step.loss for step in train(plain)]
+        with watch(healed.model, healed.optimizer, run_dir=tmp_path / "run", mode="heal"):
+            losses = [step.loss for step in train(healed)]
+    assert same(losses, expected)
+    assert same(dict(plain.model.state_dict()), dict(healed.model.state_dict()))
+    assert not Recording.load(tmp_path / "run").events("remedy", "broken")
 
 
 @pytest.mark.parametrize("value", VALUES)

@@ -101,7 +101,7 @@ class Past:
 
     def keep(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
         """A step with finite gradients is about to be taken."""
-        optimizer = watched.optimizer()
+        optimizer: Any = watched.optimizer()
         self.why_not = _why_not(watched, capture, clip)
         if self.why_not is not None:
             self.steps = []
@@ -167,7 +167,8 @@ def _take(setting: Setting, one: Taken, times: float) -> None:
 
 
 def _why_not(watched: Watched, capture: Capture, clip: Unclipped | None) -> str | None:
-    optimizer, model = watched.optimizer(), watched.model
+    optimizer: Any = watched.optimizer()
+    model = watched.model
     if watched.group.size > 1:
         return "several ranks train together"
     if type(watched.update) is not TorchUpdate or not str(type(optimizer).step.__module__).startswith("torch.optim."):

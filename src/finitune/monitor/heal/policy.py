@@ -64,7 +64,7 @@ class Healing:
         where a remedy gives that step finite gradients, `watched.discarded` is False afterwards.
         """
         inquiry = self._incidents.open
-        if self._run.mode != "heal" or inquiry is None:
+        if inquiry is None or inquiry.optimizer is not watched.optimizer():
             return
         cause, number = inquiry.proved(), inquiry.event["id"]
         if number in self._looked_at and self._looked_at[number] == cause:
@@ -89,7 +89,7 @@ class Healing:
         if why is None:
             self._incidents.healed(watched)
             return
-        self._undo(self._in_watch(watched), reading.step, "the step went bad again, and nothing proves another cause")
+        self._undo(self._in_watch(watched), watched, reading.step, "a step is bad, and nothing proves another cause")
         self._run.recorder.event("remedy", step=reading.step, incident=number, state="advice", cause=cause, text=why)
         self._run.speech.say(f"step {reading.step}: not healed: {why}")
 
@@ -133,7 +133,8 @@ class Healing:
         same = [one for one in self.applied if one.name == name and cure.targets <= one.cure.targets]
         if not same:
             return
-        self._undo([one for one in same if one.state == "applied"], case.reading.step, "the same cause is proved again")
+        watch = [one for one in same if one.state == "applied"]
+        self._undo(watch, case.watched, case.reading.step, "the same cause is proved again")
         if any(one.state == "kept" for one in same):
             raise Unable("it is in place, and the step is bad all the same")
         raise Unable("it did not hold")
@@ -188,8 +189,10 @@ class Healing:
     def _in_watch(self, watched: Watched) -> list[Applied]:
         return [one for one in self.applied if one.state == "applied" and one.watched == watched.number]
 
-    def _undo(self, these: list[Applied], step: int, why: str) -> None:
+    def _undo(self, these: list[Applied], watched: Watched, step: int, why: str) -> None:
         """The newest first, so that each finds what it left."""
+        if these and watched.past is not None:
+            watched.past.steps.clear()
         for one in reversed(these):
             assert one.undo is not None
             one.undo()

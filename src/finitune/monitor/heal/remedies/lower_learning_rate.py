@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
 from finitune.monitor.heal.past import Past, State
+from finitune.monitor.heal.step_again import UNLIKE
 from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.replay.rerun import Outcome, rerun
 from finitune.reports.sentences import counted
 
 action = "rolled-back"
 FACTORS = (0.1, 0.01, 0.001)
-"""The largest that makes the step finite is taken."""
+"""The largest that the steps bear is taken."""
+WORSE = 1.05
+"""Times the loss of the same batch before these steps: other batches may raise it a little."""
 
 
 def cure(case: Case) -> Cure:
@@ -23,9 +27,12 @@ def cure(case: Case) -> Cure:
     past: Past | None = case.watched.past
     if past is None or not past.steps:
         raise Unable((past and past.why_not) or "no earlier step is kept")
-    factor = next((factor for factor in FACTORS if case.finite(_again(past, factor))), None)
+    before = _outcome(case, past, 0.0)  # no rate at all: the weights of before
+    if before is None:
+        raise Unable("the last steps cannot be taken again")
+    factor = next((factor for factor in FACTORS if _is_borne(before, _outcome(case, past, factor))), None)
     if factor is None:
-        raise Unable(f"not finite with the last {counted(len(past.steps), 'step')} at {FACTORS[-1]:g} times their rate")
+        raise Unable(f"the last {counted(len(past.steps), 'step')} are not borne at {FACTORS[-1]:g} times their rate")
     steps = counted(len(past.steps), "step")
     copies = sum(state.nbytes for one in past.steps if (state := one.before) is not None)
     return Cure(
@@ -36,7 +43,27 @@ def cure(case: Case) -> Cure:
         placebo=_again(past, 1.0),
         instead="the same steps taken again at their own rate",
         apply=lambda: _apply(case, past, factor),
+        patch={"learning_rate": max(past.steps[-1].rates) * factor},
     )
+
+
+def _outcome(case: Case, past: Past, factor: float) -> Outcome | None:
+    case.inquiry.limits.check()
+    case.runs += 1
+    try:
+        return rerun(case.inquiry.setting(), past.again(case.inquiry.setting(), factor))
+    except (RuntimeError, ValueError):
+        return None
+
+
+def _is_borne(before: Outcome, after: Outcome | None) -> bool:
+    """Whether the captured step is no worse after the steps than before them. A model that gives one answer to
+    everything is finite too, and has no gradient.
+    """
+    if after is None or not after.finite or not before.finite:
+        return False
+    alive = float(after.norms.double().norm()) >= float(before.norms.double().norm()) / UNLIKE
+    return alive and sum(after.losses) <= WORSE * sum(before.losses)
 
 
 def _again(past: Past, factor: float) -> Change:
@@ -58,6 +85,5 @@ def _apply(case: Case, past: Past, factor: float) -> Undo:
     def undo() -> None:
         before.restore(optimizer)
         past.factor = own
-        past.steps.clear()
 
     return undo
