@@ -224,6 +224,8 @@ class Gate:
         why = self._incidents.over(watched, reading, capture)
         if why is not None:
             self._stop(why, watched)
+        if self.healing is not None:
+            self._safely(self.healing.treat_sighted, watched, reading)
         if reading.step == self._live.asked:
             seen = "" if reading.bad else ": every number of it is finite"
             self._stop(f"step {reading.step} was watched operator by operator{seen}", watched, asked=True)

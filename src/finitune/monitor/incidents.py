@@ -51,14 +51,13 @@ class Incidents:
         self._run = run
         self._facts: dict[str, Any] | None = None
         self._earlier: dict[int, EarlierBatch] = {}
-        self._count = 0
+        self._count = self._looked = 0
+        self.sighted: Investigation | None = None  # the newest incident of finite numbers
         self.open: Investigation | None = None
         self._open_for: int | None = None
         self._live_watches = 0
-        self._looked = 0
         self._seen: set[str] = set()
-        self.bad_steps = 0
-        self.suspicions = 0
+        self.bad_steps = self.suspicions = 0
 
     @randomness_kept()
     def bad(
@@ -323,6 +322,7 @@ class Incidents:
         if level == "incident":
             inquiry.prove()
             self._tell(inquiry)
+            self.sighted = inquiry
             return
         more = f"; {seen.confirm}" if seen.confirm else ""
         self._run.speech.say(f"step {reading.step}: suspicion: {seen.text} ({seen.symptom}{more})")

@@ -64,8 +64,19 @@ class Healing:
         where a remedy gives that step finite gradients, `watched.discarded` is False afterwards.
         """
         inquiry = self._incidents.open
-        if inquiry is None or inquiry.optimizer is not watched.optimizer():
-            return
+        if inquiry is not None and inquiry.optimizer is watched.optimizer():
+            self._treat(inquiry, watched, reading, waits=waits, clip=clip)
+
+    def treat_sighted(self, watched: Watched, reading: Reading) -> None:
+        """A step is over, and an incident may have been seen in it although every number is finite: a divergence."""
+        inquiry, self._incidents.sighted = self._incidents.sighted, None
+        if inquiry is not None and inquiry.optimizer is watched.optimizer():
+            self._treat(inquiry, watched, reading)
+
+    def _treat(
+        self, inquiry: Investigation, watched: Watched, reading: Reading, *, waits: bool = False,
+        clip: Unclipped | None = None,
+    ) -> None:  # fmt: skip
         cause, number = inquiry.proved(), inquiry.event["id"]
         if number in self._looked_at and self._looked_at[number] == cause:
             return
@@ -87,9 +98,11 @@ class Healing:
             self._runs += case.runs if case is not None else 0
             self._seconds += time.perf_counter() - began
         if why is None:
-            self._incidents.healed(watched)
+            if reading.bad:
+                self._incidents.healed(watched)
             return
-        self._undo(self._in_watch(watched), watched, reading.step, "a step is bad, and nothing proves another cause")
+        watch = self._in_watch(watched) if reading.bad else []
+        self._undo(watch, watched, reading.step, "a step is bad, and nothing proves another cause")
         self._run.recorder.event("remedy", step=reading.step, incident=number, state="advice", cause=cause, text=why)
         self._run.speech.say(f"step {reading.step}: not healed: {why}")
 
