@@ -100,6 +100,13 @@ def overflowing_module(seed: int, *, faulty: bool) -> Plain:
 
 
 def rate_too_high(seed: int, *, faulty: bool) -> Plain:
+    """The fault of the gym: a hundred times what plain SGD bears, from the first step on."""
+    model = tiny("llama", seed=seed)
+    data, rate = batches(STEPS, seed=seed), 100.0 if faulty else 1.0
+    return _run(prepare(model, data, lambda p: SGD(p, lr=rate), Options(clip=None)))
+
+
+def rate_jumps(seed: int, *, faulty: bool) -> Plain:
     """From one step on the rate is 2,000 times what the run bears; without the fault it stays."""
     model = tiny("llama", seed=seed)
     options = Options(clip=None)
@@ -133,7 +140,7 @@ def bad_records(seed: int, *, faulty: bool) -> Plain:
 
 FAULTS: dict[str, Callable[..., Plain]] = {
     "untrained rows": untrained_rows, "overflowing module": overflowing_module, "rate too high": rate_too_high,
-    "bad records": bad_records,
+    "rate jumps": rate_jumps, "bad records": bad_records,
 }  # fmt: skip
 
 
