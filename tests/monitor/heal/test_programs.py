@@ -102,7 +102,82 @@ def test_two_ranks_are_healed_alike_or_not_at_all_and_nobody_waits(tmp_path):
     assert codes == [0, 0], said
     assert first == second, "the same weights and moments after every step"
     assert all(finite for _, _, finite, _ in first)
-    assert "remedies are advice where 2 ranks train together" in said[1]
+    assert "drop-samples: the other ranks would have to take it again too" in said[1]
     recording = Recording.load(tmp_path / "run")
     assert {event["state"] for event in recording.events("remedy")} == {"advice"}
     assert not recording.events("broken")
+
+
+OVERFLOWS = """
+import hashlib, json, math, os, sys
+import torch, torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+import finitune
+from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
+
+torch.set_num_threads(1)
+what, out, steps = json.loads(sys.argv[1]), sys.argv[2], 30
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+class Squares(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return F.layer_norm(torch.square(self.up(x) * 8), x.shape[-1:]).to(x.dtype)
+
+torch.manual_seed(0)
+model = nn.Sequential(Squares(), Squares(), Squares(), nn.Linear(8, 4))
+ddp = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-3)
+history = []
+
+def digest():
+    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+
+try:
+    with float16_on_cpu(), finitune.watch(ddp, optimizer, run_dir=out + "/run", mode="heal"):
+        for step in range(1, steps + 1):
+            x = torch.randn(16, 8, generator=torch.Generator().manual_seed(2 * step + rank))
+            if step >= 4 and (what["where"] == "everywhere" or rank == 1):
+                x = x * 100  # brought back by the norm of the first block, squared before
+            if step == 9 and what["breaks"]:
+                for m in model:
+                    m.__dict__.pop("forward", None)  # the loop takes the remedy away
+            with torch.autocast("cpu", torch.float16):
+                loss = F.cross_entropy(ddp(x).float(), (x[:, 0] > 0).long())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            wide = [n for n, m in model.named_modules() if "forward" in vars(m)]
+            history.append([digest(), wide, all(bool(p.isfinite().all()) for p in model.parameters()), float(loss)])
+finally:
+    with open(f"{out}/history{rank}.json", "w") as file:
+        json.dump(history, file)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("where", ["everywhere", "rank 1"])
+def test_two_ranks_put_the_same_module_in_float32(where, tmp_path):
+    codes, said, (first, second) = two_ranks(tmp_path, {"where": where, "breaks": False}, source=OVERFLOWS)
+    assert codes == [0, 0], said
+    assert [entry[:3] for entry in first] == [entry[:3] for entry in second]
+    assert [entry[1] for entry in first] == [[]] * 3 + [["0"]] * 27
+    assert [first[n][0] == first[n - 1][0] for n in range(1, 30)] == [n == 3 for n in range(1, 30)], "one step is lost"
+    assert sum("healed (fp16-activation-overflow, proved)" in err for err in said) == 1, "one rank speaks"
+    assert sum("is kept: 16 finite steps" in err for err in said) == 1
+    recording = Recording.load(tmp_path / "run")
+    assert [event["state"] for event in recording.events("remedy")] == ["applied", "kept"]
+    assert not recording.events("broken")
+
+
+def test_two_ranks_undo_together(tmp_path):
+    codes, said, (first, second) = two_ranks(tmp_path, {"where": "rank 1", "breaks": True}, source=OVERFLOWS)
+    assert codes == [3, 3], said
+    assert [entry[:3] for entry in first] == [entry[:3] for entry in second]
+    assert sum("is undone: the same cause is proved again" in err for err in said) == 1, said
+    assert not Recording.load(tmp_path / "run").events("broken")

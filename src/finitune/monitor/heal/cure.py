@@ -6,6 +6,8 @@ registration. It holds
     action = "healed"           what the recording calls a step that it was applied to
     cure(case) -> Cure          what it would do to this run; raises Unable where the run lacks an ability that it needs
 
+    repeat(watched, orders)     where several ranks can do the same: does it, from orders alone, and returns its undo
+
 A remedy without such a file, or that is unable, is advice. Nothing is changed by `cure`, and what `apply` changes its
 undo puts back bit for bit.
 """
@@ -76,6 +78,10 @@ class Cure:
     """Changes the run. Returns how to take it back; None where nothing stays changed but the step itself."""
     patch: Mapping[str, Any] | None = None
     """The same for the user's files, as the remedy chapter spells it, where that is more than the chapter knows."""
+    orders: Mapping[str, Any] | None = None
+    """What `repeat(watched, orders) -> Undo` of the same file needs to do the same on every rank, as JSON; None where
+    several ranks cannot.
+    """
     places: tuple[str, ...] = ()
     """Where in the user's data it belongs, where no setting says it."""
 

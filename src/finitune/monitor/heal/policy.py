@@ -1,18 +1,22 @@
 """Healing: a remedy for a proved cause is tried on the captured step, applied, watched, and kept or undone.
 
 Nothing here is done on a symptom alone, and the verdict of the gate never waits for it. What no remedy can prove is
-left as in mode `guard`. Where several ranks train, remedies are advice: none of them may change its model alone.
+left as in mode `guard`. Where several ranks train, one of them decides and all do as it says (`heal.together`).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
 
 from finitune.chapter import causes, remedies
 from finitune.finding import Remedy
 from finitune.monitor.heal.cure import Case, Cure, Unable, Undo, live
 from finitune.monitor.heal.past import Past
+from finitune.monitor.heal.together import all_or_none, decided, may_act, who_decides
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
@@ -25,6 +29,8 @@ from finitune.reports.sentences import counted, do, ranges, remedy_note
 WATCHED_STEPS = 16
 """Steps that a remedy is watched for before it is kept. An incident that persists shows three times in a row, or ten
 times in 20 steps; a remedy that lets one through in 16 has not held."""
+NOT_PROVED = "no cause is proved, and nothing is changed on a symptom alone"
+UNPROVED = "a step is bad, and nothing proves another cause"
 MOST_PER_INCIDENT = 3
 """Remedies that are tried on one captured step."""
 MOST_PER_RUN = 16
@@ -47,6 +53,8 @@ class Applied:
     remedy: Remedy
     left: int = WATCHED_STEPS
     state: str = "applied"
+    quiet: bool = False
+    """Another rank speaks of it."""
 
 
 class Healing:
@@ -64,64 +72,106 @@ class Healing:
         where a remedy gives that step finite gradients, `watched.discarded` is False afterwards.
         """
         inquiry = self._incidents.open
-        if inquiry is not None and inquiry.optimizer is watched.optimizer():
-            self._treat(inquiry, watched, reading, waits=waits, clip=clip)
+        if inquiry is not None and inquiry.optimizer is not watched.optimizer():
+            inquiry = None
+        if watched.group.size > 1 and may_act(watched):
+            self._treat_together(inquiry, watched, reading)
+        elif inquiry is not None and self._is_news(inquiry):
+            self._treat(self._case(inquiry, watched, reading, waits=waits, clip=clip))
 
     def treat_sighted(self, watched: Watched, reading: Reading) -> None:
-        """A step is over, and an incident may have been seen in it although every number is finite: a divergence."""
+        """A step is over, and an incident may have been seen in it although every number is finite: a divergence. Each
+        rank sees its own loss, so where there are several none acts.
+        """
         inquiry, self._incidents.sighted = self._incidents.sighted, None
         if inquiry is not None and inquiry.optimizer is watched.optimizer():
-            self._treat(inquiry, watched, reading)
+            self._treat(self._case(inquiry, watched, reading))
 
-    def _treat(
+    def _is_news(self, inquiry: Investigation) -> bool:
+        """An incident is treated once, and once more where its cause is proved later."""
+        number, cause = inquiry.event["id"], inquiry.proved()
+        news = number not in self._looked_at or self._looked_at[number] != cause
+        self._looked_at[number] = cause
+        return news
+
+    def _case(
         self, inquiry: Investigation, watched: Watched, reading: Reading, *, waits: bool = False,
         clip: Unclipped | None = None,
-    ) -> None:  # fmt: skip
-        cause, number = inquiry.proved(), inquiry.event["id"]
-        if number in self._looked_at and self._looked_at[number] == cause:
-            return
-        if cause is None and watched.group.size > 1:
-            return  # the rank that investigated says what it found
-        self._looked_at[number] = cause
-        began = time.perf_counter()
-        inquiry.limits = Limits()
-        case = None
-        try:
-            why = self._why_not(watched, inquiry, cause)
-            if why is None and cause is not None:
-                case = Case(
-                    cause=cause, inquiry=inquiry, watched=watched, reading=reading, clip=clip,
-                    waits=waits and inquiry.event["step"] == reading.step, grad_norms=self._run.signals["grad_norm"],
-                )  # fmt: skip
-                why = self._healed(case, began)
-        finally:
-            self._runs += case.runs if case is not None else 0
-            self._seconds += time.perf_counter() - began
-        if why is None:
-            if reading.bad:
-                self._incidents.healed(watched)
-            return
-        watch = self._in_watch(watched) if reading.bad else []
-        self._undo(watch, watched, reading.step, "a step is bad, and nothing proves another cause")
-        self._run.recorder.event("remedy", step=reading.step, incident=number, state="advice", cause=cause, text=why)
-        self._run.speech.say(f"step {reading.step}: not healed: {why}")
+    ) -> Case:  # fmt: skip
+        return Case(
+            cause=inquiry.proved() or "", inquiry=inquiry, watched=watched, reading=reading, clip=clip,
+            waits=waits and inquiry.event["step"] == reading.step, grad_norms=self._run.signals["grad_norm"],
+        )  # fmt: skip
 
-    def _why_not(self, watched: Watched, inquiry: Investigation, cause: str | None) -> str | None:
-        if cause is None:
-            return "no cause is proved, and nothing is changed on a symptom alone"
-        if watched.group.size > 1 or self._run.world > 1:
-            return f"remedies are advice where {max(watched.group.size, self._run.world)} ranks train together"
-        if inquiry.model is None or inquiry.capture.runnable is not None:
+    def _treat(self, case: Case) -> None:
+        chosen = self._chosen(case)
+        if chosen is None:
+            return
+        name, module, cure, undo = chosen
+        self._record_applied(case, name, module.action, cure, undo)
+        if case.reading.bad:
+            self._incidents.healed(case.watched)
+
+    def _treat_together(self, inquiry: Investigation | None, watched: Watched, reading: Reading) -> None:
+        """All ranks call this after every bad step, whatever each of them knows of it."""
+        case = self._case(inquiry, watched, reading) if inquiry is not None and self._is_news(inquiry) else None
+        speaker = who_decides(watched, case is not None and bool(case.cause))
+        if speaker is None:
+            if case is not None and watched.group.rank == 0:
+                self._advise(case, NOT_PROVED)
+            self._undo(self._in_watch(watched) if case is not None else [], watched, reading.step, UNPROVED)
+            return
+        chosen: list[Any] = []
+
+        def decide() -> dict[str, Any]:
+            assert case is not None
+            before = [one.state for one in self.applied]
+            for one in self.applied:
+                one.quiet = False
+            chosen.extend(self._chosen(case, apply=False) or ())
+            undone = [n for n, one in enumerate(self.applied) if one.state != before[n]]
+            return {"undone": undone, "name": chosen[0], "orders": chosen[2].orders} if chosen else {"undone": undone}
+
+        decision = decided(watched, speaker, decide)
+        if watched.group.rank != speaker:
+            for one in self.applied:
+                one.quiet = True
+            self._undo([self.applied[n] for n in decision.get("undone", ())], watched, reading.step, "as on its rank")
+        module = live(decision["name"]) if "name" in decision else None
+        if module is None:
+            return
+        undo = all_or_none(watched, lambda: module.repeat(watched, decision["orders"]))
+        if undo is None:
+            if case is not None and chosen:
+                self._advise(case, "another rank could not do the same")
+            return
+        if case is not None and chosen:
+            self._record_applied(case, chosen[0], module.action, chosen[2], undo)
+        else:
+            self.applied.append(_elsewhere(decision, module.action, undo, watched, reading))
+        self._incidents.healed(watched)
+
+    def _why_not(self, case: Case) -> str | None:
+        if not case.cause:
+            return NOT_PROVED
+        if case.watched.group.size > 1 and not (case.reading.bad and may_act(case.watched)):
+            return f"remedies are advice where {case.watched.group.size} ranks each hold a part, or see another loss"
+        if case.inquiry.model is None or case.inquiry.capture.runnable is not None:
             return "the step cannot be run again, so no remedy can be tried on it"
         if len(self.applied) >= MOST_PER_RUN:
             return f"the run was changed {MOST_PER_RUN} times already"
         return None
 
-    def _healed(self, case: Case, began: float) -> str | None:
-        """The first remedy of the cause that is proved on the captured step is applied; else why none was."""
+    def _chosen(self, case: Case, *, apply: bool = True) -> tuple[str, ModuleType, Cure, Undo | None] | None:
+        """The first remedy of the cause that is proved on the captured step; None, which is said, where there is none.
+
+        With `apply` it has been applied, and can be taken back by what is returned with it.
+        """
+        case.inquiry.limits = Limits()
+        why = self._why_not(case)
         left_out: list[str] = []
         tried = 0
-        for name in causes()[case.cause].declared("remedies"):
+        for name in causes()[case.cause].declared("remedies") if why is None else ():
             module = live(name)
             if module is None:
                 left_out.append(f"{name} is advice")
@@ -131,15 +181,25 @@ class Healing:
             tried += 1
             try:
                 cure: Cure = module.cure(case)
+                if case.watched.group.size > 1 and cure.orders is None:
+                    raise Unable("it is advice where several ranks train together")
                 self._did_not_hold(name, cure, case)
                 self._prove(case, cure)
-                undo = cure.apply()
-            except (Unable, OverBudget) as why:
-                left_out.append(f"{name}: {why}")
-                continue
-            self._apply(case, name, module.action, cure, undo, time.perf_counter() - began)
-            return None
-        return f"{case.cause}: {'; '.join(left_out) or 'the book has no remedy'}"
+                return name, module, cure, cure.apply() if apply else None
+            except (Unable, OverBudget) as reason:
+                left_out.append(f"{name}: {reason}")
+            finally:
+                self._runs, case.runs = self._runs + case.runs, 0
+        self._undo(self._in_watch(case.watched) if case.reading.bad else [], case.watched, case.reading.step, UNPROVED)
+        self._advise(case, why or f"{case.cause}: {'; '.join(left_out) or 'the book has no remedy'}")
+        return None
+
+    def _advise(self, case: Case, why: str) -> None:
+        step = case.reading.step
+        self._run.recorder.event(
+            "remedy", step=step, incident=case.inquiry.event["id"], state="advice", cause=case.cause or None, text=why
+        )  # fmt: skip
+        self._run.speech.say(f"step {step}: not healed: {why}")
 
     def _did_not_hold(self, name: str, cure: Cure, case: Case) -> None:
         """Raises Unable, and takes the remedy back, where the same was done before and the step is bad all the same."""
@@ -158,7 +218,9 @@ class Healing:
         if case.finite(cure.placebo):
             raise Unable(f"the captured step is finite with {cure.instead} as well")
 
-    def _apply(self, case: Case, name: str, action: str, cure: Cure, undo: Undo | None, seconds: float) -> None:
+    def _record_applied(self, case: Case, name: str, action: str, cure: Cure, undo: Undo | None) -> None:
+        seconds = time.monotonic() - case.inquiry.limits.began
+        self._seconds += seconds
         step, number = case.reading.step, case.inquiry.event["id"]
         chapter = remedies()[name]
         proposed = next((one.remedies for one in case.inquiry.incident().causes if one.cause == case.cause), ())
@@ -175,7 +237,7 @@ class Healing:
         price = f"; price: {cure.price}" if cure.price else ""
         watch = f"; watched for {WATCHED_STEPS} steps" if undo is not None else ""
         text = f"{name}: {cure.text}"
-        self._record(one, step, text, seconds=seconds, runs=case.runs, price=cure.price)
+        self._record(one, step, text, seconds=seconds, price=cure.price)
         self._run.speech.say(
             f"step {step}: healed ({case.cause}, proved): {text}. "
             f"Finite with it, not with {cure.instead}{price}; {seconds:.1f} s{watch}"
@@ -196,8 +258,7 @@ class Healing:
             if one.left == 0:
                 one.state = "kept"
                 text = f"{one.name} of step {one.step} is kept: {WATCHED_STEPS} finite steps"
-                self._record(one, reading.step, text)
-                self._run.speech.say(f"step {reading.step}: {text}")
+                self._say(one, reading.step, text)
 
     def _in_watch(self, watched: Watched) -> list[Applied]:
         return [one for one in self.applied if one.state == "applied" and one.watched == watched.number]
@@ -211,6 +272,10 @@ class Healing:
             one.undo()
             one.state = "undone"
             text = f"{one.name} of step {one.step} is undone: {why}"
+            self._say(one, step, text)
+
+    def _say(self, one: Applied, step: int, text: str) -> None:
+        if not one.quiet:
             self._record(one, step, text)
             self._run.speech.say(f"step {step}: {text}")
 
@@ -222,7 +287,7 @@ class Healing:
 
     def summary(self) -> list[str]:
         """What was done to the run and its price, with the same for the user's files; nothing where nothing was."""
-        if not self.applied:
+        if all(one.quiet for one in self.applied):
             return []
         done: dict[str, list[Applied]] = {}
         for one in self.applied:
@@ -231,6 +296,20 @@ class Healing:
         price = f"{counted(self._runs, 'run')} of a step more, {self._seconds:.1f} s"
         left = [one for one in self.applied if one.state != "undone"]
         return [f"healed {counted(len(left), 'time')}: {'; '.join(times)}; {price}", *_for_the_files(left)]
+
+
+def _elsewhere(
+    decision: Mapping[str, Any], action: str, undo: Undo, watched: Watched, reading: Reading
+) -> Applied:  # fmt: skip
+    """What another rank decided, recorded and printed, and this one has done too."""
+    nothing: Any = None
+    cure = Cure(
+        text="", price="", targets=frozenset(), change=nothing, placebo=nothing, instead="", apply=lambda: undo,
+    )  # fmt: skip
+    return Applied(
+        name=decision["name"], cause="", action=action, cure=cure, undo=undo, watched=watched.number, quiet=True,
+        step=reading.step, incident=0, remedy=Remedy(name=decision["name"], safety="advice"),
+    )  # fmt: skip
 
 
 def _end(one: Applied) -> str:

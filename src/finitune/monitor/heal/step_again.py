@@ -21,7 +21,9 @@ def check_able(case: Case) -> None:
     """Raises Unable where the loop does something to gradients that the replay does not repeat."""
     watched, update = case.watched, case.watched.update
     why = None
-    if not case.waits:
+    if watched.group.size > 1:
+        why = "the other ranks would have to take it again too"
+    elif not case.waits:
         why = "the loop skips this step by itself"
     elif type(update) is not TorchUpdate or not str(type(update.optimizer).step.__module__).startswith("torch.optim."):
         why = f"{type(update.optimizer).__name__} computes its update from more than the gradients"

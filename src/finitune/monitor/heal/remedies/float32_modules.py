@@ -7,13 +7,15 @@ time and memory of these modules in float32. Undo: their forward is their own ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from torch import nn
 
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
 from finitune.monitor.heal.float32_forward import compute_in_float32, half_bytes
+from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.ranks import is_sharded
 from finitune.monitor.replay.locate import locate
 from finitune.monitor.replay.rerun import Setting
@@ -50,8 +52,15 @@ def cure(case: Case) -> Cure:
         placebo=in_float32(others),
         instead=f"{', '.join(others)} in float32 instead",
         apply=lambda: _applied(model, names),
+        orders={"modules": names},
         patch={"float32_modules": list(names)},
     )
+
+
+def repeat(watched: Watched, orders: Mapping[str, Any]) -> Undo:
+    """The same modules on every rank."""
+    assert watched.model is not None
+    return _applied(watched.model, orders["modules"])
 
 
 def in_float32(names: Sequence[str]) -> Change:

@@ -7,7 +7,7 @@ optimizer's moments of the rows are left as they are, and no random number of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from finitune.monitor.heal.cure import Case, Change, Cure, Unable
+from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
 from finitune.monitor.heal.masters import masters_of
+from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import is_sharded
 from finitune.monitor.replay.arms import input_embedding
@@ -45,15 +46,9 @@ def cure(case: Case) -> Cure:
     ids, others = (_numbers(known[name]) for name in ("{short_rows}", "{other_rows}"))
     if not ids or not others:
         raise Unable("which rows were never trained is not known")
-    masters = masters_of(case.watched.optimizer(), weight)
-    if masters is None:
+    if masters_of(case.watched.optimizer(), weight) is None:
         raise Unable("the optimizer keeps a copy of the embedding that could not be found")
-
-    def apply() -> Any:
-        rows = new_rows(weight, ids)
-        undo = [write_rows(tensor, ids, rows) for tensor in (weight, *masters)]
-        return lambda: [put_back() for put_back in undo]
-
+    orders = {"rows": ids}
     return Cure(
         text=f"embedding {several('row', ids)} drawn anew from the trained rows of {weight.shape[0]:,}",
         price="",
@@ -61,8 +56,25 @@ def cure(case: Case) -> Cure:
         change=_with_new(weight, ids),
         placebo=_with_new(weight, others[: len(ids)]),
         instead=f"{several('row', others[: len(ids)])} drawn anew instead",
-        apply=apply,
+        apply=lambda: repeat(case.watched, orders),
+        orders=orders,
     )
+
+
+def repeat(watched: Watched, orders: Mapping[str, Any]) -> Undo:
+    """The same bits on every rank, whose weights are the same."""
+    assert watched.model is not None
+    embedding = input_embedding(watched.model)
+    assert embedding is not None
+    weight, ids = embedding.weight, orders["rows"]
+    rows = new_rows(weight, ids)
+    undone = [write_rows(t, ids, rows) for t in (weight, *(masters_of(watched.optimizer(), weight) or ()))]
+
+    def undo() -> None:
+        for put_back in undone:
+            put_back()
+
+    return undo
 
 
 def new_rows(weight: Tensor, ids: Sequence[int]) -> Tensor:
