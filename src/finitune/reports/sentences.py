@@ -142,7 +142,6 @@ _ARMS = {
     "module-float32": "{} in float32",
     "replace-embedding-rows": "embedding rows {} replaced",
     "repair-weight": "odd values of {} set to zero",
-    "leave-rows-out": "samples {} left out",
     "last-steps": "the last steps taken again at {} times their learning rate",
     "update-times": "the update at {} times its learning rate",
     "float32": "everything in float32",
@@ -155,6 +154,8 @@ _ARMS = {
 def arm_in_words(arm: str) -> str:
     """`module-float32=model.layers.7.mlp` -> `model.layers.7.mlp in float32`."""
     name, _, argument = arm.partition("=")
+    if name == "leave-rows-out" and all(row.isdecimal() for row in argument.split(",")):
+        return f"{several('sample', [int(row) for row in argument.split(',')])} left out"
     return _ARMS[name].format(argument.replace(",", ", ")) if name in _ARMS else arm
 
 

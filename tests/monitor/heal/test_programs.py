@@ -78,7 +78,7 @@ def test_an_hf_trainer_learns_as_well_as_one_without_the_bad_records(tmp_path):
         ("drop-samples", step, "kept") for step in (6, 13, 36, 43)
     ]
     assert "samples 3-4 left out, the step is taken with the other 6 of 8" in err
-    assert "healed 4 times: drop-samples, which changed that step alone (step 6, 13, 36, 43)" in err
+    assert "healed 4 times: drop-samples, which changed that step alone (steps 6, 13, 36, 43)" in err
     assert {one.action for one in diagnose(tmp_path / "healed" / "run").incidents} == {"skipped-batch"}
     shown = subprocess.run(
         [sys.executable, "-m", "finitune", "diagnose", str(tmp_path / "healed" / "run"), "--format", "json"],

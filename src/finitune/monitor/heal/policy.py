@@ -24,7 +24,7 @@ from finitune.monitor.probes.measurement import Reading, Unclipped
 from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.run import Run
-from finitune.reports.sentences import counted, do, ranges, remedy_note
+from finitune.reports.sentences import counted, do, remedy_note, several
 
 WATCHED_STEPS = 16
 """Steps that a remedy is watched for before it is kept. An incident that persists shows three times in a row, or ten
@@ -292,7 +292,7 @@ class Healing:
         done: dict[str, list[Applied]] = {}
         for one in self.applied:
             done.setdefault(f"{one.name}, {_end(one)}", []).append(one)
-        times = [f"{what} (step {ranges([one.step for one in these])})" for what, these in done.items()]
+        times = [f"{what} ({several('step', [one.step for one in these])})" for what, these in done.items()]
         price = f"{counted(self._runs, 'run')} of a step more, {self._seconds:.1f} s"
         left = [one for one in self.applied if one.state != "undone"]
         return [f"healed {counted(len(left), 'time')}: {'; '.join(times)}; {price}", *_for_the_files(left)]
