@@ -163,7 +163,7 @@ def incident_of(
 def _done(following: Sequence[Mapping[str, Any]]) -> Action | None:
     """What the remedy did that was applied last and is not undone."""
     states = {e.get("remedy"): e for e in following if e["event"] == "remedy" and e.get("state") != "advice"}
-    done = [e.get("action") for e in states.values() if e.get("state") in ("applied", "kept")]
+    done = [e.get("action") for e in states.values() if e.get("state") != "undone"]
     return next((action for action in get_args(Action) if done and action == done[-1]), None)
 
 

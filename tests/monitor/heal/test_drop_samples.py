@@ -207,7 +207,7 @@ def test_the_number_of_changes_is_bounded(tmp_path):
         healed(loop, tmp_path, steps=80, value=math.nan, rows=(1,), every=1)
     recording = Recording.load(tmp_path / "run")
     states = [event["state"] for event in recording.events("remedy")]
-    assert states == ["kept"] * MOST_PER_RUN + ["advice"]
+    assert states == ["for its step"] * MOST_PER_RUN + ["advice"]
     assert len(recording.events("stop")) == 1
 
 

@@ -75,7 +75,7 @@ def test_an_hf_trainer_learns_as_well_as_one_without_the_bad_records(tmp_path):
     events = Recording.load(tmp_path / "healed" / "run").events("remedy")
     # 30 batches in an epoch: records 43 and 44 lie in the sixth, 102 in the thirteenth.
     assert [(e["remedy"], e["step"], e["state"]) for e in events] == [
-        ("drop-samples", step, "kept") for step in (6, 13, 36, 43)
+        ("drop-samples", step, "for its step") for step in (6, 13, 36, 43)
     ]
     assert "samples 3-4 left out, the step is taken with the other 6 of 8" in err
     assert "healed 4 times: drop-samples, which changed that step alone (steps 6, 13, 36, 43)" in err

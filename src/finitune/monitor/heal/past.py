@@ -169,7 +169,7 @@ def _take(setting: Setting, one: Taken, times: float) -> None:
 def _why_not(watched: Watched, capture: Capture, clip: Unclipped | None) -> str | None:
     optimizer: Any = watched.optimizer()
     model = watched.model
-    if watched.group.size > 1:
+    if watched.group.size > 1 or watched.group.split:
         return "several ranks train together"
     if type(watched.update) is not TorchUpdate or not str(type(optimizer).step.__module__).startswith("torch.optim."):
         return f"{type(optimizer).__name__} keeps more than weights, gradients and state"

@@ -39,18 +39,21 @@ MOST_PER_RUN = 16
 
 @dataclass(slots=True, kw_only=True)
 class Applied:
-    """One change of the run. `left` steps are still watched; `state` is applied, kept or undone."""
+    """One change of the run. `left` steps are still watched; `state` is applied, kept, undone or for its step."""
 
     name: str
     cause: str
     action: str
-    cure: Cure
+    targets: frozenset[str]
     undo: Undo | None
+    """None once it is kept or undone, and where nothing stays changed but its step."""
     watched: int
     """Number of the optimizer."""
     step: int
     incident: int
     remedy: Remedy
+    """As the user's files would have it."""
+    places: tuple[str, ...] = ()
     left: int = WATCHED_STEPS
     state: str = "applied"
     quiet: bool = False
@@ -130,7 +133,10 @@ class Healing:
                 one.quiet = False
             chosen.extend(self._chosen(case, apply=False) or ())
             undone = [n for n, one in enumerate(self.applied) if one.state != before[n]]
-            return {"undone": undone, "name": chosen[0], "orders": chosen[2].orders} if chosen else {"undone": undone}
+            if not chosen:
+                return {"undone": undone}
+            name, _, cure, _ = chosen
+            return {"undone": undone, "name": name, "orders": cure.orders, "targets": sorted(cure.targets)}
 
         decision = decided(watched, speaker, decide)
         if watched.group.rank != speaker:
@@ -155,7 +161,7 @@ class Healing:
         if not case.cause:
             return NOT_PROVED
         if case.watched.group.size > 1 and not (case.reading.bad and may_act(case.watched)):
-            return f"remedies are advice where {case.watched.group.size} ranks each hold a part, or see another loss"
+            return "remedies are advice where ranks hold parts of a model, see their own loss, or are of no known group"
         if case.inquiry.model is None or case.inquiry.capture.runnable is not None:
             return "the step cannot be run again, so no remedy can be tried on it"
         if len(self.applied) >= MOST_PER_RUN:
@@ -168,6 +174,7 @@ class Healing:
         With `apply` it has been applied, and can be taken back by what is returned with it.
         """
         case.inquiry.limits = Limits()
+        began = case.inquiry.limits.began
         why = self._why_not(case)
         left_out: list[str] = []
         tried = 0
@@ -190,6 +197,8 @@ class Healing:
                 left_out.append(f"{name}: {reason}")
             finally:
                 self._runs, case.runs = self._runs + case.runs, 0
+                self._seconds += time.monotonic() - began
+                began = time.monotonic()
         self._undo(self._in_watch(case.watched) if case.reading.bad else [], case.watched, case.reading.step, UNPROVED)
         self._advise(case, why or f"{case.cause}: {'; '.join(left_out) or 'the book has no remedy'}")
         return None
@@ -203,7 +212,7 @@ class Healing:
 
     def _did_not_hold(self, name: str, cure: Cure, case: Case) -> None:
         """Raises Unable, and takes the remedy back, where the same was done before and the step is bad all the same."""
-        same = [one for one in self.applied if one.name == name and cure.targets <= one.cure.targets]
+        same = [one for one in self.applied if one.name == name and cure.targets <= one.targets]
         if not same:
             return
         watch = [one for one in same if one.state == "applied"]
@@ -219,21 +228,20 @@ class Healing:
             raise Unable(f"the captured step is finite with {cure.instead} as well")
 
     def _record_applied(self, case: Case, name: str, action: str, cure: Cure, undo: Undo | None) -> None:
-        seconds = time.monotonic() - case.inquiry.limits.began
-        self._seconds += seconds
-        step, number = case.reading.step, case.inquiry.event["id"]
-        chapter = remedies()[name]
-        proposed = next((one.remedies for one in case.inquiry.incident().causes if one.cause == case.cause), ())
-        remedy = next((one for one in proposed if one.name == name), Remedy(name=name, safety=chapter.safety))
+        step, seconds = case.reading.step, time.monotonic() - case.inquiry.limits.began
         one = Applied(
-            name=name, cause=case.cause, action=action, cure=cure, undo=undo, watched=case.watched.number, step=step,
-            incident=number, remedy=remedy if cure.patch is None else replace(remedy, patch=cure.patch),
+            name=name, cause=case.cause, action=action, targets=cure.targets, places=cure.places, undo=undo,
+            watched=case.watched.number, step=step, incident=case.inquiry.event["id"],
+            state="applied" if undo is not None else "for its step",
+            remedy=Remedy(name=name, safety=remedies()[name].safety),
         )  # fmt: skip
-        if undo is None:
-            one.state = "kept"
-        self.applied.append(one)
+        self.applied.append(one)  # first of all, so that it can be taken back
         if case.watched.past is not None:
             case.watched.past.steps.clear()  # what was taken before the change is not taken again
+        proposed = next((each.remedies for each in case.inquiry.incident().causes if each.cause == case.cause), ())
+        one.remedy = next((each for each in proposed if each.name == name), one.remedy)
+        if cure.patch is not None:
+            one.remedy = replace(one.remedy, patch=cure.patch)
         price = f"; price: {cure.price}" if cure.price else ""
         watch = f"; watched for {WATCHED_STEPS} steps" if undo is not None else ""
         text = f"{name}: {cure.text}"
@@ -256,7 +264,7 @@ class Healing:
         for one in self._in_watch(watched) if not reading.bad else ():
             one.left -= one.step < reading.step
             if one.left == 0:
-                one.state = "kept"
+                one.state, one.undo = "kept", None
                 text = f"{one.name} of step {one.step} is kept: {WATCHED_STEPS} finite steps"
                 self._say(one, reading.step, text)
 
@@ -270,7 +278,7 @@ class Healing:
         for one in reversed(these):
             assert one.undo is not None
             one.undo()
-            one.state = "undone"
+            one.state, one.undo = "undone", None
             text = f"{one.name} of step {one.step} is undone: {why}"
             self._say(one, step, text)
 
@@ -282,7 +290,7 @@ class Healing:
     def _record(self, one: Applied, step: int, text: str, **more: object) -> None:
         self._run.recorder.event(
             "remedy", step=step, incident=one.incident, cause=one.cause, remedy=one.name, state=one.state,
-            action=one.action, text=text, targets=sorted(one.cure.targets), **more,
+            action=one.action, text=text, targets=sorted(one.targets), **more,
         )  # fmt: skip
 
     def summary(self) -> list[str]:
@@ -302,18 +310,15 @@ def _elsewhere(
     decision: Mapping[str, Any], action: str, undo: Undo, watched: Watched, reading: Reading
 ) -> Applied:  # fmt: skip
     """What another rank decided, recorded and printed, and this one has done too."""
-    nothing: Any = None
-    cure = Cure(
-        text="", price="", targets=frozenset(), change=nothing, placebo=nothing, instead="", apply=lambda: undo,
-    )  # fmt: skip
+    name = decision["name"]
     return Applied(
-        name=decision["name"], cause="", action=action, cure=cure, undo=undo, watched=watched.number, quiet=True,
-        step=reading.step, incident=0, remedy=Remedy(name=decision["name"], safety="advice"),
+        name=name, cause="", action=action, targets=frozenset(decision["targets"]), undo=undo, watched=watched.number,
+        step=reading.step, incident=0, remedy=Remedy(name=name, safety=remedies()[name].safety), quiet=True,
     )  # fmt: skip
 
 
 def _end(one: Applied) -> str:
-    if one.undo is None:
+    if one.state == "for its step":
         return "which changed that step alone"
     return one.state if one.state != "applied" else f"still watched, {one.left} steps to go"
 
@@ -322,5 +327,5 @@ def _for_the_files(left: list[Applied]) -> list[str]:
     """One line for each different change, as the user's files would have it."""
     places: dict[str, list[str]] = {}
     for one in left:
-        places.setdefault(f"{do(one.remedy)}   ({remedy_note(one.remedy)})", []).extend(one.cure.places)
+        places.setdefault(f"{do(one.remedy)}   ({remedy_note(one.remedy)})", []).extend(one.places)
     return [f"  do               {what}{': ' if where else ''}{'; '.join(where)}" for what, where in places.items()]
