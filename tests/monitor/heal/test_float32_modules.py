@@ -14,6 +14,7 @@ from finitune.diagnosis.recorded import diagnose
 from finitune.gym.fault import faults
 from finitune.gym.loop import train
 from finitune.monitor.heal.float32_forward import compute_in_float32
+from finitune.monitor.heal.remedies import float32_modules
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
@@ -117,6 +118,24 @@ def test_the_run_equals_one_whose_modules_were_in_float32_from_then_on(tmp_path)
     expected = loop(other, optimizer, 26, (1,))
     assert losses[4:] == expected[4:]
     assert digest(model) == digest(other)
+
+
+class Replayed:
+    """Finite where one of these sets is in float32."""
+
+    def __init__(self, *enough):
+        self.enough = [set(names) for names in enough]
+
+    def finite(self, names):
+        return any(one <= set(names) for one in self.enough)
+
+
+@pytest.mark.parametrize(
+    ("enough", "fewest"), [(["b"], ["b"]), (["a", "c"], ["a", "c"]), (["c"], ["c"]), (["a", "b", "c"], ["a", "b", "c"])]
+)
+def test_no_module_is_kept_that_can_be_left_out(enough, fewest, monkeypatch):
+    monkeypatch.setattr(float32_modules, "in_float32", lambda names: names)
+    assert float32_modules._fewest(Replayed(enough), ["a", "b", "c"]) == fewest
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

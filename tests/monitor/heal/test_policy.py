@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -15,7 +17,8 @@ from finitune.finding import Action
 from finitune.gym.healthy import CONTROLS
 from finitune.gym.loop import train
 from finitune.monitor.heal import remedies as live_remedies
-from finitune.monitor.heal.cure import live
+from finitune.monitor.heal.cure import Unable, live
+from finitune.monitor.heal.policy import Healing
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.process import Stopped
 from finitune.monitor.watch import watch
@@ -32,6 +35,22 @@ def test_every_live_remedy_bears_the_name_of_a_chapter():
         assert callable(module.cure)
         assert {"Needs", "Price", "Undo"} <= {word.strip(":") for word in module.__doc__.split()}, name
     assert live("use-bfloat16") is None
+
+
+@pytest.mark.parametrize(
+    ("finite", "why"),
+    [
+        ({"change"}, None),
+        ({"change", "placebo"}, "as well"),
+        ({"placebo"}, "not finite with it"),
+        (set(), "not finite"),
+    ],
+)
+def test_a_remedy_is_proved_by_what_it_does_and_by_what_a_placebo_does_not(finite, why):
+    case = SimpleNamespace(finite=lambda change: change in finite)
+    cure = SimpleNamespace(change="change", placebo="placebo", instead="another")
+    with pytest.raises(Unable, match=why) if why else contextlib.nullcontext():
+        Healing._prove(None, case, cure)
 
 
 @pytest.mark.parametrize("setup", SETUPS)

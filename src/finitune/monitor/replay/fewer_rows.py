@@ -163,6 +163,4 @@ def _cut_kept(term: Term, name: str, value: Any, keep: list[int], count: int) ->
     of_classes = term.name.startswith("NllLoss") and name == "weight"
     if not isinstance(value, Tensor) or not value.dim() or of_classes or value.shape[0] % count:
         return value
-    if value.shape[0] == count:
-        return _chosen(value, keep)
     return _chosen(value.unflatten(0, (count, -1)), keep).flatten(0, 1)  # samples and positions in one axis
