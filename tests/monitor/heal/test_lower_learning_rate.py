@@ -118,7 +118,7 @@ def test_a_run_that_diverged_goes_on_from_before(family, step, tmp_path, capsys)
     assert (applied["step"], applied["remedy"], applied["state"]) == (step, "lower-learning-rate", "applied")
     bad = next(one for one in diagnose(tmp_path / "run").incidents if one.step == step)
     assert (bad.action, bad.causes[0].cause, bad.causes[0].proved) == ("rolled-back", "lr-too-high", True)
-    assert "which stays so" in capsys.readouterr().err
+    assert "taken again, from step 1 on at 0.01 times the learning rate" in capsys.readouterr().err
 
 
 def test_undo_gives_the_weights_of_the_bad_step_back(tmp_path):
@@ -136,6 +136,19 @@ def test_undo_gives_the_weights_of_the_bad_step_back(tmp_path):
         one.undo()
         assert same(before, dict(run.model.state_dict()))
         assert known.past.factor == 1.0
+
+
+def test_steps_before_the_climb_keep_their_rate(tmp_path, capsys):
+    """The rate jumps in the middle, far beyond what the run bears."""
+    loop = Loop(lambda p: torch.optim.SGD(p, lr=0.05))
+    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run", mode="heal"):
+        loop.train(14)
+        before = loop.state()[0]
+        loop.optimizer.param_groups[0]["lr"] = 20.0
+        loop.train(40)
+    assert "taken again, from step 15 on at " in capsys.readouterr().err
+    assert all(p.isfinite().all() for p in loop.model.parameters())
+    assert not same(before, loop.state()[0])
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,8 @@ class Past:
         if len(with_state) > STATES:
             del self.steps[: with_state[1]]
 
-    def take_again(self, setting: Setting, times: float) -> None:
-        """From the oldest state on, every step once more with its learning rate times `times`.
+    def take_again(self, setting: Setting, times: float, since: int = 0) -> None:
+        """From the oldest state on, every step once more; those from step `since` on with their rate times `times`.
 
         Weights and optimizer state are those after it; who calls this keeps what was there. Raises ValueError where
         nothing is kept, and what the model raises.
@@ -133,7 +133,7 @@ class Past:
                 setting.limits.check()
                 if one.capture.runnable is not None:
                     raise ValueError(one.capture.runnable)
-                _take(setting, one, times)
+                _take(setting, one, times if one.step >= since else 1.0)
         finally:
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
@@ -141,11 +141,11 @@ class Past:
                 p.grad = gradient
 
     @contextmanager
-    def again(self, setting: Setting, times: float) -> Iterator[None]:
+    def again(self, setting: Setting, times: float, since: int = 0) -> Iterator[None]:
         """The same for the time of one run of the captured step."""
         before = State.of(setting.optimizer)
         try:
-            self.take_again(setting, times)
+            self.take_again(setting, times, since)
             yield
         finally:
             before.restore(setting.optimizer)

@@ -8,16 +8,19 @@ slower learning. Undo: weights, state and rates are those of the bad step, bit f
 
 from __future__ import annotations
 
+import math
+
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
 from finitune.monitor.heal.past import Past, State
 from finitune.monitor.heal.step_again import UNLIKE
+from finitune.monitor.investigation import DIVERGED
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay.rerun import Outcome, rerun
 from finitune.reports.sentences import counted
 
 action = "rolled-back"
 FACTORS = (0.1, 0.01, 0.001)
-"""The largest that the steps bear is taken."""
+"""The largest that the steps bear is taken; those from the climb on alone, where that is enough."""
 WORSE = 1.05
 """Times the loss of the same batch before these steps: other batches may raise it a little."""
 
@@ -30,28 +33,42 @@ def cure(case: Case) -> Cure:
     before = _outcome(case, past, 0.0)  # no rate at all: the weights of before
     if before is None:
         raise Unable("the last steps cannot be taken again")
-    factor = next((factor for factor in FACTORS if _is_borne(before, _outcome(case, past, factor))), None)
-    if factor is None:
-        raise Unable(f"the last {counted(len(past.steps), 'step')} are not borne at {FACTORS[-1]:g} times their rate")
-    steps = counted(len(past.steps), "step")
+    first, steps = past.steps[0].step, counted(len(past.steps), "step")
+    tries = [(since, factor) for since in sorted({_climb(case, past), first}, reverse=True) for factor in FACTORS]
+    found = next((one for one in tries if _is_borne(before, _outcome(case, past, one[1], one[0]))), None)
+    if found is None:
+        raise Unable(f"the last {steps} are not borne at {FACTORS[-1]:g} times their rate")
+    since, factor = found
     copies = sum(state.nbytes for one in past.steps if (state := one.before) is not None)
     return Cure(
-        text=f"the last {steps} taken again at {factor:g} times the learning rate, which stays so",
+        text=f"the last {steps} taken again, from step {since} on at {factor:g} times the learning rate",
         price=f"{steps} computed twice, {copies / 2**20:.1f} MiB of copies",
         targets=frozenset({f"learning rate times {past.factor * factor:g}"}),
-        change=_again(past, factor),
+        change=_again(past, factor, since),
         placebo=_again(past, 1.0),
         instead="the same steps taken again at their own rate",
-        apply=lambda: _apply(case, past, factor),
+        apply=lambda: _apply(case, past, factor, since),
         patch={"learning_rate": max(past.steps[-1].rates) * factor},
     )
 
 
-def _outcome(case: Case, past: Past, factor: float) -> Outcome | None:
+def _climb(case: Case, past: Past) -> int:
+    """The step whose update the loss climbed after; the oldest where it did not at once."""
+    loss = case.inquiry.signals["loss"]
+    known = dict(zip(loss.steps.tolist(), loss.values.tolist(), strict=True))
+    lowest = math.inf
+    for one in past.steps:
+        lowest = min(lowest, known.get(one.step, math.inf))
+        if known.get(one.step + 1, lowest) > DIVERGED * lowest:
+            return one.step
+    return past.steps[0].step
+
+
+def _outcome(case: Case, past: Past, factor: float, since: int = 0) -> Outcome | None:
     case.inquiry.limits.check()
     case.runs += 1
     try:
-        return rerun(case.inquiry.setting(), past.again(case.inquiry.setting(), factor))
+        return rerun(case.inquiry.setting(), past.again(case.inquiry.setting(), factor, since))
     except (RuntimeError, ValueError):
         return None
 
@@ -66,15 +83,15 @@ def _is_borne(before: Outcome, after: Outcome | None) -> bool:
     return alive and sum(after.losses) <= WORSE * sum(before.losses)
 
 
-def _again(past: Past, factor: float) -> Change:
-    return lambda setting: past.again(setting, factor)
+def _again(past: Past, factor: float, since: int = 0) -> Change:
+    return lambda setting: past.again(setting, factor, since)
 
 
-def _apply(case: Case, past: Past, factor: float) -> Undo:
+def _apply(case: Case, past: Past, factor: float, since: int) -> Undo:
     optimizer = case.watched.optimizer()
     before, own = State.of(optimizer), past.factor
     try:
-        past.take_again(case.inquiry.setting(), factor)
+        past.take_again(case.inquiry.setting(), factor, since)
         if not all(map(is_finite, case.watched.parameters())):
             raise Unable("the weights after these steps are not finite")
     except Exception as error:
