@@ -172,7 +172,7 @@ class ByChance(Healing):
         with contextlib.suppress(Unable, ValueError, AttributeError):
             self.chance.choice((_rows, _module, _sample, _rate))(case, self.chance)
             self.applied.append(None)  # pyright: ignore[reportArgumentType]
-            self._incidents.healed(watched)
+            self._close_incident(watched)
 
     def step_ended(self, watched: Any, reading: Any) -> None:  # noqa: ARG002
         if watched.past is not None:

@@ -180,11 +180,6 @@ class Incidents:
             return None
         return self._persistent(watched)
 
-    def healed(self, watched: Watched) -> None:
-        """The open incident is over: what comes next is one of its own."""
-        self.open = self._open_for = None
-        watched.settling_from, watched.bad_in_a_row = None, 0
-
     @property
     def wants_live_watch(self) -> bool:
         """The origin of the present incident is not known, and the next step may show it."""

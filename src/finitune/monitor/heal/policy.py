@@ -113,7 +113,7 @@ class Healing:
         name, module, cure, undo = chosen
         self._record_applied(case, name, module.action, cure, undo)
         if case.reading.bad:
-            self._incidents.healed(case.watched)
+            self._close_incident(case.watched)
 
     def _treat_together(self, inquiry: Investigation | None, watched: Watched, reading: Reading) -> None:
         """All ranks call this after every bad step, whatever each of them knows of it."""
@@ -155,7 +155,12 @@ class Healing:
             self._record_applied(case, chosen[0], module.action, chosen[2], undo)
         else:
             self.applied.append(_elsewhere(decision, module.action, undo, watched, reading))
-        self._incidents.healed(watched)
+        self._close_incident(watched)
+
+    def _close_incident(self, watched: Watched) -> None:
+        """What comes next is an incident of its own."""
+        self._incidents.open = None
+        watched.settling_from, watched.bad_in_a_row = None, 0
 
     def _why_not(self, case: Case) -> str | None:
         if not case.cause:
