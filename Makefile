@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow test-bare test-programs programs check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-budget conformance fields build clean
+.PHONY: help demo systems test test-slow test-bare test-programs programs check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-heal bench-budget conformance fields build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -80,6 +80,9 @@ bench-overhead: $(VENV)/.demo ## what the guard costs, against no guard and agai
 
 bench-detect: $(VENV)/.demo ## detectors head to head: false alarms on healthy trainings, faults seen (10 minutes): ARGS="--quick"
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/detect.py $(ARGS)
+
+bench-heal: $(VENV)/.demo ## broken runs of fresh seeds: never faulted, unguarded, healed, changed by chance; healthy ones untouched
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/heal.py $(SEEDS)
 
 bench-budget: $(VENV)/.demo ## what the guard adds to a step on a GPU, beside its budget: reads, copies, collectives, kernels, bytes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.budget

@@ -16,7 +16,7 @@ Safety = Literal["safe", "unsafe", "advice"]
 Phase = Literal["input", "parameter", "forward", "backward", "optimizer"]
 Strength = Literal["proved", "likely", "guess"]
 Certainty = Literal["incident", "suspicion"]
-Action = Literal["none", "skipped-step", "stopped"]
+Action = Literal["none", "skipped-step", "skipped-batch", "rolled-back", "healed", "stopped"]
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 

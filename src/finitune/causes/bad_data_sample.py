@@ -31,12 +31,22 @@ mravanelli/pytorch-kaldi#154.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.finding import Evidence, Origin
 
-remedies = ["drop-unsupervised-rows"]
+OUTLYING = 1000.0
+"""Times the median sample: no standardised feature is so large, and the square of few is."""
+experiments = [
+    Experiment(arm="leave-rows-out={bad_rows}", expect="finite"),
+    Experiment(arm="leave-rows-out={other_samples}", expect="non-finite", placebo=True),
+]
+remedies = ["drop-samples", "drop-unsupervised-rows"]
 public_incidents = 6
 
 tells: Tells = {
@@ -55,7 +65,15 @@ tells: Tells = {
 }
 
 
-def weigh(origin: Origin) -> Iterator[Evidence]:
+def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator[Evidence]:
     """What the batch holds before anything is computed of it cannot come from the model."""
-    if origin.phase == "input":
+    if origin is not None and origin.phase == "input":
         yield evidence("origin", DECISIVE, f"the batch itself holds {origin.values or 'values that are not finite'}")
+        return
+    peaks = [float(peak) for peak in incident.get("sample_peaks") or ()]
+    finite = [peak for peak in peaks if math.isfinite(peak)]
+    typical = statistics.median(finite) if finite else 0.0
+    odd = [row for row, peak in enumerate(peaks) if not peak <= OUTLYING * typical]
+    if odd and typical > 0 and set((origin and origin.rows) or odd) <= set(odd):
+        where = f"sample {odd[0]} of {len(peaks)} reaches {peaks[odd[0]]:.3g}, the median of the batch {typical:.3g}"
+        yield evidence("origin", DECISIVE, where)

@@ -57,6 +57,9 @@ IN_A_ROW = 3
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
     Experiment(arm="update-times=1", expect="non-finite", placebo=True, optional=True),
+    Experiment(arm="last-steps=0.001", expect="finite", optional=True),
+    Experiment(arm="last-steps=0.01", expect="finite", optional=True),
+    Experiment(arm="last-steps=1", expect="non-finite", placebo=True, optional=True),
 ]
 remedies = ["lower-learning-rate", "change-settings"]
 public_incidents = 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from finitune.diagnosis import crashes
 from finitune.diagnosis.next_question import Question, next_check
@@ -17,7 +17,7 @@ from finitune.diagnosis.observed_settings import of_facts
 from finitune.diagnosis.ranking import SHOWN, experiments_of, rank
 from finitune.facts import Facts
 from finitune.facts_json import facts_from_json, revived, types_of
-from finitune.finding import Diagnosis, Incident, NotChecked, Origin, RankedCause
+from finitune.finding import Action, Diagnosis, Incident, NotChecked, Origin, RankedCause
 from finitune.recording import Recording
 from finitune.series import Signals
 
@@ -99,7 +99,7 @@ def of_same_incident(recording: Recording, event: Mapping[str, Any]) -> list[Map
 
 def _by_incident(recording: Recording) -> dict[tuple[int, int | None], list[Mapping[str, Any]]]:
     found: dict[tuple[int, int | None], list[Mapping[str, Any]]] = {}
-    for event in recording.events("origin", "arm", "action", "stop"):
+    for event in recording.events("origin", "arm", "action", "stop", "remedy"):
         found.setdefault((event["rank"], event.get("incident")), []).append(event)
     return found
 
@@ -141,7 +141,7 @@ def incident_of(
         bit_for_bit=origin.get("bit_for_bit") if origin else None,
         origin=_origin(origin.get("origin")) if origin else None,
         causes=shown,
-        action="stopped" if stopped else event.get("action", "none"),
+        action="stopped" if stopped else _done(following) or event.get("action", "none"),
         not_located=origin.get("why_not") if origin else "the recording ends before the step was run again",
         last_good=event.get("last_good"),
         last_step=actions[-1]["step"] if actions else event["step"],
@@ -158,6 +158,13 @@ def incident_of(
         if ranked
         else "",
     )
+
+
+def _done(following: Sequence[Mapping[str, Any]]) -> Action | None:
+    """What the remedy did that was applied last and is not undone."""
+    states = {e.get("remedy"): e for e in following if e["event"] == "remedy" and e.get("state") != "advice"}
+    done = [e.get("action") for e in states.values() if e.get("state") != "undone"]
+    return next((action for action in get_args(Action) if done and action == done[-1]), None)
 
 
 def _experiments_left(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.run import Run
 from finitune.monitor.samples import OF_UPDATE, WEIGHTS, Samples
 
+if TYPE_CHECKING:
+    from finitune.monitor.heal.policy import Healing
+
 ACTIVATIONS_EVERY = 64
 DEVICE_ERRORS = ("AcceleratorError", "DeferredCudaCallError")
 
@@ -46,6 +49,8 @@ class Gate:
         self.shut = False
         """Every update is discarded: the run is about to end."""
         self.began = time.perf_counter()
+        self.healing: Healing | None = None
+        """In mode `heal`."""
         self.schedules = Schedules()
         self._run = run
         self._pending = pending
@@ -79,14 +84,20 @@ class Gate:
         bad, measured, reading = self._verdict(watched, capture, gradients)
         alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients
-        discard = bad and self._run.mode == "guard" and not leaves_it and not alone
+        discard = bad and self._run.guards and not leaves_it and not alone
         if discard:
             self.discard(watched, skippable=skippable)
         watched.reading = reading
         if reading is not None and measured is not None:
             reading.parameters = [p for p, _ in pairs]
             self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
-            if bad and alone and self._run.mode == "guard":
+            if reading.bad and self.healing is not None:
+                waits = discard and not skippable
+                self._safely(self.healing.treat, watched, reading, waits=waits, clip=measured.unclipped)
+                discard = discard and watched.discarded
+            elif self.healing is not None:
+                self._safely(self.healing.step_follows, watched, reading.step, capture, measured.unclipped)
+            if bad and alone and self._run.guards:
                 self._stop("no group of ranks is known, and a rank never skips a step alone", watched)
         return not (discard and skippable)
 
@@ -145,7 +156,7 @@ class Gate:
         rate = learning_rate(watched.optimizer())
         if isinstance(rate, Tensor):
             more["lr"] = rate
-        spoils = float16_update.spoils(watched.optimizer()) if self._run.mode == "guard" else None
+        spoils = float16_update.spoils(watched.optimizer()) if self._run.guards else None
         if spoils is not None:
             more[SPOILS] = spoils
         samples = self._samples_of(watched)
@@ -206,9 +217,13 @@ class Gate:
     def finish(self, watched: Watched, reading: Reading, capture: Capture, seconds: float | None = None) -> None:
         """A step is over and its verdict known: record it, and see whether the run must end."""
         self._record(watched, reading, self._seconds() if seconds is None else seconds)
+        if self.healing is not None:
+            self._safely(self.healing.step_ended, watched, reading)
         why = self._incidents.over(watched, reading, capture)
         if why is not None:
             self._stop(why, watched)
+        if self.healing is not None:
+            self._safely(self.healing.treat_sighted, watched, reading)
         if reading.step == self._live.asked:
             seen = "" if reading.bad else ": every number of it is finite"
             self._stop(f"step {reading.step} was watched operator by operator{seen}", watched, asked=True)
@@ -251,6 +266,8 @@ class Gate:
         reading = self._looked_at(watched, capture, gradients, scaled=False)
         reading.skipped = reading.bad_gradients = True
         self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=self._live.taken())
+        if self.healing is not None:
+            self._safely(self.healing.treat, watched, reading)
         self._pending.stepped(watched.number, on)
         self.finish(watched, reading, capture)
 

@@ -51,14 +51,13 @@ class Incidents:
         self._run = run
         self._facts: dict[str, Any] | None = None
         self._earlier: dict[int, EarlierBatch] = {}
-        self._count = 0
-        self._open: Investigation | None = None
+        self._count = self._looked = 0
+        self.sighted: Investigation | None = None  # the newest incident of finite numbers
+        self.open: Investigation | None = None
         self._open_for: int | None = None
         self._live_watches = 0
-        self._looked = 0
         self._seen: set[str] = set()
-        self.bad_steps = 0
-        self.suspicions = 0
+        self.bad_steps = self.suspicions = 0
 
     @randomness_kept()
     def bad(
@@ -79,7 +78,7 @@ class Incidents:
             if settled:
                 return
         watched.bad_in_a_row += 1
-        if self._open is not None and self._open.event["step"] == reading.step:
+        if self.open is not None and self.open.event["step"] == reading.step:
             return  # another optimizer of the same step has reported it
         self.bad_steps += 1
         if self._is_open_for(watched):
@@ -156,7 +155,7 @@ class Incidents:
         """
         self._count += 1
         event = {"id": self._run.recorder.earlier_incidents + self._count, "level": "incident", "symptom": "crash"}
-        open_ = self._open.event["id"] if self._open is not None else None
+        open_ = self.open.event["id"] if self.open is not None else None
         self._run.recorder.event(
             "incident", step=step, **event, text=f"the program ended in {text}", action="none", settles=False,
             after=open_, last_good=max(step - 1, 0), **fields,
@@ -175,32 +174,28 @@ class Incidents:
         watched.recent.append(reading.bad and self._is_open_for(watched))
         if not reading.bad:
             if self._is_open_for(watched):
-                self._open, self._open_for = None, None
+                self.open, self._open_for = None, None
             watched.settling_from, watched.bad_in_a_row = None, 0
             self._look_at_signals(watched, reading, capture)
             return None
         return self._persistent(watched)
 
     @property
-    def open_id(self) -> int | None:
-        return self._open.event["id"] if self._open else None
-
-    @property
     def wants_live_watch(self) -> bool:
         """The origin of the present incident is not known, and the next step may show it."""
-        open_ = self._open
+        open_ = self.open
         if open_ is None or open_.event["symptom"] not in LOCATED_LIVE or self._live_watches >= MAX_LIVE_WATCHES:
             return False
         return open_.term is not None or (open_.origin is None and not open_.watched_live)
 
     def live_watch_begins(self) -> None:
         self._live_watches += 1
-        if self._open is not None:
-            self._open.watched_live = True
+        if self.open is not None:
+            self.open.watched_live = True
 
     def _seen_live(self, live: LiveWatch | None, reading: Reading, capture: Capture) -> None:
         """The step after a bad one was watched operator by operator."""
-        inquiry = self._open
+        inquiry = self.open
         if live is None or inquiry is None or inquiry.origin is not None:
             return
         inquiry.locate_live(live, capture, reading.step)
@@ -211,21 +206,21 @@ class Incidents:
 
     def loss_seen(self, live: LiveWatch, micro: MicroStep, root: Tensor) -> None:
         """A step that is watched live is about to run its backward from `root`."""
-        inquiry = self._open
+        inquiry = self.open
         if inquiry is not None and inquiry.find_line(live, micro, root) and inquiry.origin is not None:
             inquiry.record_origin()
             self._run.speech.say(f"step {inquiry.event['step']}: the first bad value was made in {inquiry.origin.line}")
 
     def _is_open_for(self, watched: Watched) -> bool:
-        return self._open is not None and self._open_for == watched.number
+        return self.open is not None and self._open_for == watched.number
 
     def _opened(self, inquiry: Investigation, watched: Watched) -> None:
-        self._open, self._open_for = inquiry, watched.number
+        self.open, self._open_for = inquiry, watched.number
 
     def _persistent(self, watched: Watched) -> str | None:
-        if self._run.mode != "guard" or not self._is_open_for(watched) or self._open is None:
+        if not self._run.guards or not self._is_open_for(watched) or self.open is None:
             return None
-        if self._open.event["settles"] or watched.skips_by_hand:
+        if self.open.event["settles"] or watched.skips_by_hand:
             return None
         if watched.bad_in_a_row >= PATIENCE:
             return f"the fault persists ({watched.bad_in_a_row} steps in a row)"
@@ -234,12 +229,12 @@ class Incidents:
         return None
 
     def _continue(self, watched: Watched, reading: Reading, *, acted: bool) -> None:
-        assert self._open is not None
+        assert self.open is not None
         text = f"{reading.what}. {self._consequence(watched, reading, acted=acted)}{self._forecast(reading)}"
         self._run.recorder.event(
-            "action", step=reading.step, incident=self.open_id, action=self._open.event["action"], text=text
+            "action", step=reading.step, incident=self.open.event["id"], action=self.open.event["action"], text=text
         )  # fmt: skip
-        self._run.speech.rarer(f"incident {self.open_id}", f"step {reading.step}: {text}")
+        self._run.speech.rarer(f"incident {self.open.event['id']}", f"step {reading.step}: {text}")
 
     def _investigate(
         self, watched: Watched, reading: Reading, capture: Capture, limits: Limits, *, may_settle: bool, acted: bool,
@@ -326,6 +321,7 @@ class Incidents:
         if level == "incident":
             inquiry.prove()
             self._tell(inquiry)
+            self.sighted = inquiry
             return
         more = f"; {seen.confirm}" if seen.confirm else ""
         self._run.speech.say(f"step {reading.step}: suspicion: {seen.text} ({seen.symptom}{more})")
@@ -345,6 +341,7 @@ class Incidents:
             optimizer=watched.optimizer(),
             capture=capture,
             scale=reading.scale,
+            past=watched.past,
             run_facts=self._facts or {},
             signals=self._run.signals,
             group=watched.group,
@@ -368,7 +365,7 @@ class Incidents:
 
     def _consequence(self, watched: Watched, reading: Reading, *, acted: bool) -> str:
         if acted:
-            last_good = self._open.event["last_good"] if self._open else reading.step - 1
+            last_good = self.open.event["last_good"] if self.open else reading.step - 1
             return f"Update discarded; weights are those of step {last_good}."
         if reading.skipped or watched.update.skips_overflows:
             return f"The trainer skips it; weights are those of step {reading.step - 1}."

@@ -8,7 +8,8 @@ reads the recording diagnoses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.ranks import ALONE, Group
 from finitune.monitor.replay.arms import arm
 from finitune.monitor.replay.capture import Capture, MicroStep
+from finitune.monitor.replay.fewer_rows import guilty, peaks, rows_of
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, named_tensors
@@ -54,6 +56,8 @@ class Investigation:
     signals: Signals
     modules: Modules = field(default_factory=Modules)
     group: Group = ALONE
+    past: Any = None
+    """The last steps, where mode `heal` keeps them."""
     limits: Limits = field(default_factory=Limits)
     origin: Origin | None = None
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -69,6 +73,8 @@ class Investigation:
     inside: torch.dtype | None = None
     term: Place | None = None
     """The origin lies in the loop's own code, whose line a later step shows."""
+    at_fault: tuple[int, ...] | None = None
+    """Samples that make the step non-finite; None where nobody has looked for them."""
     following: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """The events of this incident after the first, as the recording has them."""
 
@@ -76,7 +82,7 @@ class Investigation:
         assert self.model is not None
         return Setting(
             model=self.model, optimizer=self.optimizer, capture=self.capture, scale=self.scale, group=self.group,
-            limits=self.limits,
+            limits=self.limits, past=self.past,
         )  # fmt: skip
 
     def find_origin(self, observed: Outcome | None) -> None:
@@ -183,6 +189,7 @@ class Investigation:
             self.event["facts"] = facts_of_batch(self.model, self.capture)
         except Exception as error:  # no numpy here, no memory left, a tensor that cannot be read
             self.event["facts_missing"] = f"{type(error).__name__}: {str(error)[:200]}"
+        self.event["sample_peaks"] = peaks(self.capture)
         self.event |= self._save_capture()
         self.recorder.event("incident", **self.event)
         self.record_origin()
@@ -305,10 +312,17 @@ class Investigation:
         """
         try:
             function, arguments = arm(spelling)
+            return self.outcome(lambda setting: function(setting, *arguments))
+        except ValueError:  # no such arm
+            return None
+
+    def outcome(self, change: Callable[[Setting], AbstractContextManager[None]]) -> str | None:
+        """The same under any change of the step or of the model."""
+        try:
             setting = self.setting()
             if self.event["symptom"] == "nonfinite-loss" and setting.scale > BEARABLE_SCALE:
                 setting.run_scale = BEARABLE_SCALE
-            outcome = rerun(setting, function(setting, *arguments))
+            outcome = rerun(setting, change(setting))
         except Exception:  # an arm that the model or the batch does not support proves nothing
             return None
         loss = sum(outcome.losses) / (setting.run_scale or setting.scale)
@@ -320,12 +334,36 @@ class Investigation:
     def _spellings(self, experiment: Any) -> Iterator[str]:
         """The experiment's arm with its placeholders filled; nothing where one of them has no value here."""
         text = experiment.arm
-        for placeholder, value in placeholders(self.model, self.origin, self.event.get("facts")).items():
+        known = placeholders(self.model, self.origin, self.event.get("facts"))
+        if "{bad_rows}" in text or "{other_samples}" in text:
+            known = {**known, **self._samples_at_fault()}
+        for placeholder, value in known.items():
             if placeholder in text:
                 if value is None:
                     return
                 text = text.replace(placeholder, value)
         yield text
+
+    def _samples_at_fault(self) -> Mapping[str, str | None]:
+        """Samples that make the step non-finite, and as many others; None where no few do."""
+        if self.at_fault is None:
+            self.at_fault = ()
+            with suppress(Exception):  # samples that cannot be told apart, a budget that is used up
+                hints = self.origin.rows if self.origin and self.origin.rows else ()
+                self.at_fault = guilty(self.capture, self._is_finite, hints)
+        others = [row for row in range(sum(map(rows_of, self.capture.micro_steps))) if row not in self.at_fault]
+        join = lambda rows: ",".join(map(str, rows)) or None  # noqa: E731
+        return {"{bad_rows}": join(self.at_fault), "{other_samples}": join(others[: len(self.at_fault)])}
+
+    def _is_finite(self, capture: Capture) -> bool:
+        return rerun(replace(self.setting(), capture=capture)).finite
+
+    def proved(self) -> str | None:
+        """The cause that is proved, None where none is."""
+        try:
+            return next((one.cause for one in self.incident().causes if one.proved), None)
+        except ImportError:  # nothing beside torch is installed here
+            return None
 
 
 def is_finite_at(setting: Setting) -> bool | None:

@@ -190,7 +190,7 @@ class Listener:
         closure = kwargs.get("closure", args[0] if args else None)
         if not callable(closure):
             return None if self._opens(watched, skippable=skippable) else SKIP
-        watched.before = watched.update.before_step() if self._run.mode == "guard" else None
+        watched.before = watched.update.before_step() if self._run.guards else None
         gated = self._gated(watched, closure)
         return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((gated, *args[1:]), kwargs)
 

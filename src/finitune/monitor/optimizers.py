@@ -52,6 +52,8 @@ class Watched:
     bad_in_a_row: int = 0
     recent: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))
     settling_from: float | None = None
+    past: Any = None
+    """In mode `heal` the last steps, `finitune.monitor.heal.past.Past`."""
     mismatched: bool = False
     """A wrong reduction was reported."""
     _update: Update | None = None

@@ -38,7 +38,7 @@ from finitune.recording import Recorder
 from finitune.series import Series
 from finitune.signals import LEVELS, Level
 
-MODES: tuple[Mode, ...] = ("observe", "guard")
+MODES: tuple[Mode, ...] = ("observe", "guard", "heal")
 
 _active: list[Monitor] = []
 
@@ -83,9 +83,13 @@ class Monitor:
         calls_now, say = self._listener.calls_of_this_step, self._run.speech.say
         self._live = LiveStep(self._modules, calls_now, say, watch_step)
         self._gate = Gate(self._run, self._pending, self._incidents, self._live, self._stop, self.broken)
+        if mode == "heal":
+            from finitune.monitor.heal.policy import Healing  # needs more than torch
+
+            self._gate.healing = Healing(self._run, self._incidents)
         self._intervals = Intervals(self._run, self._incidents, self._live, self._gate, self._optimizers, self._pending)
         self._listener.serves(self._gate, self._intervals)
-        self._checkpoints = Checkpoints(self._optimizers, self._poisoned, guards=mode == "guard")
+        self._checkpoints = Checkpoints(self._optimizers, self._poisoned, guards=self._run.guards)
         torch_calls.listen(self._listener)
         optimizer_steps.listen(self._listener)
         model_calls.observe(self._listener, ())
@@ -298,6 +302,8 @@ class Monitor:
         steps = f"{self.step} step{'s' * (self.step > 1)}"
         text = f"{steps}, {what}{more}; recorded in {self.run_dir}"
         self._run.speech.say(text, of_all_ranks=True)
+        if self._gate.healing is not None and (lines := self._gate.healing.summary()):
+            self._run.speech.say(*lines)
 
     def _poisoned(self, path: str, bad: list[str], beside: bool) -> None:  # noqa: FBT001
         """A file is about to be written with weights that are not finite."""
@@ -308,7 +314,7 @@ class Monitor:
 
     def _stop(self, why: str, watched: Watched, *, asked: bool = False) -> None:
         """End the run; `asked`: by `--watch-step`, so that no weights need be saved."""
-        checkpoint, why_not = self.run_dir / "last-good", ""
+        checkpoint, why_not, incident = self.run_dir / "last-good", "", self._incidents.open
         if not asked:
             try:
                 why_not = save_last_good(watched, checkpoint, write=watched.group.rank == 0)
@@ -316,7 +322,7 @@ class Monitor:
                 why_not = f"no checkpoint was written ({type(error).__name__}: {str(error)[:200]})"
         with contextlib.suppress(Exception):
             self._run.recorder.event(
-                "watched" if asked else "stop", step=self.step, incident=self._incidents.open_id, text=why,
+                "watched" if asked else "stop", step=self.step, incident=incident and incident.event["id"], text=why,
                 checkpoint=None if asked or why_not else str(checkpoint),
             )  # fmt: skip
         where = why_not or f"weights of the last finite step are in {checkpoint}"

@@ -12,7 +12,7 @@ from finitune.recording import Recorder
 from finitune.series import Series
 from finitune.signals import SIGNALS, Level
 
-Mode = Literal["observe", "guard"]
+Mode = Literal["observe", "guard", "heal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,11 @@ class Run:
     @property
     def run_dir(self) -> Path:
         return self.recorder.directory
+
+    @property
+    def guards(self) -> bool:
+        """Bad updates are discarded: in `heal` as in `guard`."""
+        return self.mode != "observe"
 
     @property
     def world(self) -> int:

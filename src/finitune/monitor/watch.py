@@ -23,6 +23,9 @@ def watch(
     `run_dir`, by default `runs/<time>`. There is one monitor in a process: where one runs already, the optimizer is
     added to it. The result is a context manager; leaving it, or the end of the process, ends the watch.
 
+    `mode`: `observe` alters nothing, `guard` discards updates that are not finite, `heal` also applies remedies whose
+    cause was proved, and undoes those that do not hold.
+
     Raises TypeError for what is no model or optimizer, ValueError for an optimizer that trains none of the model.
     """
     if not isinstance(model, nn.Module) or not hasattr(innermost(optimizer), "step"):

@@ -14,6 +14,9 @@ _SHOWN_BITS = 0.05
 _ACTIONS: Mapping[Action, str] = {
     "none": "Nothing was changed.",
     "skipped-step": "Update discarded; weights are those of {good}.",
+    "skipped-batch": "Update discarded, and taken again without the samples at fault.",
+    "rolled-back": "Run set back to an earlier step, and continued from there.",
+    "healed": "Update discarded, and the run was healed.",
     "stopped": "Run stopped; weights are those of {good}.",
 }
 
@@ -139,6 +142,8 @@ _ARMS = {
     "module-float32": "{} in float32",
     "replace-embedding-rows": "embedding rows {} replaced",
     "repair-weight": "odd values of {} set to zero",
+    "last-steps": "the last steps taken again at {} times their learning rate",
+    "update-times": "the update at {} times its learning rate",
     "float32": "everything in float32",
     "row-by-row": "each row by itself",
     "pad-other-side": "the padding on the other side",
@@ -149,6 +154,8 @@ _ARMS = {
 def arm_in_words(arm: str) -> str:
     """`module-float32=model.layers.7.mlp` -> `model.layers.7.mlp in float32`."""
     name, _, argument = arm.partition("=")
+    if name == "leave-rows-out" and all(row.isdecimal() for row in argument.split(",")):
+        return f"{several('sample', [int(row) for row in argument.split(',')])} left out"
     return _ARMS[name].format(argument.replace(",", ", ")) if name in _ARMS else arm
 
 

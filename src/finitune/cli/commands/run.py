@@ -8,8 +8,9 @@ import click
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--run-dir", metavar="DIR", help="Where to record.  [default: runs/<time>]")
 @click.option(
-    "--mode", type=click.Choice(["observe", "guard"]), default="guard", show_default=True,
-    help="observe never alters the run; guard discards non-finite updates and stops when they persist.",
+    "--mode", type=click.Choice(["observe", "guard", "heal"]), default="guard", show_default=True,
+    help="observe never alters the run; guard discards non-finite updates and stops when they persist; "
+    "heal also applies remedies whose cause was proved, and undoes those that do not hold.",
 )  # fmt: skip
 @click.option(
     "--inject", multiple=True, metavar="KIND:MODULE:STEP[:RANK]",

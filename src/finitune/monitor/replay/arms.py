@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from finitune.monitor.replay.capture import Call
+from finitune.monitor.replay.fewer_rows import without
 from finitune.monitor.replay.padding import Padding, Run, in_reverse, on_the_other_side, one_row_at_a_time, padding_of
 from finitune.monitor.replay.rerun import Setting
 
@@ -177,6 +178,13 @@ def _padding_of(call: Call) -> Padding | None:
 
 
 @contextmanager
+def leave_rows_out(setting: Setting, rows: str) -> Iterator[None]:
+    """Some samples of the step (comma-separated, from 0, counted through its micro-steps) left out of it."""
+    setting.capture = without(setting.capture, {int(row) for row in rows.split(",")})
+    yield
+
+
+@contextmanager
 def optimizer_float32(setting: Setting) -> Iterator[None]:
     """Weights, gradients and the optimizer's moments in float32, and a trial update with them."""
     setting.update_times = 1.0
@@ -196,6 +204,15 @@ def update_times(setting: Setting, factor: str) -> Iterator[None]:
     """A trial update with the learning rate times `factor`: sound where the loss of the same batch does not rise."""
     setting.update_times = float(factor)
     yield
+
+
+@contextmanager
+def last_steps(setting: Setting, times: str) -> Iterator[None]:
+    """The last steps of the run taken again before it, their learning rate times `times`, where they were kept."""
+    if setting.past is None:
+        raise ValueError("no earlier step was kept")
+    with setting.past.again(setting, float(times)):
+        yield
 
 
 def arm_names() -> list[str]:

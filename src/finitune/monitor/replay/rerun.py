@@ -50,6 +50,8 @@ class Setting:
     group: Group = ALONE
     """The ranks that run it together; alone, an operator that communicates is refused."""
     limits: Limits = field(default_factory=Limits)
+    past: Any = None
+    """The last steps of the run, where they were kept (`finitune.monitor.heal.past.Past`)."""
     summing: nn.Parameter | None = None
     """Whose gradients are being summed up over the micro-steps now."""
 
@@ -107,20 +109,33 @@ def _run(setting: Setting, arm: AbstractContextManager[None] | None) -> Outcome:
     parameters = trainable(setting.model)
     with untouched(setting.model), _compiling_nothing(eager=setting.eager), setting.limits.alone(setting.group):
         with arm or nullcontext():  # around the step alone: what is measured of it is no part of it
-            losses: list[float] = []
-            sums: list[Tensor | None] = [None] * len(parameters)
-            for micro in setting.capture.micro_steps:
-                loss, gradients = _micro_step(setting, micro, parameters)
-                losses.append(loss)
-                for n, gradient in enumerate(gradients):
-                    setting.summing = parameters[n]
-                    sums[n] = _sum(sums[n], gradient)
-                setting.summing = None
+            losses, sums = _summed(setting, parameters)
             after = None
             if setting.update_times is not None:
                 after = _losses_after_update(setting, setting.update_times, parameters, sums)
         each = norms([p.new_zeros(()) if g is None else g for p, g in zip(parameters, sums, strict=True)]).cpu()
         return Outcome(losses=tuple(losses), norms=each, losses_after=after)
+
+
+def _summed(setting: Setting, parameters: list[nn.Parameter]) -> tuple[list[float], list[Tensor | None]]:
+    """The loss of every micro-step, and the gradients of all of them together."""
+    losses: list[float] = []
+    sums: list[Tensor | None] = [None] * len(parameters)
+    for micro in setting.capture.micro_steps:
+        loss, each = _micro_step(setting, micro, parameters)
+        losses.append(loss)
+        for n, gradient in enumerate(each):
+            setting.summing = parameters[n]
+            sums[n] = _sum(sums[n], gradient)
+        setting.summing = None
+    return losses, sums
+
+
+def gradients(setting: Setting) -> list[tuple[nn.Parameter, Tensor | None]]:
+    """Every trainable parameter with its gradient in this step, None where none reaches it; raises as `rerun` does."""
+    parameters = trainable(setting.model)
+    with untouched(setting.model), _compiling_nothing(), setting.limits.alone(setting.group):
+        return list(zip(parameters, _summed(setting, parameters)[1], strict=True))
 
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:

@@ -1,0 +1,92 @@
+"""What a live remedy is asked, and what it answers.
+
+A file of `heal/remedies/` is found by its name, which is that of a chapter of `finitune.remedies`; there is no other
+registration. It holds
+
+    action = "healed"           what the recording calls a step that it was applied to
+    cure(case) -> Cure          what it would do to this run; raises Unable where the run lacks an ability that it needs
+
+    repeat(watched, orders)     where several ranks can do the same: does it, from orders alone, and returns its undo
+
+A remedy without such a file, or that is unable, is advice. Nothing is changed by `cure`, and what `apply` changes its
+undo puts back bit for bit.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from finitune.monitor.investigation import Investigation
+from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.measurement import Reading, Unclipped
+from finitune.monitor.replay.rerun import Setting
+from finitune.series import Series
+
+Change = Callable[[Setting], AbstractContextManager[None]]
+"""What a replay of the captured step is run under."""
+Undo = Callable[[], None]
+
+
+class Unable(Exception):
+    """The remedy cannot be applied to this run by itself; the message says what is missing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """A bad step whose cause is proved, while its weights and its batch are still there."""
+
+    cause: str
+    inquiry: Investigation
+    watched: Watched
+    reading: Reading
+    waits: bool
+    """The update was discarded and the optimizer's own step is still to come."""
+    clip: Unclipped | None
+    """How the loop clipped the gradients of this step."""
+    grad_norms: Series
+    """Of the run so far, before clipping."""
+    runs: int = 0
+    """How often the captured step was run again for it."""
+
+    def finite(self, change: Change) -> bool:
+        """Whether the captured step is finite under `change`. Raises OverBudget."""
+        self.inquiry.limits.check()
+        self.runs += 1
+        return self.inquiry.outcome(change) == "finite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cure:
+    """What one live remedy would do. `targets` name what it changes, so that the same is not tried twice."""
+
+    text: str
+    """What is done, as one clause."""
+    price: str
+    """What the run pays from now on; empty for nothing."""
+    targets: frozenset[str]
+    change: Change
+    placebo: Change
+    instead: str
+    """The placebo in words."""
+    apply: Callable[[], Undo | None]
+    """Changes the run. Returns how to take it back; None where nothing stays changed but the step itself."""
+    patch: Mapping[str, Any] | None = None
+    """The same for the user's files, as the remedy chapter spells it, where that is more than the chapter knows."""
+    orders: Mapping[str, Any] | None = None
+    """What `repeat(watched, orders) -> Undo` of the same file needs to do the same on every rank, as JSON; None where
+    several ranks cannot.
+    """
+    places: tuple[str, ...] = ()
+    """Where in the user's data it belongs, where no setting says it."""
+
+
+def live(name: str) -> ModuleType | None:
+    """The live form of the remedy chapter `name`, None where it has none."""
+    module = f"finitune.monitor.heal.remedies.{name.replace('-', '_')}"
+    return importlib.import_module(module) if importlib.util.find_spec(module) is not None else None

@@ -1,0 +1,188 @@
+"""The last steps of one optimizer: their batches by reference, and now and then a copy of weights and optimizer state.
+
+From such a copy the steps since can be taken again, with another learning rate. Kept in mode `heal` only, for what is
+small beside the free memory: adapters, small models. No random number is drawn and no tensor of the run is written to,
+unless a remedy asks for it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.measurement import Unclipped
+from finitune.monitor.probes.modules import device_of
+from finitune.monitor.probes.optimizers import TorchUpdate, parameters_of
+from finitune.monitor.replay.capture import Capture
+from finitune.monitor.replay.limits import free_bytes
+from finitune.monitor.replay.rerun import Setting, gradients
+
+EVERY, STATES = 8, 3
+"""A state is copied every so many steps, and so many are kept: 16 to 24 steps can be taken again."""
+SHARE = 0.1
+"""Of the free memory, for all that is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Weights and optimizer state, copied. Hyperparameters belong to the schedule of the loop."""
+
+    weights: list[Tensor]
+    entries: list[dict[str, Any]]
+    """Per parameter, empty where the optimizer has none yet."""
+
+    @staticmethod
+    def of(optimizer: Any) -> State:
+        own = parameters_of(optimizer)
+        return State(
+            weights=[p.detach().clone() for p in own],
+            entries=[copy.deepcopy(optimizer.state[p]) if p in optimizer.state else {} for p in own],
+        )
+
+    @property
+    def nbytes(self) -> int:
+        entries = (t for each in self.entries for t in each.values() if isinstance(t, Tensor))
+        return sum(t.nbytes for t in (*self.weights, *entries))
+
+    @torch.no_grad()
+    def restore(self, optimizer: Any) -> None:
+        """Bit for bit."""
+        for p, weight, entries in zip(parameters_of(optimizer), self.weights, self.entries, strict=True):
+            p.detach().copy_(weight)
+            if entries:
+                optimizer.state[p] = copy.deepcopy(entries)
+            else:
+                optimizer.state.pop(p, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """One step that was taken: its batch, the norm it was clipped to, its rates, and maybe the state before it."""
+
+    step: int
+    capture: Capture
+    max_norm: float | None
+    rates: list[float]
+    before: State | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Past:
+    """The newest steps, oldest first; the first of them has a state."""
+
+    steps: list[Taken] = field(default_factory=list[Taken])
+    why_not: str | None = None
+    """Why nothing is kept."""
+    factor: float = 1.0
+    """By which a remedy multiplies the learning rate of every step, whatever the schedule of the loop makes it."""
+    own_rates: list[float] | None = None
+    """Those of the step that runs now, without the factor."""
+
+    def slow_down(self, optimizer: Any) -> None:
+        """A step is about to run."""
+        self.as_scheduled(optimizer)
+        if self.factor != 1.0:
+            self.own_rates = [group["lr"] for group in optimizer.param_groups]
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] * self.factor
+
+    def as_scheduled(self, optimizer: Any) -> None:
+        """It is over: the schedule finds the rates that it set."""
+        rates, self.own_rates = self.own_rates, None
+        for group, rate in zip(optimizer.param_groups, rates or (), strict=False):
+            group["lr"] = rate
+
+    def keep(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
+        """A step with finite gradients is about to be taken."""
+        optimizer: Any = watched.optimizer()
+        self.why_not = _why_not(watched, capture, clip)
+        if self.why_not is not None:
+            self.steps = []
+            return
+        due = not self.steps or step - max(one.step for one in self.steps if one.before is not None) >= EVERY
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self.steps.append(Taken(
+            step=step, capture=Capture(micro_steps=list(capture.micro_steps)), rates=rates,
+            max_norm=clip.max_norm if clip is not None else None, before=State.of(optimizer) if due else None,
+        ))  # fmt: skip
+        with_state = [place for place, one in enumerate(self.steps) if one.before is not None]
+        if len(with_state) > STATES:
+            del self.steps[: with_state[1]]
+
+    def take_again(self, setting: Setting, times: float, since: int = 0) -> None:
+        """From the oldest state on, every step once more; those from step `since` on with their rate times `times`.
+
+        Weights and optimizer state are those after it; who calls this keeps what was there. Raises ValueError where
+        nothing is kept, and what the model raises.
+        """
+        if not self.steps or self.steps[0].before is None:
+            raise ValueError(self.why_not or "no earlier step is kept")
+        optimizer = setting.optimizer
+        rates = [group["lr"] for group in optimizer.param_groups]
+        held = [(p, p.grad) for p in parameters_of(optimizer)]
+        self.steps[0].before.restore(optimizer)
+        try:
+            for one in self.steps:
+                setting.limits.check()
+                if one.capture.runnable is not None:
+                    raise ValueError(one.capture.runnable)
+                _take(setting, one, times if one.step >= since else 1.0)
+        finally:
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            for p, gradient in held:
+                p.grad = gradient
+
+    @contextmanager
+    def again(self, setting: Setting, times: float, since: int = 0) -> Iterator[None]:
+        """The same for the time of one run of the captured step."""
+        before = State.of(setting.optimizer)
+        try:
+            self.take_again(setting, times, since)
+            yield
+        finally:
+            before.restore(setting.optimizer)
+
+
+def _take(setting: Setting, one: Taken, times: float) -> None:
+    optimizer = setting.optimizer
+    new = {id(p): g for p, g in gradients(replace(setting, capture=one.capture, run_scale=None))}
+    pairs = [(p, g) for p in parameters_of(optimizer) if (g := new.get(id(p))) is not None]
+    for p, gradient in pairs:
+        p.grad = gradient
+    if one.max_norm is not None:
+        torch.nn.utils.clip_grad_norm_([p for p, _ in pairs], one.max_norm)
+    for group, rate in zip(optimizer.param_groups, one.rates, strict=True):
+        group["lr"] = rate * times
+    optimizer.step()
+    for p, _ in pairs:
+        p.grad = None
+
+
+def _why_not(watched: Watched, capture: Capture, clip: Unclipped | None) -> str | None:
+    optimizer: Any = watched.optimizer()
+    model = watched.model
+    if watched.group.size > 1 or watched.group.split:
+        return "several ranks train together"
+    if type(watched.update) is not TorchUpdate or not str(type(optimizer).step.__module__).startswith("torch.optim."):
+        return f"{type(optimizer).__name__} keeps more than weights, gradients and state"
+    if any(micro.scale is not None for micro in capture.micro_steps) or watched.before is not None:
+        return "the loop's own scaler or closure takes part in each step"
+    if model is None or capture.runnable is not None or (clip is not None and clip.max_norm is None):
+        return capture.runnable or "the steps of this loop cannot be taken again"
+    if any(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
+        return "the learning rate lies on the device"
+    own = parameters_of(optimizer)
+    tensors = [*own, *(t for p in own for t in optimizer.state.get(p, {}).values() if isinstance(t, Tensor))]
+    state = max(sum(t.nbytes for t in tensors), 3 * sum(p.nbytes for p in own))
+    needed, free = STATES * state + EVERY * STATES * capture.nbytes, free_bytes(device_of(model))
+    if free is not None and needed > SHARE * free:
+        return f"weights and state of {STATES} steps take {needed / 2**30:.1f} GiB, over {SHARE:.0%} of what is free"
+    return None

@@ -1,0 +1,336 @@
+"""Healing: a remedy for a proved cause is tried on the captured step, applied, watched, and kept or undone.
+
+Nothing here is done on a symptom alone, and the verdict of the gate never waits for it. What no remedy can prove is
+left as in mode `guard`. Where several ranks train, one of them decides and all do as it says (`heal.together`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+from finitune.chapter import causes, remedies
+from finitune.finding import Remedy
+from finitune.monitor.heal.cure import Case, Cure, Unable, Undo, live
+from finitune.monitor.heal.past import Past
+from finitune.monitor.heal.together import all_or_none, decided, may_act, who_decides
+from finitune.monitor.incidents import Incidents
+from finitune.monitor.investigation import Investigation
+from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.measurement import Reading, Unclipped
+from finitune.monitor.replay.capture import Capture
+from finitune.monitor.replay.limits import Limits, OverBudget
+from finitune.monitor.run import Run
+from finitune.reports.sentences import counted, do, remedy_note, several
+
+WATCHED_STEPS = 16
+"""Steps that a remedy is watched for before it is kept. An incident that persists shows three times in a row, or ten
+times in 20 steps; a remedy that lets one through in 16 has not held."""
+NOT_PROVED = "no cause is proved, and nothing is changed on a symptom alone"
+UNPROVED = "a step is bad, and nothing proves another cause"
+MOST_PER_INCIDENT = 3
+"""Remedies that are tried on one captured step."""
+MOST_PER_RUN = 16
+"""Times that a run is changed; one that needs more is not healed by it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Applied:
+    """One change of the run. `left` steps are still watched; `state` is applied, kept, undone or for its step."""
+
+    name: str
+    cause: str
+    action: str
+    targets: frozenset[str]
+    undo: Undo | None
+    """None once it is kept or undone, and where nothing stays changed but its step."""
+    watched: int
+    """Number of the optimizer."""
+    step: int
+    incident: int
+    remedy: Remedy
+    """As the user's files would have it."""
+    places: tuple[str, ...] = ()
+    left: int = WATCHED_STEPS
+    state: str = "applied"
+    quiet: bool = False
+    """Another rank speaks of it."""
+
+
+class Healing:
+    """What was done to one process, and is still watched."""
+
+    def __init__(self, run: Run, incidents: Incidents) -> None:
+        self._run = run
+        self._incidents = incidents
+        self._looked_at: dict[int, str | None] = {}
+        self._runs, self._seconds = 0, 0.0
+        self.applied: list[Applied] = []
+
+    def treat(self, watched: Watched, reading: Reading, *, waits: bool = False, clip: Unclipped | None = None) -> None:
+        """A step was bad, and its verdict acted on. `waits`: its update was discarded before the optimizer's own step;
+        where a remedy gives that step finite gradients, `watched.discarded` is False afterwards.
+        """
+        inquiry = self._incidents.open
+        if inquiry is not None and inquiry.optimizer is not watched.optimizer():
+            inquiry = None
+        if watched.group.size > 1 and may_act(watched):
+            self._treat_together(inquiry, watched, reading)
+        elif inquiry is not None and self._is_news(inquiry):
+            self._treat(self._case(inquiry, watched, reading, waits=waits, clip=clip))
+
+    def treat_sighted(self, watched: Watched, reading: Reading) -> None:
+        """A step is over, and an incident may have been seen in it although every number is finite: a divergence. Each
+        rank sees its own loss, so where there are several none acts.
+        """
+        inquiry, self._incidents.sighted = self._incidents.sighted, None
+        if inquiry is not None and inquiry.optimizer is watched.optimizer():
+            self._treat(self._case(inquiry, watched, reading))
+
+    def _is_news(self, inquiry: Investigation) -> bool:
+        """An incident is treated once, and once more where its cause is proved later."""
+        number, cause = inquiry.event["id"], inquiry.proved()
+        news = number not in self._looked_at or self._looked_at[number] != cause
+        self._looked_at[number] = cause
+        return news
+
+    def _case(
+        self, inquiry: Investigation, watched: Watched, reading: Reading, *, waits: bool = False,
+        clip: Unclipped | None = None,
+    ) -> Case:  # fmt: skip
+        return Case(
+            cause=inquiry.proved() or "", inquiry=inquiry, watched=watched, reading=reading, clip=clip,
+            waits=waits and inquiry.event["step"] == reading.step, grad_norms=self._run.signals["grad_norm"],
+        )  # fmt: skip
+
+    def _treat(self, case: Case) -> None:
+        chosen = self._chosen(case)
+        if chosen is None:
+            return
+        name, module, cure, undo = chosen
+        self._record_applied(case, name, module.action, cure, undo)
+        if case.reading.bad:
+            self._close_incident(case.watched)
+
+    def _treat_together(self, inquiry: Investigation | None, watched: Watched, reading: Reading) -> None:
+        """All ranks call this after every bad step, whatever each of them knows of it."""
+        case = self._case(inquiry, watched, reading) if inquiry is not None and self._is_news(inquiry) else None
+        speaker = who_decides(watched, case is not None and bool(case.cause))
+        if speaker is None:
+            if case is not None and watched.group.rank == 0:
+                self._advise(case, NOT_PROVED)
+            self._undo(self._in_watch(watched) if case is not None else [], watched, reading.step, UNPROVED)
+            return
+        chosen: list[Any] = []
+
+        def decide() -> dict[str, Any]:
+            assert case is not None
+            before = [one.state for one in self.applied]
+            for one in self.applied:
+                one.quiet = False
+            chosen.extend(self._chosen(case, apply=False) or ())
+            undone = [n for n, one in enumerate(self.applied) if one.state != before[n]]
+            if not chosen:
+                return {"undone": undone}
+            name, _, cure, _ = chosen
+            return {"undone": undone, "name": name, "orders": cure.orders, "targets": sorted(cure.targets)}
+
+        decision = decided(watched, speaker, decide)
+        if watched.group.rank != speaker:
+            for one in self.applied:
+                one.quiet = True
+            self._undo([self.applied[n] for n in decision.get("undone", ())], watched, reading.step, "as on its rank")
+        module = live(decision["name"]) if "name" in decision else None
+        if module is None:
+            return
+        undo = all_or_none(watched, lambda: module.repeat(watched, decision["orders"]))
+        if undo is None:
+            if case is not None and chosen:
+                self._advise(case, "another rank could not do the same")
+            return
+        if case is not None and chosen:
+            self._record_applied(case, chosen[0], module.action, chosen[2], undo)
+        else:
+            self.applied.append(_elsewhere(decision, module.action, undo, watched, reading))
+        self._close_incident(watched)
+
+    def _close_incident(self, watched: Watched) -> None:
+        """What comes next is an incident of its own."""
+        self._incidents.open = None
+        watched.settling_from, watched.bad_in_a_row = None, 0
+
+    def _why_not(self, case: Case) -> str | None:
+        if not case.cause:
+            return NOT_PROVED
+        if case.watched.group.size > 1 and not (case.reading.bad and may_act(case.watched)):
+            return "remedies are advice where ranks hold parts of a model, see their own loss, or are of no known group"
+        if case.inquiry.model is None or case.inquiry.capture.runnable is not None:
+            return "the step cannot be run again, so no remedy can be tried on it"
+        if len(self.applied) >= MOST_PER_RUN:
+            return f"the run was changed {MOST_PER_RUN} times already"
+        return None
+
+    def _chosen(self, case: Case, *, apply: bool = True) -> tuple[str, ModuleType, Cure, Undo | None] | None:
+        """The first remedy of the cause that is proved on the captured step; None, which is said, where there is none.
+
+        With `apply` it has been applied, and can be taken back by what is returned with it.
+        """
+        case.inquiry.limits = Limits()
+        began = case.inquiry.limits.began
+        why = self._why_not(case)
+        left_out: list[str] = []
+        tried = 0
+        for name in causes()[case.cause].declared("remedies") if why is None else ():
+            module = live(name)
+            if module is None:
+                left_out.append(f"{name} is advice")
+                continue
+            if tried >= MOST_PER_INCIDENT:
+                break
+            tried += 1
+            try:
+                cure: Cure = module.cure(case)
+                if case.watched.group.size > 1 and cure.orders is None:
+                    raise Unable("it is advice where several ranks train together")
+                self._did_not_hold(name, cure, case)
+                self._prove(case, cure)
+                return name, module, cure, cure.apply() if apply else None
+            except (Unable, OverBudget) as reason:
+                left_out.append(f"{name}: {reason}")
+            finally:
+                self._runs, case.runs = self._runs + case.runs, 0
+                self._seconds += time.monotonic() - began
+                began = time.monotonic()
+        self._undo(self._in_watch(case.watched) if case.reading.bad else [], case.watched, case.reading.step, UNPROVED)
+        self._advise(case, why or f"{case.cause}: {'; '.join(left_out) or 'the book has no remedy'}")
+        return None
+
+    def _advise(self, case: Case, why: str) -> None:
+        step = case.reading.step
+        self._run.recorder.event(
+            "remedy", step=step, incident=case.inquiry.event["id"], state="advice", cause=case.cause or None, text=why
+        )  # fmt: skip
+        self._run.speech.say(f"step {step}: not healed: {why}")
+
+    def _did_not_hold(self, name: str, cure: Cure, case: Case) -> None:
+        """Raises Unable, and takes the remedy back, where the same was done before and the step is bad all the same."""
+        same = [one for one in self.applied if one.name == name and cure.targets <= one.targets]
+        if not same:
+            return
+        watch = [one for one in same if one.state == "applied"]
+        self._undo(watch, case.watched, case.reading.step, "the same cause is proved again")
+        if any(one.state == "kept" for one in same):
+            raise Unable("it is in place, and the step is bad all the same")
+        raise Unable("it did not hold")
+
+    def _prove(self, case: Case, cure: Cure) -> None:
+        if not case.finite(cure.change):
+            raise Unable("the captured step is not finite with it")
+        if case.finite(cure.placebo):
+            raise Unable(f"the captured step is finite with {cure.instead} as well")
+
+    def _record_applied(self, case: Case, name: str, action: str, cure: Cure, undo: Undo | None) -> None:
+        step, seconds = case.reading.step, time.monotonic() - case.inquiry.limits.began
+        one = Applied(
+            name=name, cause=case.cause, action=action, targets=cure.targets, places=cure.places, undo=undo,
+            watched=case.watched.number, step=step, incident=case.inquiry.event["id"],
+            state="applied" if undo is not None else "for its step",
+            remedy=Remedy(name=name, safety=remedies()[name].safety),
+        )  # fmt: skip
+        self.applied.append(one)  # first of all, so that it can be taken back
+        if case.watched.past is not None:
+            case.watched.past.steps.clear()  # what was taken before the change is not taken again
+        proposed = next((each.remedies for each in case.inquiry.incident().causes if each.cause == case.cause), ())
+        one.remedy = next((each for each in proposed if each.name == name), one.remedy)
+        if cure.patch is not None:
+            one.remedy = replace(one.remedy, patch=cure.patch)
+        price = f"; price: {cure.price}" if cure.price else ""
+        watch = f"; watched for {WATCHED_STEPS} steps" if undo is not None else ""
+        text = f"{name}: {cure.text}"
+        self._record(one, step, text, seconds=seconds, price=cure.price)
+        self._run.speech.say(
+            f"step {step}: healed ({case.cause}, proved): {text}. "
+            f"Finite with it, not with {cure.instead}{price}; {seconds:.1f} s{watch}"
+        )
+
+    def step_follows(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
+        """A step with finite gradients is about to be taken."""
+        watched.past = watched.past or Past()
+        watched.past.slow_down(watched.optimizer())
+        watched.past.keep(watched, step, capture, clip)
+
+    def step_ended(self, watched: Watched, reading: Reading) -> None:
+        """One more step is over."""
+        if watched.past is not None:
+            watched.past.as_scheduled(watched.optimizer())
+        for one in self._in_watch(watched) if not reading.bad else ():
+            one.left -= one.step < reading.step
+            if one.left == 0:
+                one.state, one.undo = "kept", None
+                text = f"{one.name} of step {one.step} is kept: {WATCHED_STEPS} finite steps"
+                self._say(one, reading.step, text)
+
+    def _in_watch(self, watched: Watched) -> list[Applied]:
+        return [one for one in self.applied if one.state == "applied" and one.watched == watched.number]
+
+    def _undo(self, these: list[Applied], watched: Watched, step: int, why: str) -> None:
+        """The newest first, so that each finds what it left."""
+        if these and watched.past is not None:
+            watched.past.steps.clear()
+        for one in reversed(these):
+            assert one.undo is not None
+            one.undo()
+            one.state, one.undo = "undone", None
+            text = f"{one.name} of step {one.step} is undone: {why}"
+            self._say(one, step, text)
+
+    def _say(self, one: Applied, step: int, text: str) -> None:
+        if not one.quiet:
+            self._record(one, step, text)
+            self._run.speech.say(f"step {step}: {text}")
+
+    def _record(self, one: Applied, step: int, text: str, **more: object) -> None:
+        self._run.recorder.event(
+            "remedy", step=step, incident=one.incident, cause=one.cause, remedy=one.name, state=one.state,
+            action=one.action, text=text, targets=sorted(one.targets), **more,
+        )  # fmt: skip
+
+    def summary(self) -> list[str]:
+        """What was done to the run and its price, with the same for the user's files; nothing where nothing was."""
+        if all(one.quiet for one in self.applied):
+            return []
+        done: dict[str, list[Applied]] = {}
+        for one in self.applied:
+            done.setdefault(f"{one.name}, {_end(one)}", []).append(one)
+        times = [f"{what} ({several('step', [one.step for one in these])})" for what, these in done.items()]
+        price = f"{counted(self._runs, 'run')} of a step more, {self._seconds:.1f} s"
+        left = [one for one in self.applied if one.state != "undone"]
+        return [f"healed {counted(len(left), 'time')}: {'; '.join(times)}; {price}", *_for_the_files(left)]
+
+
+def _elsewhere(
+    decision: Mapping[str, Any], action: str, undo: Undo, watched: Watched, reading: Reading
+) -> Applied:  # fmt: skip
+    """What another rank decided, recorded and printed, and this one has done too."""
+    name = decision["name"]
+    return Applied(
+        name=name, cause="", action=action, targets=frozenset(decision["targets"]), undo=undo, watched=watched.number,
+        step=reading.step, incident=0, remedy=Remedy(name=name, safety=remedies()[name].safety), quiet=True,
+    )  # fmt: skip
+
+
+def _end(one: Applied) -> str:
+    if one.state == "for its step":
+        return "which changed that step alone"
+    return one.state if one.state != "applied" else f"still watched, {one.left} steps to go"
+
+
+def _for_the_files(left: list[Applied]) -> list[str]:
+    """One line for each different change, as the user's files would have it."""
+    places: dict[str, list[str]] = {}
+    for one in left:
+        places.setdefault(f"{do(one.remedy)}   ({remedy_note(one.remedy)})", []).extend(one.places)
+    return [f"  do               {what}{': ' if where else ''}{'; '.join(where)}" for what, where in places.items()]

@@ -1,0 +1,106 @@
+"""The last steps are taken again, and the later ones too, with a learning rate that they bear.
+
+Needs: one process, a torch optimizer without a scaler around it, batches that are still what they were, and room for
+copies of weights and optimizer state (see `heal.past`). The schedule of the loop, its counters and its data go on as
+they are; each step multiplies the rate that the schedule sets. Price: the steps that are taken again, the copies, and
+slower learning. Undo: weights, state and rates are those of the bad step, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+
+from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
+from finitune.monitor.heal.past import Past, State
+from finitune.monitor.heal.step_again import UNLIKE
+from finitune.monitor.investigation import DIVERGED
+from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.replay.rerun import Outcome, rerun
+from finitune.reports.sentences import counted
+
+action = "rolled-back"
+FACTORS = (0.1, 0.01, 0.001)
+"""The largest that the steps bear is taken; those from the climb on alone, where that is enough."""
+WORSE = 1.05
+"""Times the loss of the same batch before these steps: other batches may raise it a little."""
+
+
+def cure(case: Case) -> Cure:
+    """Raises Unable."""
+    past: Past | None = case.watched.past
+    if past is None or not past.steps:
+        raise Unable((past and past.why_not) or "no earlier step is kept")
+    before = _outcome(case, past, 0.0)  # no rate at all: the weights of before
+    if before is None:
+        raise Unable("the last steps cannot be taken again")
+    first, steps = past.steps[0].step, counted(len(past.steps), "step")
+    tries = [(since, factor) for since in sorted({_climb(case, past), first}, reverse=True) for factor in FACTORS]
+    found = next((one for one in tries if _is_borne(before, _outcome(case, past, one[1], one[0]))), None)
+    if found is None:
+        raise Unable(f"the last {steps} are not borne at {FACTORS[-1]:g} times their rate")
+    since, factor = found
+    copies = sum(state.nbytes for one in past.steps if (state := one.before) is not None)
+    return Cure(
+        text=f"the last {steps} taken again, from step {since} on at {factor:g} times the learning rate",
+        price=f"{steps} computed twice, {copies / 2**20:.1f} MiB of copies",
+        targets=frozenset({f"learning rate times {past.factor * factor:g}"}),
+        change=_again(past, factor, since),
+        placebo=_again(past, 1.0),
+        instead="the same steps taken again at their own rate",
+        apply=lambda: _apply(case, past, factor, since),
+        patch={"learning_rate": max(past.steps[-1].rates) * factor},
+    )
+
+
+def _climb(case: Case, past: Past) -> int:
+    """The step whose update the loss climbed after; the oldest where it did not at once."""
+    loss = case.inquiry.signals["loss"]
+    known = dict(zip(loss.steps.tolist(), loss.values.tolist(), strict=True))
+    lowest = math.inf
+    for one in past.steps:
+        lowest = min(lowest, known.get(one.step, math.inf))
+        if known.get(one.step + 1, lowest) > DIVERGED * lowest:
+            return one.step
+    return past.steps[0].step
+
+
+def _outcome(case: Case, past: Past, factor: float, since: int = 0) -> Outcome | None:
+    case.inquiry.limits.check()
+    case.runs += 1
+    try:
+        return rerun(case.inquiry.setting(), past.again(case.inquiry.setting(), factor, since))
+    except (RuntimeError, ValueError):
+        return None
+
+
+def _is_borne(before: Outcome, after: Outcome | None) -> bool:
+    """Whether the captured step is no worse after the steps than before them. A model that gives one answer to
+    everything is finite too, and has no gradient.
+    """
+    if after is None or not after.finite or not before.finite:
+        return False
+    alive = float(after.norms.double().norm()) >= float(before.norms.double().norm()) / UNLIKE
+    return alive and sum(after.losses) <= WORSE * sum(before.losses)
+
+
+def _again(past: Past, factor: float, since: int = 0) -> Change:
+    return lambda setting: past.again(setting, factor, since)
+
+
+def _apply(case: Case, past: Past, factor: float, since: int) -> Undo:
+    optimizer = case.watched.optimizer()
+    before, own = State.of(optimizer), past.factor
+    try:
+        past.take_again(case.inquiry.setting(), factor, since)
+        if not all(map(is_finite, case.watched.parameters())):
+            raise Unable("the weights after these steps are not finite")
+    except Exception as error:
+        before.restore(optimizer)
+        raise Unable(str(error)) from None
+    past.factor = own * factor
+
+    def undo() -> None:
+        before.restore(optimizer)
+        past.factor = own
+
+    return undo

@@ -1,0 +1,57 @@
+"""Ranks that train one model alike do the same to it: one rank decides, and all of them do as it says, or none does.
+
+Every method that talks to the others is called by all ranks of the group at the same place: after a bad step, whose
+verdict they share.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from finitune.monitor.heal.cure import Undo
+from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.modules import device_of
+
+
+def may_act(watched: Watched) -> bool:
+    """Every rank holds the whole model, and the group is known."""
+    group = watched.group
+    return group.known and not group.split and not group.sharded and watched.model is not None
+
+
+def who_decides(watched: Watched, wants: bool) -> int | None:  # noqa: FBT001
+    """The first rank that has something to say; None where none has."""
+    return watched.group.first(wants, device_of(watched.model))
+
+
+def decided(watched: Watched, rank: int, decide: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What that rank decides, on every rank. What fails while it decides is a decision for nothing."""
+    text = ""
+    error: Exception | None = None
+    if watched.group.rank == rank:
+        try:
+            text = json.dumps(decide())
+        except Exception as raised:
+            error = raised
+    text = watched.group.text(text, rank, device_of(watched.model))
+    if error is not None:
+        raise error
+    return json.loads(text) if text else {}
+
+
+def all_or_none(watched: Watched, act: Callable[[], Undo | None]) -> Undo | None:
+    """`act` on every rank; taken back, and None, where one of them could not."""
+    undo: Undo | None = None
+    error: Exception | None = None
+    try:
+        undo = act()
+    except Exception as raised:
+        error = raised
+    (failed,) = watched.group.agree(error is not None, device=device_of(watched.model))
+    if failed and undo is not None:
+        undo()
+    if error is not None:
+        raise error
+    return None if failed else undo
