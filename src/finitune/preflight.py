@@ -96,14 +96,14 @@ def _placed(result: CheckResult, reading: Reading) -> CheckResult:
 
     def with_line(finding: Finding) -> Finding:
         where = finding.where
-        places = reading.places.get(where.file or "")
-        if not places:
+        if where.file is None or where.file not in reading.places:
             return finding
         patch = list(finding.remedy.patch) if finding.remedy and finding.remedy.patch else []
-        keys = [key for key in (where.key, *patch) if key]
-        told = [one for key in keys for one in (key, key.rpartition(".")[2]) if one in places]
-        cell, line = places[told[0] if told else ""]
-        return dataclasses.replace(finding, where=dataclasses.replace(where, cell=cell, line=line))
+        keys = [one for key in (where.key, *patch) if key for one in (key, key.rpartition(".")[2])]
+        files = [where.file, *(file for file in reading.places if file != where.file)]
+        spots = [(file, reading.places[file][key]) for key in keys for file in files if key in reading.places[file]]
+        file, (cell, line) = spots[0] if spots else (where.file, reading.places[where.file][""])
+        return dataclasses.replace(finding, where=dataclasses.replace(where, file=file, cell=cell, line=line))
 
     found = [with_line(finding) for finding in result.findings]
     return dataclasses.replace(result, findings=found, understood=reading.understood)
@@ -197,7 +197,8 @@ def _together(runs: Sequence[_Run]) -> CheckResult:
     found: dict[str, tuple[Finding, list[int]]] = {}
     for lines, result in runs:
         for finding in result.findings:
-            found.setdefault(json.dumps(as_json(finding)), (finding, []))[1].extend(lines)
+            anywhere = dataclasses.replace(finding, where=dataclasses.replace(finding.where, line=None))
+            found.setdefault(json.dumps(as_json(anywhere if lines else finding)), (finding, []))[1].extend(lines)
     findings = [_launched(finding, sorted(set(lines))) for finding, lines in found.values()]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     left_out = [entry for _, result in runs for entry in result.not_checked]

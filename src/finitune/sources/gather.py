@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, Model, TokenUse, Vocabulary
-from finitune.finding import NotChecked
+from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources import environment, families, hardware, understood
+from finitune.sources.configs.format import Place
 from finitune.sources.configs.known_keys import unknown
 from finitune.sources.configs.merge import Configured, joined
 from finitune.sources.configs.runs import Config, Named, runs_of, walk
@@ -64,9 +65,10 @@ def gather_each(
         return None if model is None else checkpoint.activations(model, np.array(first, np.int64), pad)
 
     for run in runs:
-        files = [(one, _read(one, card)) for one in walk(run)]
+        asked, unknown_card = (None, None) if card else _asked(run)
+        files = [(one, _read(one, card or asked)) for one in walk(run)]
         configured = joined([found for _, found in files])
-        facts = around.over(configured.facts)
+        facts = around.over(Facts(hardware=asked)).over(configured.facts)
         stored = weights(facts.precision.compute if facts.precision else None)
         vocabulary = _vocabulary(words, stored.facts.model.vocabulary if stored.facts.model else None)
         facts = Facts(vocabulary=vocabulary).over(stored.facts.over(facts))
@@ -81,7 +83,7 @@ def gather_each(
             *stored.not_checked,
             *used.not_checked,
             *_not_computed(facts),
-            *([] if gpu else [NotChecked(input="gpu", why="no --gpu given")]),
+            *([] if card or asked else [NotChecked(input="gpu", why=unknown_card or "no --gpu given")]),
         ]
         yield (
             [one.line for one in run if one.line is not None],
@@ -89,9 +91,34 @@ def gather_each(
                 facts=facts,
                 not_checked=missing,
                 understood=list(_understood(run, files)),
-                places={one.file: one.format.places(one.data) for one in run if one.format.places},
+                places=_places(run, [one for one, _ in files if isinstance(one, Named)]),
             ),
         )
+
+
+def _asked(run: Sequence[Named]) -> tuple[Hardware | None, str | None]:
+    """The card that the scripts of a run ask their scheduler for, or why it cannot be said."""
+    for one in run:
+        if found := one.format.card and one.format.card(one.data, one.file):
+            try:
+                return hardware.read(found.name), None
+            except UnreadableInput:
+                return None, f"{one.file}: line {found.line} asks for {found.name}, a card not known here; give --gpu"
+    return None, None
+
+
+def _places(run: Sequence[Named], files: Sequence[Named]) -> dict[str, dict[str, Place]]:
+    """The line of each key, in the file that says it: what is typed for a program stands where it is started."""
+    found: dict[str, dict[str, Place]] = {}
+    for one in [*run, *files]:
+        if one.format.places:
+            found.setdefault(one.file, {}).update(one.format.places(one.data))
+    for one in files:
+        by = found.get(one.started.by) if one.started else None
+        if by is not None and one.format.from_flags:
+            for key, flag in one.format.from_flags(one.data).items():
+                by.setdefault(key, by.get(flag, by[""]))
+    return found
 
 
 def _understood(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, Configured]]) -> Iterator[str]:
@@ -99,11 +126,16 @@ def _understood(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, 
     parts: dict[str, list[tuple[Named, Configured]]] = {}
     for one, found in files:
         if isinstance(one, Named) and Path(one.file).is_file():
-            parts.setdefault(one.file, []).append((one, found))
+            said = Configured(facts=one.format.read(one.settings, one.file)) if one.silent else found
+            parts.setdefault(one.file, []).append((one, said))
     given = [one.file for one in run]
     for file, inner in parts.items():
+        one = inner[0][0]
         by = given[0] if file not in given and given else None
-        yield understood.line_of(inner[0][0], joined([found for _, found in inner]).facts, named_by=by)
+        by = f"started by {one.started.by}" if one.started else f"named by {by}" if by else None
+        asked = one.format.card and one.format.card(one.data, file)
+        facts = joined([found for _, found in inner]).facts
+        yield understood.line_of(one, facts, by=by, card=asked if file in given else None)
 
 
 def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, str]:
@@ -163,6 +195,8 @@ def _read(one: Named | NotChecked, card: Hardware | None) -> Configured:
     if isinstance(one, NotChecked):
         return Configured(not_checked=[one])
     kind, data, file = one.format, one.settings, one.file
+    if one.silent:
+        return Configured()
     facts = kind.read(data, file)
     left_out = [*kind.left_out(data, file), *(kind.undecided(data, file) if card is None else ())]
     return Configured(

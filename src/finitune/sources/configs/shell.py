@@ -2,26 +2,28 @@
 
 The script is read, never run. Each command that launches a trainer is a run of its own; its flags are read as the
 format that they belong to (TrainingArguments, LLaMA-Factory...), those of `accelerate launch` as an accelerate file.
+A Python program that it starts is read with these flags.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from finitune.facts import Facts, Parallel
 from finitune.finding import UnreadableInput
-from finitune.sources.configs import llamafactory, training_arguments
-from finitune.sources.configs.format import Format, Settings
+from finitune.sources.configs import llamafactory, python, scheduler, training_arguments
+from finitune.sources.configs.beside import beside
+from finitune.sources.configs.format import Asked, Format, Place, Settings, Started
 from finitune.sources.configs.keys import group
 from finitune.sources.configs.known_keys import fields_of
 from finitune.sources.editing.shell_words import UNKNOWN, Command, Script, flag_of
-from finitune.sources.text import short
+from finitune.sources.text import short, text_of
 
 MAX_CHARACTERS = 2**17
 MAX_LAUNCHES = 16
@@ -36,6 +38,9 @@ MODULES = {
     "accelerate.commands.launch": "accelerate", "axolotl.cli.train": "axolotl", "llamafactory.cli": "llamafactory-cli",
 }  # fmt: skip
 """What `python -m` may start, under the name of the command that does the same."""
+
+RUNNERS = {"uv", "srun", "poetry", "pdm", "rye", "hatch", "pixi", "conda", "mamba", "nohup", "time", "env"}
+"""They start the command that follows, or a program itself."""
 
 SCRIPT_START = re.compile(
     r"\A(?:#!.*\b(ba|z|da|k)?sh\b|(export\s+)?[A-Za-z_][A-Za-z0-9_]*=\S*\s*$|(cd|mpirun|nohup|set|source|srun) )"
@@ -59,6 +64,9 @@ SHELL = "shell script"
 MORE = "more launches"
 """The key of a yes or no: were there more launches than are read?"""
 
+CARD = "card asked for"
+"""The key of the card that the script asks its scheduler for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -71,6 +79,12 @@ class Launch:
     unknown: Sequence[str]
     """Flags whose value only running the script could tell."""
     line: int
+    program: str | None = None
+    """The Python file that is started, as the command names it."""
+    folders: Sequence[str] = ()
+    """Those that the script changes to before."""
+    lines: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
+    """Of each flag."""
     command: Command = field(repr=False, compare=False)
     """Its words from the launcher on, with their places in the script."""
 
@@ -88,11 +102,55 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
         script = Script(text=text)
     except ValueError as error:
         raise UnreadableInput(f"{file}: {error} (expected a shell script)") from None
-    launches = (launch for command in script.commands() if (launch := _launch(command)))
-    telling = list(islice((one for one in launches if one.configs or format_of_flags(one.flags)), MAX_LAUNCHES + 1))
+    telling = list(islice((one for one in _launches(script) if _tells(one, file)), MAX_LAUNCHES + 1))
     if not telling:
         raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here")
-    return {SHELL: telling}
+    return {SHELL: telling, CARD: scheduler.asked(script.text)}
+
+
+def _launches(script: Script) -> Iterator[Launch]:
+    folders: list[str] = []
+    for command in script.commands():
+        words = [word.text for word in command.words]
+        if words[0] == "cd" and len(words) == 2 and UNKNOWN not in words[1]:
+            folders.append(words[1])
+        elif launch := _launch(command, script.text):
+            yield dataclasses.replace(launch, folders=tuple(folders))
+
+
+def _tells(launch: Launch, file: str) -> bool:
+    """Whether anything is known of it: files, flags, or a program that trains."""
+    return bool(launch.configs) or format_of_flags(launch.flags) is not None or _program(launch, file) is not None
+
+
+def _program(launch: Launch, file: str) -> Path | None:
+    """The program that is started, where it is here and trains."""
+    if launch.program is None or UNKNOWN in launch.program:
+        return None
+    path = beside(file, launch.program, launch.folders)
+    if not path.is_file():
+        return None
+    try:
+        return path if python.parse(text_of(path, expected="a Python program"), str(path)) else None
+    except UnreadableInput:
+        return None
+
+
+def starts(data: Settings, file: str) -> Started | None:
+    """The program of the launch, with its flags."""
+    launch = _first(data)
+    path = _program(launch, file)
+    if path is None:
+        return None
+    return Started(file=path if Path(file).is_absolute() else _relative(path), flags=launch.flags, by=file)
+
+
+def _relative(path: Path) -> Path:
+    """As the user would name it."""
+    try:
+        return path.resolve().relative_to(Path.cwd())
+    except ValueError:
+        return path
 
 
 def is_script(text: str, file: str) -> bool:
@@ -109,7 +167,7 @@ def runs(data: Settings) -> list[tuple[int, Settings]]:
     """The line and the settings of each launch."""
     launches = cast(list[Launch], data[SHELL])
     kept, more = launches[:MAX_LAUNCHES], len(launches) > MAX_LAUNCHES
-    return [(launch.line, {SHELL: [launch], MORE: more}) for launch in kept]
+    return [(launch.line, {SHELL: [launch], MORE: more, CARD: data.get(CARD)}) for launch in kept]
 
 
 def read(data: Settings, file: str) -> Facts:
@@ -120,7 +178,20 @@ def read(data: Settings, file: str) -> Facts:
     named = launch.launcher == "deepspeed" or any(launch.flags.get(key) for key in DEEPSPEED_FLAGS)
     kind = "deepspeed" if named else None
     flags = {key: value for key, value in launch.launcher_flags.items() if str(value).isdigit()}
+    asked = card(data, file)
+    if (
+        asked
+        and asked.count
+        and launch.launcher in ("torchrun", "deepspeed")
+        and not flags.keys() & LAUNCHER_KEYS["world"]
+    ):
+        flags["num_gpus"] = asked.count  # as many processes on a node as it has cards
     return Facts(parallel=group(Parallel, flags, file, LAUNCHER_KEYS, kind=kind))
+
+
+def card(data: Settings, file: str) -> Asked | None:  # noqa: ARG001
+    """What the script asks its scheduler for."""
+    return cast("Asked | None", data.get(CARD))
 
 
 def flags_of(data: Settings) -> tuple[Format, Settings] | None:
@@ -148,6 +219,24 @@ def follows(data: Settings) -> Iterator[str | Settings]:
             said = {**said, "distributed_type": "DEEPSPEED", "deepspeed_config": inner}
         yield {"compute_environment": "LOCAL_MACHINE", **{k: v for k, v in said.items() if k in _ACCELERATE_FLAGS}}
     yield from launch.configs
+
+
+def title(data: Settings) -> str:
+    """`torchrun train.py`."""
+    launch = _first(data)
+    return f"{launch.launcher} {launch.program}" if launch.program else "shell"
+
+
+def places(data: Settings) -> dict[str, Place]:
+    """The line of each flag, under its own name and the others that transformers has for it."""
+    launch = _first(data)
+    lines = {"": launch.line, **launch.lines}
+    for table in training_arguments.FORMAT.tables.values():
+        for names in table.values():
+            line = next((launch.lines[name] for name in names if name in launch.lines), None)
+            for name in names if line is not None else ():
+                lines.setdefault(name, cast(int, line))
+    return {key: (None, line) for key, line in lines.items()}
 
 
 def left_out(data: Settings, file: str) -> Iterator[str]:
@@ -182,22 +271,28 @@ def _opens_script(text: str) -> bool:
     return bool(SCRIPT_START.match(first)) or (LAUNCHERS.fullmatch(word) is not None and " " in command.strip())
 
 
-def _launch(command: Command) -> Launch | None:
+def _launch(command: Command, text: str) -> Launch | None:
     words = [word.text for word in command.words]
     start = next((i for i, w in enumerate(words) if LAUNCHERS.fullmatch(PurePosixPath(w).name)), None)
-    if start is None:
-        return None
-    launcher, rest = PurePosixPath(words[start]).name, words[start + 1 :]
+    if start is not None:
+        launcher, rest = PurePosixPath(words[start]).name, words[start + 1 :]
+    else:
+        start = _program_word(words)
+        if start is None:
+            return None
+        launcher, rest = "python", words[start:]
     if launcher.startswith("python"):
         launcher, rest = _python(rest)
     entry = next(
-        (i for i, w in enumerate(rest) if w.endswith(".py") or rest[max(i - 1, 0)] in ("-m", "--module")), None
+        (i for i, w in enumerate(rest) if w.endswith(".py") or (i and rest[i - 1] in ("-m", "--module"))), None
     )
     before, after = (rest[:entry], rest[entry + 1 :]) if entry is not None else ([], rest)
     launcher_flags, _ = _flags(before)
     flags, positions = _flags(after)
+    program = None
     if entry is not None:
         launcher = MODULES.get(rest[entry], launcher) if launcher == "python" else launcher
+        program = rest[entry] if rest[entry].endswith(".py") else f"{rest[entry].replace('.', '/')}.py"
     return Launch(
         launcher=launcher,
         launcher_flags={key: value for key, value in launcher_flags.items() if UNKNOWN not in str(value)},
@@ -206,7 +301,24 @@ def _launch(command: Command) -> Launch | None:
         unknown=sorted(key for key, value in flags.items() if UNKNOWN in str(value)),
         line=command.line,
         command=dataclasses.replace(command, words=command.words[start:]),
-    )
+        program=program,
+        lines={
+            flag: text.count("\n", 0, word.place[0]) + 1
+            for word in command.words if (flag := flag_of(word.text) or _assigned(word.text))
+        },
+    )  # fmt: skip
+
+
+def _program_word(words: Sequence[str]) -> int | None:
+    """The program that is started without naming an interpreter: `./train.py`, `uv run train.py`."""
+    through = PurePosixPath(words[0]).name in RUNNERS
+    return next((i for i, w in enumerate(words) if w.endswith(".py") and (through or not i)), None)
+
+
+def _assigned(word: str) -> str | None:
+    """The key of `key=value`."""
+    key, said, _ = word.partition("=")
+    return key if said and re.fullmatch(r"[\w.+]+", key) else None
 
 
 def _python(rest: list[str]) -> tuple[str, list[str]]:
@@ -269,5 +381,9 @@ FORMAT = Format(
     follows=follows,
     lenient=True,  # the files that a script names may lie where it will run
     flags=flags_of,
+    starts=starts,
+    card=card,
+    title=title,
+    places=places,
     left_out=left_out,
 )

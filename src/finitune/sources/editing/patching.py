@@ -250,7 +250,7 @@ def _differs_in(old: Launch, new: Launch, name: str) -> bool:
     group = _group(old, name)
     kept = {key: said for key, said in getattr(old, group).items() if key != name}
     others = {key: said for key, said in getattr(new, group).items() if key != name}
-    rest = {f.name for f in dataclasses.fields(Launch)} - {group, "line", "unknown", "command"}
+    rest = {f.name for f in dataclasses.fields(Launch) if f.compare} - {group, "line", "unknown"}
     same_rest = kept == others and all(getattr(old, key) == getattr(new, key) for key in rest)
     return same_rest and set(new.unknown) == set(old.unknown) - {name}
 

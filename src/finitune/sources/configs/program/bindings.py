@@ -6,20 +6,27 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from finitune.sources.configs.program import typed
 from finitune.sources.configs.program.expressions import EXPRESSIONS
 from finitune.sources.configs.program.names import STRAIGHT, Binding, Blocks, Call, Function, Names, Scope, Site
 from finitune.sources.configs.program.names import last_name as last
 from finitune.sources.configs.program.values import Computed, Defined, Reader, Record, Symbol, known
 
 MAX_CALLERS = 8
+ARGUMENT_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
+"""They make objects of classes from the command line."""
+
+FUNCTION_PARSERS = ("Fire", "cli", "CLI", "auto_cli", "run")
+"""They call a function with what is typed."""
+
 ASKS_CARD = {"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_torch_bf16_available"}
 RECORDS = {"SimpleNamespace", "Namespace", "EasyDict", "AttrDict", "Munch", "DotMap", "ConfigDict"}
 _CONVERT: Mapping[str, Callable[[Any], Any]] = {"float": float, "int": int, "str": str, "bool": bool, "abs": abs}
 
 
-def reader_of(names: Names, *, bfloat16: bool | None = None) -> Reader:
-    """Reads the values of a file."""
-    return Reader(names=names, kinds=KINDS, bfloat16=bfloat16)
+def reader_of(names: Names, *, bfloat16: bool | None = None, flags: Mapping[str, Any] | None = None) -> Reader:
+    """Reads the values of a file, which is started with these flags."""
+    return Reader(names=names, kinds=KINDS, bfloat16=bfloat16, typed=flags or {})
 
 
 def keywords(reader: Reader, call: Call) -> dict[str, Any]:
@@ -158,6 +165,9 @@ def _parameter(reader: Reader, name: str, scope: Scope) -> Any:
     defaults |= {arg.arg: value for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
     outer = Site(scope=scope.outer or scope, at=(line, 0), blocks=scope.blocks)
     default = _option(reader, name, node, outer) if node.decorator_list else None
+    said = typed.of([name], reader.typed) if default is None and _started_by_flags(reader, node) else None
+    if said is not None:
+        default = typed.plain(said[0])
     if default is None:
         default = reader.value(defaults[name], outer) if name in defaults else Computed(line)
     method = scope.outer is not None and isinstance(scope.outer.node, ast.ClassDef)
@@ -193,17 +203,31 @@ def _option(reader: Reader, name: str, node: Function, site: Site) -> Any:
     return None
 
 
+def _started_by_flags(reader: Reader, node: Function) -> bool:
+    """Whether fire, tyro, typer or their like call the function with what is typed."""
+    if any(last(one.func if isinstance(one, ast.Call) else one) == "command" for one in node.decorator_list):
+        return True
+    calls = [call.node for name in FUNCTION_PARSERS for call in reader.names.calls_named(name)]
+    return any(isinstance(one, ast.Name) and one.id == node.name for call in calls for one in call.args[:1])
+
+
 def _destinations(call: ast.Call) -> list[str]:
     """The names that a flag of a command line may have as a variable, the likeliest first."""
     said = next((k.value for k in call.keywords if k.arg == "dest"), None)
+    return [said.value] if isinstance(said, ast.Constant) and isinstance(said.value, str) else _spellings(call)
+
+
+def _spellings(call: ast.Call) -> list[str]:
+    """How an option is typed, as Python spells it."""
     words = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
     words.sort(key=lambda word: not word.startswith("--"))
-    words = [said.value] if isinstance(said, ast.Constant) and isinstance(said.value, str) else words
     return [word.lstrip("-").replace("-", "_") for word in words]
 
 
 def _default(reader: Reader, call: ast.Call, site: Site) -> Any:
-    """Of an option that is not given: its default, False for a switch."""
+    """What is typed for an option; of one that is not given its default, False for a switch."""
+    if (given := typed.of(_spellings(call), reader.typed)) is not None:
+        return typed.option(given[0], call)
     said = {keyword.arg: keyword.value for keyword in call.keywords}
     action = said.get("action")
     switch = action.value if isinstance(action, ast.Constant) else None
@@ -218,7 +242,7 @@ def _default(reader: Reader, call: ast.Call, site: Site) -> Any:
 
 
 def _command_line(reader: Reader) -> Record:
-    """What every argparse parser of the file gives where nothing is typed."""
+    """What every argparse parser of the file gives."""
     found: dict[str, Any] = {}
     for call in reader.names.calls_named("add_argument"):
         for name in _destinations(call.node)[:1]:
@@ -305,7 +329,7 @@ def _call(reader: Reader, node: ast.Call, site: Site) -> Any:
             told = _command_line(reader)
             return told if name == "parse_args" else [told, Computed(line)]
         return _returned(reader, node, site)
-    if name == "parse_args_into_dataclasses":
+    if name in ("parse_args_into_dataclasses", "parse_args_and_config"):
         return _dataclasses(reader, line)
     if name in ("dict", *RECORDS) or (name == "create" and dotted(reader, node.func, site).startswith("OmegaConf")):
         found: dict[str, Any] = {}
@@ -346,15 +370,26 @@ def _returned(reader: Reader, node: ast.Call, site: Site) -> Any:
 
 
 def _dataclasses(reader: Reader, line: int) -> Any:
-    """What HfArgumentParser gives where nothing is typed: one object per class."""
-    parsers = reader.names.calls_named("HfArgumentParser")
+    """What HfArgumentParser gives: one object per class, with its defaults and with what is typed."""
+    parsers = [call for name in ARGUMENT_PARSERS for call in reader.names.calls_named(name)]
     if len(parsers) != 1 or len(parsers[0].node.args) != 1:
         return Computed(line)
     said = parsers[0].node.args[0]
     made = [reader.value(one, parsers[0].site) for one in (said.elts if isinstance(said, ast.Tuple) else [said])]
-    own = [one.scope for one in made if isinstance(one, Defined)]
-    fields = {id(scope): class_fields(reader, scope) for scope in own}
-    return [Record(fields[id(one.scope)] if isinstance(one, Defined) else {}, "command line") for one in made]
+    return [Record(_with_flags(reader, one), "command line") for one in made]
+
+
+def _with_flags(reader: Reader, made: Any) -> dict[str, Any]:
+    """The fields of a class of arguments; of one that is imported, or built on such, all flags may be fields."""
+    fields = class_fields(reader, made.scope) if isinstance(made, Defined) else {}
+    closed = isinstance(made, Defined) and not cast(ast.ClassDef, made.scope.node).bases
+    return fields | flags_among(reader, fields if closed else {**fields, **reader.typed})
+
+
+def flags_among(reader: Reader, names: Mapping[str, Any]) -> dict[str, Any]:
+    """What is typed for these names."""
+    found = {name: typed.of([name], reader.typed) for name in names}
+    return {name: typed.plain(said[0]) for name, said in found.items() if said is not None}
 
 
 KINDS: Mapping[type[ast.AST], Callable[[Reader, Any, Site], Any]] = {
