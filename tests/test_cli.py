@@ -128,7 +128,7 @@ def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture
         (["chek"], "finitune: No such command 'chek'; did you mean check?"),
         (["--nope"], "No such option '--nope'"),
         (["check"], "finitune check: Nothing to check"),
-        (["check", "--fail-on", "x", "a"], "'x' is not one of 'error', 'warning', 'info', 'never'"),
+        (["check", "--fail-on", "x", "a"], "'x' is not one of 'error', 'warning', 'incomplete', 'info', 'never'"),
         (["check", "nowhere.json"], "nowhere.json: "),
         (["run"], "finitune run: No command given"),
         (["run", "--nope", "python"], "No such option '--nope'"),

@@ -13,7 +13,7 @@ from finitune.chapter import Chapter, causes, proposed, required
 from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Finding, NotChecked, UnreadableInput, as_json
 from finitune.sources.configs.projects import project_of
-from finitune.sources.configs.runs import Config, is_config
+from finitune.sources.configs.runs import Config, is_config, known_of
 from finitune.sources.editing.patching import standings_each, takes
 from finitune.sources.editing.spelling import Standing
 from finitune.sources.gather import gather_each
@@ -61,9 +61,10 @@ def check(
     ]
     if not any(isinstance(config, Mapping) for config in configs):
         inputs = {"--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
-        words = [word for config in configs for word in ("--config", str(config))]
+        known, _ = known_of(configs)
+        words = [word for config in known for word in ("--config", str(config))]
         words += [word for option, given in inputs.items() if given is not None for word in (option, str(given))]
-        runs = _with_commands(runs, words, standings_each(configs, model))
+        runs = _with_commands(runs, words, standings_each(known, model))
     return runs[0][1] if len(runs) == 1 else _together(runs)
 
 
@@ -244,8 +245,13 @@ def _lack(wanted: str, cause: str, requirements: str | Path | None) -> str:
 
 def _one_per_input(entries: Sequence[NotChecked]) -> list[NotChecked]:
     """The reasons of each input in one entry; what one cause alone lacks stays an entry of its own."""
-    whys: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[NotChecked]] = {}
     for entry in entries:
         alone = entry.why if entry.why.partition(": ")[0] in causes() else ""
-        whys.setdefault((entry.input, alone), []).append(entry.why)
-    return [NotChecked(input=name, why="; ".join(dict.fromkeys(reasons))) for (name, _), reasons in whys.items()]
+        found.setdefault((entry.input, alone), []).append(entry)
+    return [
+        NotChecked(
+            input=name, why="; ".join(dict.fromkeys(one.why for one in alike)), given=any(one.given for one in alike)
+        )
+        for (name, _), alike in found.items()
+    ]  # fmt: skip

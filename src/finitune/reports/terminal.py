@@ -33,7 +33,7 @@ PASSED_NAMED = 8
 CHANGES_SHOWN = 20
 STYLES = {
     "error": "bold red", "broken": "bold red", "incident": "bold red",
-    "warning": "yellow", "at-risk": "yellow", "suspicion": "yellow",
+    "warning": "yellow", "at-risk": "yellow", "incomplete": "yellow", "suspicion": "yellow",
     "info": "cyan", "ok": "green", "healthy": "green",
 }  # fmt: skip
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, Model, TokenUse, Vocabulary
-from finitune.finding import NotChecked, UnreadableInput
+from finitune.finding import NotChecked, UnreadableInput, Where
 from finitune.sources import environment, families, hardware, understood
 from finitune.sources.configs.format import Place
 from finitune.sources.configs.known_keys import unknown
 from finitune.sources.configs.merge import Configured, joined
-from finitune.sources.configs.runs import Config, Named, runs_of, walk
+from finitune.sources.configs.runs import Config, Named, known_of, runs_of, walk
 from finitune.sources.data import tokenised, tokenizer
+from finitune.sources.named import Found, data_of, in_folder, is_hub_id, model_of
 from finitune.sources.result import Reading, Supervision, Track, untracked
 from finitune.sources.weights import checkpoint, first_token
 
@@ -43,57 +44,121 @@ def gather_each(
     A reading is facts from everything that is given, and one entry for every input that is not. Weights and data are
     read once for all runs that would read them alike. Raises UnreadableInput for an input that cannot be used.
     """
-    runs = runs_of(configs)
+    known, unused = known_of(configs)
+    runs = runs_of(known)
     card = hardware.read(gpu) if gpu else None
     around = Facts(hardware=card, versions=environment.read(requirements) or None)
-    words, no_words = _tokenizer(model)
+    given_model, given_data = _given(model, data)
+    words_of = cache(_tokenizer)
 
     @cache
-    def weights(compute: str | None) -> Reading:
-        if model is None:
-            return Reading(not_checked=[NotChecked(input="model", why="no --model given")])
-        return checkpoint.read(model, compute=compute, track=track)
+    def weights(path: Path, compute: str | None) -> Reading:
+        return checkpoint.read(path, compute=compute, track=track)
 
     @cache
-    def rows(settings: Supervision) -> Reading:
-        if data is None:
-            return Reading(not_checked=[NotChecked(input="data", why="no --data given")])
-        return tokenised.read(data, words, supervision=settings, why_no_tokenizer=no_words, track=track)
+    def rows(path: Path, model: Path | None, settings: Supervision) -> Reading:
+        words, why = words_of(model)
+        return tokenised.read(path, words, supervision=settings, why_no_tokenizer=why, track=track)
 
     @cache
-    def activations(first: tuple[int, ...], pad: int | None) -> Activations | None:
-        return None if model is None else checkpoint.activations(model, np.array(first, np.int64), pad)
+    def activations(path: Path, first: tuple[int, ...], pad: int | None) -> Activations | None:
+        return checkpoint.activations(path, np.array(first, np.int64), pad)
 
     for run in runs:
         asked, unknown_card = (None, None) if card else _asked(run)
         files = [(one, _read(one, card or asked)) for one in walk(run)]
         configured = joined([found for _, found in files])
         facts = around.over(Facts(hardware=asked)).over(configured.facts)
-        stored = weights(facts.precision.compute if facts.precision else None)
+        model_here = given_model or _named_model_of(facts)
+        data_here = given_data or _named_data_of(configured)
+        compute = facts.precision.compute if facts.precision else None
+        stored = _usable(model_here, partial(weights, compute=compute), "model")
+        path = model_here.path if stored.facts.model else None
+        words, _ = words_of(path)
         vocabulary = _vocabulary(words, stored.facts.model.vocabulary if stored.facts.model else None)
         facts = Facts(vocabulary=vocabulary).over(stored.facts.over(facts))
         facts = facts.over(Facts(model=_named_model(facts)))
-        used = rows(configured.supervision)
+        used = _usable(data_here, partial(rows, model=path, settings=configured.supervision), "data")
         facts = _with_data(facts, used.facts, words)
-        if _float16_in_doubt(facts):
+        if path is not None and _float16_in_doubt(facts):
             first, pad = first_token.tokens_of(facts.tokens, facts.vocabulary, facts.batching, facts.optimizer)
-            facts = dataclasses.replace(facts, activations=activations(tuple(first.tolist()), pad))
+            facts = dataclasses.replace(facts, activations=activations(path, tuple(first.tolist()), pad))
         missing = [
+            *unused,
             *(configured.not_checked if configs else [NotChecked(input="config", why="no configuration given")]),
+            *_nothing_in(run, files),
             *stored.not_checked,
             *used.not_checked,
             *_not_computed(facts),
             *([] if card or asked else [NotChecked(input="gpu", why=unknown_card or "no --gpu given")]),
         ]
+        named = [one.line for one in (model_here, data_here) if one.line]
         yield (
             [one.line for one in run if one.line is not None],
             Reading(
                 facts=facts,
                 not_checked=missing,
-                understood=list(_understood(run, files)),
+                understood=[*_understood(run, files), *named],
                 places=_places(run, [one for one, _ in files if isinstance(one, Named)]),
             ),
         )
+
+
+def _given(model: str | Path | None, data: str | Path | None) -> tuple[Found | None, Found | None]:
+    """What --model and --data say; a name on the hub is looked up in its cache, of a folder one file is read."""
+    here = Found(path=Path(model)) if model is not None else None
+    if here and here.path and not here.path.exists() and is_hub_id(str(model)):
+        here = model_of(str(model), "--model")
+    there = Found(path=Path(data)) if data is not None else None
+    if there and there.path and there.path.is_dir():
+        inside = in_folder(there.path)
+        there = inside if inside.path else there
+    return here, there
+
+
+def _named_model_of(facts: Facts) -> Found:
+    """The model that the configurations name."""
+    training = facts.training
+    if training is None or not training.model_name:
+        return Found(missing=NotChecked(input="model", why="no --model given"))
+    return model_of(training.model_name, str(Where.said(training.source).file))
+
+
+def _named_data_of(configured: Configured) -> Found:
+    """The data that the configurations name; the first that is here."""
+    found = [data_of(name, file) for name, file in configured.data]
+    none = Found(missing=NotChecked(input="data", why="no --data given"))
+    return next((one for one in found if one.path), found[0] if found else none)
+
+
+def _usable(found: Found, read: Callable[[Path], Reading], what: str) -> Reading:
+    """What is read there; what was given and could not be used is marked so.
+
+    Raises UnreadableInput for what the user gave; what a configuration names and cannot be read is said instead.
+    """
+    if found.path is None:
+        return Reading(not_checked=[found.missing] if found.missing else [])
+    try:
+        reading = read(found.path)
+    except UnreadableInput as error:
+        if found.line is None:
+            raise
+        return Reading(not_checked=[NotChecked(input=what, why=str(error), given=True)])
+    marked = [dataclasses.replace(one, given=True) if one.input == what else one for one in reading.not_checked]
+    return dataclasses.replace(reading, not_checked=marked)
+
+
+def _nothing_in(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, Configured]]) -> Iterator[NotChecked]:
+    """Files that were given and say nothing that is looked at here."""
+    for one in run:
+        said = [found.facts for each, found in files if isinstance(each, Named) and each.file == one.file]
+        if said and not any(understood.says(facts) for facts in said) and not _names_others(one, files):
+            yield NotChecked(input="config", why=f"{one.file}: nothing in it is looked at here", given=True)
+
+
+def _names_others(one: Named, files: Sequence[tuple[Named | NotChecked, Configured]]) -> bool:
+    """A script may only start a program, and a file only name another."""
+    return any(isinstance(each, Named) and each.file != one.file for each, _ in files)
 
 
 def _asked(run: Sequence[Named]) -> tuple[Hardware | None, str | None]:
@@ -138,9 +203,9 @@ def _understood(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, 
         yield understood.line_of(one, facts, by=by, card=asked if file in given else None)
 
 
-def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, str]:
+def _tokenizer(model: Path | None) -> tuple[tokenizer.Tokenizer | None, str]:
     """The tokenizer of the model, or why there is none."""
-    if model is None or not Path(model).exists():
+    if model is None or not model.exists():
         return None, "no tokenizer (give --model DIR)"
     try:
         return tokenizer.load(model), ""
@@ -203,6 +268,7 @@ def _read(one: Named | NotChecked, card: Hardware | None) -> Configured:
         precedence=kind.precedence,
         facts=kind.settled(facts, data, file, card) if kind.settled and card else facts,
         supervision=kind.supervision(data, file),
+        data=[(name, file) for name in kind.data(data)],
         unknown_keys=list(unknown(kind.name, data, file, open_ended=kind.open_ended)),
         not_checked=[NotChecked(input="config", why=why) for why in left_out],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from finitune.facts import Facts
@@ -22,6 +23,12 @@ def line_of(one: Named, facts: Facts, *, by: str | None = None, card: Asked | No
     rest = f"; {unused} {'key' if unused == 1 else 'keys'} not used" if unused else ""
     by = f", {by}," if by else ""
     return f"{one.file}{by} as {title}: {said or 'no setting that is looked at here'}{rest}"
+
+
+def says(facts: Facts) -> bool:
+    """Whether a file said anything that is looked at here."""
+    groups = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
+    return any(group for name, group in groups.items() if name not in ("disagreements", "unknown_keys"))
 
 
 def _settings(facts: Facts) -> Iterator[str]:

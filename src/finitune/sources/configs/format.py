@@ -47,6 +47,10 @@ def _no_settings(data: Settings) -> Iterable[str | Settings]:  # noqa: ARG001
     return ()
 
 
+def _no_data(data: Settings) -> Iterable[str]:  # noqa: ARG001
+    return ()
+
+
 def _nothing(data: Settings, file: str) -> Iterable[str]:  # noqa: ARG001
     return ()
 
@@ -90,6 +94,8 @@ class Format:
     """The facts, with what was left to the accelerator decided."""
     supervision: Callable[[Settings, str], Supervision] = _silent
     """How rows become labels."""
+    data: Callable[[Settings], Iterable[str]] = _no_data
+    """Files, folders and sets of data that it names."""
     left_out: Callable[[Settings, str], Iterable[str]] = _nothing
     """What could not be read, one line each."""
     title: Callable[[Settings], str] | None = None

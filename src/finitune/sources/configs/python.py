@@ -280,6 +280,12 @@ def supervision(data: Settings, file: str) -> Supervision:
     return training_arguments.supervision(_program(data).setup.arguments, file)
 
 
+def named_data(data: Settings) -> Iterator[str]:
+    """What it loads, or names among its arguments."""
+    setup = _program(data).setup
+    yield from setup.data or training_arguments.named_data(setup.arguments)
+
+
 def left_out(data: Settings, file: str) -> Iterator[str]:
     """What only running the program would tell, with the line that computes it."""
     program = _program(data)
@@ -346,6 +352,7 @@ FORMAT = Format(
     from_flags=from_flags,
     own_flags=own_flags,
     supervision=supervision,
+    data=named_data,
     left_out=left_out,
     undecided=undecided,
     title=title,

@@ -70,6 +70,19 @@ def _runs_of(config: Config) -> list[Named]:
     return [Named(data=one, file=file, format=kind, launch=i, line=line) for i, (line, one) in enumerate(several)]
 
 
+def known_of(configs: Sequence[Config]) -> tuple[list[Config], list[NotChecked]]:
+    """The configurations of a known format, and one entry for each other; of one alone it is wrong to say nothing.
+
+    Raises UnreadableInput where none is known, and for what cannot be read.
+    """
+    unknown = [config for config in configs if format_of(loaded(config)[0]) is None]
+    if len(unknown) == len(configs):
+        return list(configs), []
+    whys = [f"{loaded(config)[1]}: not a configuration that is known here" for config in unknown]
+    left = [config for config in configs if all(config is not one for one in unknown)]
+    return left, [NotChecked(input="config", why=why, given=True) for why in whys]
+
+
 def walk(run: Sequence[Named]) -> Iterator[Named | NotChecked]:
     """The configurations of a run and those that they name, each file once; or why one that is named cannot be read.
 
@@ -93,7 +106,7 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
     for named in one.format.follows(one.settings) if depth < MAX_FOLLOWED else ():
         path = beside(one.file, named) if isinstance(named, str) else None
         if path is not None and not path.is_file() and one.format.lenient:
-            yield NotChecked(input="config", why=f"{one.file} names {named}, which is not here")
+            yield NotChecked(input="config", why=f"{one.file} names {named}, which is not here", given=True)
             continue
         if path is not None and path.resolve() in seen:
             continue
@@ -103,7 +116,7 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
         kind = format_of(data)
         if kind is None:
             why = f"{one.file} names {file}, which is not a configuration that is known here"
-            yield NotChecked(input="config", why=why)
+            yield NotChecked(input="config", why=why, given=True)
         elif path is None:
             inner.append(dataclasses.replace(one, format=kind, data=data, under=_under(one, data), flags=None))
         elif flags and kind.takes_flags:

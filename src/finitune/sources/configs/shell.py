@@ -127,7 +127,7 @@ def _program(launch: Launch, file: str) -> Path | None:
     """The program that is started, where it is here and trains."""
     if launch.program is None or UNKNOWN in launch.program:
         return None
-    path = beside(file, launch.program, launch.folders)
+    path = beside(file, launch.program, launch.folders, above=1)  # scripts/run.sh is started from the folder above
     if not path.is_file():
         return None
     try:

@@ -31,6 +31,9 @@ LIGHTNING = re.compile(r"(pytorch_)?lightning(\.|$)|^(pl|L)\.")
 TRAINER_KEYS = ("max_seq_length", "packing")
 """Arguments of the trainers of earlier releases of TRL that are settings now."""
 
+LOADED_FORMS = ("json", "csv", "parquet", "text", "pandas", "arrow")
+"""What `load_dataset` takes for the form of files, and not for a name."""
+
 READ = training_arguments.KEYS | {
     key.partition(".")[0] for table in training_arguments.FORMAT.tables.values() for keys in table.values()
     for key in keys
@@ -174,6 +177,22 @@ def _lit_optimizer(reader: Reader, setup: Setup) -> dict[str, Any]:
     return {}
 
 
+def _loaded_data(reader: Reader, setup: Setup) -> None:
+    """What `load_dataset` of datasets loads, where constants say it."""
+    for call in reader.names.calls_named("load_dataset"):
+        if not taken_call(reader, call):
+            continue
+        kind = told(reader, call.node.args[0], call.site) if call.node.args else keywords(reader, call).get("path")
+        files = keywords(reader, call).get("data_files")
+        if isinstance(files, dict):
+            files = cast(dict[str, Any], files).get("train")
+        files = cast(list[Any], files)[:1] if isinstance(files, list) else [files]
+        if kind in LOADED_FORMS or files != [None]:
+            setup.data.extend(one for one in files if isinstance(one, str))
+        elif isinstance(kind, str):
+            setup.data.append(kind)
+
+
 def _small_settings(reader: Reader, setup: Setup) -> None:
     """Settings that are made by one line each."""
     for one in reader.names.attributes:
@@ -186,6 +205,7 @@ def _small_settings(reader: Reader, setup: Setup) -> None:
         elif one.name == "padding_side" and isinstance(value := told(reader, one.value, one.site), str):
             setup.batching["padding_side"] = value
             setup.lines["padding_side"] = one.value.lineno
+    _loaded_data(reader, setup)
     for call in reader.names.calls_named("gradient_checkpointing_enable"):
         if surely(reader, call):
             setup.arguments.setdefault("gradient_checkpointing", True)
