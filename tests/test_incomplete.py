@@ -138,3 +138,17 @@ def test_the_json_of_what_was_not_checked_is_that_of_the_contract() -> None:
     out = as_json(check(config(model_name_or_path="a/b")))
     assert out["verdict"] == "incomplete"
     assert all(set(entry) == {"input", "why"} for entry in out["not_checked"])
+
+
+def test_users_each_file_is_reported_and_the_highest_code_is_returned(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.yaml").write_text("learning_rate: x\nfp16: true\n")
+    Path("notes.txt").write_text("hello\n")
+    files = ["bad.yaml", "notes.txt", config("high.json", learning_rate=1.0), "nowhere.yaml"]
+    assert main(["check", "--each", *files]) == 2
+    out = capsys.readouterr().out
+    assert "high.json" in out
+    assert "bad.yaml: learning_rate" in " ".join(out.split())
+    assert "nowhere.yaml: no such file" in " ".join(out.split())
+    assert "notes.txt" not in out
+    assert main(["check", "--each", "notes.txt", "high.json"]) == 1
+    assert main(["check", "--each", "notes.txt", config()]) == 0

@@ -142,13 +142,22 @@ def _patch_of(finding: Finding) -> str:
 def check_each(*configs: str | Path, **given: Any) -> CheckResult:
     """Every configuration checked by itself, as if the others were not there; files that are none are passed over.
 
-    `given` as for `check`. What was not checked is left out, because nobody meant to give a whole run.
+    `given` as for `check`. What nobody gave is left out, because nobody meant to give a whole run; `not_checked` are
+    the files that cannot be read.
     """
-    results = [check(config, **given) for config in configs if is_config(config)]
+    results: list[CheckResult] = []
+    unread: list[NotChecked] = []
+    for config in configs:
+        if Path(config).exists() and not is_config(config):
+            continue
+        try:
+            results.append(check(config, **given))
+        except UnreadableInput as error:
+            unread.append(NotChecked(input="config", why=str(error), given=True))
     findings = [finding for result in results for finding in result.findings]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     passed = set[str]().union(*(result.passed for result in results)) - {finding.cause for finding in findings}
-    return CheckResult(findings=findings, not_checked=[], passed=sorted(passed))
+    return CheckResult(findings=findings, not_checked=unread, passed=sorted(passed))
 
 
 def foresee(

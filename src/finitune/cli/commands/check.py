@@ -6,6 +6,8 @@ import click
 
 from finitune.cli.commands import console, exit_code, print_json
 
+UNREADABLE = 2
+
 
 @click.command
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...")
@@ -57,6 +59,8 @@ def command(
         from finitune.reports.terminal import print_check
 
         print_check(result, console())
+    if each and result.not_checked:  # every file was reported; some of them could not be read
+        return UNREADABLE
     if fail_on == "incomplete":
         return int(result.verdict != "ok")
     return exit_code((finding.severity for finding in result.findings), fail_on)
