@@ -13,13 +13,16 @@ import numpy as np
 from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, Model, TokenUse, Vocabulary
 from finitune.finding import NotChecked, UnreadableInput, Where
 from finitune.sources import environment, families, hardware, understood
+from finitune.sources.configs import training_arguments
 from finitune.sources.configs.format import Place
+from finitune.sources.configs.interpolation import unfilled
 from finitune.sources.configs.known_keys import unknown
 from finitune.sources.configs.merge import Configured, joined
 from finitune.sources.configs.runs import Config, Named, known_of, runs_of, walk
 from finitune.sources.data import tokenised, tokenizer
 from finitune.sources.named import Found, data_of, in_folder, is_hub_id, model_of
 from finitune.sources.result import Reading, Supervision, Track, untracked
+from finitune.sources.text import short
 from finitune.sources.weights import checkpoint, first_token
 
 NAMED_ROWS = 64
@@ -256,6 +259,15 @@ def _with_short_rows_named(tokens: TokenUse, rows: EmbeddingRows, words: tokeniz
     return dataclasses.replace(tokens, names={**tokenizer.names(words, shortest), **tokens.names})
 
 
+def _unfilled(one: Named) -> Iterator[str]:
+    """Settings that are looked at here and that an interpolation fills in when the program runs."""
+    tables = (*one.format.tables.values(), *training_arguments.FORMAT.tables.values())
+    looked_at = {key.rpartition(".")[2] for table in tables for keys in table.values() for key in keys}
+    for key, value in unfilled(one.data):
+        if key.rpartition(".")[2] in looked_at | {"precision", "dtype", "torch_dtype", "fp16", "bf16", "batch_size"}:
+            yield f"{one.file}: {key} ({short(value)} is filled in when it runs)"
+
+
 def _read(one: Named | NotChecked, card: Hardware | None) -> Configured:
     if isinstance(one, NotChecked):
         return Configured(not_checked=[one])
@@ -270,5 +282,5 @@ def _read(one: Named | NotChecked, card: Hardware | None) -> Configured:
         supervision=kind.supervision(data, file),
         data=[(name, file) for name in kind.data(data)],
         unknown_keys=list(unknown(kind.name, data, file, open_ended=kind.open_ended)),
-        not_checked=[NotChecked(input="config", why=why) for why in left_out],
+        not_checked=[NotChecked(input="config", why=why) for why in [*left_out, *_unfilled(one)]],
     )

@@ -78,6 +78,8 @@ class Format:
     """The configurations that it names may be absent: they lie where the run will be."""
     flags: Callable[[Settings], tuple[Format, Settings] | None] | None = None
     """Settings of its own that win over those of a file that it names, and their format where they stand alone."""
+    of_flags: Callable[[Settings], Settings | None] | None = None
+    """The settings in the flags of a launch; None where they are not of this format."""
     takes_flags: bool = False
     """Programs of this format take its settings as flags too, which win over the file."""
     starts: Callable[[Settings, str], Started | None] | None = None

@@ -6,6 +6,7 @@ Precisions as of Lightning 2: `16-mixed` is autocast with a GradScaler and float
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from finitune.facts import DEFAULT_LOSS_SCALE, Adapter, Facts, Optimizer, Parallel, Precision, Training
 from finitune.sources.configs.format import Format, Settings
@@ -38,7 +39,9 @@ TRAINING_KEYS = {
 
 def recognises(data: Settings) -> bool:
     """True for a mapping whose section `trainer` holds arguments of Lightning's Trainer."""
-    return bool(KEYS & section(data, "trainer").keys()) and not {"input_features", "base_model"} & data.keys()
+    nemo = section(data, "model").get("optim")  # NeMo's models hold their optimizer
+    others = {"input_features", "base_model"} & data.keys()
+    return bool(KEYS & section(data, "trainer").keys()) and not others and not isinstance(nemo, Mapping)
 
 
 def read(data: Settings, file: str) -> Facts:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources.configs import hydra
 from finitune.sources.configs.beside import beside
 from finitune.sources.configs.format import Format, Settings, Started, format_of, formats
+from finitune.sources.configs.interpolation import filled
 from finitune.sources.configs.known_keys import fields_of
 from finitune.sources.text import settings_of, text_of
 
@@ -127,7 +129,9 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
     program = _program(one, inner, seen)
     if flags:
         silent = program is not None and bool(program.format.own_flags and program.format.own_flags(program.data))
-        inner.insert(0, dataclasses.replace(one, format=flags[0], data=flags[1], silent=silent))
+        # what dotted flags say is a tree, which has no place among the flags
+        under = None if any(isinstance(value, dict) for value in flags[1].values()) else one.under
+        inner.insert(0, dataclasses.replace(one, format=flags[0], data=flags[1], under=under, silent=silent))
     for found in [*inner, *([program] if program else [])]:
         yield from _with_named(found, seen, depth=depth + 1)
 
@@ -176,7 +180,10 @@ def loaded(config: Config) -> tuple[Settings, str]:
         found = kind.parse(text, str(path)) if kind.parse else None
         if found is not None:
             return found, str(config)
-    return settings_of(path, text), str(config)
+    settings = settings_of(path, text)
+    if "defaults" in settings:
+        settings = hydra.composed(path, settings)
+    return filled(settings) if "${" in text else settings, str(config)
 
 
 def is_config(file: str | Path) -> bool:

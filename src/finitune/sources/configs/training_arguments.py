@@ -48,7 +48,7 @@ OPTIMIZER_KEYS = {
     "epochs": ("num_train_epochs",),
 }  # fmt: skip
 ADAPTER_KEYS = {
-    "rank": ("lora_r", "lora_rank", "lora_dim"), "alpha": ("lora_alpha",), "dropout": ("lora_dropout",),
+    "rank": ("lora_r", "lora_rank", "lora_dim", "r"), "alpha": ("lora_alpha",), "dropout": ("lora_dropout",),
     "rank_stabilised": ("use_rslora",), "target_modules": ("lora_target_modules", "lora_target"),
     "trainable": ("lora_modules_to_save", "modules_to_save", "additional_target"),
 }  # fmt: skip

@@ -16,8 +16,9 @@ from finitune.facts import Facts
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.configs import shell
 from finitune.sources.configs.format import Format
+from finitune.sources.configs.launches import Launch
 from finitune.sources.configs.runs import Config, Named, runs_of, walk
-from finitune.sources.configs.shell import SHELL, Launch
+from finitune.sources.configs.shell import SHELL
 from finitune.sources.editing import shell_text, tree_text
 from finitune.sources.editing.spelling import NOTHING, OF_MODEL, Kind, Setting, Standing, same, settled
 from finitune.sources.text import json_object_of, settings_of, short, text_of
