@@ -43,7 +43,7 @@ def command(
 
     Without PATHS it is the newest run under runs/; - is what is piped in. Of a recorded run: the first bad value, the
     cause and its remedies, for every incident. Of logs (text from the terminal, trainer_state.json, CSV, TensorBoard
-    events; also gzipped): what they show, and the check that would decide.
+    events, run folders of W&B, MLflow and Trackio; also gzipped): what they show, and the check that would decide.
     """
     if paths and case is not None:
         raise click.UsageError("PATHS and --case are two diagnoses; give one.")
