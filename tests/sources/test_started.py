@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from finitune.finding import UnreadableInput
 from finitune.preflight import check
 from finitune.sources.gather import gather
 
@@ -241,3 +242,23 @@ def test_an_unknown_card_is_said(here: Path) -> None:
     write("train.py", PROGRAM)
     reading = gather(write("job.sbatch", "#!/bin/bash\n#SBATCH --gpus=mi8:2\ntorchrun train.py --fp16\n"))
     assert "job.sbatch: line 2 asks for mi8" in {one.input: one.why for one in reading.not_checked}["gpu"]
+
+
+def test_a_program_that_is_not_here_is_said(here: Path) -> None:
+    whys = {
+        one.input: one.why for one in gather(write("a.sh", "python t.py --fp16\npython -m verl.x --bf16")).not_checked
+    }
+    assert whys["program"] == "a.sh starts t.py, which is not here"
+    with pytest.raises(UnreadableInput, match=r"a.sh: no command .*t.py, which it starts, is not here"):
+        gather(write("a.sh", "uv run accelerate launch t.py --amp\n"))
+
+
+def test_a_program_above_a_script_is_found_in_a_project_only(here: Path) -> None:
+    write("a/scripts/run.sh", "python train.py --fp16 --lr 3e-3\n")
+    write("a/train.py", PROGRAM)
+    script = str(here / "a" / "scripts" / "run.sh")
+    assert "program" in {one.input for one in gather(script).not_checked}
+    write("a/requirements.txt", "")
+    reading = gather(script)
+    assert reading.facts.optimizer is not None
+    assert reading.facts.optimizer.lr == 3e-3

@@ -84,6 +84,8 @@ class Format:
     """Programs of this format take its settings as flags too, which win over the file."""
     starts: Callable[[Settings, str], Started | None] | None = None
     """The program that it starts, and what is typed after its name."""
+    unread_program: Callable[[Settings, str], str | None] | None = None
+    """The program that it starts, where that is not here."""
     started: Callable[[Settings, Started], Settings] | None = None
     """The settings of a program that is started so."""
     from_flags: Callable[[Settings], Mapping[str, str]] | None = None

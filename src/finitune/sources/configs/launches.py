@@ -49,6 +49,8 @@ class Launch:
     line: int
     program: str | None = None
     """The Python file that is started, as the command names it."""
+    module: bool = False
+    """Whether it is named as a module, which may be that of an installed package."""
     folders: Sequence[str] = ()
     """Those that the script changes to before."""
     lines: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
@@ -87,6 +89,7 @@ def launch_of(command: Command, text: str) -> Launch | None:
         line=command.line,
         command=dataclasses.replace(command, words=command.words[start:]),
         program=program,
+        module=entry is not None and not rest[entry].endswith(".py"),
         lines={
             flag: text.count("\n", 0, word.place[0]) + 1
             for word in command.words if (flag := flag_of(word.text) or _assigned(word.text))

@@ -14,7 +14,7 @@ from finitune.sources.configs.beside import beside
 from finitune.sources.configs.format import Format, Settings, Started, format_of, formats
 from finitune.sources.configs.interpolation import filled
 from finitune.sources.configs.known_keys import fields_of
-from finitune.sources.text import settings_of, text_of
+from finitune.sources.text import settings_of, short, text_of
 
 Config = str | Path | Settings
 """A file, or the settings themselves."""
@@ -134,6 +134,8 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
         inner.insert(0, dataclasses.replace(one, format=flags[0], data=flags[1], under=under, silent=silent))
     for found in [*inner, *([program] if program else [])]:
         yield from _with_named(found, seen, depth=depth + 1)
+    if name := one.format.unread_program and one.format.unread_program(one.data, one.file):
+        yield NotChecked(input="program", why=f"{one.file} starts {short(name)}, which is not here")
 
 
 def _program(one: Named, files: Sequence[Named], seen: set[Path]) -> Named | None:

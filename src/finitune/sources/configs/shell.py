@@ -53,6 +53,9 @@ LAUNCHER_KEYS = {
 DIALECTS = (verl.FORMAT, openrlhf.FORMAT, megatron.FORMAT, swift.FORMAT)
 """Formats that are known by their flags, before those that share names with many programs."""
 
+PROJECT = (".git", "pyproject.toml", "setup.py", "requirements.txt", "README.md")
+"""One of these stands in the folder of a project."""
+
 SHELL = "shell script"
 """The key of the settings that `parse` gives."""
 
@@ -78,7 +81,9 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
         raise UnreadableInput(f"{file}: {error} (expected a shell script)") from None
     telling = list(islice((one for one in _launches(script) if _tells(one, file)), MAX_LAUNCHES + 1))
     if not telling:
-        raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here")
+        absent = sorted({name for one in _launches(script) if (name := unread_program({SHELL: [one]}, file))})
+        why = f" ({short(', '.join(absent))}, which it starts, is not here)" if absent else ""
+        raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here{why}")
     return {SHELL: telling, CARD: scheduler.asked(script.text)}
 
 
@@ -101,13 +106,27 @@ def _program(launch: Launch, file: str) -> Path | None:
     """The program that is started, where it is here and trains."""
     if launch.program is None or UNKNOWN in launch.program:
         return None
-    path = beside(file, launch.program, launch.folders, above=1)  # scripts/run.sh is started from the folder above
+    path = _place(launch, launch.program, file)
     if not path.is_file():
         return None
     try:
         return path if python.parse(text_of(path, expected="a Python program"), str(path)) else None
     except UnreadableInput:
         return None
+
+
+def _place(launch: Launch, program: str, file: str) -> Path:
+    """Where the program lies: scripts/run.sh of a project may be started from the folder above."""
+    above = Path(file).resolve().parent.parent
+    return beside(file, program, launch.folders, above=int(any((above / name).exists() for name in PROJECT)))
+
+
+def unread_program(data: Settings, file: str) -> str | None:
+    """The program of the launch, where it is not here."""
+    launch = _first(data)
+    if launch.program is None or launch.module or UNKNOWN in launch.program:
+        return None
+    return None if _place(launch, launch.program, file).is_file() else launch.program
 
 
 def starts(data: Settings, file: str) -> Started | None:
@@ -261,6 +280,7 @@ FORMAT = Format(
     lenient=True,  # the files that a script names may lie where it will run
     flags=flags_of,
     starts=starts,
+    unread_program=unread_program,
     card=card,
     title=title,
     places=places,
