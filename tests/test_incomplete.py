@@ -80,8 +80,15 @@ def test_users_6_data_may_be_a_folder(here: Path) -> None:
     (here / "d").mkdir()
     data("d/eval.jsonl")
     data("d/train.jsonl")
-    result = check(config(), model=worlds.model(here / "base"), data="d")
+    model = worlds.model(here / "base")
+    result = check(config(), model=model, data="d")
     assert "d/train.jsonl as data; 1 more files there were not read" in result.understood
+    (here / "d" / "train.jsonl").write_text("{broken\n")
+    with pytest.raises(UnreadableInput, match="line 1"):
+        check(config(), model=model, data="d")
+    named = check(config(train_file="d/train.jsonl"), model=model)
+    assert named.verdict == "incomplete"
+    assert "line 1" in why(named, "data")
 
 
 def test_fires_for_data_without_a_tokenizer() -> None:

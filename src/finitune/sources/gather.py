@@ -144,7 +144,7 @@ def _usable(found: Found, read: Callable[[Path], Reading], what: str) -> Reading
     try:
         reading = read(found.path)
     except UnreadableInput as error:
-        if found.line is None:
+        if not found.named:
             raise
         return Reading(not_checked=[NotChecked(input=what, why=str(error), given=True)])
     marked = [dataclasses.replace(one, given=True) if one.input == what else one for one in reading.not_checked]

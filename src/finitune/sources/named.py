@@ -18,9 +18,13 @@ DATA_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What lies where: a path, or why there is none; `line` says whose word it is."""
+    """What lies where: a path, or why there is none; `line` says whose word it is.
+
+    What a configuration has `named` and cannot be read is said; what the user gave is refused.
+    """
 
     path: Path | None = None
+    named: bool = False
     missing: NotChecked | None = None
     line: str | None = None
 
@@ -29,11 +33,13 @@ def model_of(name: str, file: str) -> Found:
     """The model that `file` names: a directory, or a name on the hub that was downloaded before."""
     path = _folder(name, file)
     if path is not None:
-        return Found(path=path, line=f"{path} as model, named by {file}")
+        return Found(path=path, named=True, line=f"{path} as model, named by {file}")
     if is_hub_id(name) or not _looks_local(name):
         path = in_cache(name)
         if path is not None:
-            return Found(path=path, line=f"{name} as model, named by {file}: the copy in the cache of the hub")
+            return Found(
+                path=path, named=True, line=f"{name} as model, named by {file}: the copy in the cache of the hub"
+            )
         why = f"{short(name)}, which {file} names, is not on this machine: hf download it, or give --model DIR"
     else:
         why = f"{short(name)}, which {file} names, is no model directory here: give --model DIR"
@@ -47,7 +53,7 @@ def data_of(name: str, file: str) -> Found:
     if folder is not None:
         return in_folder(folder, f", named by {file}")
     if path.is_file():
-        return Found(path=path, line=f"{path} as data, named by {file}")
+        return Found(path=path, named=True, line=f"{path} as data, named by {file}")
     local = _looks_local(name) or Path(name).suffix in DATA_SUFFIXES
     where = "is not here" if local else "is a name on the hub"
     return Found(missing=NotChecked(input="data", why=f"{short(name)}, which {file} names, {where}: give --data FILE",
@@ -62,7 +68,7 @@ def in_folder(folder: Path, by: str = "") -> Found:
         return Found(missing=NotChecked(input="data", why=why, given=True))
     best = next((one for one in files if "train" in one.stem), files[0])
     rest = f"; {len(files) - 1} more files there were not read" if len(files) > 1 else ""
-    return Found(path=best, line=f"{best} as data{by}{rest}")
+    return Found(path=best, named=bool(by), line=f"{best} as data{by}{rest}")
 
 
 def is_hub_id(name: str) -> bool:

@@ -17,7 +17,7 @@ from finitune.finding import UnreadableInput
 from finitune.sources.configs import lightning, training_arguments
 from finitune.sources.configs.format import Format, Place, Settings, Started
 from finitune.sources.configs.program import typed
-from finitune.sources.configs.program.bindings import ARGUMENT_PARSERS, FUNCTION_PARSERS, reader_of
+from finitune.sources.configs.program.bindings import reader_of
 from finitune.sources.configs.program.calls import READ, setup_of, starts_of
 from finitune.sources.configs.program.names import Call, Names, names_of
 from finitune.sources.configs.program.setup import Setup
@@ -136,11 +136,8 @@ def from_flags(data: Settings) -> Mapping[str, str]:
 
 
 def own_flags(data: Settings) -> bool:
-    """Whether the program declares its flags by argparse, click, fire or their like."""
-    names = _program(data).names
-    if any(names.calls_named(name) for name in ARGUMENT_PARSERS):
-        return False
-    return any(names.calls_named(name) for name in ("add_argument", "option", *FUNCTION_PARSERS))
+    """Whether the program says what its flags mean."""
+    return typed.declares_flags(_program(data).names)
 
 
 def _tree(text: str, file: str, what: str = "") -> ast.Module:

@@ -13,12 +13,6 @@ from finitune.sources.configs.program.names import last_name as last
 from finitune.sources.configs.program.values import Computed, Defined, Reader, Record, Symbol, known
 
 MAX_CALLERS = 8
-ARGUMENT_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
-"""They make objects of classes from the command line."""
-
-FUNCTION_PARSERS = ("Fire", "cli", "CLI", "auto_cli", "run")
-"""They call a function with what is typed."""
-
 ASKS_CARD = {"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_torch_bf16_available"}
 RECORDS = {"SimpleNamespace", "Namespace", "EasyDict", "AttrDict", "Munch", "DotMap", "ConfigDict"}
 _CONVERT: Mapping[str, Callable[[Any], Any]] = {"float": float, "int": int, "str": str, "bool": bool, "abs": abs}
@@ -165,7 +159,7 @@ def _parameter(reader: Reader, name: str, scope: Scope) -> Any:
     defaults |= {arg.arg: value for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
     outer = Site(scope=scope.outer or scope, at=(line, 0), blocks=scope.blocks)
     default = _option(reader, name, node, outer) if node.decorator_list else None
-    said = typed.of([name], reader.typed) if default is None and _started_by_flags(reader, node) else None
+    said = typed.of([name], reader.typed) if default is None and typed.takes_flags(reader.names, node) else None
     if said is not None:
         default = typed.plain(said[0])
     if default is None:
@@ -198,35 +192,14 @@ def _given(reader: Reader, name: str, index: int, default: Any, call: Call) -> A
 def _option(reader: Reader, name: str, node: Function, site: Site) -> Any:
     """The default of a click option that becomes this parameter."""
     for one in node.decorator_list:
-        if isinstance(one, ast.Call) and last(one.func) == "option" and name in _destinations(one):
+        if isinstance(one, ast.Call) and last(one.func) == "option" and name in typed.destinations(one):
             return _default(reader, one, site)
     return None
 
 
-def _started_by_flags(reader: Reader, node: Function) -> bool:
-    """Whether fire, tyro, typer or their like call the function with what is typed."""
-    if any(last(one.func if isinstance(one, ast.Call) else one) == "command" for one in node.decorator_list):
-        return True
-    calls = [call.node for name in FUNCTION_PARSERS for call in reader.names.calls_named(name)]
-    return any(isinstance(one, ast.Name) and one.id == node.name for call in calls for one in call.args[:1])
-
-
-def _destinations(call: ast.Call) -> list[str]:
-    """The names that a flag of a command line may have as a variable, the likeliest first."""
-    said = next((k.value for k in call.keywords if k.arg == "dest"), None)
-    return [said.value] if isinstance(said, ast.Constant) and isinstance(said.value, str) else _spellings(call)
-
-
-def _spellings(call: ast.Call) -> list[str]:
-    """How an option is typed, as Python spells it."""
-    words = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    words.sort(key=lambda word: not word.startswith("--"))
-    return [word.lstrip("-").replace("-", "_") for word in words]
-
-
 def _default(reader: Reader, call: ast.Call, site: Site) -> Any:
     """What is typed for an option; of one that is not given its default, False for a switch."""
-    if (given := typed.of(_spellings(call), reader.typed)) is not None:
+    if (given := typed.of(typed.spellings(call), reader.typed)) is not None:
         return typed.option(given[0], call)
     said = {keyword.arg: keyword.value for keyword in call.keywords}
     action = said.get("action")
@@ -245,7 +218,7 @@ def _command_line(reader: Reader) -> Record:
     """What every argparse parser of the file gives."""
     found: dict[str, Any] = {}
     for call in reader.names.calls_named("add_argument"):
-        for name in _destinations(call.node)[:1]:
+        for name in typed.destinations(call.node)[:1]:
             value = _default(reader, call.node, call.site)
             found[name] = value if found.get(name, value) == value else Computed(call.line)
     for call in reader.names.calls_named("set_defaults"):
@@ -371,7 +344,7 @@ def _returned(reader: Reader, node: ast.Call, site: Site) -> Any:
 
 def _dataclasses(reader: Reader, line: int) -> Any:
     """What HfArgumentParser gives: one object per class, with its defaults and with what is typed."""
-    parsers = [call for name in ARGUMENT_PARSERS for call in reader.names.calls_named(name)]
+    parsers = [call for name in typed.ARGUMENT_PARSERS for call in reader.names.calls_named(name)]
     if len(parsers) != 1 or len(parsers[0].node.args) != 1:
         return Computed(line)
     said = parsers[0].node.args[0]

@@ -7,18 +7,12 @@ import re
 from typing import Any, cast
 
 from finitune.sources.configs import lightning, training_arguments
-from finitune.sources.configs.program.bindings import (
-    ARGUMENT_PARSERS,
-    called,
-    class_fields,
-    flags_among,
-    keywords,
-    told,
-)
+from finitune.sources.configs.program.bindings import called, class_fields, flags_among, keywords, told
 from finitune.sources.configs.program.loop import loop, optimizers, prepared
 from finitune.sources.configs.program.model import adapters, loaded
 from finitune.sources.configs.program.names import Call, last_name
 from finitune.sources.configs.program.setup import Setup, only, surely, take, taken_call, worded
+from finitune.sources.configs.program.typed import ARGUMENT_PARSERS
 from finitune.sources.configs.program.values import Computed, Defined, Reader
 
 METHODS = {

@@ -7,7 +7,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from finitune.sources.configs.program.names import last_name
+from finitune.sources.configs.program.names import Function, Names, last_name
+
+ARGUMENT_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
+"""They make objects of classes from the command line."""
+
+FUNCTION_PARSERS = ("Fire", "cli", "CLI", "auto_cli", "run")
+"""They call a function with what is typed."""
 
 WORDS = {"true": True, "false": False}
 CONVERT: Mapping[str, Callable[[str], Any]] = {"float": float, "int": int, "str": str, "bool": bool}
@@ -56,3 +62,32 @@ def of(names: Sequence[str], typed: Mapping[str, Any]) -> tuple[Any] | None:
         if f"no_{name}" in typed:
             return (False,)
     return None
+
+
+def declares_flags(names: Names) -> bool:
+    """Whether the file itself says what its flags mean, by argparse, click, fire or their like."""
+    if any(names.calls_named(name) for name in ARGUMENT_PARSERS):
+        return False
+    functions = [one.node for one in names.scopes.values() if isinstance(one.node, Function)]
+    return bool(names.calls_named("add_argument")) or any(takes_flags(names, one) for one in functions)
+
+
+def takes_flags(names: Names, node: Function) -> bool:
+    """Whether fire, tyro, typer or their like call the function with what is typed."""
+    if any(last_name(one.func if isinstance(one, ast.Call) else one) == "command" for one in node.decorator_list):
+        return True
+    calls = [call.node for name in FUNCTION_PARSERS for call in names.calls_named(name)]
+    return any(isinstance(one, ast.Name) and one.id == node.name for call in calls for one in call.args[:1])
+
+
+def destinations(call: ast.Call) -> list[str]:
+    """The names that a flag of a command line may have as a variable, the likeliest first."""
+    said = next((k.value for k in call.keywords if k.arg == "dest"), None)
+    return [said.value] if isinstance(said, ast.Constant) and isinstance(said.value, str) else spellings(call)
+
+
+def spellings(call: ast.Call) -> list[str]:
+    """How an option is typed, as Python spells it."""
+    words = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    words.sort(key=lambda word: not word.startswith("--"))
+    return [word.lstrip("-").replace("-", "_") for word in words]
