@@ -62,6 +62,7 @@ def test_the_first_line_says_what_was_understood(name: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new", "cause"),
     [
+        ("hydra.yaml", "gradient_clip_val: 1.0", "gradient_clip_val: null", "missing-gradient-clipping"),
         ("torchtune.yaml", "lr: 3e-4", "lr: 0.3", "lr-too-high"),
         ("hydra.yaml", "gradient_clip_val: 1.0", "gradient_clip_val: 0.0", "missing-gradient-clipping"),
         ("verl.sh", "rollout.n=5", "rollout.n=1", "rl-group-std-zero"),

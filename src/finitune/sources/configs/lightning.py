@@ -47,10 +47,12 @@ def recognises(data: Settings) -> bool:
 def read(data: Settings, file: str) -> Facts:
     """What the trainer is told, and the rates and adapters that modules are usually given."""
     named = word(section(data, "optimizer"), "class_path")
+    trainer = section(data, "trainer")
+    off = {"clip": 0.0} if "gradient_clip_val" in trainer and trainer["gradient_clip_val"] is None else {}
     adapter = group(Adapter, data, file, ADAPTER_KEYS)
     return Facts(
         precision=_precision(data, file),
-        optimizer=group(Optimizer, data, file, OPTIMIZER_KEYS, name=named and named.rpartition(".")[2].lower()),
+        optimizer=group(Optimizer, data, file, OPTIMIZER_KEYS, name=named and named.rpartition(".")[2].lower(), **off),
         parallel=_parallel(data, file),
         adapter=adapter and group(Adapter, data, file, ADAPTER_KEYS, kind="lora"),
         training=group(Training, data, file, TRAINING_KEYS, framework="lightning"),
