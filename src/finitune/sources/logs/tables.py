@@ -18,7 +18,7 @@ COLUMNS = {
     "loss_scale": r"(loss_)?scale",
     "eval_loss": r"(eval|val|valid|validation|test)[_/ ]?loss(_epoch)?",
 }
-_PANEL = re.compile(r".* - (?=[^-]+$)")
+PANEL = " - "
 """A panel of W&B exports each column as `run - metric`, with `run - metric__MIN` and `__MAX` beside it."""
 
 _STEP = re.compile(r"(train(er)?/)?_?(global[_ ])?(step|iter(ation)?)s?", re.IGNORECASE)
@@ -44,7 +44,7 @@ def read(path: Path, log: ParsedLog) -> None:
             rows = csv.reader(file)
             header = next(rows, list[str]())
             columns = _columns(header)
-            runs = {title.partition(" - ")[0] for title in header[:MOST_COLUMNS] if " - " in title}
+            runs = {title.rpartition(PANEL)[0] for title in header[:MOST_COLUMNS] if PANEL in title}
             if len(runs) > 1:
                 log.cut = f"of {len(runs)} runs only the first was read"
             step_at = next((i for i, name in enumerate(header[:MOST_COLUMNS]) if _STEP.fullmatch(name.strip())), None)
@@ -61,7 +61,7 @@ def _columns(header: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, pattern in COLUMNS.items():
         for index, title in enumerate(header[:MOST_COLUMNS]):
-            if re.fullmatch(pattern, _PANEL.sub("", title.strip()[:LONGEST_TITLE]), re.IGNORECASE):
+            if re.fullmatch(pattern, title.strip()[:LONGEST_TITLE].rpartition(PANEL)[2], re.IGNORECASE):
                 found.setdefault(name, index)
     return found
 
