@@ -262,3 +262,11 @@ def test_a_program_above_a_script_is_found_in_a_project_only(here: Path) -> None
     reading = gather(script)
     assert reading.facts.optimizer is not None
     assert reading.facts.optimizer.lr == 3e-3
+
+
+def test_a_flag_that_the_program_does_not_declare_is_never_added(here: Path) -> None:
+    write("train.py", PROGRAM)
+    result = check(write("launch.sh", "python train.py --fp16 --lr 0.3 --clip 0\n"))
+    commands = {one.cause: one.remedy.command for one in result.findings if one.remedy}
+    assert commands["missing-gradient-clipping"] is None  # --max_grad_norm would end the run: it is --clip here
+    assert "lower-learning-rate" in (commands["lr-too-high"] or "")

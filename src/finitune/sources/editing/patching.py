@@ -72,7 +72,8 @@ def _standings(run: Sequence[Named]) -> Iterator[Standing]:
     for one in walk(run):
         if isinstance(one, NotChecked) or one.under is None or one.format.parse or not Path(one.file).is_file():
             continue
-        yield _standing(one)
+        # a program refuses flags that it does not declare
+        yield dataclasses.replace(_standing(one), grows=not one.silent)
         if one.flags is not None:
             # keys that are new go to the file, whose programs may not know them as flags
             yield dataclasses.replace(_standing(one.flags), grows=False)
