@@ -57,7 +57,8 @@ SURFACE = {
         "--undo",
         "[NAME]",
     ],
-    "report": ["--output", "-o", "RUN_DIR"],
+    "remedies": ["[NAME]"],
+    "report": ["--output", "-o", "[RUN_DIR]"],
     "run": ["--inject", "--mode", "--rerun", "--run-dir", "--signals", "--watch-step", "[WORDS]..."],
 }
 
@@ -128,7 +129,7 @@ def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture
         (["chek"], "finitune: No such command 'chek'; did you mean check?"),
         (["--nope"], "No such option '--nope'"),
         (["check"], "finitune check: Nothing to check"),
-        (["check", "--fail-on", "x", "a"], "'x' is not one of 'error', 'warning', 'info', 'never'"),
+        (["check", "--fail-on", "x", "a"], "'x' is not one of 'error', 'warning', 'incomplete', 'info', 'never'"),
         (["check", "nowhere.json"], "nowhere.json: "),
         (["run"], "finitune run: No command given"),
         (["run", "--nope", "python"], "No such option '--nope'"),
@@ -148,6 +149,10 @@ def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture
         (["repair", "reinit-token-row"], "reinit-token-rows"),
         (["repair", "reinit-token-rows", "--seed", "x"], "'x' is not a valid integer"),
         (["causes", "fp16-overflow"], "fp16-activation-overflow"),
+        (["causes", "use-float16"], "'use-float16' is a remedy: finitune remedies use-float16"),
+        (["remedies", "use-float"], "use-float16"),
+        (["remedies", "lr-too-high"], "'lr-too-high' is a cause: finitune causes lr-too-high"),
+        (["report"], "finitune report: Missing argument 'RUN_DIR': no run is recorded under runs/ here"),
         (["demo", "nope"], "no demo is called 'nope'"),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import finitune
 
@@ -53,8 +54,9 @@ def core_distributions(wheel: Path) -> set[str]:
     found: set[str] = set()
     while wanted:
         need = Requirement(wanted.pop())
-        if need.name not in found and (need.marker is None or need.marker.evaluate({"extra": ""})):
-            found.add(need.name)
+        name = canonicalize_name(need.name)
+        if name not in found and (need.marker is None or need.marker.evaluate({"extra": ""})):
+            found.add(name)
             wanted += requires(need.name) or []
     return found
 

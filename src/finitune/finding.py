@@ -80,6 +80,8 @@ class NotChecked:
 
     input: str
     why: str
+    given: bool = field(default=False, metadata={"json": False})
+    """It was given, or named by what was given, and could not be used: the verdict says so in the JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +102,15 @@ class CheckResult:
     schema: str = "finitune.check/1"
 
     @property
-    def verdict(self) -> Literal["ok", "at-risk", "broken"]:
+    def verdict(self) -> Literal["ok", "incomplete", "at-risk", "broken"]:
         severities = {finding.severity for finding in self.findings}
         if "error" in severities:
             return "broken"
-        return "at-risk" if "warning" in severities else "ok"
+        if "warning" in severities:
+            return "at-risk"
+        unused = any(entry.given for entry in self.not_checked)
+        nothing = bool(self.not_checked) and not self.findings and not self.passed  # no cause was asked to its end
+        return "incomplete" if unused or nothing else "ok"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +238,8 @@ def as_json(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else number_name(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        out = {f.name: as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        shown = [f.name for f in dataclasses.fields(value) if f.metadata.get("json", True)]
+        out = {name: as_json(getattr(value, name)) for name in shown}
         verdict = getattr(value, "verdict", None)
         return {"schema": out.pop("schema"), "verdict": verdict, **out} if verdict else out
     if isinstance(value, Mapping):

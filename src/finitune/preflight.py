@@ -13,7 +13,7 @@ from finitune.chapter import Chapter, causes, proposed, required
 from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Finding, NotChecked, UnreadableInput, as_json
 from finitune.sources.configs.projects import project_of
-from finitune.sources.configs.runs import Config, is_config
+from finitune.sources.configs.runs import Config, is_config, known_of
 from finitune.sources.editing.patching import standings_each, takes
 from finitune.sources.editing.spelling import Standing
 from finitune.sources.gather import gather_each
@@ -61,9 +61,10 @@ def check(
     ]
     if not any(isinstance(config, Mapping) for config in configs):
         inputs = {"--model": model, "--data": data, "--gpu": gpu, "--requirements": requirements}
-        words = [word for config in configs for word in ("--config", str(config))]
+        known, _ = known_of(configs)
+        words = [word for config in known for word in ("--config", str(config))]
         words += [word for option, given in inputs.items() if given is not None for word in (option, str(given))]
-        runs = _with_commands(runs, words, standings_each(configs, model))
+        runs = _with_commands(runs, words, standings_each(known, model))
     return runs[0][1] if len(runs) == 1 else _together(runs)
 
 
@@ -96,14 +97,14 @@ def _placed(result: CheckResult, reading: Reading) -> CheckResult:
 
     def with_line(finding: Finding) -> Finding:
         where = finding.where
-        places = reading.places.get(where.file or "")
-        if not places:
+        if where.file is None or where.file not in reading.places:
             return finding
         patch = list(finding.remedy.patch) if finding.remedy and finding.remedy.patch else []
-        keys = [key for key in (where.key, *patch) if key]
-        told = [one for key in keys for one in (key, key.rpartition(".")[2]) if one in places]
-        cell, line = places[told[0] if told else ""]
-        return dataclasses.replace(finding, where=dataclasses.replace(where, cell=cell, line=line))
+        keys = [one for key in (where.key, *patch) if key for one in (key, key.rpartition(".")[2])]
+        files = [where.file, *(file for file in reading.places if file != where.file)]
+        spots = [(file, reading.places[file][key]) for key in keys for file in files if key in reading.places[file]]
+        file, (cell, line) = spots[0] if spots else (where.file, reading.places[where.file][""])
+        return dataclasses.replace(finding, where=dataclasses.replace(where, file=file, cell=cell, line=line))
 
     found = [with_line(finding) for finding in result.findings]
     return dataclasses.replace(result, findings=found, understood=reading.understood)
@@ -141,13 +142,22 @@ def _patch_of(finding: Finding) -> str:
 def check_each(*configs: str | Path, **given: Any) -> CheckResult:
     """Every configuration checked by itself, as if the others were not there; files that are none are passed over.
 
-    `given` as for `check`. What was not checked is left out, because nobody meant to give a whole run.
+    `given` as for `check`. What nobody gave is left out, because nobody meant to give a whole run; `not_checked` are
+    the files that cannot be read.
     """
-    results = [check(config, **given) for config in configs if is_config(config)]
+    results: list[CheckResult] = []
+    unread: list[NotChecked] = []
+    for config in configs:
+        if Path(config).exists() and not is_config(config):
+            continue
+        try:
+            results.append(check(config, **given))
+        except UnreadableInput as error:
+            unread.append(NotChecked(input="config", why=str(error), given=True))
     findings = [finding for result in results for finding in result.findings]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     passed = set[str]().union(*(result.passed for result in results)) - {finding.cause for finding in findings}
-    return CheckResult(findings=findings, not_checked=[], passed=sorted(passed))
+    return CheckResult(findings=findings, not_checked=unread, passed=sorted(passed))
 
 
 def foresee(
@@ -197,7 +207,8 @@ def _together(runs: Sequence[_Run]) -> CheckResult:
     found: dict[str, tuple[Finding, list[int]]] = {}
     for lines, result in runs:
         for finding in result.findings:
-            found.setdefault(json.dumps(as_json(finding)), (finding, []))[1].extend(lines)
+            anywhere = dataclasses.replace(finding, where=dataclasses.replace(finding.where, line=None))
+            found.setdefault(json.dumps(as_json(anywhere if lines else finding)), (finding, []))[1].extend(lines)
     findings = [_launched(finding, sorted(set(lines))) for finding, lines in found.values()]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     left_out = [entry for _, result in runs for entry in result.not_checked]
@@ -243,8 +254,13 @@ def _lack(wanted: str, cause: str, requirements: str | Path | None) -> str:
 
 def _one_per_input(entries: Sequence[NotChecked]) -> list[NotChecked]:
     """The reasons of each input in one entry; what one cause alone lacks stays an entry of its own."""
-    whys: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[NotChecked]] = {}
     for entry in entries:
         alone = entry.why if entry.why.partition(": ")[0] in causes() else ""
-        whys.setdefault((entry.input, alone), []).append(entry.why)
-    return [NotChecked(input=name, why="; ".join(dict.fromkeys(reasons))) for (name, _), reasons in whys.items()]
+        found.setdefault((entry.input, alone), []).append(entry)
+    return [
+        NotChecked(
+            input=name, why="; ".join(dict.fromkeys(one.why for one in alike)), given=any(one.given for one in alike)
+        )
+        for (name, _), alike in found.items()
+    ]  # fmt: skip

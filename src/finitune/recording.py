@@ -53,6 +53,14 @@ def new_directory(stem: str = "") -> Path:
     raise AssertionError("unreachable")
 
 
+def newest(runs: str | Path) -> Path | None:
+    """The recording in a folder of runs that was written last."""
+    files = [
+        file for inner in ("*", "*/process*") for file in Path(runs).glob(f"{inner}/rank*.jsonl") if file.is_file()
+    ]
+    return max(files, key=lambda file: (file.stat().st_mtime_ns, str(file))).parent if files else None
+
+
 class Recorder:
     """Appends to the recording of one rank. Nothing is made on the disk before there is something to record.
 

@@ -36,7 +36,7 @@ info
 
 passed       corrupt-checkpoint, lr-too-high
 not checked  hardware (no --gpu given); data (no --data given)
-more         finitune causes NAME explains a cause and its remedies
+more         finitune causes NAME and finitune remedies NAME explain more
 """
 
 BLOCK = """\

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sources import worlds
+from tests.sources import dialects, worlds
 from tests.sources.worlds import chat, jsonl
 
 from finitune.sources.configs.format import format_of, formats
@@ -51,6 +51,7 @@ CONFIGS = [
     for _, files, _ in healthy.HEALTHY
     for file, content in files
 ]
+CONFIGS += list({**dialects.FILES, **dialects.SCRIPTS}.items())
 PROGRAM = """import torch
 from trl import SFTConfig
 RATE = 2e-4
@@ -61,7 +62,7 @@ model = AutoModelForCausalLM.from_pretrained("llama", torch_dtype=torch.bfloat16
 config = SFTConfig("out", bf16=True, learning_rate=RATE, max_grad_norm=args.clip)
 """
 NOTEBOOK = {"cells": [{"cell_type": "code", "source": PROGRAM.splitlines(keepends=True)}]}
-BY_CONTENT = list(CONFIGS)
+BY_CONTENT = [one for one in CONFIGS if one[0] not in dialects.SCRIPTS]
 CONFIGS += [("train.py", PROGRAM), ("train.ipynb", json.dumps(NOTEBOOK))]  # known by their names
 REQUIREMENTS = {
     "requirements.txt": "torch==2.6.0\ntransformers[torch]>=4 ; python_version > '3'\n-r x.txt\n",

@@ -120,7 +120,17 @@ def attacks(pattern: re.Pattern[Any]) -> Iterator[str]:
 def test_no_expression_takes_more_than_linear_time() -> None:
     found = patterns(
         [finitune.sources.logs, finitune.diagnosis],
-        ("cases.workarounds", "configs.shell", "editing.shell_words", "weights.first_token"),
+        (
+            "cases.workarounds",
+            "configs.shell",
+            "configs.launches",
+            "configs.scheduler",
+            "configs.interpolation",
+            "configs.hydra",
+            "configs.program.typed",
+            "editing.shell_words",
+            "weights.first_token",
+        ),
     )
     assert len(found) > 90
     assert not too_slow(found)

@@ -120,7 +120,7 @@ def test_a_script_with_the_deepspeed_file_it_names(tmp_path):
     assert different.sources == [str(tmp_path / "zero2.json"), str(path)]
     (key,) = facts.unknown_keys
     assert (key.file, key.key, key.near) == (str(path), "bp16", ["bf16", "fp16"])
-    assert {entry.input for entry in reading.not_checked} == {"model", "data", "gpu"}
+    assert {entry.input for entry in reading.not_checked} == {"model", "data", "gpu", "program"}
 
 
 def test_the_named_file_may_lie_above_the_script_or_nowhere(tmp_path):

@@ -128,12 +128,13 @@ def weigh(
     optimizer: Optimizer | None = None,
     grad_norm: Series | None = None,
     update_ratio: Series | None = None,
+    lr: Series | None = None,
     origin: Origin | None = None,
 ) -> Iterator[Evidence]:
     if origin is not None and origin.phase == "input":
         yield evidence("origin", -DECISIVE, "the batch itself is bad before anything is computed of it")
         return
-    measured = _measured(update_ratio)
+    measured = _measured(update_ratio, lr)
     found = [finding.severity for finding in foresee(optimizer)] if optimizer and measured is None else []
     finite = np.isfinite(loss.values)
     losses = loss.values[finite]
@@ -169,10 +170,13 @@ def weigh(
         yield evidence("learning rate", -STRONG, f"the learning rate {optimizer.lr:g} is one of usual recipes")
 
 
-def _measured(update_ratio: Series | None) -> float | None:
-    """The smallest update that was measured, relative to the weights: those that begin at zero move far at first."""
-    known = [ratio for ratio in update_ratio.values.tolist() if ratio > 0] if update_ratio is not None else []
-    return min(known, default=None)
+def _measured(update_ratio: Series | None, lr: Series | None) -> float | None:
+    """The smallest update that was measured, relative to the weights (those that begin at zero move far at first), at
+    the rate of now.
+    """
+    known = [(step, ratio) for step, ratio in update_ratio.pairs() if ratio > 0] if update_ratio is not None else []
+    rates = [lr.last / lr.at(step) if lr is not None and lr.at(step) > 0 else 1.0 for step, _ in known]
+    return min((ratio * rate for (_, ratio), rate in zip(known, rates, strict=True)), default=None)
 
 
 def _noisy(losses: Sequence[float], ratio: float, *, each: bool) -> bool:

@@ -10,6 +10,7 @@ from finitune.diagnosis import cases, recorded
 from finitune.diagnosis.logged import incidents
 from finitune.finding import Diagnosis, UnreadableInput
 from finitune.sources.gather import Config
+from finitune.sources.logs.folders import log_in
 from finitune.sources.result import Track, untracked
 
 
@@ -49,5 +50,8 @@ def diagnose(
 
 
 def is_recording(*paths: str | Path) -> bool:
-    """One directory is a recording; anything else is taken for logs."""
-    return len(paths) == 1 and Path(paths[0]).is_dir()
+    """One directory is a recording, unless there is only the log of a tracker in it; the rest are logs."""
+    if len(paths) != 1 or not Path(paths[0]).is_dir():
+        return False
+    folder = Path(paths[0])
+    return any(folder.glob("rank*.jsonl")) or log_in(folder) is None

@@ -33,7 +33,7 @@ PASSED_NAMED = 8
 CHANGES_SHOWN = 20
 STYLES = {
     "error": "bold red", "broken": "bold red", "incident": "bold red",
-    "warning": "yellow", "at-risk": "yellow", "suspicion": "yellow",
+    "warning": "yellow", "at-risk": "yellow", "incomplete": "yellow", "suspicion": "yellow",
     "info": "cyan", "ok": "green", "healthy": "green",
 }  # fmt: skip
 
@@ -58,7 +58,7 @@ def print_check(result: CheckResult, console: Console) -> None:
     if result.findings:
         patches = any(((f.remedy and f.remedy.command) or "").endswith(" --patch") for f in result.findings)
         write = "; --apply in place of --patch writes the change, --undo takes it back" if patches else ""
-        rows.append(_Row(label="more", text=f"finitune causes NAME explains a cause and its remedies{write}"))
+        rows.append(_Row(label="more", text=f"finitune causes NAME and finitune remedies NAME explain more{write}"))
     _print_all(console, _rows(rows, indent=0, width=width))
 
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, Model, TokenUse, Vocabulary
-from finitune.finding import NotChecked
+from finitune.finding import NotChecked, UnreadableInput, Where
 from finitune.sources import environment, families, hardware, understood
+from finitune.sources.configs import training_arguments
+from finitune.sources.configs.format import Place
+from finitune.sources.configs.interpolation import unfilled
 from finitune.sources.configs.known_keys import unknown
 from finitune.sources.configs.merge import Configured, joined
-from finitune.sources.configs.runs import Config, Named, runs_of, walk
+from finitune.sources.configs.runs import Config, Named, known_of, runs_of, walk
 from finitune.sources.data import tokenised, tokenizer
+from finitune.sources.named import Found, data_of, in_folder, is_hub_id, model_of
 from finitune.sources.result import Reading, Supervision, Track, untracked
+from finitune.sources.text import short
 from finitune.sources.weights import checkpoint, first_token
 
 NAMED_ROWS = 64
@@ -42,56 +47,146 @@ def gather_each(
     A reading is facts from everything that is given, and one entry for every input that is not. Weights and data are
     read once for all runs that would read them alike. Raises UnreadableInput for an input that cannot be used.
     """
-    runs = runs_of(configs)
+    known, unused = known_of(configs)
+    runs = runs_of(known)
     card = hardware.read(gpu) if gpu else None
     around = Facts(hardware=card, versions=environment.read(requirements) or None)
-    words, no_words = _tokenizer(model)
+    given_model, given_data = _given(model, data)
+    words_of = cache(_tokenizer)
 
     @cache
-    def weights(compute: str | None) -> Reading:
-        if model is None:
-            return Reading(not_checked=[NotChecked(input="model", why="no --model given")])
-        return checkpoint.read(model, compute=compute, track=track)
+    def weights(path: Path, compute: str | None) -> Reading:
+        return checkpoint.read(path, compute=compute, track=track)
 
     @cache
-    def rows(settings: Supervision) -> Reading:
-        if data is None:
-            return Reading(not_checked=[NotChecked(input="data", why="no --data given")])
-        return tokenised.read(data, words, supervision=settings, why_no_tokenizer=no_words, track=track)
+    def rows(path: Path, model: Path | None, settings: Supervision) -> Reading:
+        words, why = words_of(model)
+        return tokenised.read(path, words, supervision=settings, why_no_tokenizer=why, track=track)
 
     @cache
-    def activations(first: tuple[int, ...], pad: int | None) -> Activations | None:
-        return None if model is None else checkpoint.activations(model, np.array(first, np.int64), pad)
+    def activations(path: Path, first: tuple[int, ...], pad: int | None) -> Activations | None:
+        return checkpoint.activations(path, np.array(first, np.int64), pad)
 
     for run in runs:
-        files = [(one, _read(one, card)) for one in walk(run)]
+        asked, unknown_card = (None, None) if card else _asked(run)
+        files = [(one, _read(one, card or asked)) for one in walk(run)]
         configured = joined([found for _, found in files])
-        facts = around.over(configured.facts)
-        stored = weights(facts.precision.compute if facts.precision else None)
+        facts = around.over(Facts(hardware=asked)).over(configured.facts)
+        model_here = given_model or _named_model_of(facts)
+        data_here = given_data or _named_data_of(configured)
+        compute = facts.precision.compute if facts.precision else None
+        stored = _usable(model_here, partial(weights, compute=compute), "model")
+        path = model_here.path if stored.facts.model else None
+        words, _ = words_of(path)
         vocabulary = _vocabulary(words, stored.facts.model.vocabulary if stored.facts.model else None)
         facts = Facts(vocabulary=vocabulary).over(stored.facts.over(facts))
         facts = facts.over(Facts(model=_named_model(facts)))
-        used = rows(configured.supervision)
+        used = _usable(data_here, partial(rows, model=path, settings=configured.supervision), "data")
         facts = _with_data(facts, used.facts, words)
-        if _float16_in_doubt(facts):
+        if path is not None and _float16_in_doubt(facts):
             first, pad = first_token.tokens_of(facts.tokens, facts.vocabulary, facts.batching, facts.optimizer)
-            facts = dataclasses.replace(facts, activations=activations(tuple(first.tolist()), pad))
+            facts = dataclasses.replace(facts, activations=activations(path, tuple(first.tolist()), pad))
         missing = [
+            *unused,
             *(configured.not_checked if configs else [NotChecked(input="config", why="no configuration given")]),
+            *_nothing_in(run, files),
             *stored.not_checked,
             *used.not_checked,
             *_not_computed(facts),
-            *([] if gpu else [NotChecked(input="gpu", why="no --gpu given")]),
+            *([] if card or asked else [NotChecked(input="gpu", why=unknown_card or "no --gpu given")]),
         ]
+        named = [one.line for one in (model_here, data_here) if one.line]
         yield (
             [one.line for one in run if one.line is not None],
             Reading(
                 facts=facts,
                 not_checked=missing,
-                understood=list(_understood(run, files)),
-                places={one.file: one.format.places(one.data) for one in run if one.format.places},
+                understood=[*_understood(run, files), *named],
+                places=_places(run, [one for one, _ in files if isinstance(one, Named)]),
             ),
         )
+
+
+def _given(model: str | Path | None, data: str | Path | None) -> tuple[Found | None, Found | None]:
+    """What --model and --data say; a name on the hub is looked up in its cache, of a folder one file is read."""
+    here = Found(path=Path(model)) if model is not None else None
+    if here and here.path and not here.path.exists() and is_hub_id(str(model)):
+        here = model_of(str(model), "--model")
+    there = Found(path=Path(data)) if data is not None else None
+    if there and there.path and there.path.is_dir():
+        inside = in_folder(there.path)
+        there = inside if inside.path else there
+    return here, there
+
+
+def _named_model_of(facts: Facts) -> Found:
+    """The model that the configurations name."""
+    training = facts.training
+    if training is None or not training.model_name:
+        return Found(missing=NotChecked(input="model", why="no --model given"))
+    return model_of(training.model_name, str(Where.said(training.source).file))
+
+
+def _named_data_of(configured: Configured) -> Found:
+    """The data that the configurations name; the first that is here."""
+    found = [data_of(name, file) for name, file in configured.data]
+    none = Found(missing=NotChecked(input="data", why="no --data given"))
+    return next((one for one in found if one.path), found[0] if found else none)
+
+
+def _usable(found: Found, read: Callable[[Path], Reading], what: str) -> Reading:
+    """What is read there; what was given and could not be used is marked so.
+
+    Raises UnreadableInput for what the user gave; what a configuration names and cannot be read is said instead.
+    """
+    if found.path is None:
+        return Reading(not_checked=[found.missing] if found.missing else [])
+    try:
+        reading = read(found.path)
+    except UnreadableInput as error:
+        if not found.named:
+            raise
+        return Reading(not_checked=[NotChecked(input=what, why=str(error), given=True)])
+    marked = [dataclasses.replace(one, given=True) if one.input == what else one for one in reading.not_checked]
+    return dataclasses.replace(reading, not_checked=marked)
+
+
+def _nothing_in(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, Configured]]) -> Iterator[NotChecked]:
+    """Files that were given and say nothing that is looked at here."""
+    for one in run:
+        said = [found.facts for each, found in files if isinstance(each, Named) and each.file == one.file]
+        if said and not any(understood.says(facts) for facts in said) and not _names_others(one, files):
+            yield NotChecked(input="config", why=f"{one.file}: nothing in it is looked at here", given=True)
+
+
+def _names_others(one: Named, files: Sequence[tuple[Named | NotChecked, Configured]]) -> bool:
+    """A script may only start a program, and a file only name another."""
+    return any(isinstance(each, Named) and each.file != one.file for each, _ in files)
+
+
+def _asked(run: Sequence[Named]) -> tuple[Hardware | None, str | None]:
+    """The card that the scripts of a run ask their scheduler for, or why it cannot be said."""
+    for one in run:
+        if found := one.format.card and one.format.card(one.data, one.file):
+            try:
+                return hardware.read(found.name), None
+            except UnreadableInput:
+                return None, f"{one.file}: line {found.line} asks for {found.name}, a card not known here; give --gpu"
+    return None, None
+
+
+def _places(run: Sequence[Named], files: Sequence[Named]) -> dict[str, dict[str, Place]]:
+    """The line of each key, in the file that says it: what is typed for a program stands where it is started."""
+    found: dict[str, dict[str, Place]] = {}
+    for one in [*run, *files]:
+        if one.format.places:
+            found.setdefault(one.file, {}).update(one.format.places(one.data))
+    for one in files:
+        by = found.get(one.started.by) if one.started else None
+        if by is not None and one.format.from_flags:
+            for key, flag in one.format.from_flags(one.data).items():
+                by.setdefault(key, by.get(flag, by[""]))
+    return found
 
 
 def _understood(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, Configured]]) -> Iterator[str]:
@@ -99,16 +194,21 @@ def _understood(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, 
     parts: dict[str, list[tuple[Named, Configured]]] = {}
     for one, found in files:
         if isinstance(one, Named) and Path(one.file).is_file():
-            parts.setdefault(one.file, []).append((one, found))
+            said = Configured(facts=one.format.read(one.settings, one.file)) if one.silent else found
+            parts.setdefault(one.file, []).append((one, said))
     given = [one.file for one in run]
     for file, inner in parts.items():
+        one = inner[0][0]
         by = given[0] if file not in given and given else None
-        yield understood.line_of(inner[0][0], joined([found for _, found in inner]).facts, named_by=by)
+        by = f"started by {one.started.by}" if one.started else f"named by {by}" if by else None
+        asked = one.format.card and one.format.card(one.data, file)
+        facts = joined([found for _, found in inner]).facts
+        yield understood.line_of(one, facts, by=by, card=asked if file in given else None)
 
 
-def _tokenizer(model: str | Path | None) -> tuple[tokenizer.Tokenizer | None, str]:
+def _tokenizer(model: Path | None) -> tuple[tokenizer.Tokenizer | None, str]:
     """The tokenizer of the model, or why there is none."""
-    if model is None or not Path(model).exists():
+    if model is None or not model.exists():
         return None, "no tokenizer (give --model DIR)"
     try:
         return tokenizer.load(model), ""
@@ -159,16 +259,28 @@ def _with_short_rows_named(tokens: TokenUse, rows: EmbeddingRows, words: tokeniz
     return dataclasses.replace(tokens, names={**tokenizer.names(words, shortest), **tokens.names})
 
 
+def _unfilled(one: Named) -> Iterator[str]:
+    """Settings that are looked at here and that an interpolation fills in when the program runs."""
+    tables = (*one.format.tables.values(), *training_arguments.FORMAT.tables.values())
+    looked_at = {key.rpartition(".")[2] for table in tables for keys in table.values() for key in keys}
+    for key, value in unfilled(one.data):
+        if key.rpartition(".")[2] in looked_at | {"precision", "dtype", "torch_dtype", "fp16", "bf16", "batch_size"}:
+            yield f"{one.file}: {key} ({short(value)} is filled in when it runs)"
+
+
 def _read(one: Named | NotChecked, card: Hardware | None) -> Configured:
     if isinstance(one, NotChecked):
         return Configured(not_checked=[one])
     kind, data, file = one.format, one.settings, one.file
+    if one.silent:
+        return Configured()
     facts = kind.read(data, file)
     left_out = [*kind.left_out(data, file), *(kind.undecided(data, file) if card is None else ())]
     return Configured(
         precedence=kind.precedence,
         facts=kind.settled(facts, data, file, card) if kind.settled and card else facts,
         supervision=kind.supervision(data, file),
+        data=[(name, file) for name in kind.data(data)],
         unknown_keys=list(unknown(kind.name, data, file, open_ended=kind.open_ended)),
-        not_checked=[NotChecked(input="config", why=why) for why in left_out],
+        not_checked=[NotChecked(input="config", why=why) for why in [*left_out, *_unfilled(one)]],
     )

@@ -165,10 +165,15 @@ def _refuse_yaml_bomb(path: Path, events: Iterable[Any]) -> None:
             raise UnreadableInput(f"{path}: line {line}: beyond {limit} (expected a configuration in YAML)")
 
 
+def _is_open(value: object) -> bool:
+    """Whether a value holds an interpolation of OmegaConf, which only running would fill in."""
+    return isinstance(value, str) and "${" in value
+
+
 def real(data: Mapping[str, Any], key: str, file: str) -> float | None:
     """A finite number; None when absent, null or "auto". A string such as "1e-5" (YAML's reading of 1e-5) counts."""
     value = data.get(key)
-    if value is None or value == "auto":
+    if value is None or value == "auto" or _is_open(value):
         return None
     try:
         number = float(value) if not isinstance(value, bool) else math.nan
@@ -192,7 +197,7 @@ def whole(data: Mapping[str, Any], key: str, file: str) -> int | None:
 def flag(data: Mapping[str, Any], key: str, file: str) -> bool | None:
     """A yes or no; None when absent, null or "auto". The strings "true" and "false" count."""
     value = data.get(key)
-    if value is None or value == "auto" or isinstance(value, bool):
+    if value is None or value == "auto" or isinstance(value, bool) or _is_open(value):
         return value if isinstance(value, bool) else None
     words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     answer = words.get(str(value).strip().lower())
@@ -204,12 +209,14 @@ def flag(data: Mapping[str, Any], key: str, file: str) -> bool | None:
 def word(data: Mapping[str, Any], key: str) -> str | None:
     """A string; None for anything else and for "auto"."""
     value = data.get(key)
-    return value if isinstance(value, str) and value != "auto" else None
+    return value if isinstance(value, str) and value != "auto" and not _is_open(value) else None
 
 
 def words(data: Mapping[str, Any], key: str) -> list[str] | None:
     """Several strings: a list of them, or one string with commas; None for anything else."""
     value = data.get(key)
+    if _is_open(value):
+        return None
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list):

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from finitune.facts import Facts
+from finitune.sources.configs.format import Asked
 from finitune.sources.configs.runs import Named
 from finitune.sources.text import short
 
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 
-def line_of(one: Named, facts: Facts, *, named_by: str | None = None) -> str:
+def line_of(one: Named, facts: Facts, *, by: str | None = None, card: Asked | None = None) -> str:
     """`train.py as transformers Trainer: fp16, lr 2e-4, no clipping; 3 keys not used`."""
     kind = one.format
     title = kind.title(one.data) if kind.title else kind.name.replace("_", " ")
-    said = ", ".join(_settings(facts))
+    cards = [] if card is None else [f"{f'{card.count} x ' if card.count else ''}{card.name} (line {card.line})"]
+    said = ", ".join([*cards, *_settings(facts)])
     unused = kind.unused(one.data) if kind.unused else 0
     rest = f"; {unused} {'key' if unused == 1 else 'keys'} not used" if unused else ""
-    by = f", named by {named_by}," if named_by else ""
+    by = f", {by}," if by else ""
     return f"{one.file}{by} as {title}: {said or 'no setting that is looked at here'}{rest}"
+
+
+def says(facts: Facts) -> bool:
+    """Whether a file said anything that is looked at here."""
+    groups = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
+    return any(group for name, group in groups.items() if name not in ("disagreements", "unknown_keys"))
 
 
 def _settings(facts: Facts) -> Iterator[str]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 output_format = click.option(
     "--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", show_default=True
 )
+RUNS = "runs"
+"""Where `finitune run` records."""
+
 fail_on = click.option(
     "--fail-on", type=click.Choice(["error", "warning", "info", "never"]), default="error", show_default=True,
     help="Exit with 1 when something at least this severe was found.",
@@ -40,6 +43,31 @@ def exit_code(severities: Iterable[str], threshold: str) -> int:
     order = ("error", "warning", "info")
     failing = order[: order.index(threshold) + 1] if threshold in order else ()
     return int(any(severity in failing for severity in severities))
+
+
+def print_chapter(heading: str, text: str) -> None:
+    """A chapter of the book: laid out for a terminal, else as Markdown."""
+    out = console()
+    if not out.is_terminal:
+        click.echo(f"# {heading}\n\n{text}")
+        return
+    from rich.markdown import Markdown
+    from rich.theme import Theme
+
+    out.push_theme(Theme({"markdown.h2": "bold", "markdown.code": "bold", "markdown.item.bullet": "none"}))
+    out.print(f"{heading}\n", style="bold")
+    out.print(Markdown(text), width=min(out.width, 100))
+
+
+def newest_run(what: str) -> str:
+    """The run under runs/ that was recorded last, said on stderr. Raises UsageError where there is none."""
+    from finitune.recording import newest
+
+    found = newest(RUNS)
+    if found is None:
+        raise click.UsageError(f"Missing argument '{what}': no run is recorded under {RUNS}/ here.")
+    click.echo(f"finitune: {found}, the newest run", err=True)
+    return str(found)
 
 
 def closest(name: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import inspect
 
 import click
 
-from finitune.cli.commands import closest, console
+from finitune.cli.commands import closest, console, print_chapter
 from finitune.finding import UnreadableInput
 
 
@@ -14,7 +14,7 @@ from finitune.finding import UnreadableInput
 @click.argument("name", required=False)
 def command(name: str | None) -> None:
     """Show the cause book, or the chapter called NAME."""
-    from finitune.chapter import causes
+    from finitune.chapter import causes, remedies
 
     book = causes()
     out = console()
@@ -27,14 +27,7 @@ def command(name: str | None) -> None:
         return
     chapter = book.get(name)
     if chapter is None:
+        if name in remedies():
+            raise UnreadableInput(f"'{name}' is a remedy: finitune remedies {name}")
         raise UnreadableInput(f"no cause is called '{name}'{closest(name, book)}")
-    text = inspect.cleandoc(chapter.module.__doc__ or "")
-    if out.is_terminal:
-        from rich.markdown import Markdown
-        from rich.theme import Theme
-
-        out.push_theme(Theme({"markdown.h2": "bold", "markdown.code": "bold", "markdown.item.bullet": "none"}))
-        out.print(f"{name}\n", style="bold")
-        out.print(Markdown(text), width=min(out.width, 100))
-    else:
-        click.echo(f"# {name}\n\n{text}")
+    print_chapter(name, inspect.cleandoc(chapter.module.__doc__ or ""))

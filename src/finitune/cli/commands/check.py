@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
-from finitune.cli.commands import console, exit_code, fail_on, print_json
+from finitune.cli.commands import console, exit_code, print_json
+
+UNREADABLE = 2
 
 
 @click.command
@@ -20,7 +22,11 @@ from finitune.cli.commands import console, exit_code, fail_on, print_json
 @click.option(
     "--format", "form", type=click.Choice(["terminal", "json", "sarif"]), default="terminal", show_default=True
 )
-@fail_on
+@click.option(
+    "--fail-on", type=click.Choice(["error", "warning", "incomplete", "info", "never"]), default="error",
+    show_default=True,
+    help="Exit with 1 when something at least this severe was found; incomplete: or an input could not be used.",
+)  # fmt: skip
 def command(
     *,
     configs: tuple[str, ...],
@@ -53,4 +59,8 @@ def command(
         from finitune.reports.terminal import print_check
 
         print_check(result, console())
+    if each and result.not_checked:  # every file was reported; some of them could not be read
+        return UNREADABLE
+    if fail_on == "incomplete":
+        return int(result.verdict != "ok")
     return exit_code((finding.severity for finding in result.findings), fail_on)

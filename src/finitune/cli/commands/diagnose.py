@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import click
 
-from finitune.cli.commands import console, exit_code, fail_on, output_format, print_json
+from finitune.cli.commands import console, exit_code, fail_on, newest_run, output_format, print_json
+from finitune.finding import UnreadableInput
 
 
 @click.command
@@ -35,14 +41,37 @@ def command(
 ) -> int:
     """Say why a run failed, with evidence.
 
-    Of a recorded run: the first bad value, the cause and its remedies, for every incident. Of logs (text from the
-    terminal, trainer_state.json, CSV, TensorBoard events; also gzipped): what they show, and the check that would
-    decide.
+    Without PATHS it is the newest run under runs/; - is what is piped in. Of a recorded run: the first bad value, the
+    cause and its remedies, for every incident. Of logs (text from the terminal, trainer_state.json, CSV, TensorBoard
+    events, run folders of W&B, MLflow and Trackio; also gzipped): what they show, and the check that would decide.
     """
-    if not paths and case is None:
-        raise click.UsageError("Missing argument 'RUN_DIR|LOG...' (or --case FILE).")
     if paths and case is not None:
         raise click.UsageError("PATHS and --case are two diagnoses; give one.")
+    if not paths and case is None:
+        paths = (newest_run("RUN_DIR|LOG..."),)
+    with TemporaryDirectory(prefix="finitune-") as folder:
+        given = [_piped(Path(folder)) if path == "-" else path for path in paths]
+        try:
+            return _diagnosed(
+                tuple(given), case=case, configs=configs, model=model, data=data, gpu=gpu, requirements=requirements,
+                form=form, fail_on=fail_on, prove=prove, verbose=verbose,
+            )  # fmt: skip
+        except UnreadableInput as error:  # the folder is gone by the time that somebody reads this
+            raise UnreadableInput(str(error).replace(f"{folder}/", "")) from None
+
+
+def _piped(folder: Path) -> str:
+    """What is piped in, as a file, because some formats are read from both ends."""
+    file = folder / "stdin"
+    with file.open("wb") as out:
+        shutil.copyfileobj(sys.stdin.buffer, out)
+    return str(file)
+
+
+def _diagnosed(
+    paths: tuple[str, ...], *, case: str | None, configs: tuple[str, ...], model: str | None, data: str | None,
+    gpu: str | None, requirements: str | None, form: str, fail_on: str, prove: bool, verbose: bool,
+) -> int:  # fmt: skip
     from finitune.diagnosis.diagnose import diagnose, is_recording
 
     recorded = is_recording(*paths)

@@ -6,13 +6,15 @@ import click
 
 
 @click.command
-@click.argument("run_dir")
+@click.argument("run_dir", required=False)
 @click.option("--output", "-o", metavar="FILE", help="Where to write the page.  [default: RUN_DIR/report.html]")
-def command(run_dir: str, output: str | None) -> None:
+def command(run_dir: str | None, output: str | None) -> None:
     """Write one HTML page about a run.
 
-    The page needs no network. Its path is printed.
+    Without RUN_DIR it is the newest run under runs/. The page needs no network. Its path is printed.
     """
+    from finitune.cli.commands import newest_run
     from finitune.show import report
 
+    run_dir = run_dir or newest_run("RUN_DIR")
     click.echo(report(run_dir, output))

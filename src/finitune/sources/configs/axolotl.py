@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from finitune.facts import (
@@ -22,7 +22,7 @@ from finitune.facts import (
 from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import group
 from finitune.sources.result import Supervision
-from finitune.sources.text import flag, real, section, word
+from finitune.sources.text import flag, real, section, word, words
 
 OPTIMIZER_KEYS = {
     "name": ("optimizer",), "lr": ("learning_rate",), "eps": ("adam_epsilon",), "weight_decay": ("weight_decay",),
@@ -190,6 +190,16 @@ def _attention(data: Settings, file: str) -> Attention | None:
     return Attention(implementation=ATTENTION_KEYS[key], source=f"{file}: {key}") if key else None
 
 
+def named_data(data: Settings) -> Iterator[str]:
+    """The files, or the name, of its first set of data."""
+    sets: Any = data.get("datasets")
+    for one in cast(list[Any], sets)[:1] if isinstance(sets, list) else ():
+        if isinstance(one, Mapping):
+            said = cast(Settings, one)
+            named = [name for key in ("data_files", "path") if (name := word(said, key))]
+            yield from words(said, "data_files") or named[:1]
+
+
 def _switch(data: Settings, key: str, file: str) -> bool | None:
     """A yes or no that may also be the name of a way to do it, such as `gradient_checkpointing: offload`."""
     said = data.get(key)
@@ -206,6 +216,7 @@ FORMAT = Format(
     takes_flags=True,
     settled=settled,
     supervision=supervision,
+    data=named_data,
     tables={"optimizer": OPTIMIZER_KEYS, "adapter": ADAPTER_KEYS, "batching": BATCHING_KEYS, "training": TRAINING_KEYS},
     spelling={
         "bnb_4bit_compute_dtype": ("bnb_config_kwargs.bnb_4bit_compute_dtype",),

@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from finitune.facts import Facts, Hardware
@@ -23,7 +24,30 @@ Keys = Mapping[str, Sequence[str]]
 """Field of a group of facts -> the keys that may hold it, the one that counts first. A dot leads into a section."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A program, where it lies, and the flags that it is started with."""
+
+    file: Path
+    flags: Settings
+    by: str
+    """The file that starts it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """An accelerator as a script asks its scheduler for it, how many on each node, and the line."""
+
+    name: str
+    count: int | None
+    line: int
+
+
 def _no_settings(data: Settings) -> Iterable[str | Settings]:  # noqa: ARG001
+    return ()
+
+
+def _no_data(data: Settings) -> Iterable[str]:  # noqa: ARG001
     return ()
 
 
@@ -54,12 +78,28 @@ class Format:
     """The configurations that it names may be absent: they lie where the run will be."""
     flags: Callable[[Settings], tuple[Format, Settings] | None] | None = None
     """Settings of its own that win over those of a file that it names, and their format where they stand alone."""
+    of_flags: Callable[[Settings], Settings | None] | None = None
+    """The settings in the flags of a launch; None where they are not of this format."""
     takes_flags: bool = False
     """Programs of this format take its settings as flags too, which win over the file."""
+    starts: Callable[[Settings, str], Started | None] | None = None
+    """The program that it starts, and what is typed after its name."""
+    unread_program: Callable[[Settings, str], str | None] | None = None
+    """The program that it starts, where that is not here."""
+    started: Callable[[Settings, Started], Settings] | None = None
+    """The settings of a program that is started so."""
+    from_flags: Callable[[Settings], Mapping[str, str]] | None = None
+    """The settings of a started program that its flags decide, each with its flag, "" where several may be meant."""
+    own_flags: Callable[[Settings], bool] | None = None
+    """Whether the program declares its flags itself, so that they mean what it makes of them and nothing else."""
+    card: Callable[[Settings, str], Asked | None] | None = None
+    """The card that it asks a scheduler for."""
     settled: Callable[[Facts, Settings, str, Hardware], Facts] | None = None
     """The facts, with what was left to the accelerator decided."""
     supervision: Callable[[Settings, str], Supervision] = _silent
     """How rows become labels."""
+    data: Callable[[Settings], Iterable[str]] = _no_data
+    """Files, folders and sets of data that it names."""
     left_out: Callable[[Settings, str], Iterable[str]] = _nothing
     """What could not be read, one line each."""
     title: Callable[[Settings], str] | None = None

@@ -6,6 +6,7 @@ Precisions as of Lightning 2: `16-mixed` is autocast with a GradScaler and float
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from finitune.facts import DEFAULT_LOSS_SCALE, Adapter, Facts, Optimizer, Parallel, Precision, Training
 from finitune.sources.configs.format import Format, Settings
@@ -38,16 +39,20 @@ TRAINING_KEYS = {
 
 def recognises(data: Settings) -> bool:
     """True for a mapping whose section `trainer` holds arguments of Lightning's Trainer."""
-    return bool(KEYS & section(data, "trainer").keys()) and not {"input_features", "base_model"} & data.keys()
+    nemo = section(data, "model").get("optim")  # NeMo's models hold their optimizer
+    others = {"input_features", "base_model"} & data.keys()
+    return bool(KEYS & section(data, "trainer").keys()) and not others and not isinstance(nemo, Mapping)
 
 
 def read(data: Settings, file: str) -> Facts:
     """What the trainer is told, and the rates and adapters that modules are usually given."""
     named = word(section(data, "optimizer"), "class_path")
+    trainer = section(data, "trainer")
+    off = {"clip": 0.0} if "gradient_clip_val" in trainer and trainer["gradient_clip_val"] is None else {}
     adapter = group(Adapter, data, file, ADAPTER_KEYS)
     return Facts(
         precision=_precision(data, file),
-        optimizer=group(Optimizer, data, file, OPTIMIZER_KEYS, name=named and named.rpartition(".")[2].lower()),
+        optimizer=group(Optimizer, data, file, OPTIMIZER_KEYS, name=named and named.rpartition(".")[2].lower(), **off),
         parallel=_parallel(data, file),
         adapter=adapter and group(Adapter, data, file, ADAPTER_KEYS, kind="lora"),
         training=group(Training, data, file, TRAINING_KEYS, framework="lightning"),

@@ -6,14 +6,17 @@ What is computed in which dtype was read in llamafactory 0.9.5: model/adapter.py
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from finitune.facts import Adapter, Attention, Facts, Precision, Quantization
+from finitune.finding import UnreadableInput
 from finitune.sources.configs import training_arguments
 from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import group
 from finitune.sources.result import Supervision
-from finitune.sources.text import flag, section, whole, word
+from finitune.sources.text import flag, json_object_of, section, whole, word, words
 
 KEYS = {"finetuning_type", "cutoff_len", "neat_packing", "pure_bf16", "quantization_bit"}
 STAGES = {"pt", "sft", "rm", "ppo", "dpo", "kto"}
@@ -131,6 +134,20 @@ def _quantization(data: Settings, file: str, precision: Precision | None) -> Qua
     )
 
 
+def named_data(data: Settings) -> Iterator[str]:
+    """The file that `dataset_info.json` of the folder of data has for its first set, else the name of the set."""
+    names = words(data, "dataset") or [one.strip() for one in (word(data, "dataset") or "").split(",")]
+    folder = Path(word(data, "dataset_dir") or "data")
+    if not names or not names[0]:
+        return
+    try:
+        known = json_object_of(folder / "dataset_info.json")
+    except UnreadableInput:
+        known = {}
+    file = word(section(known, names[0]), "file_name")
+    yield str(folder / file) if file else names[0]
+
+
 def _attention(data: Settings, file: str) -> Attention | None:
     said = word(data, "flash_attn")
     if said is None or said.lower() in ("true", "false"):
@@ -146,6 +163,7 @@ FORMAT = Format(
     lenient=True,  # the DeepSpeed files that come with LLaMA-Factory are named as they lie in its own folder
     takes_flags=True,
     supervision=supervision,
+    data=named_data,
     left_out=training_arguments.left_out,
     tables=training_arguments.FORMAT.tables,
     spelled=spelled,

@@ -36,6 +36,8 @@ class Configured:
     precedence: int = 0
     facts: Facts = field(default_factory=Facts)
     supervision: Supervision = field(default_factory=Supervision)
+    data: Sequence[tuple[str, str]] = ()
+    """Data that is named, each with the file that names it."""
     unknown_keys: Sequence[UnknownKey] = ()
     not_checked: Sequence[NotChecked] = ()
 
@@ -56,7 +58,8 @@ def joined(configured: Sequence[Configured]) -> Configured:
         unknown_keys=unknown if configured else None,
     )
     not_checked = [entry for one in configured for entry in one.not_checked]
-    return Configured(facts=facts, supervision=supervision, not_checked=not_checked)
+    data = [named for one in ranked for named in one.data]
+    return Configured(facts=facts, supervision=supervision, data=data, not_checked=not_checked)
 
 
 def _without_defaults(ranked: Sequence[Configured]) -> Sequence[Configured]:

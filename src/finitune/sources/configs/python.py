@@ -15,7 +15,8 @@ from typing import Any, cast
 from finitune.facts import Batching, Facts, Hardware, Precision, Quantization, Training
 from finitune.finding import UnreadableInput
 from finitune.sources.configs import lightning, training_arguments
-from finitune.sources.configs.format import Format, Place, Settings
+from finitune.sources.configs.format import Format, Place, Settings, Started
+from finitune.sources.configs.program import typed
 from finitune.sources.configs.program.bindings import reader_of
 from finitune.sources.configs.program.calls import READ, setup_of, starts_of
 from finitune.sources.configs.program.names import Call, Names, names_of
@@ -49,6 +50,10 @@ class Program:
     cells: Sequence[tuple[int, int]] = ()
     """First line and number of each cell."""
     unread: Sequence[str] = ()
+    started: Started | None = None
+    """How it is started, where that is known."""
+    from_flags: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of each setting that comes from the command line, its flag, "" where several may be meant."""
 
     def place(self, line: int) -> Place:
         """The cell, for a notebook, and the line in it."""
@@ -70,13 +75,7 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
         return None
     try:
         tree, cells, unread = _notebook(text, file) if notebook else (_tree(text, file), (), ())
-        names = names_of(tree)
-        reader = reader_of(names)
-        starts = starts_of(reader)
-        found = [
-            Program(names=names, start=start, setup=setup_of(reader, start), cells=cells, unread=unread)
-            for start in starts[:MAX_STARTS]
-        ]
+        found = _programs(names_of(tree), cells, unread)
     except (RecursionError, MemoryError):
         raise UnreadableInput(f"{file}: nested too deeply (expected a Python program)") from None
     except UnreadableInput:
@@ -89,6 +88,56 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
             "(expected TrainingArguments, an optimizer, Lightning's Trainer...)"
         )
     return {PYTHON: found}
+
+
+def _programs(
+    names: Names, cells: Sequence[tuple[int, int]], unread: Sequence[str], started: Started | None = None
+) -> list[Program]:
+    reader = reader_of(names, flags=started.flags if started else None)
+    return [
+        Program(
+            names=names, start=start, setup=setup_of(reader, start), cells=cells, unread=unread, started=started
+        )
+        for start in starts_of(reader)[:MAX_STARTS]
+    ]  # fmt: skip
+
+
+def started(data: Settings, how: Started) -> dict[str, Any]:
+    """The trainings of a program that is started with flags; each value of a setting that they change is theirs."""
+    one = _program(data)
+    found = _programs(one.names, one.cells, one.unread, how) or [_program(data)]
+    bare = reader_of(one.names)
+    decided = [_from_flags(each.setup, setup_of(bare, each.start), how.flags) for each in found]
+    return {PYTHON: [dataclasses.replace(e, from_flags=d) for e, d in zip(found, decided, strict=True)]}
+
+
+def _from_flags(setup: Setup, bare: Setup, flags: Settings) -> dict[str, str]:
+    """The settings that are not what they would be without the flags, each with its flag."""
+    found: dict[str, str] = {}
+    for key in setup.lines:
+        value = _said(setup, key)
+        if key and value != _said(bare, key):
+            alike = [name for name, said in flags.items() if typed.plain(said) == value]
+            found[key] = key if key in flags else alike[0] if len(alike) == 1 else ""
+    return found
+
+
+def _said(setup: Setup, key: str) -> Any:
+    """The value of a key, wherever it was put."""
+    inner = [one for one in setup.others if isinstance(one, Mapping)]
+    parts: list[Mapping[str, Any]] = [setup.arguments, setup.precision, setup.quantization, setup.batching, *inner]
+    parts += [cast("Mapping[str, Any]", one) for part in inner for one in part.values() if isinstance(one, Mapping)]
+    return next((part[key] for part in parts if key in part), None)
+
+
+def from_flags(data: Settings) -> Mapping[str, str]:
+    """The settings that the command line decides, each with its flag."""
+    return _program(data).from_flags
+
+
+def own_flags(data: Settings) -> bool:
+    """Whether the program says what its flags mean."""
+    return typed.declares_flags(_program(data).names)
 
 
 def _tree(text: str, file: str, what: str = "") -> ast.Module:
@@ -178,7 +227,8 @@ def settled(facts: Facts, data: Settings, file: str, card: Hardware) -> Facts:
     program = _program(data)
     if not any(one.card for one in program.setup.computed.values()):
         return facts
-    setup = setup_of(reader_of(program.names, bfloat16=card.bfloat16), program.start)
+    flags = program.started.flags if program.started else None
+    setup = setup_of(reader_of(program.names, bfloat16=card.bfloat16, flags=flags), program.start)
     answered = _facts(setup, file)
     if setup.trainer:
         answered = dataclasses.replace(answered, precision=training_arguments.read(setup.arguments, file).precision)
@@ -227,10 +277,18 @@ def supervision(data: Settings, file: str) -> Supervision:
     return training_arguments.supervision(_program(data).setup.arguments, file)
 
 
+def named_data(data: Settings) -> Iterator[str]:
+    """What it loads, or names among its arguments."""
+    setup = _program(data).setup
+    yield from setup.data or training_arguments.named_data(setup.arguments)
+
+
 def left_out(data: Settings, file: str) -> Iterator[str]:
     """What only running the program would tell, with the line that computes it."""
     program = _program(data)
     yield from program.unread
+    if program.started and (others := len(cast(list[Program], data[PYTHON])) - 1):
+        yield f"{file}: of {others + 1} trainings in it only the first was read with what {program.started.by} types"
     for key, one in program.setup.computed.items():
         if not one.card and (key in READ or key in ("adapter", "autocast", "deepspeed")):
             name = "further settings" if key == "**" else key
@@ -271,7 +329,7 @@ def places(data: Settings) -> dict[str, Place]:
             line = next((lines[leaf] for key in keys if (leaf := key.rpartition(".")[2]) in lines), None)
             for usual in training_arguments.FORMAT.tables[group].get(name, ()) if line is not None else ():
                 lines.setdefault(usual, cast(int, line))
-    return {key: program.place(line) for key, line in lines.items()}
+    return {key: program.place(line) for key, line in lines.items() if key not in program.from_flags}
 
 
 def _program(data: Settings) -> Program:
@@ -287,7 +345,11 @@ FORMAT = Format(
     follows=follows,
     lenient=True,  # the files that a program names may lie where it will run
     settled=settled,
+    started=started,
+    from_flags=from_flags,
+    own_flags=own_flags,
     supervision=supervision,
+    data=named_data,
     left_out=left_out,
     undecided=undecided,
     title=title,

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from finitune.finding import NotChecked, UnreadableInput
-from finitune.sources.configs.format import Format, Settings, format_of, formats
+from finitune.sources.configs import hydra
+from finitune.sources.configs.beside import beside
+from finitune.sources.configs.format import Format, Settings, Started, format_of, formats
+from finitune.sources.configs.interpolation import filled
 from finitune.sources.configs.known_keys import fields_of
-from finitune.sources.text import settings_of, text_of
+from finitune.sources.text import settings_of, short, text_of
 
 Config = str | Path | Settings
 """A file, or the settings themselves."""
 
 MAX_FOLLOWED = 3
-"""So far from a configuration are named ones looked for: names of names, and folders above."""
+"""So far from a configuration are named ones looked for: names of names."""
 
 MAX_RUNS = 16
 """So many runs of one set of configurations are looked at."""
@@ -38,6 +41,10 @@ class Named:
     """That of the launch, where there are several."""
     flags: Named | None = None
     """Those of the launch, which win over the file."""
+    started: Started | None = None
+    """Of a program: how it is started."""
+    silent: bool = False
+    """Flags that their program declares itself: it says what they mean, and here is only where they stand."""
 
     @property
     def settings(self) -> Settings:
@@ -65,11 +72,33 @@ def _runs_of(config: Config) -> list[Named]:
     return [Named(data=one, file=file, format=kind, launch=i, line=line) for i, (line, one) in enumerate(several)]
 
 
+def known_of(configs: Sequence[Config]) -> tuple[list[Config], list[NotChecked]]:
+    """The configurations of a known format, and one entry for each other; of one alone it is wrong to say nothing.
+
+    Raises UnreadableInput where none is known, and for what cannot be read.
+    """
+    unknown = [config for config in configs if format_of(loaded(config)[0]) is None]
+    if len(unknown) == len(configs):
+        return list(configs), []
+    whys = [f"{loaded(config)[1]}: not a configuration that is known here" for config in unknown]
+    left = [config for config in configs if all(config is not one for one in unknown)]
+    return left, [NotChecked(input="config", why=why, given=True) for why in whys]
+
+
 def walk(run: Sequence[Named]) -> Iterator[Named | NotChecked]:
-    """The configurations of a run and those that they name, each file once; or why one that is named cannot be read."""
-    seen: set[Path] = {Path(one.file).resolve() for one in run}
+    """The configurations of a run and those that they name, each file once; or why one that is named cannot be read.
+
+    A program that is given beside the script that starts it is read as the script starts it.
+    """
+    begun = {how.file.resolve() for one in run if (how := _started(one))}
+    seen: set[Path] = {Path(one.file).resolve() for one in run} - begun
     for one in run:
-        yield from _with_named(one, seen, depth=0)
+        if Path(one.file).resolve() not in begun:
+            yield from _with_named(one, seen, depth=0)
+
+
+def _started(one: Named) -> Started | None:
+    return one.format.starts(one.data, one.file) if one.format.starts else None
 
 
 def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | NotChecked]:
@@ -77,9 +106,9 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
     flags = one.format.flags(one.data) if one.format.flags else None
     inner: list[Named] = []
     for named in one.format.follows(one.settings) if depth < MAX_FOLLOWED else ():
-        path = _beside(one.file, named) if isinstance(named, str) else None
+        path = beside(one.file, named) if isinstance(named, str) else None
         if path is not None and not path.is_file() and one.format.lenient:
-            yield NotChecked(input="config", why=f"{one.file} names {named}, which is not here")
+            yield NotChecked(input="config", why=f"{one.file} names {named}, which is not here", given=True)
             continue
         if path is not None and path.resolve() in seen:
             continue
@@ -89,7 +118,7 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
         kind = format_of(data)
         if kind is None:
             why = f"{one.file} names {file}, which is not a configuration that is known here"
-            yield NotChecked(input="config", why=why)
+            yield NotChecked(input="config", why=why, given=True)
         elif path is None:
             inner.append(dataclasses.replace(one, format=kind, data=data, under=_under(one, data), flags=None))
         elif flags and kind.takes_flags:
@@ -97,10 +126,33 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
             flags = None
         else:
             inner.append(Named(format=kind, data=data, file=file))
+    program = _program(one, inner, seen)
     if flags:
-        inner.insert(0, dataclasses.replace(one, format=flags[0], data=flags[1]))
-    for found in inner:
+        silent = program is not None and bool(program.format.own_flags and program.format.own_flags(program.data))
+        # what dotted flags say is a tree, which has no place among the flags
+        under = None if any(isinstance(value, dict) for value in flags[1].values()) else one.under
+        inner.insert(0, dataclasses.replace(one, format=flags[0], data=flags[1], under=under, silent=silent))
+    for found in [*inner, *([program] if program else [])]:
         yield from _with_named(found, seen, depth=depth + 1)
+    if name := one.format.unread_program and one.format.unread_program(one.data, one.file):
+        yield NotChecked(input="program", why=f"{one.file} starts {short(name)}, which is not here")
+
+
+def _program(one: Named, files: Sequence[Named], seen: set[Path]) -> Named | None:
+    """The program that a launch starts, as it is with its flags, and with the files of arguments that it is given."""
+    how = _started(one)
+    if how is None or how.file.resolve() in seen:
+        return None
+    data, file = loaded(how.file)
+    kind = format_of(data)
+    if kind is None or kind.started is None:
+        return None
+    seen.add(how.file.resolve())
+    given: dict[str, object] = {}
+    for each in files:
+        given |= each.settings if each.format.takes_flags else {}
+    how = dataclasses.replace(how, flags={**given, **how.flags})
+    return Named(format=kind, data=kind.started(data, how), file=file, started=how)
 
 
 def _known(launch: Named, flags: Settings, kind: Format, data: Settings) -> Named:
@@ -120,13 +172,6 @@ def _under(outer: Named, inner: Settings) -> tuple[str, ...] | None:
     return None if key is None else (*outer.under, key)
 
 
-def _beside(file: str, named: str) -> Path:
-    """Where a named file is: from the working directory, or beside the file that names it or a few folders above."""
-    folder = Path(file).resolve().parent
-    places = [Path(named), *(above / named for above in [folder, *folder.parents][: MAX_FOLLOWED + 1])]
-    return next((place for place in places if place.is_file()), Path(file).parent / named)
-
-
 def loaded(config: Config) -> tuple[Settings, str]:
     """The settings, by the first format that knows the text itself, else as JSON or YAML."""
     if isinstance(config, Mapping):
@@ -137,7 +182,10 @@ def loaded(config: Config) -> tuple[Settings, str]:
         found = kind.parse(text, str(path)) if kind.parse else None
         if found is not None:
             return found, str(config)
-    return settings_of(path, text), str(config)
+    settings = settings_of(path, text)
+    if "defaults" in settings:
+        settings = hydra.composed(path, settings)
+    return filled(settings) if "${" in text else settings, str(config)
 
 
 def is_config(file: str | Path) -> bool:

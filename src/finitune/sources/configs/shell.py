@@ -2,49 +2,46 @@
 
 The script is read, never run. Each command that launches a trainer is a run of its own; its flags are read as the
 format that they belong to (TrainingArguments, LLaMA-Factory...), those of `accelerate launch` as an accelerate file.
+A Python program that it starts is read with these flags.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from itertools import islice
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from finitune.facts import Facts, Parallel
 from finitune.finding import UnreadableInput
-from finitune.sources.configs import llamafactory, training_arguments
-from finitune.sources.configs.format import Format, Settings
+from finitune.sources.configs import (
+    llamafactory,
+    megatron,
+    openrlhf,
+    python,
+    scheduler,
+    swift,
+    training_arguments,
+    verl,
+)
+from finitune.sources.configs.beside import beside
+from finitune.sources.configs.format import Asked, Format, Place, Settings, Started
 from finitune.sources.configs.keys import group
 from finitune.sources.configs.known_keys import fields_of
-from finitune.sources.editing.shell_words import UNKNOWN, Command, Script, flag_of
-from finitune.sources.text import short
+from finitune.sources.configs.launches import CONFIG_FLAGS, DEEPSPEED_FLAGS, LAUNCHERS, Launch, launch_of
+from finitune.sources.editing.shell_words import UNKNOWN, Script
+from finitune.sources.text import short, text_of
 
 MAX_CHARACTERS = 2**17
 MAX_LAUNCHES = 16
 """So many launches of one script are read; more come from a loop that was written out, and say the same again."""
 
-LAUNCHERS = re.compile(
-    r"torchrun|torchpippy-run|deepspeed|accelerate|python(\d(\.\d+)?)?|llamafactory-cli|axolotl|trl|ludwig|swift|colossalai"
-)
-MODULES = {
-    "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
-    "deepspeed.launcher.runner": "deepspeed",
-    "accelerate.commands.launch": "accelerate", "axolotl.cli.train": "axolotl", "llamafactory.cli": "llamafactory-cli",
-}  # fmt: skip
-"""What `python -m` may start, under the name of the command that does the same."""
-
 SCRIPT_START = re.compile(
     r"\A(?:#!.*\b(ba|z|da|k)?sh\b|(export\s+)?[A-Za-z_][A-Za-z0-9_]*=\S*\s*$|(cd|mpirun|nohup|set|source|srun) )"
 )
 SUFFIXES = {".sh", ".bash", ".zsh", ".slurm", ".sbatch"}
-
-DEEPSPEED_FLAGS = ("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file", "deepspeed_path")
-CONFIG_FLAGS = ("config", "c", "config_file")
-CONFIG_SUFFIXES = (".json", ".yaml", ".yml")
 
 TELLING = (training_arguments.KEYS | llamafactory.KEYS) - {"output_dir"}
 """Flags whose value would say something here."""
@@ -53,26 +50,20 @@ LAUNCHER_KEYS = {
     "world": ("num_processes", "nproc_per_node", "num_gpus"), "nodes": ("nnodes", "num_machines", "num_nodes"),
 }  # fmt: skip
 
+DIALECTS = (verl.FORMAT, openrlhf.FORMAT, megatron.FORMAT, swift.FORMAT)
+"""Formats that are known by their flags, before those that share names with many programs."""
+
+PROJECT = (".git", "pyproject.toml", "setup.py", "requirements.txt", "README.md")
+"""One of these stands in the folder of a project."""
+
 SHELL = "shell script"
 """The key of the settings that `parse` gives."""
 
 MORE = "more launches"
 """The key of a yes or no: were there more launches than are read?"""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """One command that launches a trainer. Flags without a value are True; several values are a list."""
-
-    launcher: str
-    launcher_flags: Settings
-    flags: Settings
-    configs: Sequence[str]
-    unknown: Sequence[str]
-    """Flags whose value only running the script could tell."""
-    line: int
-    command: Command = field(repr=False, compare=False)
-    """Its words from the launcher on, with their places in the script."""
+CARD = "card asked for"
+"""The key of the card that the script asks its scheduler for."""
 
 
 def parse(text: str, file: str) -> dict[str, Any] | None:
@@ -88,11 +79,71 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
         script = Script(text=text)
     except ValueError as error:
         raise UnreadableInput(f"{file}: {error} (expected a shell script)") from None
-    launches = (launch for command in script.commands() if (launch := _launch(command)))
-    telling = list(islice((one for one in launches if one.configs or format_of_flags(one.flags)), MAX_LAUNCHES + 1))
+    telling = list(islice((one for one in _launches(script) if _tells(one, file)), MAX_LAUNCHES + 1))
     if not telling:
-        raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here")
-    return {SHELL: telling}
+        absent = sorted({name for one in _launches(script) if (name := unread_program({SHELL: [one]}, file))})
+        why = f" ({short(', '.join(absent))}, which it starts, is not here)" if absent else ""
+        raise UnreadableInput(f"{file}: no command that launches a trainer with settings that are known here{why}")
+    return {SHELL: telling, CARD: scheduler.asked(script.text)}
+
+
+def _launches(script: Script) -> Iterator[Launch]:
+    folders: list[str] = []
+    for command in script.commands():
+        words = [word.text for word in command.words]
+        if words[0] == "cd" and len(words) == 2 and UNKNOWN not in words[1]:
+            folders.append(words[1])
+        elif launch := launch_of(command, script.text):
+            yield dataclasses.replace(launch, folders=tuple(folders))
+
+
+def _tells(launch: Launch, file: str) -> bool:
+    """Whether anything is known of it: files, flags, or a program that trains."""
+    return bool(launch.configs) or format_of_flags(launch.flags) is not None or _program(launch, file) is not None
+
+
+def _program(launch: Launch, file: str) -> Path | None:
+    """The program that is started, where it is here and trains."""
+    if launch.program is None or UNKNOWN in launch.program:
+        return None
+    path = _place(launch, launch.program, file)
+    if not path.is_file():
+        return None
+    try:
+        return path if python.parse(text_of(path, expected="a Python program"), str(path)) else None
+    except UnreadableInput:
+        return None
+
+
+def _place(launch: Launch, program: str, file: str) -> Path:
+    """Where the program lies: scripts/run.sh of a project may be started from the folder above."""
+    above = Path(file).resolve().parent.parent
+    return beside(file, program, launch.folders, above=int(any((above / name).exists() for name in PROJECT)))
+
+
+def unread_program(data: Settings, file: str) -> str | None:
+    """The program of the launch, where it is not here."""
+    launch = _first(data)
+    if launch.program is None or launch.module or UNKNOWN in launch.program:
+        return None
+    return None if _place(launch, launch.program, file).is_file() else launch.program
+
+
+def starts(data: Settings, file: str) -> Started | None:
+    """The program of the launch, with its flags."""
+    launch = _first(data)
+    path = _program(launch, file)
+    if path is None:
+        return None
+    return Started(file=path if Path(file).is_absolute() else _relative(path), flags=launch.flags, by=file)
+
+
+def _relative(path: Path) -> Path:
+    """As the user would name it."""
+    try:
+        return path.resolve().relative_to(Path.cwd())
+    except ValueError:
+        return path
 
 
 def is_script(text: str, file: str) -> bool:
@@ -109,7 +160,7 @@ def runs(data: Settings) -> list[tuple[int, Settings]]:
     """The line and the settings of each launch."""
     launches = cast(list[Launch], data[SHELL])
     kept, more = launches[:MAX_LAUNCHES], len(launches) > MAX_LAUNCHES
-    return [(launch.line, {SHELL: [launch], MORE: more}) for launch in kept]
+    return [(launch.line, {SHELL: [launch], MORE: more, CARD: data.get(CARD)}) for launch in kept]
 
 
 def read(data: Settings, file: str) -> Facts:
@@ -120,22 +171,37 @@ def read(data: Settings, file: str) -> Facts:
     named = launch.launcher == "deepspeed" or any(launch.flags.get(key) for key in DEEPSPEED_FLAGS)
     kind = "deepspeed" if named else None
     flags = {key: value for key, value in launch.launcher_flags.items() if str(value).isdigit()}
+    asked = card(data, file)
+    if (
+        asked
+        and asked.count
+        and launch.launcher in ("torchrun", "deepspeed")
+        and not flags.keys() & LAUNCHER_KEYS["world"]
+    ):
+        flags["num_gpus"] = asked.count  # as many processes on a node as it has cards
     return Facts(parallel=group(Parallel, flags, file, LAUNCHER_KEYS, kind=kind))
+
+
+def card(data: Settings, file: str) -> Asked | None:  # noqa: ARG001
+    """What the script asks its scheduler for."""
+    return cast("Asked | None", data.get(CARD))
 
 
 def flags_of(data: Settings) -> tuple[Format, Settings] | None:
     """The flags as settings, and the format that they belong to."""
-    flags = {key: value for key, value in _first(data).flags.items() if key not in (*DEEPSPEED_FLAGS, *CONFIG_FLAGS)}
-    found = format_of_flags(flags)
-    return found and (found, flags)
+    return format_of_flags(_first(data).flags)
 
 
-def format_of_flags(flags: Settings) -> Format | None:
-    """LLaMA-Factory's, or the arguments of transformers, whose names most programs use."""
+def format_of_flags(said: Settings) -> tuple[Format, Settings] | None:
+    """A trainer's own, or the arguments of transformers, whose names most programs use; with its settings."""
+    flags = {key: value for key, value in said.items() if key not in (*DEEPSPEED_FLAGS, *CONFIG_FLAGS)}
+    for kind in DIALECTS:
+        if kind.of_flags and (settings := kind.of_flags(flags)) is not None:
+            return kind, settings
     if llamafactory.recognises_flags(flags):
-        return llamafactory.FORMAT
+        return llamafactory.FORMAT, flags
     own = {key: value for key, value in flags.items() if key not in training_arguments.OTHERS_KEYS}
-    return training_arguments.FORMAT if training_arguments.recognises(own) else None
+    return (training_arguments.FORMAT, flags) if training_arguments.recognises(own) else None
 
 
 def follows(data: Settings) -> Iterator[str | Settings]:
@@ -148,6 +214,28 @@ def follows(data: Settings) -> Iterator[str | Settings]:
             said = {**said, "distributed_type": "DEEPSPEED", "deepspeed_config": inner}
         yield {"compute_environment": "LOCAL_MACHINE", **{k: v for k, v in said.items() if k in _ACCELERATE_FLAGS}}
     yield from launch.configs
+
+
+def title(data: Settings) -> str:
+    """`torchrun train.py`."""
+    launch = _first(data)
+    kind = (flags_of(data) or (training_arguments.FORMAT,))[0]
+    by = kind.title(data) if kind in DIALECTS and kind.title else ""
+    return by or (f"{launch.launcher} {launch.program}" if launch.program else "shell")
+
+
+def places(data: Settings) -> dict[str, Place]:
+    """The line of each flag, under its own name and the others that transformers has for it."""
+    launch = _first(data)
+    lines = {"": launch.line, **launch.lines}
+    found = flags_of(data)
+    for part, table in (found[0] if found else training_arguments.FORMAT).tables.items():
+        usual = training_arguments.FORMAT.tables.get(part, {})
+        for name, keys in table.items():
+            line = next((launch.lines[key] for key in keys if key in launch.lines), None)
+            if line is not None:
+                lines = dict.fromkeys((*keys, *usual.get(name, ())), line) | lines
+    return {key: (None, line) for key, line in lines.items()}
 
 
 def left_out(data: Settings, file: str) -> Iterator[str]:
@@ -182,84 +270,6 @@ def _opens_script(text: str) -> bool:
     return bool(SCRIPT_START.match(first)) or (LAUNCHERS.fullmatch(word) is not None and " " in command.strip())
 
 
-def _launch(command: Command) -> Launch | None:
-    words = [word.text for word in command.words]
-    start = next((i for i, w in enumerate(words) if LAUNCHERS.fullmatch(PurePosixPath(w).name)), None)
-    if start is None:
-        return None
-    launcher, rest = PurePosixPath(words[start]).name, words[start + 1 :]
-    if launcher.startswith("python"):
-        launcher, rest = _python(rest)
-    entry = next(
-        (i for i, w in enumerate(rest) if w.endswith(".py") or rest[max(i - 1, 0)] in ("-m", "--module")), None
-    )
-    before, after = (rest[:entry], rest[entry + 1 :]) if entry is not None else ([], rest)
-    launcher_flags, _ = _flags(before)
-    flags, positions = _flags(after)
-    if entry is not None:
-        launcher = MODULES.get(rest[entry], launcher) if launcher == "python" else launcher
-    return Launch(
-        launcher=launcher,
-        launcher_flags={key: value for key, value in launcher_flags.items() if UNKNOWN not in str(value)},
-        flags={key: value for key, value in flags.items() if UNKNOWN not in str(value)},
-        configs=list(_configs(launcher, launcher_flags, flags, positions)),
-        unknown=sorted(key for key, value in flags.items() if UNKNOWN in str(value)),
-        line=command.line,
-        command=dataclasses.replace(command, words=command.words[start:]),
-    )
-
-
-def _python(rest: list[str]) -> tuple[str, list[str]]:
-    """`python -m torch.distributed.run ...` is torchrun; other modules and scripts are programs."""
-    if rest[:1] == ["-u"]:
-        rest = rest[1:]
-    if len(rest) > 1 and rest[0] == "-m" and rest[1] in MODULES:
-        return MODULES[rest[1]], rest[2:]
-    return "python", rest
-
-
-def _flags(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Flags with their values, and the words before the first flag. Of a repeated flag the last counts."""
-    flags: dict[str, Any] = {}
-    positions: list[str] = []
-    name: str | None = None
-    for word in words:
-        if flag := flag_of(word):
-            _, said, value = word.partition("=")
-            flags[flag] = _plain(value) if said else True
-            name = None if said else flag
-        elif name is None:
-            key, said, value = word.partition("=")  # key=value, as llamafactory-cli takes it
-            if said and re.fullmatch(r"\w+", key):
-                flags[key] = _plain(value)
-            else:
-                positions.append(word)
-        elif flags[name] is True:
-            flags[name] = _plain(word)
-        elif UNKNOWN in word:  # may stand for more flags
-            name = None
-        elif isinstance(flags[name], list):
-            flags[name].append(word)
-        else:
-            flags[name] = [flags[name], word]
-    return flags, positions
-
-
-def _plain(value: str) -> str | None:
-    return None if value in ("None", "null", "") else value
-
-
-def _configs(launcher: str, launcher_flags: Settings, flags: Settings, positions: Sequence[str]) -> Iterator[str]:
-    named = [flags.get(key) for key in DEEPSPEED_FLAGS]
-    if launcher == "accelerate":
-        named.append(launcher_flags.get("config_file"))
-    named += [flags.get(key) for key in CONFIG_FLAGS]
-    named += [word for word in positions if word.endswith(CONFIG_SUFFIXES)]
-    for name in named:
-        if isinstance(name, str) and name.endswith(CONFIG_SUFFIXES) and UNKNOWN not in name:
-            yield name
-
-
 FORMAT = Format(
     name="shell",
     recognises=recognises,
@@ -269,5 +279,10 @@ FORMAT = Format(
     follows=follows,
     lenient=True,  # the files that a script names may lie where it will run
     flags=flags_of,
+    starts=starts,
+    unread_program=unread_program,
+    card=card,
+    title=title,
+    places=places,
     left_out=left_out,
 )

@@ -48,7 +48,7 @@ OPTIMIZER_KEYS = {
     "epochs": ("num_train_epochs",),
 }  # fmt: skip
 ADAPTER_KEYS = {
-    "rank": ("lora_r", "lora_rank", "lora_dim"), "alpha": ("lora_alpha",), "dropout": ("lora_dropout",),
+    "rank": ("lora_r", "lora_rank", "lora_dim", "r"), "alpha": ("lora_alpha",), "dropout": ("lora_dropout",),
     "rank_stabilised": ("use_rslora",), "target_modules": ("lora_target_modules", "lora_target"),
     "trainable": ("lora_modules_to_save", "modules_to_save", "additional_target"),
 }  # fmt: skip
@@ -67,6 +67,13 @@ TRAINING_KEYS = {
     "label_smoothing": ("label_smoothing_factor", "label_smoothing"), "generations": ("num_generations",),
     "teacher": ("teacher_model", "teacher_model_name_or_path"),
 }  # fmt: skip
+
+DATA_KEYS = (
+    "train_file", "train_files", "train_file_dir", "train_data", "train_data_path", "train_data_file", "train_path",
+    "training_file", "train_dataset_path", "data_path", "data_file", "data_files", "dataset_path", "dataset_file",
+    "dataset_name", "dataset",
+)  # fmt: skip
+"""Under which names programs take their training data; the surest first."""
 
 ADAPTER_SWITCHES = ("use_peft", "use_lora", "q_lora", "qlora")
 FULL_EVAL = {"fp16_full_eval": "float16", "bf16_full_eval": "bfloat16"}
@@ -131,6 +138,14 @@ def supervision(data: Settings, file: str) -> Supervision:
         packing=flag(data, "packing", file),
         response_template=word(data, "response_template"),
     )
+
+
+def named_data(data: Settings) -> Iterator[str]:
+    """The data that it names."""
+    for key in DATA_KEYS:
+        for one in words(data, key) or ([said] if (said := word(data, key)) else []):
+            yield one
+            return
 
 
 def _precision(data: Settings, file: str, framework: str) -> Precision | None:
@@ -230,6 +245,7 @@ FORMAT = Format(
     follows=follows,
     takes_flags=True,
     supervision=supervision,
+    data=named_data,
     left_out=left_out,
     open_ended=True,  # programs add arguments of their own beside these
     tables={"optimizer": OPTIMIZER_KEYS, "adapter": ADAPTER_KEYS, "batching": BATCHING_KEYS, "training": TRAINING_KEYS},

@@ -16,8 +16,9 @@ from finitune.facts import Facts
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.configs import shell
 from finitune.sources.configs.format import Format
+from finitune.sources.configs.launches import Launch
 from finitune.sources.configs.runs import Config, Named, runs_of, walk
-from finitune.sources.configs.shell import SHELL, Launch
+from finitune.sources.configs.shell import SHELL
 from finitune.sources.editing import shell_text, tree_text
 from finitune.sources.editing.spelling import NOTHING, OF_MODEL, Kind, Setting, Standing, same, settled
 from finitune.sources.text import json_object_of, settings_of, short, text_of
@@ -71,7 +72,8 @@ def _standings(run: Sequence[Named]) -> Iterator[Standing]:
     for one in walk(run):
         if isinstance(one, NotChecked) or one.under is None or one.format.parse or not Path(one.file).is_file():
             continue
-        yield _standing(one)
+        # a program refuses flags that it does not declare
+        yield dataclasses.replace(_standing(one), grows=not one.silent)
         if one.flags is not None:
             # keys that are new go to the file, whose programs may not know them as flags
             yield dataclasses.replace(_standing(one.flags), grows=False)
@@ -250,7 +252,7 @@ def _differs_in(old: Launch, new: Launch, name: str) -> bool:
     group = _group(old, name)
     kept = {key: said for key, said in getattr(old, group).items() if key != name}
     others = {key: said for key, said in getattr(new, group).items() if key != name}
-    rest = {f.name for f in dataclasses.fields(Launch)} - {group, "line", "unknown", "command"}
+    rest = {f.name for f in dataclasses.fields(Launch) if f.compare} - {group, "line", "unknown"}
     same_rest = kept == others and all(getattr(old, key) == getattr(new, key) for key in rest)
     return same_rest and set(new.unknown) == set(old.unknown) - {name}
 

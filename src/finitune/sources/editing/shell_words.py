@@ -1,8 +1,8 @@
 """The commands of a shell script, their words with variables filled in, and where each stands; nothing is ever run.
 
 Understood: comments, quotes, line continuations, `A=...`, `A+=...`, `A=(...)`, `export`, `$A`, `${A}`, `${A:-default}`,
-`"${A[@]}"`, here-documents and `` `# comments` `` (left out). What only running could tell (`$(...)`, `$1`, arithmetic,
-an unset variable) is UNKNOWN.
+`"${A[@]}"`, `read A <<EOF`, other here-documents and `` `# comments` `` (left out). What only running could tell
+(`$(...)`, `$1`, arithmetic, an unset variable) is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class Script:
         while waiting:
             node = waiting.pop()
             if node.type == "redirected_statement" and node.children[0].type == "command":
+                self._read(node)
                 yield from self._command(node.children[0], list(_after_redirects(node)))
             elif node.type == "command":
                 yield from self._command(node, [])
@@ -123,6 +124,22 @@ class Script:
                 end = child.end_byte
         if words:
             yield Command(words=words, line=line, end=end)
+
+    def _read(self, node: Node) -> None:
+        """`read -r -d '' NAME <<EOF`: the variable is the here-document."""
+        name = node.children[0].children[-1]
+        body = next((one for part in node.children for one in part.children if one.type == "heredoc_body"), None)
+        if body is None or not self._of(node.children[0]).startswith("read ") or name.type != "word":
+            return
+        pieces: list[Piece] = []
+        start, end = body.start_byte, body.end_byte
+        for child in [child for child in body.children if child.type in _EXPANSIONS]:
+            pieces += self._literal(start, self._place(child)[0])
+            pieces += [piece for piece in self._pieces(child, quoted=True) if piece]
+            start = child.end_byte
+        pieces += self._literal(start, end)
+        if pieces and sum(len(piece.text) for piece in pieces) <= MAX_VALUE:
+            self._variables[self._of(name)] = [Word(pieces=pieces, place=(body.start_byte, end))]
 
     def _assign(self, node: Node) -> None:
         """`NAME=value`, also as an argument of export and before a command."""

@@ -9,14 +9,14 @@ from io import BytesIO
 from pathlib import Path
 
 from finitune.finding import UnreadableInput
-from finitune.sources.logs import console, tables, tensorboard, trainer_state
+from finitune.sources.logs import console, folders, mlflow, tables, tensorboard, trackio, trainer_state, wandb
 from finitune.sources.logs.attempt import LogReading
 from finitune.sources.logs.parsed_log import ParsedLog
 from finitune.sources.logs.printed_facts import facts_of
 from finitune.sources.result import Track, untracked
 from finitune.sources.text import reason
 
-FORMATS = (tensorboard, trainer_state, tables)
+FORMATS = (tensorboard, wandb, trackio, trainer_state, tables)
 HEAD_BYTES = 64 * 2**10
 GZIP = b"\x1f\x8b"
 LEAST_UNPACKED, MOST_TIMES = 2**30, 100
@@ -24,7 +24,7 @@ LEAST_UNPACKED, MOST_TIMES = 2**30, 100
 
 
 def read(*files: str | Path, track: Track = untracked) -> LogReading:
-    """Read logs of one run; `track` shows how far the reading is.
+    """Read logs of one run, or the newest log in a folder; `track` shows how far the reading is.
 
     Raises UnreadableInput for a file that cannot be read.
     """
@@ -53,6 +53,8 @@ def _reading(files: Sequence[ParsedLog]) -> LogReading:
 
 
 def _read(path: Path, name: str, track: Track) -> ParsedLog:
+    if path.is_dir():
+        return _of_folder(path, track)
     log = ParsedLog(name)
     try:
         with path.open("rb") as file:
@@ -76,4 +78,20 @@ def _read(path: Path, name: str, track: Track) -> ParsedLog:
         log.cut = "damaged gzip; the lines before the damage were read"
     except OSError as error:
         raise UnreadableInput(f"{path}: {reason(error)} (expected a log)") from None
+    return log
+
+
+def _of_folder(folder: Path, track: Track) -> ParsedLog:
+    """The newest log of a tracker or trainer in a folder; that there are others is said."""
+    found = folders.log_in(folder)
+    if found is None:
+        raise UnreadableInput(f"{folder}: no recording and no log here (expected one of a tracker or trainer)")
+    path, others = found
+    if path.is_dir():
+        log = ParsedLog(path.name)
+        mlflow.read(path, log)
+    else:
+        log = _read(path, path.name, track)
+    if others:
+        log.cut = log.cut or f"the newest of {others + 1} logs in {folder}; the others were not read"
     return log

@@ -1,4 +1,4 @@
-"""CSV with a column for the loss: Lightning's `metrics.csv`, or what a plain loop wrote."""
+"""CSV with a column for the loss: Lightning's `metrics.csv`, an export of W&B, or what a plain loop wrote."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ COLUMNS = {
     "loss_scale": r"(loss_)?scale",
     "eval_loss": r"(eval|val|valid|validation|test)[_/ ]?loss(_epoch)?",
 }
-_STEP = re.compile(r"(global[_ ])?(step|iter(ation)?)s?", re.IGNORECASE)
+PANEL = " - "
+"""A panel of W&B exports each column as `run - metric`, with `run - metric__MIN` and `__MAX` beside it."""
+
+_STEP = re.compile(r"(train(er)?/)?_?(global[_ ])?(step|iter(ation)?)s?", re.IGNORECASE)
 LONGEST_HEADER = 8192
 MOST_COLUMNS = 2000
+LONGEST_TITLE = 300
 
 
 def recognises(head: bytes) -> bool:
@@ -40,6 +44,9 @@ def read(path: Path, log: ParsedLog) -> None:
             rows = csv.reader(file)
             header = next(rows, list[str]())
             columns = _columns(header)
+            runs = {title.rpartition(PANEL)[0] for title in header[:MOST_COLUMNS] if PANEL in title}
+            if len(runs) > 1:
+                log.cut = f"of {len(runs)} runs only the first was read"
             step_at = next((i for i, name in enumerate(header[:MOST_COLUMNS]) if _STEP.fullmatch(name.strip())), None)
             for cells in rows:
                 _row(cells, columns, step_at, rows.line_num, log)
@@ -54,7 +61,7 @@ def _columns(header: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, pattern in COLUMNS.items():
         for index, title in enumerate(header[:MOST_COLUMNS]):
-            if re.fullmatch(pattern, title.strip(), re.IGNORECASE):
+            if re.fullmatch(pattern, title.strip()[:LONGEST_TITLE].rpartition(PANEL)[2], re.IGNORECASE):
                 found.setdefault(name, index)
     return found
 

@@ -8,23 +8,16 @@ The checksum of the length guards the framing; that of the data is not computed.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from finitune.sources.logs.metrics import Metrics
 from finitune.sources.logs.parsed_log import ParsedLog
+from finitune.sources.logs.protobuf import fields
 
 LARGEST = 64 * 2**20
 """No event is larger; pictures are a few MB."""
-MOST_STEPS = 500_000
-TAGS = (
-    ("loss", re.compile(r"(train(ing)?[/_])?loss(_step)?|Train/.*loss", re.IGNORECASE)),
-    ("grad_norm", re.compile(r"(train(ing)?[/_])?grad(ient)?_?norm(_step)?", re.IGNORECASE)),
-    ("lr", re.compile(r"(train/)?(lr|learning_rate)|lr-.*|Train/.*lr", re.IGNORECASE)),
-    ("loss_scale", re.compile(r"(train/)?loss_scale|Train/.*loss_scale", re.IGNORECASE)),
-    ("eval_loss", re.compile(r"(eval|val|valid|validation|test)[/_]loss(_epoch)?", re.IGNORECASE)),
-)
 
 
 def recognises(head: bytes) -> bool:
@@ -36,26 +29,12 @@ def recognises(head: bytes) -> bool:
 
 def read(path: Path, log: ParsedLog) -> None:
     """The line of a value is the number of its record, from 1. A record that was cut short ends the reading."""
-    rows: dict[int, dict[str, float]] = {}
-    places: dict[int, int] = {}
+    metrics = Metrics(log)
     for number, event in enumerate(_records(path), start=1):
-        if len(rows) >= MOST_STEPS:
-            log.cut = f"only the first {MOST_STEPS:,} steps were read"
-            break
         step, values = _event(event)
-        for tag, value in values:
-            name = next((name for name, pattern in TAGS if pattern.fullmatch(tag)), None)
-            if name:
-                rows.setdefault(step, {})[name] = value
-                places.setdefault(step, number)
-            elif "reward" in tag:
-                log.attempt.rewards = True
-    for step in sorted(rows):
-        values, line = rows[step], places[step]
-        if "eval_loss" in values:
-            log.row({"eval_loss": values.pop("eval_loss")}, line, step=step)
-        if "loss" in values:
-            log.row(values, line, step=step)
+        if not all(metrics.add(step, tag, value, number) for tag, value in values):
+            break
+    metrics.write()
 
 
 def _records(path: Path) -> Iterator[bytes]:
@@ -72,19 +51,19 @@ def _records(path: Path) -> Iterator[bytes]:
 
 def _event(data: bytes) -> tuple[int, list[tuple[str, float]]]:
     step, values = 0, list[tuple[str, float]]()
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 2 and isinstance(value, int):
             step = value if value < 2**62 else 0
         elif number == 5 and isinstance(value, bytes):
             values += [
-                found for key, one in _fields(value) if key == 1 and isinstance(one, bytes) for found in _scalar(one)
+                found for key, one in fields(value) if key == 1 and isinstance(one, bytes) for found in _scalar(one)
             ]
     return step, values
 
 
 def _scalar(data: bytes) -> Iterator[tuple[str, float]]:
     tag, number = "", None
-    for key, value in _fields(data):
+    for key, value in fields(data):
         if not isinstance(value, bytes):
             continue
         if key == 1:
@@ -92,43 +71,11 @@ def _scalar(data: bytes) -> Iterator[tuple[str, float]]:
         elif key == 2 and len(value) == 4:
             number = struct.unpack("<f", value)[0]
         elif key == 8:
-            for inner, part in _fields(value):
+            for inner, part in fields(value):
                 if inner in (4, 5) and isinstance(part, bytes) and len(part) == 4:
                     number = struct.unpack("<f", part)[0]
     if tag and number is not None:
         yield tag, number
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values of a protobuf message; what is malformed ends it."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(data, at)
-            yield key >> 3, value
-            continue
-        size = {1: 8, 5: 4}.get(kind)
-        if kind == 2:
-            size, at = _varint(data, at)
-        if size is None or at + size > len(data):
-            return
-        yield key >> 3, data[at : at + size]
-        at += size
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            return value, at
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            break
-    return value, at
 
 
 def _table() -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from finitune.sources.configs.program import typed
 from finitune.sources.configs.program.expressions import EXPRESSIONS
 from finitune.sources.configs.program.names import STRAIGHT, Binding, Blocks, Call, Function, Names, Scope, Site
 from finitune.sources.configs.program.names import last_name as last
@@ -17,9 +18,9 @@ RECORDS = {"SimpleNamespace", "Namespace", "EasyDict", "AttrDict", "Munch", "Dot
 _CONVERT: Mapping[str, Callable[[Any], Any]] = {"float": float, "int": int, "str": str, "bool": bool, "abs": abs}
 
 
-def reader_of(names: Names, *, bfloat16: bool | None = None) -> Reader:
-    """Reads the values of a file."""
-    return Reader(names=names, kinds=KINDS, bfloat16=bfloat16)
+def reader_of(names: Names, *, bfloat16: bool | None = None, flags: Mapping[str, Any] | None = None) -> Reader:
+    """Reads the values of a file, which is started with these flags."""
+    return Reader(names=names, kinds=KINDS, bfloat16=bfloat16, typed=flags or {})
 
 
 def keywords(reader: Reader, call: Call) -> dict[str, Any]:
@@ -158,6 +159,9 @@ def _parameter(reader: Reader, name: str, scope: Scope) -> Any:
     defaults |= {arg.arg: value for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
     outer = Site(scope=scope.outer or scope, at=(line, 0), blocks=scope.blocks)
     default = _option(reader, name, node, outer) if node.decorator_list else None
+    said = typed.of([name], reader.typed) if default is None and typed.takes_flags(reader.names, node) else None
+    if said is not None:
+        default = typed.plain(said[0])
     if default is None:
         default = reader.value(defaults[name], outer) if name in defaults else Computed(line)
     method = scope.outer is not None and isinstance(scope.outer.node, ast.ClassDef)
@@ -188,22 +192,15 @@ def _given(reader: Reader, name: str, index: int, default: Any, call: Call) -> A
 def _option(reader: Reader, name: str, node: Function, site: Site) -> Any:
     """The default of a click option that becomes this parameter."""
     for one in node.decorator_list:
-        if isinstance(one, ast.Call) and last(one.func) == "option" and name in _destinations(one):
+        if isinstance(one, ast.Call) and last(one.func) == "option" and name in typed.destinations(one):
             return _default(reader, one, site)
     return None
 
 
-def _destinations(call: ast.Call) -> list[str]:
-    """The names that a flag of a command line may have as a variable, the likeliest first."""
-    said = next((k.value for k in call.keywords if k.arg == "dest"), None)
-    words = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    words.sort(key=lambda word: not word.startswith("--"))
-    words = [said.value] if isinstance(said, ast.Constant) and isinstance(said.value, str) else words
-    return [word.lstrip("-").replace("-", "_") for word in words]
-
-
 def _default(reader: Reader, call: ast.Call, site: Site) -> Any:
-    """Of an option that is not given: its default, False for a switch."""
+    """What is typed for an option; of one that is not given its default, False for a switch."""
+    if (given := typed.of(typed.spellings(call), reader.typed)) is not None:
+        return typed.option(given[0], call)
     said = {keyword.arg: keyword.value for keyword in call.keywords}
     action = said.get("action")
     switch = action.value if isinstance(action, ast.Constant) else None
@@ -218,10 +215,10 @@ def _default(reader: Reader, call: ast.Call, site: Site) -> Any:
 
 
 def _command_line(reader: Reader) -> Record:
-    """What every argparse parser of the file gives where nothing is typed."""
+    """What every argparse parser of the file gives."""
     found: dict[str, Any] = {}
     for call in reader.names.calls_named("add_argument"):
-        for name in _destinations(call.node)[:1]:
+        for name in typed.destinations(call.node)[:1]:
             value = _default(reader, call.node, call.site)
             found[name] = value if found.get(name, value) == value else Computed(call.line)
     for call in reader.names.calls_named("set_defaults"):
@@ -305,7 +302,7 @@ def _call(reader: Reader, node: ast.Call, site: Site) -> Any:
             told = _command_line(reader)
             return told if name == "parse_args" else [told, Computed(line)]
         return _returned(reader, node, site)
-    if name == "parse_args_into_dataclasses":
+    if name in ("parse_args_into_dataclasses", "parse_args_and_config"):
         return _dataclasses(reader, line)
     if name in ("dict", *RECORDS) or (name == "create" and dotted(reader, node.func, site).startswith("OmegaConf")):
         found: dict[str, Any] = {}
@@ -346,15 +343,26 @@ def _returned(reader: Reader, node: ast.Call, site: Site) -> Any:
 
 
 def _dataclasses(reader: Reader, line: int) -> Any:
-    """What HfArgumentParser gives where nothing is typed: one object per class."""
-    parsers = reader.names.calls_named("HfArgumentParser")
+    """What HfArgumentParser gives: one object per class, with its defaults and with what is typed."""
+    parsers = [call for name in typed.ARGUMENT_PARSERS for call in reader.names.calls_named(name)]
     if len(parsers) != 1 or len(parsers[0].node.args) != 1:
         return Computed(line)
     said = parsers[0].node.args[0]
     made = [reader.value(one, parsers[0].site) for one in (said.elts if isinstance(said, ast.Tuple) else [said])]
-    own = [one.scope for one in made if isinstance(one, Defined)]
-    fields = {id(scope): class_fields(reader, scope) for scope in own}
-    return [Record(fields[id(one.scope)] if isinstance(one, Defined) else {}, "command line") for one in made]
+    return [Record(_with_flags(reader, one), "command line") for one in made]
+
+
+def _with_flags(reader: Reader, made: Any) -> dict[str, Any]:
+    """The fields of a class of arguments; of one that is imported, or built on such, all flags may be fields."""
+    fields = class_fields(reader, made.scope) if isinstance(made, Defined) else {}
+    closed = isinstance(made, Defined) and not cast(ast.ClassDef, made.scope.node).bases
+    return fields | flags_among(reader, fields if closed else {**fields, **reader.typed})
+
+
+def flags_among(reader: Reader, names: Mapping[str, Any]) -> dict[str, Any]:
+    """What is typed for these names."""
+    found = {name: typed.of([name], reader.typed) for name in names}
+    return {name: typed.plain(said[0]) for name, said in found.items() if said is not None}
 
 
 KINDS: Mapping[type[ast.AST], Callable[[Reader, Any, Site], Any]] = {

@@ -7,11 +7,12 @@ import re
 from typing import Any, cast
 
 from finitune.sources.configs import lightning, training_arguments
-from finitune.sources.configs.program.bindings import called, class_fields, keywords, told
+from finitune.sources.configs.program.bindings import called, class_fields, flags_among, keywords, told
 from finitune.sources.configs.program.loop import loop, optimizers, prepared
 from finitune.sources.configs.program.model import adapters, loaded
 from finitune.sources.configs.program.names import Call, last_name
 from finitune.sources.configs.program.setup import Setup, only, surely, take, taken_call, worded
+from finitune.sources.configs.program.typed import ARGUMENT_PARSERS
 from finitune.sources.configs.program.values import Computed, Defined, Reader
 
 METHODS = {
@@ -23,6 +24,9 @@ METHODS = {
 LIGHTNING = re.compile(r"(pytorch_)?lightning(\.|$)|^(pl|L)\.")
 TRAINER_KEYS = ("max_seq_length", "packing")
 """Arguments of the trainers of earlier releases of TRL that are settings now."""
+
+LOADED_FORMS = ("json", "csv", "parquet", "text", "pandas", "arrow")
+"""What `load_dataset` takes for the form of files, and not for a name."""
 
 READ = training_arguments.KEYS | {
     key.partition(".")[0] for table in training_arguments.FORMAT.tables.values() for keys in table.values()
@@ -59,7 +63,12 @@ def starts_of(reader: Reader) -> list[Call | ast.ClassDef | None]:
     lit = [call for call in calls if last_name(call.node.func) in ("Trainer", "Fabric") and is_lightning(reader, call)]
     if lit:
         return list(lit)
-    trains = any(last_name(call.node.func) in ("backward", "HfArgumentParser") and _trains(call) for call in calls)
+    parsers = [call for call in calls if last_name(call.node.func) in ARGUMENT_PARSERS and _method_parsed(call)]
+    if parsers:
+        return list(parsers[:1])
+    trains = any(
+        last_name(call.node.func) == "backward" and isinstance(call.node.func, ast.Attribute) for call in calls
+    )
     return [None] if trains or prepared(reader) or optimizers(reader) else []
 
 
@@ -67,10 +76,10 @@ def _is_kin(reader: Reader, call: Call, name: str) -> bool:
     return is_arguments(name) and not isinstance(told(reader, call.node.func, call.site), Defined)
 
 
-def _trains(call: Call) -> bool:
-    if last_name(call.node.func) == "backward":
-        return isinstance(call.node.func, ast.Attribute)
-    return any(is_arguments(last_name(one)) for arg in call.node.args for one in getattr(arg, "elts", [arg]))
+def _method_parsed(call: Call) -> str | None:
+    """The class of arguments among those that a parser of the command line makes."""
+    parsed = [last_name(one) for arg in call.node.args for one in getattr(arg, "elts", [arg])]
+    return next((name for name in parsed if is_arguments(name)), None)
 
 
 def setup_of(reader: Reader, start: Call | ast.ClassDef | None) -> Setup:
@@ -78,6 +87,9 @@ def setup_of(reader: Reader, start: Call | ast.ClassDef | None) -> Setup:
     setup = Setup(trainer=start is not None and not (isinstance(start, Call) and is_lightning(reader, start)))
     if isinstance(start, ast.ClassDef):
         _class_of_arguments(reader, start, setup)
+    elif start is not None and last_name(start.node.func) in ARGUMENT_PARSERS:
+        _given_arguments(reader, start.line, setup)
+        _of_method(_method_parsed(start) or "", setup)
     elif start is not None and setup.trainer:
         _arguments(reader, start, setup)
     elif start is not None:
@@ -118,7 +130,7 @@ def _arguments(reader: Reader, start: Call, setup: Setup) -> None:
 
 
 def _class_of_arguments(reader: Reader, start: ast.ClassDef, setup: Setup) -> None:
-    """Defaults of a class of arguments; the command line may say otherwise."""
+    """Defaults of a class of arguments, and what the command line says otherwise."""
     scope = reader.names.scopes[id(start)]
     for key, value in class_fields(reader, scope).items():
         line = scope.bindings[key][-1].line if key in scope.bindings else start.lineno
@@ -127,7 +139,17 @@ def _class_of_arguments(reader: Reader, start: ast.ClassDef, setup: Setup) -> No
         into[key] = plain
         setup.lines[key] = line
         setup.unused.update({key} - READ)
+    _given_arguments(reader, start.lineno, setup)
     _of_method(next((last_name(base) for base in start.bases if is_arguments(last_name(base))), ""), setup)
+
+
+def _given_arguments(reader: Reader, line: int, setup: Setup) -> None:
+    """What is typed for fields of TrainingArguments and its kin."""
+    for key, value in flags_among(reader, reader.typed).items():
+        if key in READ:
+            setup.arguments[key] = value
+            setup.lines[key] = line
+            setup.computed.pop(key, None)
 
 
 def _of_method(name: str, setup: Setup) -> None:
@@ -149,6 +171,22 @@ def _lit_optimizer(reader: Reader, setup: Setup) -> dict[str, Any]:
     return {}
 
 
+def _loaded_data(reader: Reader, setup: Setup) -> None:
+    """What `load_dataset` of datasets loads, where constants say it."""
+    for call in reader.names.calls_named("load_dataset"):
+        if not taken_call(reader, call):
+            continue
+        kind = told(reader, call.node.args[0], call.site) if call.node.args else keywords(reader, call).get("path")
+        files = keywords(reader, call).get("data_files")
+        if isinstance(files, dict):
+            files = cast(dict[str, Any], files).get("train")
+        files = cast(list[Any], files)[:1] if isinstance(files, list) else [files]
+        if kind in LOADED_FORMS or files != [None]:
+            setup.data.extend(one for one in files if isinstance(one, str))
+        elif isinstance(kind, str):
+            setup.data.append(kind)
+
+
 def _small_settings(reader: Reader, setup: Setup) -> None:
     """Settings that are made by one line each."""
     for one in reader.names.attributes:
@@ -161,6 +199,7 @@ def _small_settings(reader: Reader, setup: Setup) -> None:
         elif one.name == "padding_side" and isinstance(value := told(reader, one.value, one.site), str):
             setup.batching["padding_side"] = value
             setup.lines["padding_side"] = one.value.lineno
+    _loaded_data(reader, setup)
     for call in reader.names.calls_named("gradient_checkpointing_enable"):
         if surely(reader, call):
             setup.arguments.setdefault("gradient_checkpointing", True)

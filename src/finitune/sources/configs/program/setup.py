@@ -29,6 +29,8 @@ class Setup:
     """Fields of Precision that a loop sets up by itself."""
     quantization: dict[str, Any] = field(default_factory=dict[str, Any])
     batching: dict[str, Any] = field(default_factory=dict[str, Any])
+    data: list[str] = field(default_factory=list[str])
+    """Files and sets of data that it loads."""
     lines: dict[str, int] = field(default_factory=dict[str, int])
     computed: dict[str, Computed] = field(default_factory=dict[str, Computed])
     unused: set[str] = field(default_factory=set[str])

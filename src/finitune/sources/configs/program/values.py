@@ -52,6 +52,8 @@ class Reader:
     kinds: Mapping[type[ast.AST], Callable[[Reader, Any, Site], Any]]
     """How each kind of expression is read."""
     bfloat16: bool | None = None
+    typed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The flags of the command line that starts the program; without it defaults count."""
     making: set[int] = field(default_factory=set[int])
     """Classes and functions that are being read: one that needs itself is not told."""
     answers: dict[int, Any] = field(default_factory=dict[int, Any])
