@@ -113,3 +113,11 @@ def test_fires_where_one_step_is_enough():
     assert sum(term.bits for term in weigh(few, Optimizer(lr=3.0))) > 5
     assert sum(term.bits for term in weigh(few, Optimizer(lr=3.0, name="prodigy"))) < 0
     assert sum(term.bits for term in weigh(few, Optimizer(lr=2e-5))) < 0
+
+
+def test_an_update_that_was_measured_at_another_rate_counts_at_the_rate_of_now():
+    flat, measured = Series(range(6), [2.0, 1.9, 2.1, 2.0, 1.8, 1.9]), Series([1], [0.01])
+    at = lambda rate: sum(  # noqa: E731
+        e.bits for e in weigh(flat, update_ratio=measured, lr=Series(range(6), [1e-3, 1e-3, 1e-3, 1e-3, rate, rate]))
+    )
+    assert at(1.0) > at(1e-3)
