@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 
 from finitune.facts import Adapter, Optimizer
+from finitune.series import Series
 
 ADAM = re.compile(
     r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?"
@@ -27,6 +28,8 @@ USUAL = 5e-4
 """Below it the rate is one of usual recipes, whatever is trained."""
 TINY = 1e-6
 """Below it no number of steps of a fine-tune moves weights of 0.02 far enough to break a run."""
+LARGE, REPLACED = 0.05, 0.5
+"""Of the weights, per update: what Adam does at a rate of 1e-3, and of 1e-2, to weights of 0.02 (`finitune.rates`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,3 +63,12 @@ def risk_of(optimizer: Optimizer, adapter: Adapter | None = None) -> Risk | None
     if not ADAM.match(name):
         return None
     return FULL if optimizer.lora is False else LORA if optimizer.lora else ANY
+
+
+def measured_update(update_ratio: Series | None, lr: Series | None) -> float | None:
+    """The smallest update that was measured, relative to the weights (those that begin at zero move far at first), at
+    the rate of now.
+    """
+    known = [(step, ratio) for step, ratio in update_ratio.pairs() if ratio > 0] if update_ratio is not None else []
+    rates = [lr.last / lr.at(step) if lr is not None and lr.at(step) > 0 else 1.0 for step, _ in known]
+    return min((ratio * rate for (_, ratio), rate in zip(known, rates, strict=True)), default=None)

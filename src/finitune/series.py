@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
@@ -163,6 +163,23 @@ def noise(losses: Iterable[float]) -> float | None:
     """
     known = [math.log(loss) for loss in losses if loss > 0 and math.isfinite(loss)]
     return median(abs(later - earlier) for earlier, later in pairwise(known)) if len(known) > QUARTERS else None
+
+
+BEYOND_NOISE = 3.0
+"""A climb is more than so many usual differences of two neighbours: the largest of a few equal batches is about two."""
+IN_A_ROW = 3
+"""Rises at the end, one after the other, of which noise makes one in 24."""
+
+
+def is_noise(losses: Sequence[float], ratio: float, *, each: bool) -> bool:
+    """Whether the batches differ so much from one another that a climb by `ratio` says nothing.
+
+    Below five losses nothing is known of their noise: then those of single batches (`each`) are taken for it.
+    """
+    newest = losses[-IN_A_ROW - 1 :]
+    rising = len(newest) > IN_A_ROW and all(a < b for a, b in pairwise(newest))
+    usual = noise(losses)
+    return not rising and (each if usual is None else math.log(ratio) <= BEYOND_NOISE * usual)
 
 
 Signals = Mapping[str, Series]

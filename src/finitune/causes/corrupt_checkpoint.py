@@ -114,8 +114,7 @@ def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding | 
 def weigh(
     weights: Weights, model: Model | None = None, origin: Origin | None = None, loss: Series | None = None
 ) -> Iterator[Evidence]:
-    before = sum(map(math.isfinite, loss.window(len(loss), before=1))) if loss is not None else 0
-    if before:
+    if loss and (before := sum(map(math.isfinite, loss.window(len(loss), before=1)))):
         yield evidence("first bad step", -DECISIVE, f"{before} steps before it were finite, so the weights came whole")
         return
     broken = [tensor for tensor in weights.tensors if 0 < tensor.nonfinite < math.prod(tensor.shape)]
@@ -129,7 +128,7 @@ def weigh(
         return
     if origin is not None and origin.phase == "parameter":
         yield evidence("origin", STRONG, "the weight itself is the first bad value")
-    if loss is not None:
+    if loss:
         yield evidence("first bad step", STRONG, "it fails on the first step that was seen")
 
 

@@ -34,9 +34,7 @@ jumon/whisper-finetuning#13.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -44,15 +42,8 @@ from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
-from finitune.rates import USUAL, risk_of
-from finitune.series import CLIMBED, Series, climb, noise
-
-LARGE, REPLACED = 0.05, 0.5
-"""Of the weights, per update: what Adam does at a rate of 1e-3, and of 1e-2, to weights of 0.02 (`finitune.rates`)."""
-BEYOND_NOISE = 3.0
-"""A climb is more than so many usual differences of two neighbours: the largest of a few equal batches is about two."""
-IN_A_ROW = 3
-"""Rises at the end, one after the other, of which noise makes one in 24."""
+from finitune.rates import LARGE, REPLACED, USUAL, measured_update, risk_of
+from finitune.series import CLIMBED, Series, climb, is_noise
 
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
@@ -134,14 +125,14 @@ def weigh(
     if origin is not None and origin.phase == "input":
         yield evidence("origin", -DECISIVE, "the batch itself is bad before anything is computed of it")
         return
-    measured = _measured(update_ratio, lr)
+    measured = measured_update(update_ratio, lr)
     found = [finding.severity for finding in foresee(optimizer)] if optimizer and measured is None else []
     finite = np.isfinite(loss.values)
     losses = loss.values[finite]
     ratio = climb(losses)
     each = not (loss.steps[finite] > len(losses)).any()  # else a row may stand for several steps
     early = len(losses) < 2 and each
-    if ratio is not None and ratio > CLIMBED and _noisy(losses.tolist(), ratio, each=each):
+    if ratio is not None and ratio > CLIMBED and is_noise(losses.tolist(), ratio, each=each):
         pass  # batches differ as much
     elif ratio is not None and ratio > CLIMBED:
         size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice
@@ -168,20 +159,3 @@ def weigh(
         yield evidence("learning rate", STRONG, f"the learning rate {optimizer.lr:g} is beyond usual recipes")
     elif optimizer.lr < USUAL:
         yield evidence("learning rate", -STRONG, f"the learning rate {optimizer.lr:g} is one of usual recipes")
-
-
-def _measured(update_ratio: Series | None, lr: Series | None) -> float | None:
-    """The smallest update that was measured, relative to the weights (those that begin at zero move far at first), at
-    the rate of now.
-    """
-    known = [(step, ratio) for step, ratio in update_ratio.pairs() if ratio > 0] if update_ratio is not None else []
-    rates = [lr.last / lr.at(step) if lr is not None and lr.at(step) > 0 else 1.0 for step, _ in known]
-    return min((ratio * rate for (_, ratio), rate in zip(known, rates, strict=True)), default=None)
-
-
-def _noisy(losses: Sequence[float], ratio: float, *, each: bool) -> bool:
-    """Whether the batches differ so much from one another that such a climb says nothing."""
-    newest = losses[-IN_A_ROW - 1 :]
-    rising = len(newest) > IN_A_ROW and all(a < b for a, b in pairwise(newest))
-    usual = noise(losses)
-    return not rising and (each if usual is None else math.log(ratio) <= BEYOND_NOISE * usual)

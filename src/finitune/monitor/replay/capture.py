@@ -344,10 +344,8 @@ class Calls:
         Raises NotReadable.
         """
         inner = [each for call in self._calls for each in call.within or [call]]
-        if any(call.unfed is not None for call in inner):
-            inner = self._calls
-        if len(inner) == len(self._calls) and all(a is b for a, b in zip(inner, self._calls, strict=True)):
-            return inner, _read(root, inner)
+        if any(call.unfed is not None for call in inner) or not any(call.within for call in self._calls):
+            return self._calls, _read(root, self._calls)
         try:
             read = _read(root, inner)
         except objective.NotReadable:
