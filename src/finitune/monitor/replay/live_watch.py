@@ -32,7 +32,7 @@ class LiveWatch:
     def __init__(self, names: Mapping[int, str], modules: Mapping[int, str], calls: Callable[[], list[Call]]) -> None:
         self._began = time.monotonic()
         self._watch = OperatorWatch(names, calls, Limits(seconds=SECONDS))
-        self._modules = modules
+        self._modules = dict(modules)
         self._handles: list[Any] = []
         self._stance: Any = None
         self.compiled = False
@@ -80,6 +80,8 @@ class LiveWatch:
             self._stance = None
 
     def _entered(self, module: nn.Module, _args: Any) -> None:
+        if id(module) not in self._modules and not self._watch.modules:  # of which the optimizer holds copies alone
+            self._modules |= {id(inner): name for name, inner in module.named_modules() if name}
         name = self._modules.get(id(module))
         self._watch.entered(type(module).__name__ if name is None else name)
 
