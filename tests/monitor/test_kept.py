@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 from tests.monitor.loop import SETUPS, Loop, batch
 
-from finitune.monitor.replay.capture import MAX_CALLS
+from finitune.chapter import Sighting
+from finitune.monitor.earlier_batches import EarlierBatch
+from finitune.monitor.replay.capture import MAX_CALLS, Capture
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
+from finitune.series import Series
 
 
 def test_what_is_kept_of_a_line_search_is_one_evaluation_of_its_closure(tmp_path):
@@ -35,3 +41,13 @@ def test_forwards_without_backward_are_not_hoarded(tmp_path):
     (origin,) = Recording.load(tmp_path / "run").events("origin")
     assert origin["repeats"]
     assert origin["why_not"] is None
+
+
+@pytest.mark.parametrize(("level", "needed"), [("note", 8.0 / 0.005), ("suspicion", 4.0)])
+def test_how_much_worse_an_earlier_batch_must_be_for_a_rise_to_be_a_divergence(level, needed):
+    """Adam jumps near a minimum, and comes back: only a loss that is back where the run began is lost for certain."""
+    loss = Series(range(1, 201), [*([8.0] * 20), *([0.005] * 180)])
+    earlier = EarlierBatch()
+    earlier._kept = (100, Capture(), 0.005)
+    seen = Sighting(step=200, text="", level=level, numbers={"loss": 0.08, "before": 0.005})
+    assert math.sqrt(earlier.lost(loss, seen)) == pytest.approx(needed)

@@ -285,3 +285,11 @@ def test_the_window_is_the_state(cut):
     for step in range(1, cut + 1):
         live.add(step, values[step - 1])
     assert see(live) == see(whole.until(cut))
+
+
+def test_stays_quiet_at_a_step_whose_own_loss_is_at_the_level():
+    losses = np.where(np.arange(200) < 20, 8.0, 0.005) * np.exp(np.random.default_rng(0).normal(0, 0.1, 200))
+    losses[160:] = 0.05
+    assert see(Series(range(1, 201), losses)) is not None
+    losses[199] = 0.004
+    assert see(Series(range(1, 201), losses)) is None

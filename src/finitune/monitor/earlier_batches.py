@@ -7,8 +7,10 @@ import math
 import torch
 from torch import nn
 
+from finitune.chapter import Sighting
 from finitune.monitor.replay.capture import Capture, randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
+from finitune.outliers import beginning, median
 from finitune.series import Series, Signals
 
 RISE = 1.3
@@ -70,6 +72,16 @@ class EarlierBatch:
         if len(before) < 2 or not min(before) > 0:
             return None
         return loss.last / max(before) if loss.last > JUMP * max(before) else None
+
+    def lost(self, loss: Series, seen: Sighting) -> float:
+        """By how much the loss of the earlier batch must have risen, squared, for a rise to be a divergence.
+
+        As much as the run's; and where the loss is not back where it began, all that was learned of that batch: Adam
+        near a minimum jumps now and then to many times its level, and comes back.
+        """
+        rise = seen.numbers["loss"] / seen.numbers["before"] if seen.numbers["before"] > 0 else 1.0
+        learned = median(beginning(loss)) / loss.at(self.step) if seen.level == "note" and self.step else 1.0
+        return max(1.0, rise, learned**2 if math.isfinite(learned) else 1.0)
 
     @randomness_kept()
     def is_damaged(self, model: nn.Module, rise: float = 1.0) -> bool | None:

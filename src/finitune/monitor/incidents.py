@@ -279,10 +279,10 @@ class Incidents:
         earlier = self._earlier[watched.number]
         damaged = None
         if watched.model is not None and not watched.group.split:  # one rank alone cannot run a part of a model
-            damaged = earlier.is_damaged(watched.model)
+            damaged = earlier.is_damaged(watched.model, earlier.lost(self._run.signals["loss"], seen))
         if damaged:
             self._record_sighting(watched, reading, capture, seen, level="incident", last_good=earlier.step)
-        elif damaged is None:
+        elif damaged is None or seen.level == "note":
             self._suspect(watched, reading, capture, seen)
 
     def _look_at_signals(self, watched: Watched, reading: Reading, capture: Capture) -> None:

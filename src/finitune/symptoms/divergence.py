@@ -67,7 +67,7 @@ def see(loss: Series) -> Sighting | None:
     if not stepped and not held > LOST * begin:
         return None
     level = min([begin, median(earlier), *_levels(loss)])
-    if not stepped and not _climbed(level, earlier, recent, floor=floor):
+    if last + floor < RISE * (level + floor) or not (stepped or _climbed(level, earlier, recent, floor=floor)):
         return None
     guessing = max(head[:FIRST]) < GUESSING * min(head[:FIRST])
     lost = held > LOST * begin and begin > (HALVED if guessing else QUARTERED) * level
