@@ -21,7 +21,7 @@ from finitune.monitor.live_step import LiveStep
 from finitune.monitor.micro_steps import Gradients, Pending, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import foreign, model_calls, optimizer_steps
-from finitune.monitor.probes.measurement import confirmed, measure
+from finitune.monitor.probes.measurement import Measured, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
 from finitune.monitor.replay.capture import Calls, Capture, MicroStep
 from finitune.monitor.run import Run
@@ -30,6 +30,10 @@ MOST_NODES = 50_000
 """Of the graph of one backward, when its leaves are looked for."""
 UNCLAIMED = 2
 """The first backward whose gradients are no optimizer's may be copied to one; from this one on the loop updates."""
+
+
+CERTAIN = 2
+"""Times that the weights of an optimizer have changed between a backward and its end, while nothing stepped."""
 
 
 class LoopUpdate(foreign.LeavesUpdate):
@@ -61,6 +65,8 @@ class Intervals:
         """Numbers of optimizers whose steps are not seen."""
         self._versions: dict[int, tuple[int, ...]] = {}
         """Of the weights of optimizers that were not seen to step, when the last backward ended."""
+        self._doubtful: dict[int, list[tuple[Capture, Measured]]] = {}
+        """What was measured of optimizers of which it is not yet known whether they step unseen."""
         self._unclaimed = 0
         self._searched = 0
         self._candidates: dict[int, weakref.ref[Any]] = {}
@@ -88,16 +94,25 @@ class Intervals:
         return watched.number in self._unseen and not watched.steps
 
     def gradients_dropped(self, watched: Watched) -> None:
-        """They are about to be set to zero, and no step was seen to use them: where weights have changed since the
-        backward, one did.
+        """They are about to be set to zero, and no step was seen to use them. Where the weights have changed since the
+        backward, one did, unless it was a look ahead, as of SAM: known when it happens twice and nothing has stepped.
         """
-        if watched.steps or self._versions.get(watched.number) in (None, _versions(watched)):
+        number = watched.number
+        if number in self._unseen or self._versions.get(number) in (None, _versions(watched)) or self._steps(watched):
             return
-        if watched.number not in self._unseen:  # the first one, which no backward could judge
-            self._unseen.add(watched.number)
-            waiting = [micro for micro in self._pending.micro_steps if watched.number in micro.touched]
-            self._begin(watched.parameters())
-            self._judge(waiting[-1:], watched.gradients())
+        self._begin(watched.parameters())
+        waiting = [micro for micro in self._pending.micro_steps if number in micro.touched]
+        doubtful = self._doubtful.setdefault(number, [])
+        doubtful.append(self._measured(waiting[-1:], watched.gradients()))
+        if len(doubtful) == CERTAIN:
+            self._unseen.add(number)
+            for capture, measured in doubtful:
+                self._take(capture, measured)
+
+    def _steps(self, watched: Watched) -> bool:
+        """An optimizer of these parameters is seen to step."""
+        own = {id(p) for p in watched.parameters()}
+        return any(one.steps and not own.isdisjoint(map(id, one.parameters())) for one in self._optimizers)
 
     def backward_ended(self, micro: MicroStep) -> None:
         """Judge a backward that no step of an optimizer will be seen to use."""
@@ -140,15 +155,23 @@ class Intervals:
             model_calls.observe_more(entries)
 
     def _judge(self, on: Sequence[MicroStep], gradients: Sequence[Tensor]) -> None:
-        watched = self._watched
-        if watched is None or not gradients:
-            return
-        if len(on) == 1:
-            self._gate.step += 1
-            watched.last, watched.steps = self._gate.step, watched.steps + 1
+        if gradients:
+            self._take(*self._measured(on, gradients))
+
+    def _measured(self, on: Sequence[MicroStep], gradients: Sequence[Tensor]) -> tuple[Capture, Measured]:
         capture = Capture(micro_steps=list(on))
         scale = capture.scale
         measured = measure(self._gate.step, capture.roots, gradients, None, scale=scale, scaled=scale is not None)
+        return capture, measured
+
+    def _take(self, capture: Capture, measured: Measured) -> None:
+        watched = self._watched
+        if watched is None:
+            return
+        if len(capture.micro_steps) == 1:
+            self._gate.step += 1
+            watched.last, watched.steps = self._gate.step, watched.steps + 1
+        measured.step = self._gate.step
         reading = confirmed(measured.read(), measured)
         live = self._live.taken()
         if reading.bad:
