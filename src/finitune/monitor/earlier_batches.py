@@ -12,6 +12,7 @@ from finitune.monitor.replay.capture import Capture, randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
 from finitune.outliers import beginning, median
 from finitune.series import Series, Signals
+from finitune.symptoms.divergence import VERY_FAR
 
 RISE = 1.3
 """A damaged model has a loss on an earlier batch this many times the one it had then."""
@@ -29,6 +30,7 @@ class EarlierBatch:
         self._kept: tuple[int, Capture, float] | None = None
         self._next = 1
         self._asked = -ASK_EVERY
+        self._reported = 0.0
         self._fresh: dict[str, Series] = {}
         """What the data decide, since the data changed: the loss rose, while an earlier batch had the loss it had."""
 
@@ -72,6 +74,26 @@ class EarlierBatch:
         if len(before) < 2 or not min(before) > 0:
             return None
         return loss.last / max(before) if loss.last > JUMP * max(before) else None
+
+    def speaks_of(self, loss: Series, seen: Sighting) -> bool:
+        """Whether the batch is a fair measure of the model: its targets are classes. Those of a value function are made
+        by the model itself and of another time, and its loss may rise a hundredfold as rewards are found.
+        """
+        if seen.numbers["loss"] > VERY_FAR * median(beginning(loss)):
+            return True
+        micro = self._kept[1].micro_steps[0] if self._kept else None
+        if micro is None or micro.objective is None:
+            return False
+        given = [call.kwargs.get("labels") for call in micro.calls]
+        inside = any(isinstance(labels, torch.Tensor) and not labels.is_floating_point() for labels in given)
+        return bool(micro.objective.targets) or (inside and isinstance(micro.objective.whole, int))
+
+    def is_news(self, loss: float) -> bool:
+        """True for the first divergence, and for one that goes as far beyond the last as that is told from noise."""
+        if not loss > JUMP * self._reported:
+            return False
+        self._reported = loss
+        return True
 
     def lost(self, loss: Series, seen: Sighting) -> float:
         """By how much the loss of the earlier batch must have risen, squared, for a rise to be a divergence.

@@ -280,9 +280,10 @@ class Incidents:
         damaged = None
         if watched.model is not None and not watched.group.split:  # one rank alone cannot run a part of a model
             damaged = earlier.is_damaged(watched.model, earlier.lost(self._run.signals["loss"], seen))
-        if damaged:
-            self._record_sighting(watched, reading, capture, seen, level="incident", last_good=earlier.step)
-        elif damaged is None or seen.level == "note":
+        if damaged and earlier.speaks_of(self._run.signals["loss"], seen):
+            if earlier.is_news(seen.numbers["loss"]):
+                self._record_sighting(watched, reading, capture, seen, level="incident", last_good=earlier.step)
+        elif damaged or damaged is None or seen.level == "note":
             self._suspect(watched, reading, capture, seen)
 
     def _look_at_signals(self, watched: Watched, reading: Reading, capture: Capture) -> None:
