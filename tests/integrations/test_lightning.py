@@ -51,7 +51,7 @@ def test_a_bad_step_is_discarded(package, tmp_path):
     _, module = fit(pl, tmp_path, gradient_clip_val=1.0)
     recording = Recording.load(tmp_path / "finitune")
     assert [event["step"] for event in recording.events("incident")] == [3]
-    assert [event["origin"]["op"] for event in recording.events("origin")] == ["aten.nll_loss_forward"]
+    assert {event["origin"]["op"] for event in recording.events("origin")} == {"aten.nll_loss_forward"}
     assert recording.signals["skipped"].values.tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
     assert all(bool(p.isfinite().all()) for p in module.parameters())
 
@@ -85,7 +85,8 @@ def test_the_trackers_hold_the_true_loss_and_the_alert(tmp_path):
     losses = {scalar.step: scalar.value for scalar in events.Scalars("finitune/loss")}
     assert math.isnan(losses.pop(3))
     assert set(losses) == {1, 2, 4, 5, 6, 7, 8}
-    assert [alert.step for alert in events.Tensors("finitune/alert/text_summary")] == [3]
+    alerts = events.Tensors("finitune/alert/text_summary")
+    assert [alert.step for alert in alerts] == [3, 4], "the bad step, and its line, which the next one shows"
     assert [scalar.value for scalar in events.Scalars("finitune/skipped")] == [0, 0, 1, 0, 0, 0, 0, 0]
     (table,) = (tmp_path / "csv").rglob("metrics.csv")
     assert "finitune/grad_norm" in table.read_text()
