@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from tests.monitor.loop import SETUPS, Loop, batch
@@ -50,4 +48,4 @@ def test_how_much_worse_an_earlier_batch_must_be_for_a_rise_to_be_a_divergence(l
     earlier = EarlierBatch()
     earlier._kept = (100, Capture(), 0.005)
     seen = Sighting(step=200, text="", level=level, numbers={"loss": 0.08, "before": 0.005})
-    assert math.sqrt(earlier.lost(loss, seen)) == pytest.approx(needed)
+    assert earlier.lost(loss, seen) == pytest.approx(needed)

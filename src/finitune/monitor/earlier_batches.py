@@ -61,7 +61,7 @@ class EarlierBatch:
         """
         step = signals["loss"].last_step
         jump = self._jump(signals["loss"])
-        if jump is not None and model is not None and self.is_damaged(model, jump) is False:
+        if jump is not None and model is not None and self.is_damaged(model, math.sqrt(jump)) is False:
             self._fresh = {name: Series() for name in OF_DATA}
         for name, fresh in self._fresh.items():
             if signals[name].last_step == step:
@@ -96,21 +96,23 @@ class EarlierBatch:
         return True
 
     def lost(self, loss: Series, seen: Sighting) -> float:
-        """By how much the loss of the earlier batch must have risen, squared, for a rise to be a divergence.
+        """How many times its own the loss of the earlier batch must be for a rise to be a divergence.
 
-        As much as the run's; and where the loss is not back where it began, all that was learned of that batch: Adam
-        near a minimum jumps now and then to many times its level, and comes back.
+        As far as the run's rose, but for what other data may spoil (see `is_damaged`); and where the loss is not back
+        where it began, all that was learned of that batch: Adam near a minimum jumps now and then to many times its
+        level, and comes back.
         """
         rise = seen.numbers["loss"] / seen.numbers["before"] if seen.numbers["before"] > 0 else 1.0
         learned = median(beginning(loss)) / loss.at(self.step) if seen.level == "note" and self.step else 1.0
-        return max(1.0, rise, learned**2 if math.isfinite(learned) else 1.0)
+        return max(math.sqrt(max(rise, 1.0)), learned if math.isfinite(learned) else 1.0)
 
     @randomness_kept()
-    def is_damaged(self, model: nn.Module, rise: float = 1.0) -> bool | None:
-        """Run the earlier batch forward on the present weights and compare; None where that is not possible.
+    def is_damaged(self, model: nn.Module, times: float = RISE) -> bool | None:
+        """Whether the loss of the earlier batch on the present weights is more than `times` what it was, and `RISE`;
+        None where it cannot be run.
 
-        Where the loss rose by `rise` because of the weights, the earlier batch's rose alike; other data that the model
-        learns from may spoil what it knew by a smaller factor, less than the square root.
+        Where the loss rose because of the weights, the earlier batch's rose alike; other data that the model learns
+        from may spoil what it knew by a smaller factor, less than the square root of that rise.
         """
         if self._kept is None:
             return None
@@ -122,4 +124,4 @@ class EarlierBatch:
                 now = sum(losses_of(Setting(model=model, capture=capture)))
         except Exception:
             return None
-        return not math.isfinite(now) or now / loss > max(RISE, math.sqrt(rise))
+        return not math.isfinite(now) or now / loss > max(RISE, times)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from finitune.monitor.replay.capture import Call, Capture, MicroStep
-from finitune.monitor.replay.objective import Input, Term
+from finitune.monitor.replay.objective import Input, Term, terms
 
 MAX_RUNS = 64
 """Runs of the step in which the samples at fault are looked for: k samples of n take about 2 k log2 n."""
@@ -88,7 +88,7 @@ def peaks(capture: Capture) -> list[float]:
             count = rows_of(micro)
             masks = {id(value) for call in micro.calls for name, value in call.kwargs.items() if "mask" in name}
             given = [t for call in micro.calls for t, _ in call.versions if id(t) not in masks]
-            given += [] if micro.objective is None else [*_targets(micro.objective.whole)]
+            given += [] if micro.objective is None else _targets(micro.objective.whole)
             floats = [t for t in given if t.is_floating_point() and t.dim() and t.shape[0] == count and t.numel()]
             if not floats:
                 return []
@@ -100,11 +100,8 @@ def peaks(capture: Capture) -> list[float]:
     return out if 1 < len(out) <= MAX_PEAKS else []
 
 
-def _targets(term: Input) -> list[Tensor]:
-    if not isinstance(term, Term):
-        return []
-    own = term.kept.get("target")
-    return [*([own] if isinstance(own, Tensor) else []), *(t for each in term.inputs for t in _targets(each))]
+def _targets(whole: Input) -> list[Tensor]:
+    return [own for term in terms(whole) if isinstance(own := term.kept.get("target"), Tensor)]
 
 
 def _cut(micro: MicroStep, keep: list[int], count: int) -> MicroStep:

@@ -93,7 +93,7 @@ class Objective:
         """What the loop's own code has put into the loss and is not finite: what it is, and the tensor. Targets are
         known as they are, operands that no node kept after a rebuild.
         """
-        for term in _terms(self.whole):
+        for term in terms(self.whole):
             target = term.kept.get("target")
             if isinstance(target, Tensor) and target.is_floating_point() and not is_finite(target):
                 return f"target of {term.name.removesuffix('Backward0')}", target
@@ -133,11 +133,12 @@ def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objecti
     )  # fmt: skip
 
 
-def _terms(of: Input) -> Iterator[Term]:
+def terms(of: Input) -> Iterator[Term]:
+    """The term itself and all that it is made of, from the loss on."""
     if isinstance(of, Term):
         yield of
         for each in of.inputs:
-            yield from _terms(each)
+            yield from terms(each)
 
 
 def same_form(a: Input, b: Input) -> bool:
