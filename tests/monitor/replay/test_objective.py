@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from finitune.monitor.replay.objective import NotReadable, read, sequence_number
+from finitune.monitor.replay.capture import Call, Capture, MicroStep
+from finitune.monitor.replay.fewer_rows import without
+from finitune.monitor.replay.objective import NotReadable, read, sequence_number, terms
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -343,3 +345,15 @@ def test_what_went_in_is_said_to_be_unknown_where_it_cannot_be_computed_again(tm
             optimizer.zero_grad()
     origin = Recording.load(tmp_path / "run").events("origin")[0]
     assert "what a module was called with" in origin["why_not"] or origin["repeats"] is None
+
+
+def test_a_step_with_samples_left_out_finds_its_own_constants_and_keeps_weights_whole():
+    weight = nn.Parameter(torch.ones(4, 3))
+    x = torch.randn(4, 3, requires_grad=True) * 1
+    objective = read(((x - 2.0) ** 2).mean() + weight.pow(2).sum(), {sequence_number(x)})
+    micro = MicroStep(calls=[], root=torch.tensor(0.0), objective=objective)
+    micro.calls = [Call.of(nn.Identity(), (torch.zeros(4, 3),), {}, [])]
+    cut = without(Capture(micro_steps=[micro]), {1}).micro_steps[0].objective
+    assert cut.first is not objective.first
+    (own,) = [term.kept["variable"] for term in terms(cut.whole) if "variable" in term.kept]
+    assert own is weight

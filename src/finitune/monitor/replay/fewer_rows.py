@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from finitune.monitor.replay.capture import Call, Capture, MicroStep
+from finitune.monitor.replay.loss_operators import WEIGHT
 from finitune.monitor.replay.objective import Input, Term, terms
 
 MAX_RUNS = 64
@@ -106,7 +107,9 @@ def _targets(whole: Input) -> list[Tensor]:
 
 def _cut(micro: MicroStep, keep: list[int], count: int) -> MicroStep:
     assert micro.objective is not None
-    objective = replace(micro.objective, whole=_cut_term(micro.objective.whole, keep, count))
+    if any(call.fed for call in micro.calls):
+        raise ValueError("the loop computes between two modules, and what it computes there is not cut")
+    objective = replace(micro.objective, whole=_cut_term(micro.objective.whole, keep, count), first={})
     return replace(micro, calls=[_cut_call(call, keep) for call in micro.calls], objective=objective)
 
 
@@ -127,7 +130,7 @@ def _cut_term(term: Any, keep: list[int], count: int) -> Any:
 
     Raises ValueError for operators that mix samples or number them, so that what is left cannot be read off.
     """
-    if not isinstance(term, Term):
+    if not isinstance(term, Term) or term.name == WEIGHT:
         return term
     _refuse_mixing(term)
     kept = {name: _cut_kept(term, name, value, keep, count) for name, value in term.kept.items()}
