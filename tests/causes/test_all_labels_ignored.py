@@ -3,8 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from finitune.causes.all_labels_ignored import expected_empty_batches, foresee
+from finitune.causes.all_labels_ignored import expected_empty_batches, foresee, weigh
 from finitune.facts import Labels, Optimizer
+from finitune.finding import Origin
 
 
 def labels(*supervised: int) -> Labels:
@@ -48,3 +49,18 @@ def test_expected_number_of_empty_batches_is_the_hypergeometric_mean():
         exact = math.comb(empty, batch) / math.comb(rows, batch) * (rows // batch)
         assert expected_empty_batches(rows, empty, batch) == pytest.approx(exact)
     assert expected_empty_batches(3, 3, 8) == 0  # fewer rows than a batch: not a mean, and the caller says "every row"
+
+
+def mean_by_hand(line: str | None, **more) -> float:
+    given = {"op": "aten.div", "phase": "forward", "dtype": "float32", "values": "1 nan", "peak": 0.0, "shape": [],
+             "divisor": "the divisor is 0"}  # fmt: skip
+    origin = Origin(module=None, line=line, **{**given, **more})
+    return sum(e.bits for e in weigh(origin=origin))
+
+
+def test_weighs_by_a_mean_that_the_loop_takes_by_hand():
+    assert mean_by_hand("train.py:15 in forward: return (nll * keep).sum() / keep.sum()") > 5
+    assert 0 < mean_by_hand(None) < 5
+    assert mean_by_hand("train.py:15: loss = a / b.sum()", peak=3.0) == 0, "a loss that is not 0, divided by 0"
+    assert mean_by_hand("train.py:15: p = a / b.sum()", shape=[4]) == 0, "no mean over the whole batch"
+    assert mean_by_hand("train.py:15: loss = a / b.sum()", divisor=None) == 0

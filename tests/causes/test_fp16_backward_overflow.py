@@ -38,3 +38,9 @@ def test_fires_after_a_run_only_for_the_backward_in_float16():
     forward = Origin(module="a", op="aten.mm", phase="forward", dtype="float16")
     assert sum(e.bits for e in weigh(backward)) > 0
     assert sum(e.bits for e in weigh(forward)) < 0
+
+
+def test_what_goes_in_beyond_float16_decides():
+    cast = {"module": "", "op": "aten._to_copy", "phase": "backward", "dtype": "float16"}
+    beyond, within = ([e.bits for e in weigh(Origin(**cast, peak=peak))] for peak in (2.3e6, 100.0))
+    assert sum(beyond) > sum(within)

@@ -257,12 +257,12 @@ def test_the_bits_are_the_sum_of_the_terms_that_are_shown(cause):
 def test_a_cause_whose_inputs_are_missing_keeps_its_prior_and_is_never_proved():
     """A missing input means that it was not asked."""
     arms = [
-        {"cause": "all-labels-ignored", "arm": "label-every-token", "expect": "finite", "result": "finite"},
-        {"cause": "all-labels-ignored", "arm": "shuffle-tokens", "expect": "non-finite", "result": "non-finite",
+        {"cause": "untrained-token-embeddings", "arm": "repair-rows=6", "expect": "finite", "result": "finite"},
+        {"cause": "untrained-token-embeddings", "arm": "repair-rows=2", "expect": "non-finite", "result": "non-finite",
          "placebo": True},
     ]  # fmt: skip
-    one = next(c for c in rank({"incident": {}, "loss": FALLING}, arms) if c.cause == "all-labels-ignored")
-    assert one.not_asked == ("labels",)
+    one = next(c for c in rank({"incident": {}, "loss": FALLING}, arms) if c.cause == "untrained-token-embeddings")
+    assert one.not_asked == ("tokens", "rows")
     assert not one.proved
 
 

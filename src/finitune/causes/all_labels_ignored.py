@@ -38,6 +38,7 @@ kernels unguarded), NVIDIA-NeMo/Automodel#1985, Lightning-AI/litgpt#150, ymcui/C
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -51,6 +52,8 @@ LIKELY_EMPTY_BATCHES = 0.5
 """So many wholly empty micro-batches expected in one epoch, and the run is called broken: more likely than not."""
 
 _MEANS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.div", "aten.mean", "aten.cross_entropy_loss")
+
+_COUNT = re.compile(r"/.*(sum|count|num)", re.IGNORECASE)
 
 SHOWN = 100
 """So many rows are listed; the evidence has their number."""
@@ -126,7 +129,13 @@ def foresee(labels: Labels, optimizer: Optimizer | None = None) -> Iterator[Find
     )
 
 
-def weigh(labels: Labels, origin: Origin | None = None) -> Iterator[Evidence]:
+def weigh(labels: Labels | None = None, origin: Origin | None = None) -> Iterator[Evidence]:
+    if labels is None:
+        if origin is not None and origin.op == "aten.div" and origin.divisor and origin.shape == [] and not origin.peak:
+            yield evidence("origin", STRONG, f"a loss of 0 is divided by 0 ({origin.divisor})")
+            if _COUNT.search(origin.line or ""):
+                yield evidence("statement", STRONG, "what it is divided by is a number of targets")
+        return
     supervised = int(labels.supervised.sum())
     if labels.row_lines is not None:  # rows of a file; of those that are empty `foresee` speaks
         if (labels.supervised > 0).all():

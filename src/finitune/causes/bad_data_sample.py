@@ -64,11 +64,25 @@ tells: Tells = {
     "nan-passes": (STRONG, "one bad sample among many"),
 }
 
+CTC = "aten._ctc_loss"
+
 
 def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator[Evidence]:
     """What the batch holds before anything is computed of it cannot come from the model."""
+    if origin is not None and origin.phase == "input" and origin.op.startswith("aten."):
+        # The loop has computed it of the batch: a sample is to blame where it is bad in some samples alone.
+        rows = len(origin.rows or ()), (origin.shape or (0,))[0]
+        if 0 < rows[0] < rows[1]:
+            yield evidence("origin", DECISIVE, f"{origin.op} gives {origin.values} in {rows[0]} of {rows[1]} samples")
+        else:
+            yield evidence("origin", -STRONG, f"{origin.op} gives {origin.values} of a batch that is finite")
+        return
     if origin is not None and origin.phase == "input":
         yield evidence("origin", DECISIVE, f"the batch itself holds {origin.values or 'values that are not finite'}")
+        return
+    if origin is not None and origin.op == CTC and "inf" in (origin.values or "").replace("-inf", ""):
+        yield evidence("origin", DECISIVE, "a target is longer than what its input can hold, so no alignment exists")
+        yield evidence("loss", STRONG, "the loss of CTC is infinite for such a sample")
         return
     peaks = [float(peak) for peak in incident.get("sample_peaks") or ()]
     finite = [peak for peak in peaks if math.isfinite(peak)]

@@ -45,6 +45,8 @@ HIGH_STATIC = 2.0**15
 """The most that a sound model of 8 layers bore; deeper ones bear less, and a static scale cannot give way."""
 HIGH_FLOOR = 2.0**10
 """A dynamic scale of a healthy run is at or above it, but not always: a floor there takes away the room."""
+LARGEST = 65504.0
+"""Of float16."""
 
 experiments = [Experiment(arm="loss-scale-1", expect="finite")]
 remedies = ["dynamic-loss-scale", "use-bfloat16"]
@@ -90,7 +92,9 @@ def foresee(precision: Precision) -> Iterator[Finding]:
 
 def weigh(origin: Origin) -> Iterator[Evidence]:
     if origin.phase == "backward" and origin.dtype == "float16":
-        yield evidence("origin", STRONG, f"the forward is sound; {origin.op} overflows float16 in the backward")
+        yield evidence("origin", STRONG, f"the forward is finite; {origin.op} overflows float16 in the backward")
+        if (origin.peak or 0.0) > LARGEST:
+            yield evidence("peak", DECISIVE, f"{origin.peak:.3g} goes into {origin.op}; float16 ends at {LARGEST:g}")
     else:
         yield evidence("origin", -DECISIVE, f"the first bad value arises in the {origin.phase}, in {origin.dtype}")
 

@@ -27,7 +27,17 @@ Clipping, a lower learning rate. float32: its least number plus itself is -inf t
 huggingface/transformers#27114, pytorch/pytorch#109517.
 """
 
-from finitune.evidence import DECISIVE, HINT, Tells
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.finding import Evidence, Origin
+
+LARGEST = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028e38}
+"""Of each dtype; a sentinel is the least number, or a part of it."""
+NEAR = 0.25
+_SUMS = ("aten.add", "aten.add_", "aten.sub", "aten.sub_", "aten.mul", "aten.mul_")
 
 remedies = ["upgrade-package"]
 public_incidents = 3
@@ -39,3 +49,14 @@ tells: Tells = {
     "less-tested-device": (-HINT, "on such a device any kernel is suspect"),
     "computes-float16": (HINT, "the sum of two sentinels leaves the range of float16"),
 }
+
+
+def weigh(origin: Origin) -> Iterator[Evidence]:
+    largest = LARGEST.get(origin.dtype, 0.0)
+    values = (origin.values or "").replace("-inf", "")
+    if origin.phase != "forward" or origin.op not in _SUMS or "inf" in values or "nan" in values or not largest:
+        yield evidence("origin", -DECISIVE, f"the first bad value is no -inf of a sum, but in {origin.op}")
+        return
+    yield evidence("origin", STRONG, f"{origin.op} gives -inf of finite numbers, and nothing else that is not finite")
+    if (origin.peak or 0.0) >= NEAR * largest:
+        yield evidence("peak", DECISIVE, f"{origin.peak:.3g} goes in, the magnitude of the least {origin.dtype}")

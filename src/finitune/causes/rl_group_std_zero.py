@@ -9,7 +9,8 @@ zero and a run that learns nothing.
 ## How to tell
 
 `num_generations` is 1. "std(): degrees of freedom is <= 0" in stderr. In later releases the trainer refuses. A group
-whose answers all have the same reward is another matter: its advantage is a sound zero.
+whose answers all have the same reward has a standard deviation of zero: divided by it with an eps, as trainers do, the
+advantage is zero; in a loop of one's own without an eps it is 0/0.
 
 ## How to prove
 
@@ -17,11 +18,12 @@ Take one step with two answers per prompt: the advantages are finite.
 
 ## What to do
 
-At least two answers per prompt, better eight (change-settings); the batch must be a multiple of it.
+At least two answers per prompt, better eight (change-settings); the batch must be a multiple of it. In a loop of
+your own: add an eps of 1e-4 to the standard deviation.
 
 ## What does not help
 
-A larger eps in the division: 0 / eps is zero, and nothing is learned. Clipping.
+For a group of one, a larger eps in the division: 0 / eps is zero, and nothing is learned. Clipping.
 
 ## References
 
@@ -30,15 +32,19 @@ Incident taxonomy (one public incident); TRL, GRPO trainer (at least two generat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Training
-from finitune.finding import Evidence, Finding, Remedy, Where
+from finitune.finding import Evidence, Finding, Origin, Remedy, Where
 
 remedies = ["change-settings"]
 public_incidents = 1
 foresees = "group size"
+
+_SPREAD = re.compile(r"/.*\bstd\b|/.*\bvar\b|/.*_std\b|/.*sigma")
+_REWARDS = re.compile(r"\badv|reward|\breturns\b", re.IGNORECASE)
 
 tells: Tells = {
     "std-of-one": (DECISIVE, "a group of one has no standard deviation"),
@@ -59,8 +65,16 @@ def foresee(training: Training) -> Iterator[Finding]:
     )
 
 
-def weigh(training: Training, symptoms: set[str]) -> Iterator[Evidence]:
-    if training.generations is None:
+def weigh(
+    training: Training | None = None, symptoms: set[str] | None = None, origin: Origin | None = None
+) -> Iterator[Evidence]:
+    if origin is not None and origin.op == "aten.div" and origin.divisor and origin.line:
+        statement = origin.line.partition(": ")[2]
+        if _SPREAD.search(statement):
+            yield evidence("origin", STRONG, f"the divisor is a standard deviation, and {origin.divisor}")
+        if _REWARDS.search(statement):
+            yield evidence("statement", DECISIVE, "what is divided are rewards or advantages")
+    if training is None or training.generations is None:
         return
     if training.generations != 1:
         yield evidence("group size", -DECISIVE, "rewards are not normalised over a group of one")
