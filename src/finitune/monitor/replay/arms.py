@@ -51,7 +51,13 @@ def bfloat16(setting: Setting) -> Iterator[None]:
 
 @contextmanager
 def loss_scale_1(setting: Setting) -> Iterator[None]:
-    """The loss not scaled: a step that is still bad cannot be saved by any loss scale."""
+    """The loss not scaled: a step that is still bad cannot be saved by any loss scale.
+
+    A factor that the loop itself multiplies its loss with is a scale too.
+    """
+    if setting.scale == 1.0:
+        factors = {micro.objective.factor for micro in setting.capture.micro_steps if micro.objective is not None}
+        setting.scale = max(1.0, *factors) if len(factors) == 1 else 1.0
     setting.run_scale = 1.0
     yield
 

@@ -12,10 +12,13 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_stack
+from torch.autograd.function import BackwardCFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -69,12 +72,18 @@ class _Creator:
 
 
 class OperatorWatch(TorchDispatchMode):
-    """Looks at every operator's output until the origin is found. `names` maps identities of parameters to names."""
+    """Looks at every operator's output until the origin is found. `names` maps identities of parameters to names.
+
+    What it looks at while a step runs `live` must not raise into the program: there it stops looking.
+    """
 
     supports_higher_order_operators = True
 
-    def __init__(self, names: Mapping[int, str], calls: Callable[[], list[Call]], limits: Limits) -> None:
+    def __init__(
+        self, names: Mapping[int, str], calls: Callable[[], list[Call]], limits: Limits, *, live: bool = False
+    ) -> None:
         super().__init__()
+        self.live = live
         self.origin: Origin | None = None
         self.layers: list[Layer] = []
         self.modules: list[str] = []
@@ -82,6 +91,8 @@ class OperatorWatch(TorchDispatchMode):
         self.term: objective.Place | None = None
         """The term of the objective that the origin lies in, where a replay has computed that."""
         self.operators = 0
+        self.failed: Exception | None = None
+        """Why a step that is watched live was not seen to its end."""
         self.measures_layers = True
         self.summed: Callable[[], str | None] = lambda: None
         """The parameter whose gradients a replay sums up now."""
@@ -95,12 +106,34 @@ class OperatorWatch(TorchDispatchMode):
         self._calls = calls
         self._limits = limits
         self._call = 0
+        self._transformed = False
+        self._around = torch._C._current_autograd_node()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        look = self._guarded(partial(self._before, func, args, kwargs))
+        out = func(*args, **kwargs)
+        if look is not None:
+            self._guarded(partial(look, out))
+        return out
+
+    def _guarded(self, looks: Callable[[], Any]) -> Any:
+        """What an inspection returns. Where it raises, a replay ends, and a live step goes on unseen."""
+        if self.failed is not None:
+            return None
+        try:
+            return looks()
+        except Exception as error:
+            if not self.live:
+                raise
+            self.failed = error
+            return None
+
+    def _before(self, func: Any, args: Any, kwargs: Any) -> Callable[[Any], None] | None:
+        """Look at the inputs of an operator; returns what looks at its output, None where nothing need be seen."""
         self.operators += 1
         self._limits.check()
-        node = torch._C._current_autograd_node()
+        node = self._node()
         # Checkpointing runs the forward again in the backward; within a Function of the user's own without grad.
         if node is None or torch.is_grad_enabled() or self.modules:
             number = torch.autograd._get_sequence_nr() - 1
@@ -109,14 +142,12 @@ class OperatorWatch(TorchDispatchMode):
                 _Creator(module=self._module(), line=user_line(), term=objective.running.get()),
             )
         if self.origin is not None or not hasattr(func, "overloadpacket"):  # a higher-order operator
-            return func(*args, **kwargs)
+            return None
         before = self._inputs(func, args, kwargs)
         overwritten = [t for t in before if _overwritten_later(func, args, t) and not is_finite(t)]
         spoilt = {id(t): _only_minus_inf(t) for t in overwritten}
         divisor = _zeros_in(args[1]) if func.overloadpacket.__name__ in _DIVISIONS and len(args) > 1 else None
-        out = func(*args, **kwargs)
-        self._look(func, args, kwargs, out, before, spoilt, node, divisor)
-        return out
+        return lambda out: self._look(func, args, kwargs, out, before, spoilt, node, divisor)
 
     def found(self, *, bad_loss: bool = False) -> Origin | None:
         """The origin; where a loss, or all of the step, ended in -inf alone, the last operator that made one.
@@ -203,6 +234,8 @@ class OperatorWatch(TorchDispatchMode):
 
     def _unseen_maker(self, inputs: list[Tensor], known: set[int], node: Any) -> Origin | None:
         """The origin of an input that came out of a kernel which aten does not see."""
+        if self._transformed:
+            return None  # the weights of a function transform are no parameters that are known
         for tensor in inputs:
             if id(tensor) in known or is_finite(tensor):
                 continue
@@ -225,7 +258,8 @@ class OperatorWatch(TorchDispatchMode):
     def _is_input(self, tensor: Tensor) -> bool:
         storage = tensor.untyped_storage()._cdata
         given = [t for call in self._calls() for t, _ in call.versions]
-        return any(t.untyped_storage()._cdata == storage for t in given if t.layout == torch.strided)
+        plain = (t for t in given if t.layout == torch.strided and not is_functorch_wrapped_tensor(t))
+        return any(t.untyped_storage()._cdata == storage for t in plain)
 
     def _as_origin(
         self, name: str, tensor: Tensor, inputs: list[Tensor], found: Places, node: Any, divisor: str | None
@@ -257,18 +291,27 @@ class OperatorWatch(TorchDispatchMode):
         order = (here, self._home) if self.modules else (self._home, here)
         creator = next((c for thread in order if (c := self._creators.get((thread, number)))), None)
         self.term = creator.term if creator else None
-        return (creator.module, creator.line, None) if creator else (None, user_line(), None)
+        if creator is None:
+            return None, user_line(), None
+        in_python = isinstance(node, BackwardCFunction) and not torch.is_grad_enabled()  # a backward of the user's own
+        return creator.module, (user_line() if in_python else None) or creator.line, None
 
     def line_of(self, node: Any) -> str | None:
         """Where the operator of an autograd node was called in what was watched."""
         creator = self._creators.get((self._home, node._sequence_nr()))
         return creator and creator.line
 
+    def _node(self) -> Any:
+        """The autograd node that runs, but for that whose hook has begun the watch: None in a forward."""
+        node = torch._C._current_autograd_node()
+        return None if node is self._around else node
+
     def _module(self) -> str | None:
         return self.modules[-1] if self.modules else None
 
     def entered(self, name: str) -> None:
-        self._call += not self.modules and torch._C._current_autograd_node() is None
+        self._transformed = self._transformed or peek_interpreter_stack() is not None
+        self._call += not self.modules and self._node() is None
         if not self.layers:  # on the way to the first module that puts something out
             autocast = Autocast.now().dtype
             self._outside = self._outside if self.modules else autocast

@@ -1,0 +1,111 @@
+"""A step that is watched live ends as it would have ended unwatched, whatever the watch meets."""
+
+import pytest
+import torch
+
+from finitune.monitor.replay import operator_watch
+from finitune.monitor.replay.capture import Call
+from finitune.monitor.replay.limits import Limits, OverBudget
+from finitune.monitor.replay.live_watch import LiveWatch
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
+
+
+def test_an_inspection_that_fails_does_not_reach_the_program(monkeypatch):
+    def fails(*_args, **_kwargs):
+        raise RuntimeError("a tensor of a kind that cannot be looked at")
+
+    monkeypatch.setattr(operator_watch, "places", fails)
+    live = LiveWatch({}, {}, list[Call])
+    assert live.begin() is None
+    try:
+        out = torch.log(torch.zeros(3)) * 2
+    finally:
+        live.end()
+    assert out.tolist() == [-float("inf")] * 3
+    assert isinstance(live.watch.failed, RuntimeError)
+    assert live.watch.found() is None
+
+
+def test_a_budget_that_is_used_up_does_not_either():
+    live = LiveWatch({}, {}, list[Call])
+    live.watch._limits = Limits(seconds=-1.0)
+    assert live.begin() is None
+    try:
+        assert torch.ones(3).sum() == 3
+    finally:
+        live.end()
+    assert isinstance(live.watch.failed, OverBudget)
+
+
+def test_a_replay_does_raise():
+    from finitune.monitor.replay.operator_watch import OperatorWatch
+
+    with pytest.raises(OverBudget), OperatorWatch({}, list[Call], Limits(seconds=-1.0)):
+        torch.ones(3).sum()
+
+
+def test_a_loop_of_function_transforms_goes_on_after_a_bad_step(tmp_path):
+    """The arguments of a call within a transform are wrappers without storage."""
+    layer = torch.nn.Linear(6, 4)
+    weights = dict(layer.named_parameters())
+
+    def objective(weights, x, factor):
+        return torch.func.functional_call(layer, weights, (x,)).square().mean() * factor
+
+    losses = []
+    with watch(layer, torch.optim.SGD(layer.parameters(), lr=0.1), run_dir=tmp_path / "run", mode="observe"):
+        for step in range(1, 7):
+            factor = float("inf") if step == 3 else 1.0
+            gradients, loss = torch.func.grad_and_value(objective)(weights, torch.randn(8, 6), factor)
+            if step != 3:
+                weights = {name: (w - 0.01 * gradients[name]).detach() for name, w in weights.items()}
+            losses.append(loss.item())
+    assert [torch.isfinite(torch.tensor(loss)).item() for loss in losses] == [True, True, False, True, True, True]
+    (incident,) = Recording.load(tmp_path / "run").events("incident")
+    assert incident["step"] == 3
+    assert not Recording.load(tmp_path / "run").events("broken")
+
+
+class Divides(torch.optim.Optimizer):
+    """Divides by the gradient, without an eps."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(group["lr"] * p.grad / p.grad.abs())
+
+
+def incidents(tmp_path, overwrite):
+    torch.manual_seed(0)
+    table = torch.nn.Embedding(8, 4)
+    optimizer = Divides(table.parameters())
+    with watch(table, optimizer, run_dir=tmp_path / "run"):
+        for step in range(2):
+            loss = table(torch.tensor([step, 3])).square().sum()
+            optimizer.zero_grad()
+            loss.backward()
+            if overwrite:
+                with torch.no_grad():
+                    table.weight.add_(0.0)
+            optimizer.step()
+            if overwrite:
+                with torch.no_grad():
+                    table.weight.mul_(1.0)
+    return [event["origin"] for event in Recording.load(tmp_path / "run").events("origin")]
+
+
+def test_an_update_that_made_weights_bad_is_the_origin(tmp_path):
+    (origin,) = incidents(tmp_path, overwrite=False)
+    assert (origin["phase"], origin["op"], origin["tensor"]) == ("optimizer", "Divides.step", "weight")
+    assert origin["line"].endswith("optimizer.step()")
+    assert "nan" in origin["values"]
+
+
+def test_weights_that_the_loop_has_written_to_since_are_not_the_optimizers(tmp_path):
+    (origin,) = incidents(tmp_path, overwrite=True)
+    assert (origin["phase"], origin["tensor"]) == ("parameter", "weight")
