@@ -128,13 +128,17 @@ def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):
     assert all(rank.signals["skipped"].values.tolist() == expected for rank in recording.ranks)
     assert not recording.events("broken")
 
-    # The origin is that of the rank where the fault is; the last two come from outside of what can be run again.
+    # The origin is that of the rank where the fault is. The third comes from outside of what can be run again: the
+    # statement is known; nothing is known of the last.
     origins = [event for event in recording.events("origin") if event["origin"] is not None]
-    assert {(event["rank"], event["step"], event["repeats"]) for event in origins} == {(1, 3, True), (1, 5, True)}
-    loss, gradient = [incident for incident in diagnose(tmp_path / "run").incidents if incident.origin is not None]
+    assert {(event["rank"], event["step"], event["repeats"]) for event in origins} == {
+        (1, 3, True), (1, 5, True), (1, 7, None),
+    }  # fmt: skip
+    loss, gradient, constant = [one for one in diagnose(tmp_path / "run").incidents if one.origin is not None]
     assert (loss.origin.op, loss.origin.phase) == ("aten.nll_loss_forward", "forward")
     assert "cross_entropy(ddp(x), y)" in loss.origin.line, "as the next step shows"
     assert (gradient.origin.op, gradient.origin.phase) == ("aten.mul", "backward")
+    assert "loss = loss + torch.tensor(math.nan)" in constant.origin.line
 
 
 def test_a_persistent_fault_on_one_rank_ends_both_with_code_3(tmp_path):

@@ -83,10 +83,11 @@ def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):
     assert not recording.events("broken")
     # Found by the rank whose operator made it, although the shard that shows it may lie on the other.
     origins = [event for event in recording.events("origin") if event["origin"] is not None]
-    assert {(event["rank"], event["step"]) for event in origins} == {(1, 3), (1, 5)}
-    loss, gradient = [incident for incident in diagnose(tmp_path / "run").incidents if incident.origin is not None]
+    assert {(event["rank"], event["step"]) for event in origins} == {(1, 3), (1, 5), (1, 7)}
+    loss, gradient, constant = [one for one in diagnose(tmp_path / "run").incidents if one.origin is not None]
     assert (loss.origin.op, loss.origin.phase) == ("aten.nll_loss_forward", "forward")
     assert (gradient.origin.op, gradient.origin.phase) == ("aten.mul", "backward")
+    assert "loss = loss + torch.tensor(math.nan)" in constant.origin.line
     assert "not tried        experiments: the model is sharded over ranks" in said[1]
 
 

@@ -29,7 +29,7 @@ from finitune.monitor.probes.schedules import Schedules
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.run import Run
-from finitune.monitor.samples import OF_UPDATE, WEIGHTS, Samples
+from finitune.monitor.samples import OF_UPDATE, WEIGHTS, WEIGHTS_BEFORE, Samples
 
 if TYPE_CHECKING:
     from finitune.monitor.heal.policy import Healing
@@ -216,6 +216,7 @@ class Gate:
 
     def finish(self, watched: Watched, reading: Reading, capture: Capture, seconds: float | None = None) -> None:
         """A step is over and its verdict known: record it, and see whether the run must end."""
+        watched.finite_weights |= 1.0 in (reading.more.get(WEIGHTS), reading.more.get(WEIGHTS_BEFORE))
         self._record(watched, reading, self._seconds() if seconds is None else seconds)
         if self.healing is not None:
             self._safely(self.healing.step_ended, watched, reading)

@@ -16,6 +16,7 @@ from finitune.chapter import Sighting, sightings
 from finitune.crashes import in_words
 from finitune.finding import Origin, as_json
 from finitune.monitor.earlier_batches import EarlierBatch
+from finitune.monitor.experiments import result, try_causes
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
@@ -100,10 +101,10 @@ class Incidents:
             return
         inquiry = self._inquiry(watched, reading, capture, "nonfinite-update", reading.what, acted=reading.skipped)
         inquiry.event["bad"] = list(names)[:100]
-        inquiry.blame_optimizer(names[0] if names else "?", dtype)
+        inquiry.blame_update_of(names[0] if names else "?", dtype)
         self._opened(inquiry, watched)
         inquiry.record()
-        inquiry.prove()
+        try_causes(inquiry)
         self._tell(inquiry)
 
     @randomness_kept()
@@ -120,7 +121,7 @@ class Incidents:
         text = f"{len(bad)} trained tensors are not finite, although losses and gradients were"
         inquiry = self._inquiry(watched, reading, capture, "nonfinite-update", text, acted=False)
         inquiry.event["bad"] = names[:100]
-        inquiry.blame_optimizer(names[0], dtype_name(bad[0].dtype))
+        inquiry.blame_update_of(names[0], dtype_name(bad[0].dtype))
         inquiry.record()
         self._tell(inquiry)
 
@@ -186,7 +187,7 @@ class Incidents:
         open_ = self.open
         if open_ is None or open_.event["symptom"] not in LOCATED_LIVE or self._live_watches >= MAX_LIVE_WATCHES:
             return False
-        return open_.term is not None or (open_.origin is None and not open_.watched_live)
+        return open_.term is not None or not (open_.is_located or open_.watched_live)
 
     def live_watch_begins(self) -> None:
         self._live_watches += 1
@@ -196,12 +197,11 @@ class Incidents:
     def _seen_live(self, live: LiveWatch | None, reading: Reading, capture: Capture) -> None:
         """The step after a bad one was watched operator by operator."""
         inquiry = self.open
-        if live is None or inquiry is None or inquiry.origin is not None:
+        if live is None or inquiry is None or inquiry.is_located:
             return
-        inquiry.locate_live(live, capture, reading.step)
-        if inquiry.origin is not None:
+        if inquiry.locate_live(live, capture, reading.step):
             inquiry.record_origin()
-            inquiry.prove()
+            try_causes(inquiry)
             self._tell(inquiry, again=True)
 
     def loss_seen(self, live: LiveWatch, micro: MicroStep, root: Tensor) -> None:
@@ -209,7 +209,8 @@ class Incidents:
         inquiry = self.open
         if inquiry is not None and inquiry.find_line(live, micro, root) and inquiry.origin is not None:
             inquiry.record_origin()
-            self._run.speech.say(f"step {inquiry.event['step']}: the first bad value was made in {inquiry.origin.line}")
+            does = "goes into the loss" if inquiry.origin.phase == "input" else "was made"
+            self._run.speech.say(f"step {inquiry.event['step']}: the first bad value {does} in {inquiry.origin.line}")
 
     def _is_open_for(self, watched: Watched) -> bool:
         return self.open is not None and self._open_for == watched.number
@@ -261,7 +262,7 @@ class Incidents:
         speaker = first if first is not None else group.first(reading.own_bad, device)
         repeats = group.agree(bool(inquiry.repeats), device=device)[0]
         # A scaler that will find a scale low enough is the loop's own business, however long it takes.
-        unscaled_bad = may_settle and repeats and inquiry.result("loss-scale-1") != "finite"
+        unscaled_bad = may_settle and repeats and result(inquiry, "loss-scale-1") != "finite"
         inquiry.event["settles"] = may_settle and repeats and not group.agree(unscaled_bad, device=device)[0]
         if speaker is not None and speaker != group.rank:
             self._run.speech.once(
@@ -270,7 +271,7 @@ class Incidents:
             )
             return  # another rank says what it was
         inquiry.record()
-        inquiry.prove()
+        try_causes(inquiry)
         self._tell(inquiry)
 
     @randomness_kept()
@@ -320,7 +321,7 @@ class Incidents:
         inquiry.record()
         self.suspicions += level == "suspicion"
         if level == "incident":
-            inquiry.prove()
+            try_causes(inquiry)
             self._tell(inquiry)
             self.sighted = inquiry
             return
@@ -336,16 +337,9 @@ class Incidents:
         norms = reading.norms.tolist()
         bad = [names.name(p) for p, norm in zip(parameters, norms, strict=False) if not math.isfinite(norm)]
         return Investigation(
-            recorder=self._run.recorder,
-            modules=self._run.modules,
-            model=watched.model,
-            optimizer=watched.optimizer(),
-            capture=capture,
-            scale=reading.scale,
-            past=watched.past,
-            run_facts=self._facts or {},
-            signals=self._run.signals,
-            group=watched.group,
+            recorder=self._run.recorder, modules=self._run.modules, signals=self._run.signals,
+            run_facts=self._facts or {}, model=watched.model, optimizer=watched.optimizer(), group=watched.group,
+            past=watched.past, written_by=watched.wrote_last, capture=capture, scale=reading.scale,
             event={
                 "step": reading.step,
                 "id": self._run.recorder.earlier_incidents + self._count,
@@ -362,7 +356,7 @@ class Incidents:
                 "settles": False,
                 "last_good": reading.step - 1,
             },
-        )
+        )  # fmt: skip
 
     def _consequence(self, watched: Watched, reading: Reading, *, acted: bool) -> str:
         if acted:

@@ -61,6 +61,8 @@ class Intervals:
         self._leaves: list[Tensor] = []
         self._before: Gradients = ()
         self._group: list[MicroStep] = []
+        self._asked: MicroStep | None = None
+        """Of the call of `torch.autograd.grad` that runs."""
         self._unseen: set[int] = set()
         """Numbers of optimizers whose steps are not seen."""
         self._versions: dict[int, tuple[int, ...]] = {}
@@ -130,19 +132,25 @@ class Intervals:
         self._judge(self._group, [leaf.grad for leaf in leaves if leaf.grad is not None])
         self._before = gradients_now(leaves)
 
-    def gradients_returned(
-        self, calls: Calls, roots: Sequence[Tensor], inputs: Sequence[Any], gradients: Sequence[Any]
-    ) -> None:
-        """`torch.autograd.grad` has returned: a step of a loop that updates by itself, where it is no optimizer's."""
+    def gradients_asked(self, calls: Calls, roots: list[Tensor], inputs: Sequence[Any]) -> None:
+        """`torch.autograd.grad` begins: a step of a loop that updates by itself, where it is no optimizer's."""
+        self._asked = None
         leaves = [t for t in inputs if isinstance(t, Tensor) and t.is_leaf]
         own = {id(p) for watched in self._optimizers for p in watched.parameters()}
         trained = [t for t in leaves if id(t) not in own]
         if not trained or len(trained) != len(inputs) or (len(self._optimizers) and not _parameters(trained)):
             return
-        micro = calls.micro_step([root for root in roots if isinstance(root, Tensor)])
+        roots = [root for root in roots if isinstance(root, Tensor)]
+        self._asked = calls.micro_step(roots)
+        self._gate.loss_seen(roots, self._asked)
         self._begin(trained)
-        self._group = [micro]
-        self._judge(self._group, [g for g in gradients if isinstance(g, Tensor)])
+
+    def gradients_returned(self, gradients: Sequence[Any]) -> None:
+        """`torch.autograd.grad` has returned what was asked for last."""
+        micro, self._asked = self._asked, None
+        if micro is not None:
+            self._group = [micro]
+            self._judge(self._group, [g for g in gradients if isinstance(g, Tensor)])
 
     def _begin(self, leaves: Sequence[Tensor]) -> None:
         self._update.holds(leaves)

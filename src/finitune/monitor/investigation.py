@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,26 +18,18 @@ from torch import Tensor, nn
 from finitune.finding import Origin, as_json
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.ranks import ALONE, Group
-from finitune.monitor.replay.arms import arm
 from finitune.monitor.replay.capture import Capture, MicroStep
-from finitune.monitor.replay.fewer_rows import guilty, peaks, rows_of
-from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.fewer_rows import peaks
+from finitune.monitor.replay.limits import Limits, empty_cache
 from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, named_tensors
+from finitune.monitor.replay.loose_tensors import LooseTensors
 from finitune.monitor.replay.objective import Place, node_at, same_form
-from finitune.monitor.replay.placeholders import placeholders
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, why_not_runnable
+from finitune.monitor.replay.source_line import calling_line
+from finitune.monitor.replay.statements import bad_statement
 from finitune.recording import Recorder
-from finitune.series import Signals, lowest_level
-
-MAX_EXPERIMENTS = 8
-DIVERGED = 4.0
-"""A loss this many times the lowest of the run is no healthy step, finite or not."""
-BEARABLE_SCALE = 2.0**10
-"""A loss that is bad by itself is examined at a loss scale that a healthy float16 run bears; a scale that has yet to
-settle would spoil the gradients of an arm that cures."""
-CONTENDERS = 2
-"""How many leading causes are put to the test."""
+from finitune.series import Signals
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,10 +47,14 @@ class Investigation:
     signals: Signals
     modules: Modules = field(default_factory=Modules)
     group: Group = ALONE
+    written_by: Callable[[Tensor], bool] = lambda _: False
+    """Whether nothing but the optimizer has written to a parameter."""
     past: Any = None
     """The last steps, where mode `heal` keeps them."""
     limits: Limits = field(default_factory=Limits)
     origin: Origin | None = None
+    of_statement: bool = False
+    """Of the origin the statement alone is known, not the operator."""
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     repeats: bool | None = None
     bit_for_bit: bool = False
@@ -78,10 +73,12 @@ class Investigation:
     following: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """The events of this incident after the first, as the recording has them."""
 
-    def setting(self) -> Setting:
-        assert self.model is not None
+    def setting(self, model: nn.Module | None = None) -> Setting:
+        """How the step is run again, with `model` where what is trained belongs to none."""
+        model = self.model or model
+        assert model is not None
         return Setting(
-            model=self.model, optimizer=self.optimizer, capture=self.capture, scale=self.scale, group=self.group,
+            model=model, optimizer=self.optimizer, capture=self.capture, scale=self.scale, group=self.group,
             limits=self.limits, past=self.past,
         )  # fmt: skip
 
@@ -95,21 +92,44 @@ class Investigation:
         if known is not None:
             self.origin, self.repeats = known, True if self.repeats is None else self.repeats
             self.why_not = None
+            self._made_by_update()
+        if self.event["symptom"] == "nonfinite-loss":
+            self._read_statements()
+
+    def _read_statements(self) -> None:
+        """The loop's statement, where no line is known: nothing is located, or an input of model or loss, or in the loss
+        itself.
+        """
+        own = self.origin
+        outside = own is None or (own.module is None and own.phase in ("input", "forward"))
+        if not outside or (own is not None and own.line is not None):
+            return
+        try:
+            found = bad_statement()
+        except Exception:  # a variable that cannot be looked at
+            found = None
+        if found is not None and (own is None or own.phase == found.phase == "input"):
+            self.origin, self.term = found, None
+            self.of_statement = found.phase != "input" and not found.op.startswith("aten.")
+        elif found is not None and own is not None and found.phase == "forward":  # the statement of the loss itself
+            self.origin = replace(own, line=found.line)
 
     def _run_again(self, observed: Outcome | None) -> None:
-        if self.model is None:
-            self.why_not = "what is trained belongs to no module"
+        model = self.model or LooseTensors.of(self.capture, self.modules.name)
+        if model is None:
+            why = self.capture.runnable
+            self.why_not = f"what is trained belongs to no module{f', and {why}' if why else ''}"
             return
-        self.why_not = why_not_runnable(self.setting())
+        self.why_not = why_not_runnable(self.setting(model))
         if self.why_not is not None:
             return
         try:
-            located = locate(self.setting())
+            located = locate(self.setting(model))
         except Exception as error:  # out of memory, a model that cannot be called twice: training goes on
             self.why_not = f"the step could not be run again: {type(error).__name__}: {str(error)[:200]}"
             return
         finally:
-            _empty_cache(self.model)
+            empty_cache(model)
         self.passes += 1
         self.origin = located.origin
         self.inside, self.term = located.inside, located.term
@@ -140,16 +160,22 @@ class Investigation:
             return
         self.repeats = None
 
-    def locate_live(self, live: LiveWatch, capture: Capture, step: int) -> None:
-        """What the next step showed, which was watched as it ran."""
+    @property
+    def is_located(self) -> bool:
+        """The origin is known, and more of it than the statement that it lies in."""
+        return self.origin is not None and not self.of_statement
+
+    def locate_live(self, live: LiveWatch, capture: Capture, step: int) -> bool:
+        """Whether the next step has shown the origin, which was watched as it ran."""
         known = bad_leaf(self._named_tensors(), calls_of(capture))
-        self.origin = known or live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss")
+        found = known or live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss")
         self.live, self.compiled = step, live.compiled
         self.layers = self.layers or [as_json(layer) for layer in live.watch.layers]
-        if self.origin is None:
-            return
+        if found is None:
+            return False
+        self.origin, self.of_statement, self.why_not = found, False, None
         self.repeats = True if step != self.event["step"] else self.repeats
-        self.why_not = None
+        return True
 
     def find_line(self, live: LiveWatch, micro: MicroStep, root: Tensor) -> bool:
         """Whether a step that is watched shows the line of the origin: that of the same operator in what the loop's own
@@ -175,11 +201,26 @@ class Investigation:
                 if id(tensor) not in seen:
                     yield self.modules.name(tensor), tensor
 
-    def blame_optimizer(self, name: str, dtype: str) -> None:
-        """The origin is the optimizer's own arithmetic, seen at the parameter `name`."""
+    def _made_by_update(self) -> None:
+        """Of a parameter that an update of the last steps has made bad, that is the origin."""
+        own = self.origin
+        if own is None or own.phase != "parameter":
+            return
+        bad = [p for group in _groups(self.optimizer) for p in group if self.modules.name(p) == own.tensor]
+        if bad and self.written_by(bad[0]):
+            self.blame_optimizer(own)
+
+    def blame_optimizer(self, seen: Origin) -> None:
+        """The origin is the optimizer's own arithmetic, seen at a parameter."""
         step = f"{type(self.optimizer).__name__}.step"
+        self.origin = replace(seen, op=step, phase="optimizer", line=calling_line())
+
+    def blame_update_of(self, name: str, dtype: str) -> None:
+        """The same, where nothing of the parameter is known but its name."""
         module = name.rpartition(".")[0]
-        self.origin = Origin(module=module, op=step, phase="optimizer", dtype=dtype, values="nan or inf", tensor=name)
+        self.blame_optimizer(
+            Origin(module=module, op="parameter", phase="parameter", dtype=dtype, values="nan or inf", tensor=name)
+        )
 
     def record(self) -> None:
         """Write the incident with the facts of its batch, then the origin. What fails of it is left out, alone."""
@@ -195,7 +236,7 @@ class Investigation:
         self.record_origin()
 
     def record_origin(self) -> None:
-        self._record(
+        self.record_event(
             "origin",
             origin=self.origin,
             repeats=self.repeats,
@@ -242,7 +283,7 @@ class Investigation:
 
             lines = incident_lines(self.incident(), run_dir=str(self.recorder.directory))
         except ImportError:  # whoever reads the recording diagnoses
-            self._record("undiagnosed")
+            self.record_event("undiagnosed")
             lines = self._plain_lines()
         except Exception as error:
             lines = [*self._plain_lines(), f"  not diagnosed here  {type(error).__name__}: {str(error)[:200]}"]
@@ -264,99 +305,12 @@ class Investigation:
             f"  more             finitune diagnose {self.recorder.directory}",
         ]
 
-    def prove(self, *, contenders: int = CONTENDERS, most: int = MAX_EXPERIMENTS) -> None:
-        """Put the leading causes to the test until one is proved, with `most` experiments in all.
-
-        Not on a model that is held in parts on several ranks: an arm that exchanges weights does not reach them.
-        """
-        if self.model is None or self.capture.runnable is not None or self.group.split:
-            return
-        try:
-            from finitune.diagnosis.ranking import experiments_of, proof_of
-
-            for contender in self.incident().causes[:contenders]:
-                if len(self.arms()) >= most or self.limits.left <= 0:
-                    break
-                for experiment in experiments_of(contender.cause):
-                    self._try(contender.cause, experiment)
-                if proof_of([event for event in self.arms() if event["cause"] == contender.cause]):
-                    break
-        except ImportError:  # nothing beside torch is installed here
-            return
-        finally:
-            _empty_cache(self.model)
-
-    def _try(self, cause: str, experiment: Any) -> None:
-        for spelling in self._spellings(experiment):
-            if any((e["arm"], e["cause"]) == (spelling, cause) for e in self.arms()):
-                continue
-            known = next((e for e in self.arms() if e["arm"] == spelling), None)
-            result = known["result"] if known else self.result(spelling)
-            if result is not None:
-                self._record(
-                    "arm", arm=spelling, cause=cause, expect=experiment.expect, result=result,
-                    placebo=experiment.placebo, optional=experiment.optional,
-                )  # fmt: skip
-
     def arms(self) -> list[dict[str, Any]]:
         return [event for event in self.following if event["event"] == "arm"]
 
-    def _record(self, event: str, **fields: Any) -> None:
+    def record_event(self, event: str, **fields: Any) -> None:
         self.recorder.event(event, step=self.event["step"], incident=self.event["id"], **fields)
         self.following.append(as_json({"event": event, "step": self.event["step"], **fields}))
-
-    def result(self, spelling: str) -> str | None:
-        """How the step comes out: finite, non-finite, or diverged (a finite loss far above the run's own).
-
-        None where the arm does not apply to this step, or where the budget is used up.
-        """
-        try:
-            function, arguments = arm(spelling)
-            return self.outcome(lambda setting: function(setting, *arguments))
-        except ValueError:  # no such arm
-            return None
-
-    def outcome(self, change: Callable[[Setting], AbstractContextManager[None]]) -> str | None:
-        """The same under any change of the step or of the model."""
-        try:
-            setting = self.setting()
-            if self.event["symptom"] == "nonfinite-loss" and setting.scale > BEARABLE_SCALE:
-                setting.run_scale = BEARABLE_SCALE
-            outcome = rerun(setting, change(setting))
-        except Exception:  # an arm that the model or the batch does not support proves nothing
-            return None
-        loss = sum(outcome.losses) / (setting.run_scale or setting.scale)
-        lowest = lowest_level(self.signals["loss"].window(len(self.signals["loss"])))
-        if outcome.sound and lowest is not None and loss > DIVERGED * lowest:
-            return "diverged"
-        return "finite" if outcome.sound else "non-finite"
-
-    def _spellings(self, experiment: Any) -> Iterator[str]:
-        """The experiment's arm with its placeholders filled; nothing where one of them has no value here."""
-        text = experiment.arm
-        known = placeholders(self.model, self.origin, self.event.get("facts"))
-        if "{bad_rows}" in text or "{other_samples}" in text:
-            known = {**known, **self._samples_at_fault()}
-        for placeholder, value in known.items():
-            if placeholder in text:
-                if value is None:
-                    return
-                text = text.replace(placeholder, value)
-        yield text
-
-    def _samples_at_fault(self) -> Mapping[str, str | None]:
-        """Samples that make the step non-finite, and as many others; None where no few do."""
-        if self.at_fault is None:
-            self.at_fault = ()
-            with suppress(Exception):  # samples that cannot be told apart, a budget that is used up
-                hints = self.origin.rows if self.origin and self.origin.rows else ()
-                self.at_fault = guilty(self.capture, self._is_finite, hints)
-        others = [row for row in range(sum(map(rows_of, self.capture.micro_steps))) if row not in self.at_fault]
-        join = lambda rows: ",".join(map(str, rows)) or None  # noqa: E731
-        return {"{bad_rows}": join(self.at_fault), "{other_samples}": join(others[: len(self.at_fault)])}
-
-    def _is_finite(self, capture: Capture) -> bool:
-        return rerun(replace(self.setting(), capture=capture)).finite
 
     def proved(self) -> str | None:
         """The cause that is proved, None where none is."""
@@ -373,14 +327,7 @@ def is_finite_at(setting: Setting) -> bool | None:
     except Exception:
         return None
     finally:
-        _empty_cache(setting.model)
-
-
-def _empty_cache(model: nn.Module | None) -> None:
-    """Give what the replay left in the allocator back, as an inference engine on the same card may need it."""
-    device = next((p.device for p in model.parameters()), None) if model is not None else None
-    if device is not None and device.type == "cuda":
-        torch.cuda.empty_cache()
+        empty_cache(setting.model)
 
 
 def _groups(optimizer: Any) -> list[list[Tensor]]:

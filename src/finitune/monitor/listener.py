@@ -135,11 +135,15 @@ class Listener:
         with self.paused():
             self._intervals.backward_ended(micro)
 
-    def gradients_returned(self, roots: list[Tensor], inputs: list[Tensor], gradients: Sequence[Any]) -> None:
+    def gradients_asked(self, roots: list[Tensor], inputs: list[Tensor]) -> None:
         if not self.here.busy:
             self._training_begins()
+            self._intervals.gradients_asked(self._calls, roots, inputs)
+
+    def gradients_returned(self, gradients: Sequence[Any]) -> None:
+        if not self.here.busy:
             with self.paused():
-                self._intervals.gradients_returned(self._calls, roots, inputs, gradients)
+                self._intervals.gradients_returned(gradients)
 
     def summed_over_ranks(self, tensor: Tensor, group: Any) -> None:
         """The loop itself reduces: while gradients wait for a step, it is those that it reduces, and over whom."""

@@ -54,6 +54,10 @@ class Watched:
     settling_from: float | None = None
     past: Any = None
     """In mode `heal` the last steps, `finitune.monitor.heal.past.Past`."""
+    finite_weights: bool = False
+    """All that it trains was found finite once."""
+    versions: dict[int, int] = field(default_factory=dict[int, int])
+    """Of what it trains, by identity, as its last step left them."""
     mismatched: bool = False
     """A wrong reduction was reported."""
     _update: Update | None = None
@@ -70,6 +74,10 @@ class Watched:
     def stands_for(self, update: Any) -> None:
         """There is no optimizer: `update` stands for the loop's own."""
         self._update = update
+
+    def wrote_last(self, parameter: Tensor) -> bool:
+        """The parameter was finite once, and nothing but steps of this optimizer has been seen to write to it since."""
+        return self.finite_weights and self.versions.get(id(parameter)) == parameter._version
 
     @property
     def group(self) -> Group:

@@ -24,6 +24,7 @@ from finitune.diagnosis.ranking import SHOWN
 from finitune.diagnosis.recorded import incident_of, of_same_incident
 from finitune.facts_json import facts_as_json
 from finitune.finding import Incident, UnreadableInput
+from finitune.monitor.experiments import try_causes
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.replay.capture_files import load_capture, read_capture
@@ -152,7 +153,7 @@ def _tested(inquiry: Investigation, recorded: Incident, losses: tuple[float | No
         inquiry.record_origin()
     inquiry.origin = found or known
     before = len(inquiry.arms())
-    inquiry.prove(contenders=SHOWN, most=before + MOST_EXPERIMENTS)
+    try_causes(inquiry, contenders=SHOWN, most=before + MOST_EXPERIMENTS)
     ran = len(inquiry.arms()) - before
     proved = [cause.cause for cause in inquiry.incident().causes if cause.proved]
     bits = ", bit for bit" if inquiry.bit_for_bit else ""

@@ -24,7 +24,8 @@ TENSORS, ELEMENTS = 64, 1024
 """Of the trained tensors so many are sampled at a time, in turn, and so many elements of each."""
 IGNORED_LABEL = -100
 WEIGHTS = "weights_finite"
-"""Not recorded: what trained weights that are not finite lead to is an incident."""
+WEIGHTS_BEFORE = "weights_finite_before"
+"""Not recorded: what trained weights that are not finite lead to is an incident. The second is of the first step."""
 OF_UPDATE = ("update_ratio", "moved", "unmoved_tensors")
 BATCH_ELEMENTS = 64
 KEPT_TENSORS = 8
@@ -40,6 +41,7 @@ class Samples:
         self._taken: list[tuple[Tensor, Tensor, Tensor]] = []
         """Weight, its sample before the step, and the sample of its gradient."""
         self._batch: Tensor | None = None
+        self._first = True
         self._versions: dict[int, int] = {}
         self._before_backward: list[tuple[Tensor, int, Tensor]] = []
         self._kept: Tensor | bool | None = None
@@ -53,6 +55,9 @@ class Samples:
             return ready
         ready |= self._of_batch(step, on)
         ready |= self._kept_gradients()
+        if self._first:
+            self._first = False
+            ready |= {WEIGHTS_BEFORE: all_finite(weights)} if (weights := self._trained()) else {}
         if step % UPDATE_EVERY == 1:
             self._taken = self._sampled(step)
         if step % BATCH_EVERY == 1:
@@ -93,12 +98,16 @@ class Samples:
         """The update has been made."""
         if self._run.level == "gate":
             return
-        weights = [p.detach() for p in self._watched.parameters() if p.grad is not None]
-        if weights and step % UPDATE_EVERY == 0:
-            self._ready[WEIGHTS] = torch.isfinite(largest(weights)).all().float()
+        self._watched.versions = {id(p): p._version for p in self._watched.parameters()}
+        weights = self._trained() if step % UPDATE_EVERY == 0 else []
+        if weights:
+            self._ready[WEIGHTS] = all_finite(weights)
         if self._taken:
             self._ready |= _update_in_numbers(self._taken, _rates(self._watched.optimizer()))
             self._taken = []
+
+    def _trained(self) -> list[Tensor]:
+        return [p.detach() for p in self._watched.parameters() if p.grad is not None]
 
     def _sampled(self, step: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         trained = [p for p in self._watched.parameters() if p.grad is not None and not p.grad.is_sparse]
@@ -168,6 +177,11 @@ def _pushed_and_still(push: Tensor, moved: Tensor, rate: Any) -> Tensor:
 
 
 @torch.no_grad()
+def all_finite(weights: list[Tensor]) -> Tensor:
+    """1 or 0, shape [], on the device."""
+    return torch.isfinite(largest(weights)).all().float()
+
+
 def _update_in_numbers(
     taken: Sequence[tuple[Tensor, Tensor, Tensor]], rates: Mapping[int, Any]
 ) -> dict[str, Tensor | float]:

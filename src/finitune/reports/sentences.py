@@ -86,6 +86,9 @@ def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
     if origin is None:
         return f"not located: {why_not or 'the step was finite when run again'}"
     if origin.phase in ("parameter", "input"):
+        made = f"{origin.op}, " if origin.op.startswith("aten.") else ""  # of finite numbers, by the loop's own code
+        head = f"{origin.tensor} ({made}{origin.phase}), {origin.dtype}"
+    elif origin.op == origin.phase:  # the statement alone is known
         head = f"{origin.tensor} ({origin.phase}), {origin.dtype}"
     else:
         head = ", ".join([origin.module or "the loss", f"{origin.op} ({origin.phase})", origin.dtype])
@@ -98,6 +101,7 @@ def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
     text = f"{head}: {' '.join(seen)}"
     if origin.peak is not None and origin.phase in ("forward", "backward"):
         text += f"; largest value going in {figure(origin.peak)}"
+    text += f"; {origin.divisor}" if origin.divisor else ""
     return f"{text}; {origin.line}" if origin.line else text
 
 

@@ -157,9 +157,15 @@ def test_an_unknown_operator_is_named(name):
         read(UNREADABLE[name](x), {number})
 
 
-def test_a_loss_of_something_else():
-    with pytest.raises(NotReadable):
-        read(logits().mean(), {-1})
+def test_a_loss_of_trained_tensors_alone():
+    loss = logits().mean()
+    objective = read(loss, {-1})
+    assert objective.weights
+    assert not objective.uses
+    assert torch.equal(objective.rebuild({}), loss)
+
+
+def test_a_loss_without_a_graph():
     with pytest.raises(NotReadable, match="no graph"):
         read(torch.zeros(()), {-1})
 
@@ -230,8 +236,10 @@ def test_a_masked_mean_over_nothing_is_located_in_the_loops_own_code(tmp_path):
 
 def test_a_nan_factor_put_in_from_outside_is_not_said_to_be_sound_when_run_again(tmp_path, capsys):
     train(lambda out, factor: shifted(out) * torch.tensor(factor), tmp_path)
-    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    origin, with_line = Recording.load(tmp_path / "run").events("origin")
     assert origin["repeats"]
+    assert (origin["origin"]["phase"], origin["origin"]["op"]) == ("input", "input")
+    assert "shifted(out) * torch.tensor(factor)" in with_line["origin"]["line"]
     assert "was finite when run again" not in capsys.readouterr().err
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from finitune.monitor.experiments import outcome
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.measurement import Reading, Unclipped
@@ -58,7 +59,7 @@ class Case:
         """Whether the captured step is finite under `change`. Raises OverBudget."""
         self.inquiry.limits.check()
         self.runs += 1
-        return self.inquiry.outcome(change) == "finite"
+        return outcome(self.inquiry, change) == "finite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

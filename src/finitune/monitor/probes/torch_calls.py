@@ -26,7 +26,8 @@ class Listener(Protocol):
 
     def backward_begins(self, roots: list[Tensor]) -> None: ...
     def backward_ended(self, *, failed: bool) -> None: ...
-    def gradients_returned(self, roots: list[Tensor], inputs: list[Tensor], gradients: Sequence[Any]) -> None: ...
+    def gradients_asked(self, roots: list[Tensor], inputs: list[Tensor]) -> None: ...
+    def gradients_returned(self, gradients: Sequence[Any]) -> None: ...
     def norm_measured(self, norm: Tensor, tensors: list[Tensor]) -> None: ...
     def clipping(self, parameters: list[Tensor], max_norm: float) -> None: ...
     def clipping_by_value(self) -> None: ...
@@ -146,10 +147,11 @@ def _grad(original: Callable[..., Any]) -> Callable[..., Any]:
         if unobservable() or _transformed() or torch._C._current_autograd_node() is not None:
             return original(outputs, inputs, *args, **kwargs)
         outputs, inputs = _kept(outputs), _kept(inputs)
+        if kwargs.get("create_graph") or kwargs.get("is_grads_batched") or args[2:3] == (True,):
+            return original(outputs, inputs, *args, **kwargs)
+        report("gradients_asked", _tensors(outputs), _tensors(inputs))
         gradients = original(outputs, inputs, *args, **kwargs)
-        higher_order = kwargs.get("create_graph") or kwargs.get("is_grads_batched") or args[2:3] == (True,)
-        if not higher_order:
-            report("gradients_returned", _tensors(outputs), _tensors(inputs), _tensors(gradients))
+        report("gradients_returned", _tensors(gradients))
         return gradients
 
     return grad
@@ -176,7 +178,8 @@ def _functional(original: Callable[..., Any]) -> Callable[..., Any]:
             gradients, value = found
             chosen = [args[n] for n in ([argnums] if isinstance(argnums, int) else argnums)]
             roots = [leaf for leaf in pytree.tree_leaves(value)[:1] if isinstance(leaf, Tensor)]
-            report("gradients_returned", roots, pytree.tree_leaves(chosen), pytree.tree_leaves(gradients))
+            report("gradients_asked", roots, pytree.tree_leaves(chosen))
+            report("gradients_returned", pytree.tree_leaves(gradients))
         return found
 
     return grad_and_value

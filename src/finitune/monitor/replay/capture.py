@@ -25,6 +25,8 @@ MASKS = ("attention_mask", "mask", "padding_mask", "key_padding_mask", "src_key_
 """Names of a mask over tokens. Those of a key padding mask are True where padding is."""
 MAX_CALLS = 16
 """Model calls kept since the last backward; older ones belong to an evaluation with gradients on."""
+MAX_LOOSE_BYTES = 2**26
+"""Of what a loss that is computed without a module is made of, beside the trained tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,16 +139,10 @@ class Call:
                     unfed = str(error)
         args, kwargs = pytree.tree_unflatten(leaves, shape)  # own containers: a trainer may pop keys from its batch
         return Call(
-            module=module,
-            args=args,
-            kwargs=kwargs,
-            randomness=Randomness.now(),
-            autocast=Autocast.now(),
+            module=module, args=args, kwargs=kwargs, randomness=Randomness.now(), autocast=Autocast.now(),
             versions=tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor)),
-            fed=fed,
-            edges=edges,
-            unfed=unfed,
-        )
+            fed=fed, edges=edges, unfed=unfed,
+        )  # fmt: skip
 
     @property
     def nbytes(self) -> int:
@@ -241,7 +237,7 @@ class Capture:
         if not self.micro_steps:
             return "no backward was seen in this step"
         for micro in self.micro_steps:
-            if not micro.calls or micro.root is None:
+            if (not micro.calls and micro.objective is None) or micro.root is None:
                 return micro.unreadable or "the model was called in a way that was not seen"
             if micro.objective is None:
                 return f"the loss is computed outside the model in a way that cannot be run again ({micro.unreadable})"
@@ -374,7 +370,8 @@ def _used(calls: list[Call], loss: Objective) -> list[Call]:
 
 def _read(root: Tensor, calls: list[Call]) -> Objective:
     outputs = {number for call in calls for number in call.outputs}
-    return objective.read(root, outputs, most_bytes=4 * sum(call.nbytes for call in calls))
+    most = 4 * sum(call.nbytes for call in calls) if calls else MAX_LOOSE_BYTES
+    return objective.read(root, outputs, most_bytes=most)
 
 
 def output_tensors(output: Any) -> list[Tensor]:

@@ -48,11 +48,12 @@ def locate(setting: Setting) -> Located:
     watch.summed = lambda: None if eager.summing is None else own.get(id(eager.summing))
     outcome = rerun(eager, _watching(list(setting.model.named_modules()), watch))
     bad_loss = not all(map(math.isfinite, outcome.losses))
-    origin = bad_leaf(named_tensors(setting.model), calls) or _bad_operand(setting.capture)
-    origin = origin or watch.found(bad_loss=bad_loss)
+    leaf = bad_leaf(named_tensors(setting.model), calls)
+    operand, place = _bad_operand(setting.capture) if leaf is None else (None, None)
+    origin = leaf or operand or watch.found(bad_loss=bad_loss)
     if outcome.sound:
         origin = None
-    term = watch.term if origin is not None and origin is watch.origin else None
+    term = place if operand is not None else watch.term if origin is not None and origin is watch.origin else None
     return Located(origin=origin, outcome=outcome, layers=watch.layers, term=term, inside=watch.inside)
 
 
@@ -80,13 +81,14 @@ def bad_leaf(tensors: Iterable[tuple[str, Tensor]], calls: Iterable[Call]) -> Or
     return None
 
 
-def _bad_operand(capture: Capture) -> Origin | None:
+def _bad_operand(capture: Capture) -> tuple[Origin | None, Place | None]:
     """What was not finite before the loop's own loss was computed of it: a target, a baseline, an advantage."""
     for micro in capture.micro_steps:
         bad = micro.objective.bad_operand() if micro.objective is not None else None
         if bad is not None:
-            return _leaf_origin("input", bad[0], bad[1], places(bad[1]))
-    return None
+            name, tensor, place = bad
+            return _leaf_origin("input", name, tensor, places(tensor)), place
+    return None, None
 
 
 def _leaf_origin(phase: Phase, name: str, tensor: Tensor, found: Places) -> Origin:

@@ -283,6 +283,10 @@ OPERATORS: dict[str, Operator] = {
     "BinaryCrossEntropyWithLogitsBackward0": (
         _target("weight", "pos_weight"), _compared(F.binary_cross_entropy_with_logits),
     ),
+    "CtcLossBackward0": (
+        _saved("targets", "input_lengths", "target_lengths", "blank", "zero_infinity"),
+        lambda kept, x: torch.ops.aten._ctc_loss(x, **kept)[0],
+    ),
     "StackBackward0": (_saved("dim"), lambda kept, *parts: torch.stack(parts, kept["dim"])),
     "CatBackward0": (_saved("dim"), lambda kept, *parts: torch.cat(parts, kept["dim"])),
     "ViewBackward0": _reshaped,

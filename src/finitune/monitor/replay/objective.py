@@ -89,21 +89,40 @@ class Objective:
         finally:
             running.set(None)
 
-    def bad_operand(self) -> tuple[str, Tensor] | None:
-        """What the loop's own code has put into the loss and is not finite: what it is, and the tensor. Targets are
-        known as they are, operands that no node kept after a rebuild.
+    @property
+    def factor(self) -> float:
+        """The numbers that the loop has multiplied its loss with, and not divided it by, last of all."""
+        found, of = 1.0, self.whole
+        while isinstance(of, Term) and of.name in ("MulBackward0", "DivBackward0"):
+            constants = [kept for kept in (of.kept["left"], of.kept["right"]) if kept is not None]
+            if len(constants) != 1 or (isinstance(constants[0], Tensor) and constants[0].numel() != 1):
+                break
+            number = float(constants[0])
+            if of.name == "DivBackward0" and (of.kept["left"] is not None or not number):
+                break
+            found = found * number if of.name == "MulBackward0" else found / number
+            of = next((each for each in of.inputs if each is not None), None)
+        return found
+
+    def bad_operand(self) -> tuple[str, Tensor, Place] | None:
+        """What the loop's own code has put into the loss and is not finite: what it is, the tensor, and the term that
+        it is an operand of. Operands that no node kept are known after a rebuild.
         """
-        for term in terms(self.whole):
+        for path, term in placed(self.whole):
+            name = term.name.removesuffix("0").removesuffix("1").removesuffix("Backward")
             target = term.kept.get("target")
             if isinstance(target, Tensor) and target.is_floating_point() and not is_finite(target):
-                return f"target of {term.name.removesuffix('Backward0')}", target
+                return f"target of {name}", target, (self.whole, path)
             known, constant = self.first.get(id(term), (None, None))
             if (
                 known is not None
                 and constant is not None
                 and not bool((torch.isfinite(constant) | ~torch.isfinite(known)).all())
             ):
-                return f"operand of {term.name.removesuffix('Backward0').removesuffix('Backward1')}", constant
+                return f"operand of {name}", constant, (self.whole, path)
+            for kept in (term.kept.get("left"), term.kept.get("right")):
+                if isinstance(kept, Tensor) and kept.is_floating_point() and bool(kept.isnan().any()):
+                    return f"operand of {name}", kept, (self.whole, path)
         return None
 
     def _value(self, of: Input, outputs: Mapping[int, Tensor], path: Path) -> Any:
@@ -125,7 +144,7 @@ def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objecti
         raise NotReadable("the loss has no graph")
     walk = _Walk(outputs=outputs, room=max(most_bytes, LEAST_BYTES))
     whole = _read(root.grad_fn, root.output_nr, walk, linear=True)
-    if not walk.uses:
+    if not walk.uses and not walk.weights:
         raise NotReadable("the loss does not come from a call of the model that was seen")
     return Objective(
         whole=whole, uses=frozenset(walk.uses), targets=tuple(walk.targets), constant=walk.constant,
@@ -133,12 +152,17 @@ def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objecti
     )  # fmt: skip
 
 
+def placed(of: Input, path: Path = ()) -> Iterator[tuple[Path, Term]]:
+    """The term itself and all that it is made of, from the loss on, each with where it stands."""
+    if isinstance(of, Term):
+        yield path, of
+        for place, each in enumerate(of.inputs):
+            yield from placed(each, (*path, place))
+
+
 def terms(of: Input) -> Iterator[Term]:
     """The term itself and all that it is made of, from the loss on."""
-    if isinstance(of, Term):
-        yield of
-        for each in of.inputs:
-            yield from terms(each)
+    return (term for _, term in placed(of))
 
 
 def same_form(a: Input, b: Input) -> bool:

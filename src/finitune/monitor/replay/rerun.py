@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from finitune.monitor.probes.finite import norms
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import ALONE, Group, is_sharded
-from finitune.monitor.replay.capture import Call, Capture, MicroStep, Randomness, output_tensors
+from finitune.monitor.replay.capture import Autocast, Call, Capture, MicroStep, Randomness, output_tensors
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.padding import Run
 
@@ -320,7 +320,8 @@ def _loss(setting: Setting, micro: MicroStep) -> Tensor:
         outputs = _call(setting, call, values)
         values.update({number: outputs[place] for number, place in call.outputs.items()})
     # The loop's own casts are in the graph that the objective was read from, so autocast must not add its own.
-    with micro.calls[-1].autocast.restored(off=True):
+    autocast = micro.calls[-1].autocast if micro.calls else Autocast.now()
+    with autocast.restored(off=True):
         root = micro.objective.rebuild(values)
         return root if setting.run_scale is None else root * (setting.run_scale / setting.scale)
 

@@ -39,6 +39,14 @@ def user_line() -> str | None:
     return library
 
 
+def calling_line() -> str | None:
+    """The same for what is looked at from within a hook: the line of the user's that runs now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else described(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
 def described(file: str, line: int, function: str) -> str:
     """`train.py:41 in compute_loss: loss = a / b`, without the function at the top level of a file."""
     text = linecache.getline(file, line).strip()

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 
+from finitune.monitor.experiments import DIVERGED
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
 from finitune.monitor.heal.past import Past, State
 from finitune.monitor.heal.step_again import UNLIKE
-from finitune.monitor.investigation import DIVERGED
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay.rerun import Outcome, rerun
 from finitune.reports.sentences import counted

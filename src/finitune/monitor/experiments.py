@@ -1,0 +1,122 @@
+"""Experiments on a captured step: arms of the leading causes, each with what came out, up to a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from finitune.monitor.investigation import Investigation
+from finitune.monitor.replay.arms import arm
+from finitune.monitor.replay.capture import Capture
+from finitune.monitor.replay.fewer_rows import guilty, rows_of
+from finitune.monitor.replay.limits import empty_cache
+from finitune.monitor.replay.placeholders import placeholders
+from finitune.monitor.replay.rerun import Setting, rerun
+from finitune.series import lowest_level
+
+MAX_EXPERIMENTS = 8
+DIVERGED = 4.0
+"""A loss this many times the lowest of the run is no healthy step, finite or not."""
+BEARABLE_SCALE = 2.0**10
+"""A loss that is bad by itself is examined at a loss scale that a healthy float16 run bears; a scale that has yet to
+settle would spoil the gradients of an arm that cures."""
+
+CONTENDERS = 2
+"""How many leading causes are put to the test."""
+
+
+def try_causes(inquiry: Investigation, *, contenders: int = CONTENDERS, most: int = MAX_EXPERIMENTS) -> None:
+    """Put the leading causes to the test until one is proved, with `most` experiments in all.
+
+    Not on a model that is held in parts on several ranks: an arm that exchanges weights does not reach them.
+    """
+    if inquiry.model is None or inquiry.capture.runnable is not None or inquiry.group.split:
+        return
+    try:
+        from finitune.diagnosis.ranking import experiments_of, proof_of
+
+        for contender in inquiry.incident().causes[:contenders]:
+            if len(inquiry.arms()) >= most or inquiry.limits.left <= 0:
+                break
+            for experiment in experiments_of(contender.cause):
+                _try(inquiry, contender.cause, experiment)
+            if proof_of([event for event in inquiry.arms() if event["cause"] == contender.cause]):
+                break
+    except ImportError:  # nothing beside torch is installed here
+        return
+    finally:
+        empty_cache(inquiry.model)
+
+
+def _try(inquiry: Investigation, cause: str, experiment: Any) -> None:
+    for spelling in _spellings(inquiry, experiment):
+        if any((e["arm"], e["cause"]) == (spelling, cause) for e in inquiry.arms()):
+            continue
+        known = next((e for e in inquiry.arms() if e["arm"] == spelling), None)
+        came_out = known["result"] if known else result(inquiry, spelling)
+        if came_out is not None:
+            inquiry.record_event(
+                "arm", arm=spelling, cause=cause, expect=experiment.expect, result=came_out,
+                placebo=experiment.placebo, optional=experiment.optional,
+            )  # fmt: skip
+
+
+def result(inquiry: Investigation, spelling: str) -> str | None:
+    """How the step comes out: finite, non-finite, or diverged (a finite loss far above the run's own).
+
+    None where the arm does not apply to this step, or where the budget is used up.
+    """
+    try:
+        function, arguments = arm(spelling)
+        return outcome(inquiry, lambda setting: function(setting, *arguments))
+    except ValueError:  # no such arm
+        return None
+
+
+def outcome(inquiry: Investigation, change: Callable[[Setting], AbstractContextManager[None]]) -> str | None:
+    """The same under any change of the step or of the model."""
+    try:
+        setting = inquiry.setting()
+        if inquiry.event["symptom"] == "nonfinite-loss" and setting.scale > BEARABLE_SCALE:
+            setting.run_scale = BEARABLE_SCALE
+        again = rerun(setting, change(setting))
+    except Exception:  # an arm that the model or the batch does not support proves nothing
+        return None
+    loss = sum(again.losses) / (setting.run_scale or setting.scale)
+    lowest = lowest_level(inquiry.signals["loss"].window(len(inquiry.signals["loss"])))
+    if again.sound and lowest is not None and loss > DIVERGED * lowest:
+        return "diverged"
+    return "finite" if again.sound else "non-finite"
+
+
+def _spellings(inquiry: Investigation, experiment: Any) -> Iterator[str]:
+    """The experiment's arm with its placeholders filled; nothing where one of them has no value here."""
+    text = experiment.arm
+    known = placeholders(inquiry.model, inquiry.origin, inquiry.event.get("facts"))
+    if "{bad_rows}" in text or "{other_samples}" in text:
+        known = {**known, **_samples_at_fault(inquiry)}
+    for placeholder, value in known.items():
+        if placeholder in text:
+            if value is None:
+                return
+            text = text.replace(placeholder, value)
+    yield text
+
+
+def _samples_at_fault(inquiry: Investigation) -> Mapping[str, str | None]:
+    """Samples that make the step non-finite, and as many others; None where no few do."""
+    if inquiry.at_fault is None:
+        inquiry.at_fault = ()
+        with suppress(Exception):  # samples that cannot be told apart, a budget that is used up
+            hints = inquiry.origin.rows if inquiry.origin and inquiry.origin.rows else ()
+            inquiry.at_fault = guilty(inquiry.capture, partial(_is_finite, inquiry), hints)
+    others = [row for row in range(sum(map(rows_of, inquiry.capture.micro_steps))) if row not in inquiry.at_fault]
+    join = lambda rows: ",".join(map(str, rows)) or None  # noqa: E731
+    return {"{bad_rows}": join(inquiry.at_fault), "{other_samples}": join(others[: len(inquiry.at_fault)])}
+
+
+def _is_finite(inquiry: Investigation, capture: Capture) -> bool:
+    return rerun(replace(inquiry.setting(), capture=capture)).finite

@@ -1,0 +1,226 @@
+"""The user's own statement that made a loss bad, read off the variables in the frames that run when the step is judged.
+
+What a loop computes without a graph (normalised targets, advantages, weights of samples), or with a function that
+cannot be run again, its variables still hold. From the bad loss back: which of what it was computed of is not finite,
+and so on, up to a statement all of whose operands are finite. Nothing of the user's is called; plain arithmetic on
+tensors is computed again, to name its operator.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from finitune.finding import Origin
+from finitune.monitor.probes.finite import is_finite, places
+from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.replay.arithmetic import NotPlain, evaluate
+from finitune.monitor.replay.batch_places import MAX_PLACES
+from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.operator_watch import OperatorWatch, values_in_words
+from finitune.monitor.replay.source_line import described, is_users
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_MAKERS = {
+    ast.Div: "div", "div": "div", "true_divide": "div", "log": "log", "log2": "log2", "log10": "log10", "sqrt": "sqrt",
+    "rsqrt": "rsqrt", "reciprocal": "reciprocal", "acos": "acos", "arccos": "acos", "asin": "asin", "arcsin": "asin",
+    ast.Pow: "pow", "pow": "pow", "exp": "exp", "atanh": "atanh", "logit": "logit",
+}  # fmt: skip
+"""Operations that make NaN or inf of finite numbers, by their spelling, and the operators that they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Statement:
+    line: int
+    writes: frozenset[str]
+    reads: frozenset[str]
+    value: ast.expr
+
+
+def bad_statement() -> Origin | None:
+    """The statement, in the innermost of the running frames that holds a bad loss; None where none can be found."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            found = _in_frame(frame)
+            if found is not None:
+                return found
+        frame = frame.f_back
+    return None
+
+
+def _in_frame(frame: FrameType) -> Origin | None:
+    values = {**frame.f_globals, **frame.f_locals}
+    losses = {name for name, value in frame.f_locals.items() if _is_bad_loss(value)}
+    if not losses:
+        return None
+    statements = _executed(frame)
+    at = next((n for n, one in enumerate(statements) if one.writes & losses and _last(statements, one, losses)), None)
+    if at is None:
+        return None
+    at = _first_bad(statements, at, values)
+    return None if at is None else _origin(frame, statements, at, values)
+
+
+def _first_bad(statements: list[_Statement], at: int, values: Mapping[str, Any]) -> int | None:
+    """From a statement with a bad result back to one without a bad operand; None where a bad operand came from
+    elsewhere.
+    """
+    while True:
+        one = statements[at]
+        made_by: list[int] = []
+        for name in one.reads - one.writes:
+            if _bad_in(values.get(name)) is None:
+                continue
+            before = [n for n in range(at) if name in statements[n].writes]
+            if not before or any(name in later.writes for later in statements[at + 1 :]):
+                return None
+            made_by.append(before[-1])
+        if not made_by:
+            return at
+        at = min(made_by)
+
+
+def _origin(frame: FrameType, statements: list[_Statement], at: int, values: Mapping[str, Any]) -> Origin | None:
+    one = statements[at]
+    name, bad = next(((n, t) for n in sorted(one.writes) if (t := _bad_in(values.get(n))) is not None), (None, None))
+    if name is None or bad is None:
+        return None
+    found = places(bad)
+    overwritten = {n for later in statements[at:] for n in later.writes}
+    operator = _operator(one.value, values) if not one.reads & overwritten else None
+    phase = "forward" if bad.requires_grad else "input"
+    spelled = _spelled(one.value) if not one.reads & one.writes else None
+    origin = Origin(
+        module=None, op=operator.op if operator else spelled or phase, phase=phase, dtype=dtype_name(bad.dtype),
+        rows=sorted({index[0] for index in found.indices if index})[:MAX_PLACES] or None,
+        values=values_in_words(found), tensor=name, shape=list(bad.shape),
+        line=described(frame.f_code.co_filename, one.line, frame.f_code.co_name),
+    )  # fmt: skip
+    return origin if operator is None else replace(origin, peak=operator.peak, divisor=operator.divisor)
+
+
+def _operator(value: ast.expr, values: Mapping[str, Any]) -> Origin | None:
+    """The operator that makes the value bad, where it can be computed again without calling what is the user's."""
+    watch = OperatorWatch({}, list, Limits())
+    watch.measures_layers = False
+    try:
+        with torch.enable_grad(), watch:
+            evaluate(value, values)
+    except (NotPlain, RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+        return None
+    return watch.found(bad_loss=True)
+
+
+def _spelled(value: ast.expr) -> str | None:
+    """The only operation in the expression that can make a finite number bad; None where it calls what is no method."""
+    operations = [_operation(node) for node in ast.walk(value) if isinstance(node, ast.Call | ast.BinOp)]
+    if not all(isinstance(one, type) or hasattr(Tensor, one) for one in operations):
+        return None
+    makers = {_MAKERS[one] for one in operations if one in _MAKERS}
+    return f"aten.{makers.pop()}" if len(makers) == 1 else None
+
+
+def _operation(node: ast.Call | ast.BinOp) -> Any:
+    if isinstance(node, ast.BinOp):
+        return type(node.op)
+    return node.func.attr if isinstance(node.func, ast.Attribute) else ""
+
+
+def _is_bad_loss(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad and value.numel() == 1 and not is_finite(value)
+
+
+def _bad_in(value: Any) -> Tensor | None:
+    """The tensor, or the first in a container, that holds NaN or +inf; a -inf alone is a mask."""
+    if not isinstance(value, Tensor | dict | list | tuple):
+        return None
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and not is_finite(leaf):
+            found = places(leaf, limit=0)
+            if found.nan or found.inf or leaf.numel() == 1:
+                return leaf
+    return None
+
+
+def _last(statements: list[_Statement], one: _Statement, names: set[str]) -> bool:
+    """What the statement wrote to one of the names is what stands there now."""
+    after = statements[statements.index(one) + 1 :]
+    return any(name in one.writes and not any(name in later.writes for later in after) for name in names)
+
+
+def _executed(frame: FrameType) -> list[_Statement]:
+    """The assignments of the frame's function in the order in which they ran last, up to the line that runs now."""
+    scope = _scope(frame.f_code.co_filename, frame.f_code.co_name, frame.f_code.co_firstlineno)
+    statements = sorted(_statements(scope), key=lambda one: one.line) if scope is not None else []
+    now = frame.f_lineno
+    # What stands below ran in the pass of the loop before.
+    return [one for one in statements if one.line > now] + [one for one in statements if one.line <= now]
+
+
+@lru_cache(maxsize=16)
+def _parsed(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _scope(file: str, name: str, first_line: int) -> ast.AST | None:
+    tree = _parsed(file)
+    if tree is None or name == "<module>":
+        return tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            begins = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            if begins == first_line:
+                return node
+    return None
+
+
+def _statements(scope: ast.AST) -> Iterator[_Statement]:
+    for node in ast.iter_child_nodes(scope):
+        if isinstance(node, _SCOPES):
+            continue
+        yield from _written(node)
+        yield from _statements(node)
+
+
+def _written(node: ast.AST) -> Iterator[_Statement]:
+    if isinstance(node, ast.Assign):
+        targets, value, more = node.targets, node.value, []
+    elif isinstance(node, ast.AugAssign):
+        targets, value, more = [node.target], node.value, [node.target]
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        targets, value, more = [node.target], node.value, []
+    elif isinstance(node, ast.For | ast.AsyncFor):
+        targets, value, more = [node.target], node.iter, []
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _writes_to(node.value.func) is not None:
+        owner = _writes_to(node.value.func)
+        targets, value, more = [owner], node.value, [owner]
+    else:
+        return
+    partly = [one for one in targets if isinstance(one, ast.Subscript)]  # x[3] = 0 leaves the rest as it was
+    reads = _names([value, *more, *partly])
+    yield _Statement(line=value.lineno, writes=_names(targets), reads=reads, value=value)
+
+
+def _writes_to(function: ast.expr) -> ast.Name | None:
+    """The variable that a method in place is called of, as in `x.div_(y)`."""
+    if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
+        return None
+    return function.value if function.attr.endswith("_") and not function.attr.endswith("__") else None
+
+
+def _names(nodes: list[Any]) -> frozenset[str]:
+    return frozenset(n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name))

@@ -1,0 +1,47 @@
+"""Plain arithmetic is computed again; nothing else is."""
+
+import ast
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from finitune.monitor.replay.arithmetic import NotPlain, evaluate
+
+VALUES = {
+    "torch": torch, "F": F, "a": torch.arange(6.0).reshape(2, 3), "n": 2, "model": torch.nn.Linear(3, 3),
+    "items": [1, 2], "text": "abc",
+}  # fmt: skip
+
+
+def again(source):
+    return evaluate(ast.parse(source, mode="eval").body, VALUES)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a / a.sum(1, keepdim=True)", "-a[:, 0] ** n", "torch.stack([a[0], a[1]], 1)", "F.log_softmax(a, dim=-1)",
+        "torch.where(a > 1, a, a.clamp_min(0.5)).mean()", "a @ a.T", "a.to(torch.float16)[..., 1:].float()",
+        "torch.linalg.norm(a)",
+    ],
+)  # fmt: skip
+def test_the_value_is_that_of_python(source):
+    assert torch.equal(again(source), eval(source, VALUES))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a.add_(1)", "torch.rand(3)", "F.dropout(a)", "model(a)", "open('x')", "a.sum().backward()",
+        "[x for x in items]", "torch.save(a, 'x')",
+        "torch.load('x')", "a.numpy()", "torch.add(a, a, out=a)", "F.relu(a, inplace=True)",
+        "torch.ops.load_library('x')", "text.upper()", "a.__class__", "a.grad_fn", "torch.manual_seed(0)",
+        "F.batch_norm(a, a, a)", "torch.hub.load('x', 'y')", "a.bernoulli()", "(lambda: a)()", "a if n else a",
+    ],
+)  # fmt: skip
+def test_refuses(source):
+    before = VALUES["a"].clone()
+    with pytest.raises(NotPlain):
+        again(source)
+    assert torch.equal(VALUES["a"], before)

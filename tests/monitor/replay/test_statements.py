@@ -1,0 +1,127 @@
+"""The statement that made a loss bad, read off the variables of the frames that run."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from finitune.monitor.replay.statements import bad_statement
+
+WEIGHT = torch.ones(3, requires_grad=True)
+X = torch.arange(12.0).reshape(4, 3)
+
+
+def users(source, **given):
+    """What is found when the last line of a program runs; `found()` reads its frames."""
+    found = []
+    code = compile(source, "user_program.py", "exec")
+    import linecache
+
+    linecache.cache["user_program.py"] = (len(source), None, source.splitlines(keepends=True), "user_program.py")
+    from finitune.monitor.replay import statements
+
+    statements._parsed.cache_clear()
+    names = {"torch": torch, "F": F, "w": WEIGHT, "x": X, "math": math, **given}
+    exec(code, {**names, "found": lambda: found.append(bad_statement())})
+    return found[0]
+
+
+def test_a_target_that_was_divided_by_its_own_spread():
+    origin = users("""
+y = torch.ones(4)
+target = (y - y.mean()) / y.std()
+loss = ((x @ w - target) ** 2).mean()
+found()
+""")
+    assert (origin.op, origin.phase, origin.tensor) == ("aten.div", "input", "target")
+    assert origin.rows == [0, 1, 2, 3]
+    assert origin.divisor == "1 of 1 elements of the divisor are 0"
+    assert origin.line == "user_program.py:3: target = (y - y.mean()) / y.std()"
+
+
+def test_what_was_overwritten_is_not_computed_again():
+    origin = users("""
+y = torch.ones(4)
+y = (y - y.mean()) / y.std()
+loss = ((x @ w - y) ** 2).mean()
+found()
+""")
+    assert (origin.op, origin.phase, origin.tensor) == ("input", "input", "y")
+    assert origin.line.startswith("user_program.py:3:")
+
+
+def test_a_constant_that_is_added_to_the_loss():
+    origin = users("""
+loss = (x @ w).mean()
+loss = loss + torch.tensor(math.nan)
+found()
+""")
+    assert (origin.phase, origin.tensor) == ("forward", "loss")
+    assert origin.line == "user_program.py:3: loss = loss + torch.tensor(math.nan)"
+
+
+def test_a_function_of_the_users_own_is_named_and_not_called_again():
+    calls = []
+
+    def criterion(out):
+        calls.append(1)
+        return (out / 0).sum() * 0
+
+    origin = users("loss = criterion(x @ w)\nfound()\n", criterion=criterion)
+    assert (origin.op, origin.phase) == ("forward", "forward"), "what it does inside is not known"
+    assert origin.line == "user_program.py:1: loss = criterion(x @ w)"
+    assert len(calls) == 1
+
+
+def test_within_a_function_and_through_its_loop():
+    origin = users("""
+def train():
+    for step in range(3):
+        if step == 2:
+            loss.sum()
+            found()
+            return
+        weights = torch.zeros(4) if step else torch.ones(4)
+        share = weights / weights.sum()
+        loss = (x @ w * share).sum()
+
+train()
+""")
+    assert (origin.op, origin.tensor) == ("aten.div", "share")
+    assert origin.line == "user_program.py:9 in train: share = weights / weights.sum()"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_every_kind_of_bad_loss(value):
+    origin = users(f"loss = (x @ w).mean() * float('{value}')\nfound()\n")
+    assert origin.values in ("1 nan", "1 inf", "1 -inf")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "loss = (x @ w).mean()\nfound()\n",
+        "best = torch.tensor(math.inf)\nmask = torch.full((4,), -math.inf)\nloss = (x @ w).mean()\nfound()\n",
+        "def step(target):\n    loss = (x @ w - target).mean()\n    found()\nstep(torch.full((4,), math.nan))\n",
+    ],
+    ids=["finite", "deliberate infinities", "a bad argument of the function"],
+)
+def test_stays_quiet(source):
+    assert users(source) is None
+
+
+def test_random_numbers_and_writing_are_not_done_again():
+    state = torch.get_rng_state()
+    origin = users("""
+y = torch.zeros(4)
+target = y.bernoulli(0.5) / y.sum()
+loss = (x @ w - target).mean()
+state = torch.get_rng_state()
+found()
+same = torch.equal(state, torch.get_rng_state())
+assert same
+""")
+    torch.set_rng_state(state)
+    assert origin.op == "aten.div", "the only operation in the statement that makes bad numbers of finite ones"
+    assert origin.divisor is None, "it was not computed again"

@@ -1,0 +1,47 @@
+"""Programs that train tensors without a module, by a backward or by `torch.autograd.grad`."""
+
+import torch
+
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
+
+OUTLIER = 4.0e3
+
+
+def mixture(tmp_path):
+    torch.manual_seed(0)
+    mean, spread = torch.zeros(2, requires_grad=True), torch.zeros(2, requires_grad=True)
+    optimizer = torch.optim.Adam([mean, spread], lr=0.05)
+    with watch(torch.nn.Module(), optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 7):
+            x = torch.randn(5)
+            if step == 3:
+                x[2] = OUTLIER
+            density = torch.exp(-0.5 * ((x[:, None] - mean) / spread.exp()) ** 2).sum(1)
+            nll = -density.log().mean()
+            optimizer.zero_grad()
+            nll.backward()
+            optimizer.step()
+    return Recording.load(tmp_path / "run")
+
+
+def test_loose_tensors_are_located_down_to_the_line(tmp_path):
+    first, with_line = (event["origin"] for event in mixture(tmp_path).events("origin"))
+    assert (first["op"], first["phase"], first["values"]) == ("aten.log", "forward", "1 -inf")
+    assert with_line["line"].endswith("nll = -density.log().mean()")
+
+
+def test_autograd_grad_is_located(tmp_path):
+    torch.manual_seed(0)
+    w = torch.randn(4, 6, requires_grad=True)
+    with watch(torch.nn.Module(), torch.optim.SGD([torch.zeros(1)]), run_dir=tmp_path / "run", mode="observe"):
+        for step in range(1, 5):
+            x = torch.randn(5, 6)
+            if step == 3:
+                x[1] = 0.0
+            loss = (x @ w.T).square().mean(1).sqrt().sum()
+            (gradient,) = torch.autograd.grad(loss, (w,))
+            w = (w - 0.01 * gradient.nan_to_num()).detach().requires_grad_()
+    origin = [event["origin"] for event in Recording.load(tmp_path / "run").events("origin")][-1]
+    assert (origin["op"], origin["phase"]) == ("aten.div", "backward")
+    assert "sqrt().sum()" in origin["line"]
