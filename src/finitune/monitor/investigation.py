@@ -27,7 +27,7 @@ from finitune.monitor.replay.loose_tensors import LooseTensors
 from finitune.monitor.replay.objective import Place, node_at, same_form
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, why_not_runnable
 from finitune.monitor.replay.source_line import calling_line
-from finitune.monitor.replay.statements import bad_statement
+from finitune.monitor.replay.statements import bad_statement, operator_in
 from finitune.recording import Recorder
 from finitune.series import Signals
 
@@ -97,9 +97,7 @@ class Investigation:
             self._read_statements()
 
     def _read_statements(self) -> None:
-        """The loop's statement, where no line is known: nothing is located, or an input of model or loss, or in the loss
-        itself.
-        """
+        """The loop's statement, where no line is known: of what is not located, an input, or in the loss itself."""
         own = self.origin
         outside = own is None or (own.module is None and own.phase in ("input", "forward"))
         if not outside or (own is not None and own.line is not None):
@@ -187,7 +185,8 @@ class Investigation:
             node = node_at(end, self.term[1])
             line = None if node is None else live.watch.line_of(node)
             self.term = None
-            self.origin = replace(self.origin, line=line or self.origin.line)
+            made = operator_in(line) if line and self.origin.phase == "input" else None
+            self.origin = replace(self.origin, line=line or self.origin.line, op=made or self.origin.op)
             return line is not None
         return False
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from finitune.monitor.replay.statements import bad_statement
+from finitune.monitor.replay.statements import bad_statement, operator_in
 
 WEIGHT = torch.ones(3, requires_grad=True)
 X = torch.arange(12.0).reshape(4, 3)
@@ -125,3 +125,15 @@ assert same
     torch.set_rng_state(state)
     assert origin.op == "aten.div", "the only operation in the statement that makes bad numbers of finite ones"
     assert origin.divisor is None, "it was not computed again"
+
+
+@pytest.mark.parametrize(
+    ("line", "operator"),
+    [
+        ("a.py:3 in f: return torch.dot(row, w / w.sum())", "aten.div"), ("a.py:3: y = x.log()", "aten.log"),
+        ("a.py:3: y = x.log() / x", None), ("a.py:3: y = model(x) / x", None), ("a.py:3: y = x +", None),
+        ("a.py:3", None), ("a.py:3: y = x + 1", None),
+    ],
+)  # fmt: skip
+def test_the_operator_of_a_line_where_only_one_can_be_meant(line, operator):
+    assert operator_in(line) == operator

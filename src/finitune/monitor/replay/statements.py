@@ -59,6 +59,16 @@ def bad_statement() -> Origin | None:
     return None
 
 
+def operator_in(line: str) -> str | None:
+    """Of a line as `user_line` gives it: the only operator in it that can make a finite number bad."""
+    try:
+        statement = ast.parse(line.partition(": ")[2].removeprefix("return ")).body[0]
+    except (SyntaxError, ValueError, IndexError):  # a part of a statement
+        return None
+    value = getattr(statement, "value", None)
+    return _spelled(value) if isinstance(value, ast.expr) else None
+
+
 def _in_frame(frame: FrameType) -> Origin | None:
     values = {**frame.f_globals, **frame.f_locals}
     losses = {name for name, value in frame.f_locals.items() if _is_bad_loss(value)}
