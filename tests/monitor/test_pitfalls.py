@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.monitor.loop import VALUES, Loop, clip_imported_early
+from tests.symptoms.runs import levels, seen, series
 
 from finitune.monitor.probes.measurement import any_bad
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 from finitune.symptoms import loss_spike
-from tests.monitor.loop import VALUES, Loop, clip_imported_early
-from tests.symptoms.runs import levels, seen, series
 
 TESTS = Path(__file__).parents[1]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
