@@ -141,6 +141,14 @@ def lowest_level(losses: Iterable[float]) -> float | None:
     return float(min(known))
 
 
+def peak(losses: Sequence[float]) -> float:
+    """How many times its first the loss was at its highest, `NEWEST` times in a row; 0 where no multiple tells it."""
+    if len(losses) < NEWEST or not min(losses) > 0:
+        return 0.0
+    windows = (losses[at : at + NEWEST] for at in range(len(losses) - NEWEST + 1))
+    return max(map(min, windows)) / losses[0]
+
+
 def climb(losses: Iterable[float]) -> float | None:
     """How many times its level before the newest losses are, oldest first; None where no multiple tells it.
 

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from finitune.causes.lr_too_high import foresee, weigh
@@ -121,3 +123,18 @@ def test_an_update_that_was_measured_at_another_rate_counts_at_the_rate_of_now()
         e.bits for e in weigh(flat, update_ratio=measured, lr=Series(range(6), [1e-3, 1e-3, 1e-3, 1e-3, rate, rate]))
     )
     assert at(1.0) > at(1e-3)
+
+
+def test_no_update_had_been_taken_at_the_first_step():
+    first = {"step": 1, "last_good": 0}
+    high = Optimizer(name="AdamW", lr=0.5)
+    terms = list(weigh(Series([1], [math.inf]), high, incident=first))
+    assert sum(term.bits for term in terms) < -5
+    assert sum(term.bits for term in weigh(Series([1, 2], [2.0, math.inf]), high, incident={"step": 2})) > 0
+
+
+def test_a_loss_that_was_astronomical_and_came_back_has_ruined_the_weights():
+    ruined = [189.0, 4.7e4, 7.7e5, 1.1e19, 8e25, 4e24, 4.7e35, 2e34, 127.0, 13.9, 14.2]
+    assert any("the weights with it" in term.text for term in weigh(Series(range(1, 12), ruined)))
+    spike = [189.0, 150.0, 140.0, 1.1e19, 120.0, 110.0, 100.0, 90.0, 80.0, 70.0, 60.0]
+    assert not any("the weights with it" in term.text for term in weigh(Series(range(1, 12), spike)))

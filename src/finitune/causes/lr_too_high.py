@@ -34,7 +34,8 @@ jumon/whisper-finetuning#13.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,10 @@ from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evid
 from finitune.facts import Adapter, Optimizer
 from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.rates import LARGE, REPLACED, USUAL, measured_update, risk_of
-from finitune.series import CLIMBED, Series, climb, is_noise
+from finitune.series import CLIMBED, Series, climb, is_noise, peak
+
+RUINED = 1e6
+"""A loss of so many times its first, three steps in a row: squared errors of weights a thousand times their size."""
 
 experiments = [
     Experiment(arm="update-times=0.01", expect="finite", optional=True),
@@ -121,9 +125,13 @@ def weigh(
     update_ratio: Series | None = None,
     lr: Series | None = None,
     origin: Origin | None = None,
+    incident: Mapping[str, Any] | None = None,
 ) -> Iterator[Evidence]:
     if origin is not None and origin.phase == "input":
         yield evidence("origin", -DECISIVE, "the batch itself is bad before anything is computed of it")
+        return
+    if incident and incident.get("step") == 1 and incident.get("last_good") == 0:
+        yield evidence("learning rate", -DECISIVE, "no update had been taken yet")
         return
     measured = measured_update(update_ratio, lr)
     found = [finding.severity for finding in foresee(optimizer)] if optimizer and measured is None else []
@@ -137,6 +145,8 @@ def weigh(
     elif ratio is not None and ratio > CLIMBED:
         size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice
         yield evidence("loss curve", size, f"the loss climbed to {ratio:.3g} times its level before")
+    elif each and (ruin := peak(losses.tolist())) > RUINED:
+        yield evidence("loss curve", STRONG, f"the loss had been {ruin:.3g} times its first, and the weights with it")
     elif early or ratio is not None:
         text = (
             "failed before the learning rate could have had an effect" if early else "had not climbed before it failed"

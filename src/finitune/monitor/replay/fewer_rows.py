@@ -88,7 +88,9 @@ def peaks(capture: Capture) -> list[float]:
         for micro in capture.micro_steps:
             count = rows_of(micro)
             masks = {id(value) for call in micro.calls for name, value in call.kwargs.items() if "mask" in name}
-            given = [t for call in micro.calls for t, _ in call.versions if id(t) not in masks]
+            # What has a gradient was computed with trained tensors, and is no data.
+            versions = [t for call in micro.calls for t, _ in call.versions if not t.requires_grad]
+            given = [t for t in versions if id(t) not in masks]
             given += [] if micro.objective is None else _targets(micro.objective.whole)
             floats = [t for t in given if t.is_floating_point() and t.dim() and t.shape[0] == count and t.numel()]
             if not floats:
