@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from finitune.diagnosis.recorded import diagnose
 from finitune.monitor.replay import operator_watch
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.limits import Limits, OverBudget
@@ -109,3 +110,26 @@ def test_an_update_that_made_weights_bad_is_the_origin(tmp_path):
 def test_weights_that_the_loop_has_written_to_since_are_not_the_optimizers(tmp_path):
     (origin,) = incidents(tmp_path, overwrite=True)
     assert (origin["phase"], origin["tensor"]) == ("parameter", "weight")
+
+
+def test_gradients_that_the_loop_has_changed_are_no_fault_of_the_hardware(tmp_path):
+    """Clipping by hand divides by a norm of 0."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            x = torch.randn(6, 4)
+            y = model(x).detach() if step == 4 else x.sum(1, keepdim=True)
+            loss = (model(x) - y).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))
+            for p in model.parameters():
+                p.grad *= 1.0 / norm
+            optimizer.step()
+    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    assert origin["repeats"] is None
+    assert "changed the gradients after the backward" in origin["why_not"]
+    (incident,) = diagnose(tmp_path / "run").incidents
+    assert [cause.cause for cause in incident.causes] == []

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
-from finitune.monitor.micro_steps import Pending
+from finitune.monitor.micro_steps import Pending, gradients_now
 from finitune.monitor.optimizers import Deferred, Watched, step_of
 from finitune.monitor.probes import activations, float16_update
 from finitune.monitor.probes.activations import Activations
@@ -80,6 +80,8 @@ class Gate:
             return True  # nothing to step with, or a framework that has its optimizer make its state
         self._safely(self._number, watched, on)
         watched.stepping_on = on
+        known = watched.unclipped is not None or any(micro.scale is not None for micro in on)
+        watched.gradients_written = not known and gradients_now(watched.parameters()) != watched.after_gradients
         capture = Capture(micro_steps=list(on))
         bad, measured, reading = self._verdict(watched, capture, gradients)
         alone = watched.group.size > 1 and not watched.group.known

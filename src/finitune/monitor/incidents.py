@@ -339,7 +339,8 @@ class Incidents:
         return Investigation(
             recorder=self._run.recorder, modules=self._run.modules, signals=self._run.signals,
             run_facts=self._facts or {}, model=watched.model, optimizer=watched.optimizer(), group=watched.group,
-            past=watched.past, written_by=watched.wrote_last, capture=capture, scale=reading.scale,
+            past=watched.past, written_by=watched.wrote_last, by_hand=watched.gradients_written, scale=reading.scale,
+            capture=capture,
             event={
                 "step": reading.step,
                 "id": self._run.recorder.earlier_incidents + self._count,

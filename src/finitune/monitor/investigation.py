@@ -49,6 +49,8 @@ class Investigation:
     group: Group = ALONE
     written_by: Callable[[Tensor], bool] = lambda _: False
     """Whether nothing but the optimizer has written to a parameter."""
+    by_hand: bool = False
+    """The loop's own code has changed the gradients between the backward and the step."""
     past: Any = None
     """The last steps, where mode `heal` keeps them."""
     limits: Limits = field(default_factory=Limits)
@@ -150,6 +152,8 @@ class Investigation:
             self.why_not = "a part of what is trained belongs to another module, and may have made it"
         elif bad_loss and constant:
             self.why_not = "a term of the loss without a graph was not kept, so the step cannot be run again as it was"
+        elif self.by_hand and not bad_loss:
+            self.why_not = "the loop's own code changed the gradients after the backward, and may have made it"
         elif self.compiled:
             self.why_not = "compiled code was run as it is written, and may compute otherwise"
         elif observed is not None and not bad_loss and not self.bit_for_bit:

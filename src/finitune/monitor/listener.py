@@ -130,7 +130,8 @@ class Listener:
             return
         for watched in self._optimizers:
             self._gate.backward_ended(watched)
-            if gradients_now(watched.parameters()) != watched.before_gradients:
+            watched.after_gradients = gradients_now(watched.parameters())
+            if watched.after_gradients != watched.before_gradients:
                 micro.touched.add(watched.number)
         with self.paused():
             self._intervals.backward_ended(micro)

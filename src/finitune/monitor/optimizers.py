@@ -38,6 +38,10 @@ class Watched:
     """How often its step was seen to be called."""
     before_gradients: Gradients = ()
     """As they were when the present backward began."""
+    after_gradients: Gradients = ()
+    """As the last backward left them."""
+    gradients_written: bool = False
+    """In the present step something else than torch's clipping and scaling has changed them since."""
     unclipped: Unclipped | None = None
     before: BeforeStep | None = None
     reading: Reading | None = None

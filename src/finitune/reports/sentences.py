@@ -91,7 +91,8 @@ def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
     elif origin.op == origin.phase:  # the statement alone is known
         head = f"{origin.tensor} ({origin.phase}), {origin.dtype}"
     else:
-        head = ", ".join([origin.module or "the loss", f"{origin.op} ({origin.phase})", origin.dtype])
+        where = origin.tensor if origin.phase == "optimizer" else origin.module
+        head = ", ".join([where or "the loss", f"{origin.op} ({origin.phase})", origin.dtype])
     seen = [origin.values or "not finite"]
     seen += [f"in {several('row', origin.rows)}"] if origin.rows else []
     if origin.positions:

@@ -9,10 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.monitor.replay.steps import Net, capture_of, origin_of
+from torch import nn
 
 from finitune.gym.data import batches
 from finitune.gym.models import tiny
-from finitune.monitor.replay.locate import locate
+from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.locate import _watching, locate, named_tensors
+from finitune.monitor.replay.operator_watch import OperatorWatch
+from finitune.monitor.replay.rerun import rerun
 
 HERE = Path(__file__).name
 
@@ -306,3 +310,34 @@ def test_a_real_model(attention, checkpointing):
         model.get_parameter("model.layers.1.mlp.up_proj.weight").mul_(1e6)
     origin = locate(capture_of(model, lambda _: model(**batch).loss)).origin
     assert (origin.module, origin.op, origin.phase) == ("model.layers.1.mlp.down_proj", "aten.mm", "forward")
+
+
+class Barred(nn.Module):
+    """Puts out -inf on purpose, as a head that allows some classes only."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.head(x).masked_fill(torch.tensor([False, True, False, False]), -math.inf)
+
+
+def test_what_measures_the_output_of_a_module_is_no_operator_of_the_step():
+    """The magnitude of a deliberate -inf is +inf."""
+    torch.manual_seed(0)
+    model = Barred()
+    labels = torch.zeros(3, dtype=torch.long)
+    setting = capture_of(model, lambda _: nn.functional.cross_entropy(model(torch.randn(3, 5)), labels))
+    watch = OperatorWatch({}, list, Limits())
+    rerun(setting, _watching([("", model)], watch))
+    assert watch.found() is None
+
+
+def test_running_statistics_of_a_batch_norm_that_trains_are_no_origin():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    model[1].running_var.fill_(math.inf)
+    names = lambda: {name for name, _ in named_tensors(model)}  # noqa: E731
+    assert not {"1.running_var", "1.running_mean"} & names()
+    model.eval()
+    assert {"1.running_var", "1.running_mean"} <= names()

@@ -365,3 +365,18 @@ def test_a_step_with_samples_left_out_finds_its_own_constants_and_keeps_weights_
     assert cut.first is not objective.first
     (own,) = [term.kept["variable"] for term in terms(cut.whole) if "variable" in term.kept]
     assert own is weight
+
+
+def test_what_one_operator_has_kept_serves_another_that_takes_the_same():
+    """A focal loss: `1 - pt` lies beside `pt.log()`, whose node keeps what both are made of."""
+    x = torch.randn(6, requires_grad=True) * 1
+    number = sequence_number(x)
+    assert number is not None
+
+    def focal():
+        p = torch.sigmoid(x)
+        pt = torch.where(torch.tensor([True, False, True, True, False, False]), p, 1 - p)
+        return (-((1 - pt) ** 0.5) * pt.log()).mean()
+
+    loss = focal()
+    assert torch.allclose(read(loss, {number}).rebuild({number: x}), loss)

@@ -123,3 +123,10 @@ def test_what_fills_up_rows_is_no_token_of_the_data():
     assert facts.tokens.sequences == 3
     assert facts.batching.pad_id == 0
     assert 0 in facts.rows.ids
+
+
+def test_a_row_of_padding_alone_beside_rows_that_end_in_it():
+    ids = torch.tensor([[5, 5, 3, 9, 2, 4], [7, 3, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
+    found = padding_of(ids, None)
+    assert (found.side, found.token, found.rows) == ("right", 0, 2), "not the two tokens 5 that begin a row"
+    assert padding_of(ids[[0, 2]], None).token == 5, "a row of one token alone says nothing"

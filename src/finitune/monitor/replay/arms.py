@@ -159,6 +159,8 @@ def pad_other_side(setting: Setting) -> Iterator[None]:
         padding = _padding_of(call)
         if padding is None:
             raise ValueError("no row of the batch is padded")
+        if bool(padding.where.all(dim=1).any()):
+            raise ValueError("a row of padding alone has no other side")
         return on_the_other_side(run, given, _ids_of(call), padding)
 
     setting.lay_out = moved

@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -83,8 +84,8 @@ class LiveWatch:
         if id(module) not in self._modules and not self._watch.modules:  # of which the optimizer holds copies alone
             self._modules |= {id(inner): name for name, inner in module.named_modules() if name}
         name = self._modules.get(id(module))
-        self._watch.entered(type(module).__name__ if name is None else name)
+        self._watch.guarded(partial(self._watch.entered, type(module).__name__ if name is None else name))
 
     def _left(self, module: nn.Module, _args: Any, output: Any) -> None:
         name = self._modules.get(id(module))
-        self._watch.left(type(module).__name__ if name is None else name, output)
+        self._watch.guarded(partial(self._watch.left, type(module).__name__ if name is None else name, output))

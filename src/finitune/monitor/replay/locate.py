@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin, Phase
@@ -62,7 +63,10 @@ def calls_of(capture: Capture) -> list[Call]:
 
 
 def named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*model.named_parameters(), *model.named_buffers()]
+    """Parameters, and buffers but for the running statistics of a batch norm that trains: its forward writes them."""
+    norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.training]
+    written = {id(buffer) for norm in norms for buffer in norm.buffers()}
+    return [*model.named_parameters(), *((name, b) for name, b in model.named_buffers() if id(b) not in written)]
 
 
 def bad_leaf(tensors: Iterable[tuple[str, Tensor]], calls: Iterable[Call]) -> Origin | None:

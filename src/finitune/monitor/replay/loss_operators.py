@@ -66,6 +66,8 @@ RESHAPES = (
     "SqueezeBackward2", "UnsqueezeBackward0", "CloneBackward0",
 )  # fmt: skip
 """What goes into them is what comes out, in another shape."""
+CHOOSES = ("WhereBackward0", "MaskedFillBackward0")
+"""What goes into them is what comes out where it was chosen; elsewhere it does not matter."""
 WEIGHT = "torch::autograd::AccumulateGrad"
 """A trained tensor that the loop uses in its loss by itself, as for a penalty."""
 PASSES_THROUGH = ("_DDPSinkBackward",)

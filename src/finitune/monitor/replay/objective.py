@@ -19,6 +19,7 @@ from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay.loss_operators import (
+    CHOOSES,
     DROPS_CONSTANT,
     GIVEN,
     LINEAR,
@@ -142,7 +143,7 @@ def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objecti
     """
     if root.grad_fn is None:
         raise NotReadable("the loss has no graph")
-    walk = _Walk(outputs=outputs, room=max(most_bytes, LEAST_BYTES))
+    walk = _Walk(outputs=outputs, room=max(most_bytes, LEAST_BYTES), known=_known(root.grad_fn, outputs))
     whole = _read(root.grad_fn, root.output_nr, walk, linear=True)
     if not walk.uses and not walk.weights:
         raise NotReadable("the loss does not come from a call of the model that was seen")
@@ -209,6 +210,8 @@ class _Walk:
 
     outputs: set[int]
     room: int
+    known: dict[Edge, Value]
+    """What nodes came to in the step, where something that took it has kept that."""
     uses: set[int] = field(default_factory=set[int])
     targets: list[Tensor] = field(default_factory=list[Tensor])
     constant: bool = False
@@ -223,6 +226,7 @@ def _read(node: Any, output: int, walk: _Walk, *, linear: bool, value: Value | N
     if number in walk.outputs:
         walk.uses.add(number)
         return number
+    value = value or walk.known.get((node, output))
     walk.nodes += 1
     if walk.nodes > MAX_NODES:
         raise NotReadable(f"more than {MAX_NODES} operators between model and loss")
@@ -260,11 +264,34 @@ def _read(node: Any, output: int, walk: _Walk, *, linear: bool, value: Value | N
     return Term(name=name, kept=kept, inputs=inputs)
 
 
+def _known(root: Any, outputs: set[int]) -> dict[Edge, Value]:
+    """The values in the graph that ends at `root` which nodes have kept of their inputs."""
+    found: dict[Edge, Value] = {}
+    seen: set[Any] = set()
+    open_: list[Any] = [root]
+    while open_ and len(seen) <= MAX_NODES:
+        node = open_.pop()
+        if node is None or node in seen or node._sequence_nr() in outputs:
+            continue
+        seen.add(node)
+        for place, edge in enumerate(node.next_functions):
+            if node.name() in GIVEN and edge[0] is not None and edge not in found:
+                found[edge] = partial(_given, node, place)
+            open_.append(edge[0])
+    return found
+
+
+def _given(node: Any, place: int) -> Tensor | None:
+    return (*GIVEN[node.name()](node), None)[place]
+
+
 def _into(node: Any, place: int, child: Any, output: int, value: Value | None) -> Value | None:
     """The value of the input `place` of a node, where something has kept it."""
     name = node.name()
     if name in GIVEN:
-        return lambda: (*GIVEN[name](node), None)[place]
+        return partial(_given, node, place)
+    if value is not None and name in CHOOSES:
+        return value if child._input_metadata[output].shape == node._input_metadata[0].shape else None
     if value is None or not (name in RESHAPES or name == "NegBackward0"):
         return None
     return partial(_carried, value, child._input_metadata[output].shape, -1 if name == "NegBackward0" else 1)

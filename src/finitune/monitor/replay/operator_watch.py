@@ -21,7 +21,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor, peek_interpreter_st
 from torch.autograd.function import BackwardCFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import Places, is_finite, places
@@ -111,13 +111,13 @@ class OperatorWatch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        look = self._guarded(partial(self._before, func, args, kwargs))
+        look = self.guarded(partial(self._before, func, args, kwargs))
         out = func(*args, **kwargs)
         if look is not None:
-            self._guarded(partial(look, out))
+            self.guarded(partial(look, out))
         return out
 
-    def _guarded(self, looks: Callable[[], Any]) -> Any:
+    def guarded(self, looks: Callable[[], Any]) -> Any:
         """What an inspection returns. Where it raises, a replay ends, and a live step goes on unseen."""
         if self.failed is not None:
             return None
@@ -323,6 +323,10 @@ class OperatorWatch(TorchDispatchMode):
             del self.modules[len(self.modules) - 1 - self.modules[::-1].index(name) :]
         if not self.measures_layers:
             return
+        with _disable_current_modes():  # what looks at an output is no operator of the step
+            self._measure(name, output)
+
+    def _measure(self, name: str, output: Any) -> None:
         for tensor in pytree.tree_leaves(output)[:1]:
             if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel():
                 found = places(tensor, limit=0)

@@ -42,14 +42,17 @@ def padding_of(ids: Tensor, mask: Any) -> Padding | None:
     for side in ("left", "right"):
         if fits and bool((where := _edge(mask == 0, side)).any()):
             return Padding(where=where, side=side, token=int(ids[where][0]), attended=False)
+    found: list[Padding] = []
     for side in ("left", "right"):
         edge = ids[:, 0 if side == "left" else -1]
         for token in torch.unique(edge).tolist():
             where = _edge(ids == token, side)
             lengths = where.sum(dim=1)
-            if int(lengths.max()) > 1 and int(lengths.min()) < int(lengths.max()) < ids.shape[1]:
-                return Padding(where=where, side=side, token=token, attended=True if fits else None)
-    return None
+            partly = lengths[lengths < ids.shape[1]]  # a row of nothing else is padding where others end in it
+            if len(partly) and int(partly.max()) > 1 and int(lengths.min()) < int(lengths.max()):
+                found.append(Padding(where=where, side=side, token=token, attended=True if fits else None))
+    # Two equal tokens may stand at an edge by chance.
+    return max(found, key=lambda one: int(one.where.sum()), default=None)
 
 
 def _edge(these: Tensor, side: str) -> Tensor:
