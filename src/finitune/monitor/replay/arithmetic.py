@@ -73,11 +73,11 @@ def evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
                 found = getattr(owner, node.attr)
                 if _plain(found) or isinstance(found, torch.dtype):
                     return found
-        case ast.Call(func=ast.Attribute()):
+        case ast.Call(func=ast.Attribute(value=owner_node, attr=method)):
             arguments = [of(each) for each in node.args]
             named = {each.arg: of(each.value) for each in node.keywords if each.arg not in (None, "out", "inplace")}
             if len(named) == len(node.keywords):
-                return _function(of(node.func.value), node.func.attr)(*arguments, **named)
+                return _function(of(owner_node), method)(*arguments, **named)
         case _:
             pass
     raise NotPlain(ast.unparse(node))
