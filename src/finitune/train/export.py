@@ -1,0 +1,152 @@
+"""After a training: the saved model is loaded again and compared with the one that was trained; adapters are merged."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+
+from finitune.monitor.heal.float32_forward import compute_in_float32
+from finitune.train.checkpoints import STAGING, NotFinite, seal
+
+LOST = 0.1
+"""Of what an adapter changes in the logits, this share may be lost by rounding the merged weights."""
+AGREES = 1e-2
+"""The same for logits of a model that was saved and loaded again, over their own spread."""
+SAMPLE = 24
+"""New tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was saved last: `off` is its distance to the trained model over what `of` says; `sample` is what it writes."""
+
+    path: Path
+    off: float
+    of: str
+    sample: str
+    dtype: str
+    agrees: bool
+    note: str | None = None
+
+
+def export(trainer: Any, final: Path, base: Path, batch: Mapping[str, Tensor], *, merge: bool) -> Exported:
+    """Prove the model in `final`, or the adapter in it, merged into `base`. One process; all of it in float32.
+
+    Raises NotFinite, and OSError for a disk that is full.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    with _as_trained(model):
+        trained = _logits(model, batch)
+    peft: Any = hasattr(model, "disable_adapter")
+    if not peft:
+        again = AutoModelForCausalLM.from_pretrained(final, dtype=torch.float32)
+        return _proved(final, again, trained, batch, trained.std(), "their spread", trainer, AGREES)
+    with _as_trained(model), model.disable_adapter():
+        effect = (trained - _logits(model, batch)).square().mean().sqrt()
+    if not merge:
+        return _proved(final, model, trained, batch, effect, "what the adapter changes", trainer, AGREES)
+    target = final.parent / "merged"
+    found: Exported | None = None
+    for dtype in (None, torch.float32):
+        _write_merged(model, final, base, target, dtype, trainer)
+        again = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+        found = _proved(target, again, trained, batch, effect, "what the adapter changes", trainer, LOST)
+        if found.agrees:
+            break
+    assert found is not None
+    return found
+
+
+def _write_merged(
+    trained: Any, adapter: Path, base: Path, target: Path, dtype: torch.dtype | None, trainer: Any
+) -> None:
+    """Base and adapter added in float32, kept in `dtype`, by default that of the base. A 4-bit base is what it was
+    while the adapter was trained on it: its weights as they are multiplied.
+    """
+    from peft import PeftModel
+
+    plain: Any = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+    own = dtype or plain.dtype
+    plain = plain.float()
+    _take_quantised(plain, trained)
+    merged: Any = PeftModel.from_pretrained(plain, str(adapter)).merge_and_unload(safe_merge=True)
+    work = target.parent / STAGING / target.name
+    shutil.rmtree(work, ignore_errors=True)
+    merged.to(own).save_pretrained(work)
+    trainer.processing_class.save_pretrained(work)
+    seal(work)
+    if target.exists():
+        shutil.rmtree(target)
+    work.rename(target)
+    shutil.rmtree(work.parent, ignore_errors=True)
+
+
+def _take_quantised(plain: nn.Module, trained: Any) -> None:
+    """The weights of quantised layers, in float32, in place of those that they were made from."""
+    modules = dict(plain.named_modules())
+    for name, layer in trained.get_base_model().named_modules():
+        inner = getattr(layer, "base_layer", layer)
+        if getattr(getattr(inner, "weight", None), "quant_state", None) is None:
+            continue
+        from bitsandbytes.functional import dequantize_4bit
+
+        inner.state_dict()  # on a CPU the weights were packed for inference, and this unpacks them
+        state = inner.weight.quant_state
+        own = modules.get(name.removesuffix(".base_layer"))
+        if own is not None:
+            own.weight.data.copy_(dequantize_4bit(inner.weight.data, state).to(own.weight))
+
+
+def _proved(
+    path: Path, model: Any, trained: Tensor, batch: Mapping[str, Tensor], over: Tensor, of: str, trainer: Any, limit: float
+) -> Exported:  # fmt: skip
+    model = model.to(next(iter(batch.values())).device).eval()
+    again = _logits(model, batch)
+    if not bool(torch.isfinite(again).all()):
+        raise NotFinite(f"{path}: its logits are not finite")
+    off = float((again - trained).square().mean().sqrt() / over.clamp_min(1e-12))
+    return Exported(
+        path=path, off=off, of=of, sample=_sample(model, batch, trainer), agrees=off <= limit,
+        dtype=str(next(iter(model.parameters())).dtype).removeprefix("torch."),
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _as_trained(model: Any) -> Any:
+    """In float32 throughout, without dropout."""
+    was, undo = model.training, compute_in_float32(model)
+    model.eval()
+    try:
+        yield
+    finally:
+        undo()
+        model.train(was)
+
+
+@torch.no_grad()
+def _logits(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
+    """Of the tokens that are no padding, in float32."""
+    found = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    return found.float()[batch["attention_mask"].bool()]
+
+
+@torch.no_grad()
+def _sample(model: Any, batch: Mapping[str, Tensor], trainer: Any) -> str:
+    """What it writes after the prompt of the first row, the likeliest token each time."""
+    row, mask, labels = (batch[key][0] for key in ("input_ids", "attention_mask", "labels"))
+    row, labels = row[mask.bool()], labels[mask.bool()]
+    answer = int((labels != -100).nonzero()[0]) if bool((labels == -100).any()) else max(1, len(row) // 2)
+    prompt = row[: max(1, answer)][None]
+    written = model.generate(
+        input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=SAMPLE, do_sample=False,
+        pad_token_id=trainer.processing_class.pad_token_id,
+    )  # fmt: skip
+    return trainer.processing_class.decode(written[0, prompt.shape[1] :], skip_special_tokens=True)
