@@ -1,4 +1,4 @@
-"""`finitune train`: a fine-tune by TRL, PEFT and accelerate, with its settings chosen, its steps guarded, its files proved.
+"""`finitune train`: a fine-tune by TRL, PEFT and accelerate; settings are chosen, steps guarded, files proved.
 
 `settings`, `plan`, `rows` and `starter` need no torch.
 """

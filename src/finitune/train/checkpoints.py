@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 from transformers.trainer_callback import TrainerState
 from trl import SFTTrainer
@@ -56,7 +56,7 @@ class ProvedTrainer(SFTTrainer):
         try:
             super()._save_checkpoint(model, trial)
             self._refuse_nonfinite_state()
-        except (OSError, RuntimeError, SafetensorError, NotFinite) as error:
+        except Exception as error:  # every library has its own for a full disk; tokenizers a bare one
             failure = error
         finally:
             self._instead = None
@@ -64,12 +64,21 @@ class ProvedTrainer(SFTTrainer):
         if self.args.should_save:
             _forget_oldest(output, self.args.save_total_limit, self.state.best_model_checkpoint)
 
+    def take_up_ended(self, checkpoint: Path) -> bool:
+        """Load a checkpoint of the last step; False for an earlier one. transformers would train beyond it."""
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        if not 0 < state.max_steps <= state.global_step or self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            return False
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = state
+        return True
+
     def save_final(self, target: Path) -> None:
         """The trained model, or its adapter, with its tokenizer. Raises CannotSave, NotFinite."""
         work, failure = Path(str(self.args.output_dir)) / STAGING / target.name, None
         try:
             self.save_model(str(work), _internal_call=True)
-        except (OSError, RuntimeError, SafetensorError) as error:
+        except Exception as error:
             failure = error
         if not self._finish(work, target, failure, self.state.global_step):
             raise NotFinite(f"{target}: not written, the trained weights are not finite")
@@ -85,7 +94,7 @@ class ProvedTrainer(SFTTrainer):
                     shutil.rmtree(target)
                 work.rename(target)
                 _synced(target.parent)
-            except (OSError, SafetensorError, NotFinite) as error:
+            except Exception as error:
                 failure = error
         failure = next((one for one in _from_all(failure) if one is not None), None)
         if self.args.process_index == 0:
@@ -145,7 +154,9 @@ def why_damaged(directory: Path) -> str | None:
     now.pop(SUMS, None)
     if not isinstance(sums, dict) or now != sums:
         files = sums if isinstance(sums, dict) else {}
-        return f"{next((n for n in sorted({*files, *now}) if files.get(n) != now.get(n)), SUMS)} is not as it was written"
+        return (
+            f"{next((n for n in sorted({*files, *now}) if files.get(n) != now.get(n)), SUMS)} is not as it was written"
+        )
     return None
 
 

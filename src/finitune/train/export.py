@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ SAMPLE = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was saved last: `off` is its distance to the trained model over what `of` says; `sample` is what it writes."""
+    """What was saved: `off` is its distance to the trained model over what `of` says; `sample` is what it writes."""
 
     path: Path
     off: float
@@ -93,20 +94,20 @@ def _take_quantised(plain: nn.Module, trained: Any) -> None:
     """The weights of quantised layers, in float32, in place of those that they were made from."""
     modules = dict(plain.named_modules())
     for name, layer in trained.get_base_model().named_modules():
-        inner = getattr(layer, "base_layer", layer)
+        inner: Any = getattr(layer, "base_layer", layer)
         if getattr(getattr(inner, "weight", None), "quant_state", None) is None:
             continue
-        from bitsandbytes.functional import dequantize_4bit
-
+        dequantize: Any = importlib.import_module("bitsandbytes.functional").dequantize_4bit
         inner.state_dict()  # on a CPU the weights were packed for inference, and this unpacks them
         state = inner.weight.quant_state
-        own = modules.get(name.removesuffix(".base_layer"))
+        own: Any = modules.get(name.removesuffix(".base_layer"))
         if own is not None:
-            own.weight.data.copy_(dequantize_4bit(inner.weight.data, state).to(own.weight))
+            own.weight.data.copy_(dequantize(inner.weight.data, state).to(own.weight))
 
 
 def _proved(
-    path: Path, model: Any, trained: Tensor, batch: Mapping[str, Tensor], over: Tensor, of: str, trainer: Any, limit: float
+    path: Path, model: Any, trained: Tensor, batch: Mapping[str, Tensor], over: Tensor, of: str, trainer: Any,
+    limit: float,
 ) -> Exported:  # fmt: skip
     model = model.to(next(iter(batch.values())).device).eval()
     again = _logits(model, batch)
@@ -124,6 +125,9 @@ def _as_trained(model: Any) -> Any:
     """In float32 throughout, without dropout."""
     was, undo = model.training, compute_in_float32(model)
     model.eval()
+    for part in model.modules():
+        if getattr(getattr(part, "weight", None), "quant_state", None) is not None:
+            part.training = True  # else bitsandbytes packs it for inference on a CPU, and fails for some widths
     try:
         yield
     finally:

@@ -75,7 +75,7 @@ def plan(
     """Settings for a run on `card`, None for a CPU, in `world` processes. `facts` are those of model, data and card."""
     draft = _Draft(written)
     draft.take(precision(written.keys, card, facts))
-    draft.take(_of_model(draft.values(), facts))
+    draft.take(_of_model(facts))
     steps = _steps(draft.values(), facts, world)
     draft.take(_of_data(form))
     draft.take(_of_optimizer(draft.values(), steps))
@@ -84,7 +84,7 @@ def plan(
     tokens: set[int] = set()
     for _ in range(ROUNDS):
         findings = _found(draft.values(), facts, card, written)
-        proposed = list(_proposed(findings, draft, written))
+        proposed = list(_proposed(findings, draft))
         if not proposed:
             break
         draft.take(proposed)
@@ -166,12 +166,14 @@ def _why_precision(card: Hardware | None) -> str:
     return f"{card.name} has no units for bfloat16: float16 with a loss scale, weights in float32"
 
 
-def _of_model(keys: Mapping[str, Any], facts: Facts) -> Iterator[Choice]:
+def _of_model(facts: Facts) -> Iterator[Choice]:
     why = "fused: scores are kept in float32 inside it, where eager attention stores them in the dtype of the run"
     yield Choice(key="attn_implementation", value="sdpa", why=why)
     limit = facts.model.max_positions if facts.model else None
     if limit is not None and limit < SFT_LENGTH:
-        yield Choice(key="max_length", value=limit, why=f"the model knows {limit} positions, TRL's default is {SFT_LENGTH}")
+        yield Choice(
+            key="max_length", value=limit, why=f"the model knows {limit} positions, TRL's default is {SFT_LENGTH}"
+        )
     else:
         yield Choice(key="max_length", value=SFT_LENGTH, why="TRL's default, within what the model knows")
     why = "a token that attends to the left alone sees no padding, and no row begins with a pad"
@@ -184,12 +186,18 @@ def _of_model(keys: Mapping[str, Any], facts: Facts) -> Iterator[Choice]:
 
 def _of_data(form: Form) -> Iterator[Choice]:
     if form == "answers":
-        yield Choice(key="completion_only_loss", value=True, why="each row has one answer: the loss is that of the answer")
+        yield Choice(
+            key="completion_only_loss", value=True, why="each row has one answer: the loss is that of the answer"
+        )
 
 
 def _of_optimizer(keys: Mapping[str, Any], steps: int | None) -> Iterator[Choice]:
     kind = "adapter" if keys.get("use_peft") else "full"
-    why = "usual for all weights: TRL's default" if kind == "full" else "usual for adapters: ten times that of all weights"
+    why = (
+        "usual for all weights: TRL's default"
+        if kind == "full"
+        else "usual for adapters: ten times that of all weights"
+    )
     yield Choice(key="learning_rate", value=LEARNING_RATE[kind], why=why)
     name = str(keys.get("optim", "adamw_torch"))
     why = "one bad batch moves the weights no further than an ordinary one"
@@ -204,10 +212,10 @@ def _of_optimizer(keys: Mapping[str, Any], steps: int | None) -> Iterator[Choice
 def _warm_up(name: str, beta2: float, steps: int) -> Choice:
     """2 / (1 - beta2) steps (Ma and Yarats, On the adequacy of untuned warmup for adaptive optimization, 2019)."""
     share = max(1, round(WARM_UP_SHARE * steps))
-    wanted = math.ceil(2 / (1 - beta2)) if "adam" in name and beta2 < 1 else share
+    wanted = round(2 / (1 - beta2)) if "adam" in name and beta2 < 1 else share
     if wanted <= share:
-        return Choice(key="warmup_steps", value=wanted, why=f"2 / (1 - beta2): so long Adam's second moment is a guess")
-    why = f"a tenth of {steps} steps; Adam's second moment is a guess at first" if "adam" in name else f"of {steps} steps"
+        return Choice(key="warmup_steps", value=wanted, why="2 / (1 - beta2): so long Adam's second moment is a guess")
+    why = f"a tenth of {steps} steps" + ("; Adam's second moment is a guess at first" if "adam" in name else "")
     return Choice(key="warmup_steps", value=share, why=why)
 
 
@@ -229,7 +237,7 @@ def _steps(keys: Mapping[str, Any], facts: Facts, world: int) -> int | None:
         return None
     rows = facts.tokens.sequences
     if keys.get("packing"):
-        rows = math.ceil(int(facts.tokens.counts.sum()) / int(keys.get("max_length", SFT_LENGTH)))
+        rows = math.ceil(sum(facts.tokens.counts.tolist()) / int(keys.get("max_length", SFT_LENGTH)))
     batch = int(keys.get("per_device_train_batch_size", SFT_BATCH)) * world
     micro = math.ceil(rows / max(1, batch))
     per_epoch = math.ceil(micro / max(1, int(keys.get("gradient_accumulation_steps", 1))))
@@ -246,7 +254,7 @@ def _found(values: Mapping[str, Any], facts: Facts, card: Hardware | None, writt
     return [one for one in foresee(settled).findings if one.where.module is None or one.where.module not in kept]
 
 
-def _proposed(findings: Sequence[Finding], draft: _Draft, written: Written) -> Iterator[Choice]:
+def _proposed(findings: Sequence[Finding], draft: _Draft) -> Iterator[Choice]:
     """What check proposes, as far as the user has not written it."""
     known = fields_of(FORMAT.name)
     now = draft.values()

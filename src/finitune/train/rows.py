@@ -33,7 +33,9 @@ def sft_rows(path: Path, *, chat: bool) -> tuple[Form, list[dict[str, Any]]]:
     form = found[0][1]
     for line, other, _ in found:
         if other != form:
-            raise UnreadableInput(f"{path}: line {line}: {other}, and the rows before it are {form} (expected one form)")
+            raise UnreadableInput(
+                f"{path}: line {line}: {other}, and the rows before it are {form} (expected one form)"
+            )
     data = [row for _, _, row in found]
     if form == "conversations" and all(_has_one_answer(row["messages"]) for row in data):
         return "answers", [{"prompt": row["messages"][:-1], "completion": row["messages"][-1:]} for row in data]
@@ -50,7 +52,7 @@ def _converted(path: Path, *, chat: bool) -> Iterator[tuple[int, Form, dict[str,
             yield row.line, "conversations", {"messages": _messages(cast("Sequence[Mapping[str, Any]]", messages))}
         elif "prompt" in data and "completion" in data:
             said = {key: data[key] for key in ("prompt", "completion")}
-            yield row.line, "answers", {k: _messages(v) if isinstance(v, list) else v for k, v in said.items()}
+            yield row.line, "answers", {key: _said(value) for key, value in said.items()}
         elif "instruction" in data and "output" in data:
             parts = [str(data[key]) for key in ("instruction", "input") if data.get(key)]
             yield row.line, "answers", _asked("\n".join(parts), str(data["output"]), chat=chat)
@@ -70,6 +72,10 @@ def _asked(question: str, answer: str, *, chat: bool) -> dict[str, Any]:
         "prompt": [{"role": "user", "content": question}],
         "completion": [{"role": "assistant", "content": answer}],
     }
+
+
+def _said(value: Any) -> Any:
+    return _messages(cast("Sequence[Mapping[str, Any]]", value)) if isinstance(value, list) else value
 
 
 def _messages(said: Sequence[Mapping[str, Any]]) -> list[Message]:

@@ -41,9 +41,13 @@ def train(path: str | Path, *, track: Track = untracked) -> int:
     written = prepared.written
     quantised = any(written.keys.get(key) for key in ("load_in_4bit", "load_in_8bit"))
     if quantised and importlib.util.find_spec("bitsandbytes") is None:
-        raise UnreadableInput(f"{written.file}: load_in_4bit and load_in_8bit need bitsandbytes: pip install bitsandbytes")
+        raise UnreadableInput(
+            f"{written.file}: load_in_4bit and load_in_8bit need bitsandbytes: pip install bitsandbytes"
+        )
     if quantised and not written.keys.get("use_peft"):
-        raise UnreadableInput(f"{written.file}: load_in_4bit: weights of 4 or 8 bits are not trained (expected use_peft: true)")
+        raise UnreadableInput(
+            f"{written.file}: load_in_4bit: weights of 4 or 8 bits are not trained (expected use_peft: true)"
+        )
 
     from finitune.train.checkpoints import STAGING, CannotSave, NotFinite, last_good, say
 
@@ -55,8 +59,10 @@ def train(path: str | Path, *, track: Track = untracked) -> int:
     checkpoint, problems = last_good(output)
     if first:
         shutil.rmtree(output / STAGING, ignore_errors=True)
-        for line in [*([prepared.note] if prepared.note else []), *problems, *short(prepared.plan)]:
-            print(f"finitune: {line}" if line else "") if line[:1] != " " else print(line)
+        for line in [*([prepared.note] if prepared.note else []), *problems]:
+            say(line)
+        for line in filter(None, short(prepared.plan)):
+            print(line, file=sys.stderr)
         if checkpoint is not None:
             say(f"going on from {checkpoint}")
     run = _Run(prepared, who, first=first)
@@ -73,7 +79,8 @@ def train(path: str | Path, *, track: Track = untracked) -> int:
     except (CannotSave, NotFinite) as error:
         good = last_good(output)[0]
         if first:
-            say(f"{error}; {f'{good} is whole, and the same command goes on from there' if good else 'there is no earlier one'}")
+            left = f"{good} is whole, and the same command goes on from there" if good else "there is no earlier one"
+            say(f"{error}; {left}")
         return FAILED
 
 
@@ -93,10 +100,10 @@ def _is_finished(output: Path, who: str) -> bool:
 def _quiet() -> None:
     """No progress bars in a file, nor once for each process."""
     import datasets
-    import transformers
+    from transformers.utils import logging
 
     datasets.disable_progress_bars()
-    transformers.utils.logging.disable_progress_bar()
+    logging.disable_progress_bar()
     warnings.filterwarnings("ignore", message=".*is deprecated and will be removed in v6", category=FutureWarning)
 
 
@@ -112,7 +119,7 @@ class _Run:
     def train(self, checkpoint: Path | None) -> int:
         from finitune.integrations.transformers import TrainerCallback
         from finitune.monitor.process import Stopped, active
-        from finitune.train.checkpoints import say
+        from finitune.train.checkpoints import CannotSave, say
 
         args, model_args = self._arguments()
         if self.first:
@@ -125,10 +132,13 @@ class _Run:
         guard = TrainerCallback(run_dir=run_dir, mode=ours.mode, signals=ours.signals)
         trainer.add_callback(guard)
         try:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            if checkpoint is None or not trainer.take_up_ended(checkpoint):
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Stopped as stop:
             self._report(Path(run_dir))
             return int(stop.code or 0)
+        except CannotSave:
+            raise
         except Exception as error:
             from finitune.monitor.crash import record_crash
 
@@ -200,7 +210,9 @@ class _Run:
         try:
             words: Any = AutoTokenizer.from_pretrained(base)
         except (OSError, ValueError) as error:
-            raise UnreadableInput(f"{base}: no tokenizer that can be loaded ({str(error).splitlines()[0][:200]})") from None
+            raise UnreadableInput(
+                f"{base}: no tokenizer that can be loaded ({str(error).splitlines()[0][:200]})"
+            ) from None
         for key in OF_TOKENIZER:
             if key in beside:
                 setattr(words, key, beside[key])

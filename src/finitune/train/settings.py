@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -54,8 +54,6 @@ class Written:
     ours: Ours
     model: Path
     data: Path
-    own: frozenset[str] = field(default_factory=frozenset[str])
-    """Keys of the block that the user wrote."""
 
     @property
     def output(self) -> Path:
@@ -71,7 +69,7 @@ def read(path: str | Path) -> Written:
     """
     path = Path(path)
     said = config_of(path)
-    block = said.pop(BLOCK, None) or {}
+    block: Any = said.pop(BLOCK, None) or {}
     if not isinstance(block, Mapping):
         raise UnreadableInput(f"{path}: {BLOCK}: expected named settings, found {kind_of(block)}")
     known = fields_of(FORMAT)
@@ -90,12 +88,13 @@ def read(path: str | Path) -> Written:
     model, data = model_of(keys["model_name_or_path"], str(path)), data_of(name, str(path))
     for key, found in (("model_name_or_path", model), ("dataset_name", data)):
         if found.path is None:
-            what = keys.get(key, name)
-            raise UnreadableInput(f"{_place(path, key)}: {short(what)} is not on this machine (expected {_EXPECTED[key]})")
-    assert model.path and data.path
-    return Written(
-        file=path, keys=keys, ours=ours, model=model.path, data=data.path, own=frozenset(map(str, block))
-    )  # fmt: skip
+            what: Any = keys.get(key, name)
+            raise UnreadableInput(
+                f"{_place(path, key)}: {short(str(what))} is not on this machine (expected {_EXPECTED[key]})"
+            )
+    assert model.path
+    assert data.path
+    return Written(file=path, keys=keys, ours=ours, model=model.path, data=data.path)
 
 
 _EXPECTED = {
@@ -117,7 +116,7 @@ def identity(written: Written) -> str:
 
 
 def _block(path: Path, block: Mapping[str, Any]) -> Ours:
-    kinds: Mapping[str, type | tuple[type, ...]] = {
+    kinds: Mapping[str, type] = {
         "mode": str, "signals": str, "gpu": str, "run_dir": str, "float32_modules": list, "repair_tokens": bool,
         "merge": bool, "report": bool,
     }  # fmt: skip
@@ -125,12 +124,16 @@ def _block(path: Path, block: Mapping[str, Any]) -> Ours:
         if key not in kinds:
             raise UnreadableInput(f"{_place(path, key)}: no such key of {BLOCK} ({_nearest(key, kinds)})")
         kind = kinds[key]
-        if value is not None and not isinstance(value, kind):
+        if value is None:
+            continue
+        if type(value) is not kind:
             expected = "true or false" if kind is bool else "a list of names" if kind is list else "text"
             raise UnreadableInput(f"{_place(path, key)}: expected {expected}, found {kind_of(value)}")
         if key in CHOICES and value not in CHOICES[key]:
-            raise UnreadableInput(f"{_place(path, key)}: {short(value)} (expected one of {', '.join(CHOICES[key])})")
-    given: dict[str, Any] = {key: value for key, value in block.items() if value is not None}
+            raise UnreadableInput(
+                f"{_place(path, key)}: {short(str(cast(Any, value)))} (expected one of {', '.join(CHOICES[key])})"
+            )
+    given = {key: value for key, value in block.items() if value is not None}
     if "float32_modules" in given:
         given["float32_modules"] = tuple(map(str, given["float32_modules"]))
     return Ours(**given)
@@ -139,7 +142,9 @@ def _block(path: Path, block: Mapping[str, Any]) -> Ours:
 def _place(path: Path, key: str) -> str:
     """The file, the line where it can be told, and the key."""
     lines = path.read_text(encoding="utf-8-sig").splitlines()
-    number = next((n for n, line in enumerate(lines, 1) if re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*:", line)), None)
+    number = next(
+        (n for n, line in enumerate(lines, 1) if re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*:", line)), None
+    )
     return f"{path}: {key}" if number is None else f"{path}: line {number}: {key}"
 
 

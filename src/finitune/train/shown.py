@@ -66,5 +66,9 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _wrapped(text: str, *, indent: int) -> Iterator[str]:
     yield from textwrap.wrap(
-        printable(text), WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 4), break_on_hyphens=False
-    )  # fmt: skip
+        printable(text),
+        WIDTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 4),
+        break_on_hyphens=False,
+    )

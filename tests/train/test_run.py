@@ -1,0 +1,234 @@
+"""Real trainings by TRL on a CPU, guarded: they learn, are resumed bit for bit, and never lose a good checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.train.test_settings import YI, config
+
+for needed in ("torch", "trl", "peft"):
+    pytest.importorskip(needed)
+
+import torch  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+from finitune.gym.models import tiny  # noqa: E402
+from finitune.recording import Recording  # noqa: E402
+from finitune.train.checkpoints import SUMS, NotFinite, ProvedTrainer, checkpoints, last_good, seal, why_damaged  # noqa: E402
+from finitune.train.run import train  # noqa: E402
+
+SHORT = (
+    "max_steps: 6\nsave_steps: 2\nlogging_steps: 1\nper_device_train_batch_size: 4\nmax_length: 64\n"
+    "gradient_checkpointing: false\n"
+)
+LORA = "use_peft: true\nlora_r: 4\nlearning_rate: 2.0e-3\n"
+BARE = "finitune: {report: false}\n"
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: Any) -> dict[str, Path]:
+    """A tiny model with a tokenizer, and 32 rows."""
+    home = tmp_path_factory.mktemp("world")
+    tiny("llama", hidden=32, vocabulary=512).save_pretrained(home / "model")
+    for file in (YI / "model").glob("*token*"):
+        shutil.copy(file, home / "model")
+    shutil.copy(YI / "model" / "chat_template.jinja", home / "model")
+    rows = (YI / "train.jsonl").read_text(encoding="utf-8").splitlines()[:32]
+    (home / "rows.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return {"model_name_or_path": home / "model", "dataset_name": home / "rows.jsonl"}
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    (file,) = folder.glob("*.safetensors")
+    return load_file(file)
+
+
+def same(one: Path, other: Path) -> bool:
+    a, b = weights(one), weights(other)
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def start(file: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "finitune", "train", str(file)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_step(run: subprocess.Popen[str], output: Path, step: int) -> None:
+    file = output / "finitune" / "rank00000.jsonl"
+    while run.poll() is None and not (file.exists() and f'"kind":"step","step":{step},' in file.read_text()):
+        time.sleep(0.01)
+
+
+def test_a_full_training_is_saved_loaded_again_and_recorded(tmp_path: Path, world: Any, capsys: Any) -> None:
+    file = config(tmp_path, SHORT + "learning_rate: 3.0e-3\n" + BARE, **world)
+    assert train(file) == 0
+    said = capsys.readouterr().err
+    assert "final: loaded again, as it was trained (logits off by 0" in said
+    assert "trained 6 steps, loss" in said
+    recording = Recording.load(tmp_path / "out" / "finitune")
+    assert recording.signals["loss"].steps.tolist() == [1, 2, 3, 4, 5, 6]
+    assert [path.name for path in checkpoints(tmp_path / "out")] == ["checkpoint-6", "checkpoint-4"]
+    assert all(why_damaged(path) is None for path in (*checkpoints(tmp_path / "out"), tmp_path / "out" / "final"))
+    assert train(file) == 0
+    assert "this training is finished" in capsys.readouterr().err
+    config(tmp_path, SHORT + "learning_rate: 1.0e-3\n" + BARE, **world)
+    with pytest.raises(Exception, match="a training with other settings or data"):
+        train(file)
+
+
+def test_an_adapter_is_merged_and_the_merge_is_what_was_trained(tmp_path: Path, world: Any, capsys: Any) -> None:
+    assert train(config(tmp_path, SHORT + LORA + BARE, **world)) == 0
+    assert "merged: loaded again, as it was trained" in capsys.readouterr().err
+    assert "base_model" in next(iter(weights(tmp_path / "out" / "final")))
+    merged = weights(tmp_path / "out" / "merged")
+    assert merged["model.layers.0.self_attn.q_proj.weight"].shape == (32, 32)
+
+
+def test_a_4_bit_base_is_merged_as_it_was_multiplied(tmp_path: Path, world: Any, capsys: Any) -> None:
+    pytest.importorskip("bitsandbytes")
+    assert train(config(tmp_path, SHORT + LORA + "load_in_4bit: true\n" + BARE, **world)) == 0
+    assert "merged: loaded again, as it was trained" in capsys.readouterr().err
+    adapter = weights(tmp_path / "out" / "final")
+    assert {tensor.dtype for tensor in adapter.values()} == {torch.float32}, "TRL would train it in bfloat16"
+
+
+def test_4_bits_without_an_adapter_are_refused(tmp_path: Path, world: Any) -> None:
+    with pytest.raises(Exception, match=r"bitsandbytes|are not trained"):
+        train(config(tmp_path, SHORT + "load_in_4bit: true\n", **world))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_killed_training_goes_on_bit_for_bit(tmp_path: Path, world: Any) -> None:
+    """Killed at a step between two saves; the undisturbed run is the same but for its directory."""
+    text = SHORT + LORA + BARE
+    assert train(config(tmp_path, text, **world)) == 0
+    (tmp_path / "killed").mkdir()
+    file = config(tmp_path / "killed", text, **world)
+    run = start(file)
+    wait_for_step(run, tmp_path / "killed" / "out", 3)
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+    assert last_good(tmp_path / "killed" / "out")[0] is not None
+    assert not (tmp_path / "killed" / "out" / "final").exists()
+    assert train(file) == 0
+    assert same(tmp_path / "out" / "final", tmp_path / "killed" / "out" / "final")
+
+
+def test_a_damaged_checkpoint_is_left_out_and_so_is_one_after_the_last_step(
+    tmp_path: Path, world: Any, capsys: Any
+) -> None:
+    file = config(tmp_path, SHORT + LORA + BARE, **world)
+    assert train(file) == 0
+    before = weights(tmp_path / "out" / "final")
+    state = tmp_path / "out" / "finitune-train.json"
+    unfinished = {**json.loads(state.read_text()), "finished": False}
+    for damage in (lambda: None, lambda: (tmp_path / "out" / "checkpoint-6" / "optimizer.pt").write_bytes(b"x")):
+        damage()
+        state.write_text(json.dumps(unfinished))
+        shutil.rmtree(tmp_path / "out" / "final")
+        assert train(file) == 0
+        after = weights(tmp_path / "out" / "final")
+        assert all(torch.equal(before[name], after[name]) for name in before)
+    assert "checkpoint-6 is left out: optimizer.pt is not as it was written" in capsys.readouterr().err
+
+
+def test_a_full_disk_keeps_the_earlier_checkpoint(tmp_path: Path, world: Any, monkeypatch: Any, capsys: Any) -> None:
+    """A limit on the size of files stands in for the disk: the second save fails in the middle."""
+    save, (soft, hard) = ProvedTrainer._save_checkpoint, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limited(self: Any, *args: Any, **kwargs: Any) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft if self.state.global_step < 4 else 2**14, hard))
+        try:
+            save(self, *args, **kwargs)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr(ProvedTrainer, "_save_checkpoint", limited)
+    file = config(tmp_path, SHORT + LORA + BARE, **world)
+    assert train(file) == 1
+    said = capsys.readouterr().err
+    assert "checkpoint-4: not written: " in said
+    assert "checkpoint-2 is whole, and the same command goes on from there" in said
+    assert [path.name for path in checkpoints(tmp_path / "out")] == ["checkpoint-2"]
+    assert last_good(tmp_path / "out") == (tmp_path / "out" / "checkpoint-2", [])
+    assert not (tmp_path / "out" / ".saving").exists()
+    monkeypatch.undo()
+    assert train(file) == 0
+    assert "going on from" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_where_it_goes_on(tmp_path: Path, world: Any, monkeypatch: Any, capsys: Any) -> None:
+    step = ProvedTrainer.training_step
+
+    def interrupted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.state.global_step == 3:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(ProvedTrainer, "training_step", interrupted)
+    assert train(config(tmp_path, SHORT + LORA + BARE, **world)) == 130
+    assert "interrupted; the same command goes on from" in capsys.readouterr().err
+    assert last_good(tmp_path / "out")[0] == tmp_path / "out" / "checkpoint-2"
+
+
+def test_a_persistent_fault_stops_the_run_with_3_and_no_bad_checkpoint(tmp_path: Path, world: Any, capsys: Any) -> None:
+    """The head of the model overflows in every step; nothing of it gets into the weights or onto the disk."""
+    broken = tmp_path / "broken"
+    shutil.copytree(world["model_name_or_path"], broken)
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(broken)
+    with torch.no_grad():
+        model.lm_head.weight *= 1e38  # times a hidden state: beyond float32
+    model.save_pretrained(broken)
+    text = SHORT + "learning_rate: 1.0e-3\n" + BARE
+    assert train(config(tmp_path, text, **{**world, "model_name_or_path": broken})) == 3
+    assert "3 of them not finite" in capsys.readouterr().err
+    assert not checkpoints(tmp_path / "out")
+    assert not (tmp_path / "out" / "final").exists()
+
+
+def test_a_directory_with_nan_gets_no_seal(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.tensor([1.0, float("nan")])}, tmp_path / "model.safetensors")
+    with pytest.raises(NotFinite, match=r"a in model\.safetensors is not finite"):
+        seal(tmp_path)
+    assert not (tmp_path / SUMS).exists()
+    save_file({"a": torch.tensor([1.0, 2.0])}, tmp_path / "model.safetensors")
+    seal(tmp_path)
+    assert why_damaged(tmp_path) is None
+    (tmp_path / "model.safetensors.nonfinite").write_bytes(b"")
+    assert why_damaged(tmp_path) == "model.safetensors.nonfinite is not as it was written"
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_model(tmp_path: Path, world: Any) -> None:
+    """DDP over gloo: each takes half of a batch, so the result is that of one process with the whole."""
+    one = SHORT.replace("per_device_train_batch_size: 4", "per_device_train_batch_size: 2")
+    file = config(tmp_path, one + "learning_rate: 1.0e-3\n" + BARE, **world)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "finitune",
+        "train",
+        str(file),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("final: loaded again, as it was trained") == 1
+    assert [rank.rank for rank in Recording.load(tmp_path / "out" / "finitune").ranks] == [0, 1]
