@@ -43,6 +43,8 @@ class RepairResult:
     written: bool = True
     not_applied: Sequence[str] = ()
     """Patches that no file here takes, and why."""
+    advice: Sequence[str] = ()
+    """What a run was healed by and no file takes: to be done by hand."""
     undo: Sequence[str] = ()
     """The files that `finitune repair --undo` takes."""
     schema: str = SCHEMA
