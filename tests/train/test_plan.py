@@ -164,3 +164,33 @@ def test_init_refuses_what_is_no_model_and_what_are_no_data(tmp_path: Path, caps
     said = capsys.readouterr().err
     assert "no config.json here" in said
     assert "no rows" in said
+
+
+def test_a_launch_file_is_a_script_that_bash_reads(tmp_path: Path, capsys: Any) -> None:
+    home = tmp_path / "a folder; with 'signs'"
+    home.mkdir()
+    file = config(home)
+    words = ["train", str(file), "--launch-file", str(tmp_path / "job.sh"), "--nodes", "3", "--gpus", "4"]
+    assert main(words) == 0
+    assert "was not tried" in capsys.readouterr().out
+    text = (tmp_path / "job.sh").read_text()
+    assert "#SBATCH --nodes=3" in text
+    assert "--nproc-per-node 4" in text
+    assert main(words) == 2
+    assert not (home / "out").exists()
+
+
+def test_a_launch_file_starts_each_node_with_its_number(tmp_path: Path) -> None:
+    """By hand, with a torchrun that prints what it was given."""
+    file = config(tmp_path)
+    assert main(["train", str(file), "--launch-file", str(tmp_path / "job.sh")]) == 0
+    (tmp_path / "torchrun").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "torchrun").chmod(0o755)
+    around = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HEAD": "first", "NODE": "1"}
+    done = subprocess.run(["bash", tmp_path / "job.sh"], env=around, capture_output=True, text=True, check=True)
+    expected = (
+        f"--nnodes 2 --nproc-per-node 8 --node-rank 1 --master-addr first --master-port 29500 -m finitune train {file}"
+    )
+    assert done.stdout.strip() == expected
+    del around["NODE"]
+    assert subprocess.run(["bash", tmp_path / "job.sh"], env=around, capture_output=True, check=False).returncode

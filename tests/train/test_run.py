@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -22,6 +23,7 @@ for needed in ("torch", "trl", "peft"):
 import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
+from finitune.finding import UnreadableInput  # noqa: E402
 from finitune.gym.models import tiny  # noqa: E402
 from finitune.recording import Recording  # noqa: E402
 from finitune.train.checkpoints import SUMS, NotFinite, ProvedTrainer, checkpoints, last_good, seal, why_damaged  # noqa: E402
@@ -200,6 +202,36 @@ def test_a_persistent_fault_stops_the_run_with_3_and_no_bad_checkpoint(tmp_path:
     assert not (tmp_path / "out" / "final").exists()
 
 
+def test_an_error_in_the_training_is_one_line_and_recorded(
+    tmp_path: Path, world: Any, monkeypatch: Any, capsys: Any
+) -> None:
+    def broken(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("out of memory, say")
+
+    monkeypatch.setattr(ProvedTrainer, "training_step", broken)
+    assert train(config(tmp_path, SHORT + BARE, **world)) == 1
+    said = capsys.readouterr().err
+    assert "the training ended in RuntimeError: out of memory, say" in said
+    assert "Traceback" not in said
+
+
+def test_a_model_that_cannot_be_loaded_is_one_line_and_leaves_nothing(tmp_path: Path, world: Any) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(world["model_name_or_path"], broken)
+    file = broken / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:50000])
+    with pytest.raises(UnreadableInput, match="no training can begin"):
+        train(config(tmp_path, SHORT, **{**world, "model_name_or_path": broken}))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_value_that_trl_refuses_is_one_line(tmp_path: Path, world: Any) -> None:
+    for text in ("optim: fastest_ever\n", "save_strategy: sometimes\n", "label_pad_token_id: 3\n"):
+        with pytest.raises(UnreadableInput, match=r"refused by TRL|has no such key"):
+            train(config(tmp_path, SHORT + text, **world))
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_directory_with_nan_gets_no_seal(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
@@ -215,10 +247,30 @@ def test_a_directory_with_nan_gets_no_seal(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_train_one_model(tmp_path: Path, world: Any) -> None:
-    """DDP over gloo: each takes half of a batch, so the result is that of one process with the whole."""
-    one = SHORT.replace("per_device_train_batch_size: 4", "per_device_train_batch_size: 2")
-    file = config(tmp_path, one + "learning_rate: 1.0e-3\n" + BARE, **world)
+@pytest.mark.parametrize("kind", ["", "use_peft: true\nload_in_4bit: true\n"])
+def test_killed_at_any_moment_nothing_is_lost(kind: str, tmp_path: Path, world: Any) -> None:
+    """Three kills, the second of them in the middle of a save."""
+    if kind:
+        pytest.importorskip("bitsandbytes")
+    text = SHORT.replace("max_steps: 6", "max_steps: 24") + kind + "learning_rate: 1.0e-3\n" + BARE
+    assert train(config(tmp_path, text, **world)) == 0
+    (tmp_path / "killed").mkdir()
+    file, chance = config(tmp_path / "killed", text, **world), random.Random(0)
+    output = tmp_path / "killed" / "out"
+    for moment in range(3):
+        run = start(file)
+        wait_for_step(run, output, 6 * moment + chance.randint(1, 6))
+        while moment == 1 and run.poll() is None and not (output / ".saving").exists():
+            time.sleep(0.001)
+        run.send_signal(signal.SIGKILL)
+        run.communicate()
+        assert all(why_damaged(path) is None for path in checkpoints(output))
+    assert train(file) == 0
+    assert same(tmp_path / "out" / "final", output / "final")
+
+
+def on_two_processes(file: Path) -> str:
+    """What a training on two processes says; its threads are those of one core each."""
     command = [
         sys.executable,
         "-m",
@@ -230,7 +282,51 @@ def test_two_processes_train_one_model(tmp_path: Path, world: Any) -> None:
         "train",
         str(file),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250, env={**os.environ})
+    around = {**os.environ, "DS_ACCELERATOR": "cpu"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250, env=around)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("final: loaded again, as it was trained") == 1
-    assert [rank.rank for rank in Recording.load(tmp_path / "out" / "finitune").ranks] == [0, 1]
+    assert [rank.rank for rank in Recording.load(file.parent / "out" / "finitune").ranks] == [0, 1]
+    return done.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_model(tmp_path: Path, world: Any) -> None:
+    """DDP over gloo. fsdp is not there on a CPU, which is said."""
+    text = SHORT + "learning_rate: 1.0e-3\nfsdp: full_shard\nfsdp_config: {fsdp_version: 2}\n" + BARE
+    assert "fsdp is set, and nothing is sharded" in on_two_processes(config(tmp_path, text, **world))
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_model_by_deepspeed(tmp_path: Path, world: Any) -> None:
+    pytest.importorskip("deepspeed")
+    auto = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping", "train_batch_size")
+    settings = {"zero_optimization": {"stage": 2}, "zero_allow_untested_optimizer": True, **dict.fromkeys(auto, "auto")}
+    (tmp_path / "zero2.json").write_text(json.dumps(settings))
+    text = SHORT + f"learning_rate: 1.0e-3\ndeepspeed: {tmp_path / 'zero2.json'}\n" + BARE
+    on_two_processes(config(tmp_path, text, **world))
+
+
+EXAMPLES = ("yi", "medicalgpt", "ludwig", "unsloth")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_founding_system_is_trained_in_one_command(
+    name: str, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    """Every step finite, the loss lower by a tenth at least, and what is saved is what was trained."""
+    home = YI.parent / name
+    text = (home / "train.yaml").read_text(encoding="utf-8")
+    if "load_in_4bit" in text:
+        pytest.importorskip("bitsandbytes")
+    (home_copy := tmp_path / name).mkdir()
+    for path in home.iterdir():
+        (home_copy / path.name).symlink_to(path)
+    monkeypatch.chdir(home_copy)
+    assert train("train.yaml") == 0
+    said = capsys.readouterr().err
+    assert "all finite" in said
+    assert "loaded again, as it was trained" in said
+    losses = Recording.load(home_copy / "output-train" / "finitune").signals["loss"].values
+    assert losses[-8:].mean() < 0.9 * losses[:8].mean()

@@ -20,10 +20,10 @@ from finitune.sources.result import Track, untracked
 from finitune.sources.text import json_object_of
 from finitune.train.plan import OF_TOKENIZER
 from finitune.train.prepared import Prepared, prepare
-from finitune.train.settings import Written, identity
+from finitune.train.settings import Ours, Written, identity
 from finitune.train.shown import short
 
-STATE = "finitune-train.json"
+STATE, BASE = "finitune-train.json", "base"
 NEEDED = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
 FAILED, INTERRUPTED = 1, 130
 
@@ -59,6 +59,8 @@ def train(path: str | Path, *, track: Track = untracked) -> int:
     checkpoint, problems = last_good(output)
     if first:
         shutil.rmtree(output / STAGING, ignore_errors=True)
+        if not (output / STATE).exists():  # a model that was repaired for a training that never began
+            shutil.rmtree(output / BASE, ignore_errors=True)
         for line in [*([prepared.note] if prepared.note else []), *problems]:
             say(line)
         for line in filter(None, short(prepared.plan)):
@@ -118,33 +120,38 @@ class _Run:
 
     def train(self, checkpoint: Path | None) -> int:
         from finitune.integrations.transformers import TrainerCallback
+        from finitune.monitor.crash import record_crash
         from finitune.monitor.process import Stopped, active
         from finitune.train.checkpoints import CannotSave, say
 
         args, model_args = self._arguments()
-        if self.first:
-            self.output.mkdir(parents=True, exist_ok=True)
-            write_json(self.output / STATE, {"schema": "finitune.train/1", "training": self.who, "finished": False})
         base = self._base(args)
-        trainer = self._trainer(args, model_args, base)
         ours = self.written.ours
-        run_dir = ours.run_dir or self.output / "finitune"
+        run_dir = Path(os.environ.get("FINITUNE_RUN_DIR") or ours.run_dir or self.output / "finitune")
+        if args.deepspeed:
+            _watch_engines(run_dir, ours)
+        trainer = self._trainer(args, model_args, base)
+        if args.fsdp and not trainer.is_fsdp_enabled and self.first:
+            say("fsdp is set, and nothing is sharded: accelerate shards on GPUs alone; each process holds the model")
         guard = TrainerCallback(run_dir=run_dir, mode=ours.mode, signals=ours.signals)
         trainer.add_callback(guard)
+        self._note(finished=False)
         try:
             if checkpoint is None or not trainer.take_up_ended(checkpoint):
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         except Stopped as stop:
-            self._report(Path(run_dir))
+            self._report(run_dir)
             return int(stop.code or 0)
         except CannotSave:
             raise
         except Exception as error:
-            from finitune.monitor.crash import record_crash
-
+            if os.environ.get("FINITUNE_TRACEBACK"):
+                raise
             if (monitor := active()) is not None:
                 record_crash(monitor, error, error.__traceback__)
-            raise
+            text = printable(" ".join(str(error).split()))[:300]
+            say(f"the training ended in {type(error).__name__}: {text} (FINITUNE_TRACEBACK=1 shows where)")
+            return FAILED
         finally:
             if (monitor := active()) is not None:
                 monitor.close()
@@ -156,10 +163,15 @@ class _Run:
             went = f", loss {losses[0]:.4g} -> {losses[-1]:.4g}" if losses else ""
             steps = counted(trainer.state.global_step, "step")
             say(f"trained {steps}{went}, {time.monotonic() - self.began:.0f} s; saved in {self.output / 'final'}")
-            self._report(Path(run_dir))
-            write_json(self.output / STATE, {"schema": "finitune.train/1", "training": self.who, "finished": not code})
+            self._report(run_dir)
+        self._note(finished=not code)
         trainer.accelerator.end_training()
         return code
+
+    def _note(self, *, finished: bool) -> None:
+        if self.first:
+            self.output.mkdir(parents=True, exist_ok=True)
+            write_json(self.output / STATE, {"schema": "finitune.train/1", "training": self.who, "finished": finished})
 
     def _arguments(self) -> tuple[Any, Any]:
         """Raises UnreadableInput for a key that the TRL of this environment does not have, or a value it refuses."""
@@ -191,9 +203,10 @@ class _Run:
             return self.written.model
         from finitune.repairs.repair import repair
 
-        copy = self.output / "base"
+        copy = self.output / BASE
         with args.main_process_first(local=False, desc="new embedding rows"):
             if not copy.exists():
+                self.output.mkdir(parents=True, exist_ok=True)
                 repair("reinit-token-rows", model=self.written.model, tokens=list(tokens), output=copy, seed=args.seed)
         return copy
 
@@ -231,9 +244,13 @@ class _Run:
                 model=str(base), args=args, train_dataset=Dataset.from_list([dict(row) for row in self.prepared.rows]),
                 processing_class=words, peft_config=get_peft_config(model_args),
             )  # fmt: skip
-        except (OSError, ValueError, TypeError, ImportError, KeyError) as error:
+        except Exception as error:  # what TRL, transformers and their readers of files raise
+            if os.environ.get("FINITUNE_TRACEBACK"):
+                raise
             reason = printable(" ".join(str(error).split()))[:300]
-            raise UnreadableInput(f"{self.written.file}: refused by TRL ({type(error).__name__}: {reason})") from None
+            raise UnreadableInput(
+                f"{self.written.file}: no training can begin ({type(error).__name__}: {reason})"
+            ) from None
         if model_args.use_peft or "dtype" not in self.written.keys:
             for parameter in trainer.model.parameters():  # TRL casts adapters on a 4-bit base to bfloat16
                 if parameter.requires_grad and parameter.dtype in (torch.float16, torch.bfloat16):
@@ -267,6 +284,16 @@ class _Run:
             say(f"report in {report(run_dir)}")
         except (FileNotFoundError, UnreadableInput, OSError) as error:
             say(f"no report: {error}")
+
+
+def _watch_engines(run_dir: str | Path, ours: Ours) -> None:
+    """A DeepSpeed engine is watched from when it is made: the trainer's callbacks do not see it."""
+    from finitune.integrations import deepspeed
+    from finitune.monitor.process import Monitor, active
+
+    if active() is None:
+        Monitor(run_dir=run_dir, mode=ours.mode, signals=ours.signals)
+        deepspeed.attach()
 
 
 def _modules(model: Any, name: str, file: Path) -> list[Any]:
