@@ -48,8 +48,8 @@ def test_what_held_is_patched_into_the_file_and_the_rest_is_said(tmp_path: Path)
     assert [(c.key, c.before, c.after) for c in result.changes] == [("adam_epsilon", 1e-8, 1e-5)]
     assert result.diff
     assert "# torch's" in result.diff
-    (line,) = result.advice
-    assert line.startswith("drop-samples: samples 2, 5 of step 4")
+    (left,) = result.by_hand
+    assert (left.remedy.name, left.places) == ("drop-samples", ["samples 2, 5 of step 4"])
     assert yaml.safe_load(file.read_text())["adam_epsilon"] == 1e-8
     finitune.repair(from_run=healed, config=file, apply=True)
     assert yaml.safe_load(file.read_text())["adam_epsilon"] == 1e-5
@@ -62,11 +62,19 @@ def test_without_files_all_of_it_is_advice(tmp_path: Path, capsys: Any) -> None:
     assert "drop-samples" in said
 
 
+def test_with_a_file_the_change_is_shown_and_not_made(tmp_path: Path, capsys: Any) -> None:
+    file = config(tmp_path, "fp16: true\nadam_epsilon: 1.0e-8\n")
+    before = file.read_text()
+    assert main(["repair", "--from", str(run(tmp_path, EPS, ROWS)), "--config", str(file)]) == 0
+    said = capsys.readouterr()
+    assert "+adam_epsilon: 1" in said.out
+    assert "by hand: drop-samples" in said.err
+    assert file.read_text() == before
+
+
 def test_what_was_undone_is_left_out(tmp_path: Path) -> None:
     both = run(tmp_path, EPS, {**EPS, "state": "undone", "incident": 1}, MODULES)
-    assert [line.split("   ")[0] for line in finitune.repair(from_run=both).advice] == [
-        "set float32_modules = [layers.2.mlp]"
-    ]
+    assert [one.remedy.patch for one in finitune.repair(from_run=both).by_hand] == [MODULES["patch"]]
 
 
 def test_modules_go_into_the_block_of_train_where_there_is_one(tmp_path: Path) -> None:
@@ -78,7 +86,7 @@ def test_modules_go_into_the_block_of_train_where_there_is_one(tmp_path: Path) -
     plain.write_text("fp16: true\n")
     result = finitune.repair(from_run=healed, config=plain, patch=True)
     assert not result.changes
-    assert result.advice
+    assert result.by_hand
 
 
 @pytest.mark.parametrize(

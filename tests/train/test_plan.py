@@ -57,6 +57,13 @@ def test_a_base_that_float16_cannot_hold_stays_in_float32(tmp_path: Path) -> Non
     assert values(planned(tmp_path, "use_peft: true", facts, V100))["dtype"] == "float32"
 
 
+def test_float16_that_was_written_for_a_cpu_is_kept_and_said(tmp_path: Path) -> None:
+    found = planned(tmp_path, "fp16: true")
+    assert values(found)["fp16"] is True
+    assert "loss_scale" not in values(found)
+    assert [one.cause for one in found.findings] == ["precision-request-ignored"]
+
+
 def test_every_choice_has_a_reason_and_what_the_user_wrote_is_kept(tmp_path: Path) -> None:
     text = "learning_rate: 3.0e-1\nmax_grad_norm: 0.0\nwarmup_steps: 0\nbf16: true"
     found = planned(tmp_path, text, card=V100)

@@ -26,7 +26,8 @@ from safetensors.torch import load_file  # noqa: E402
 from finitune.finding import UnreadableInput  # noqa: E402
 from finitune.gym.models import tiny  # noqa: E402
 from finitune.recording import Recording  # noqa: E402
-from finitune.train.checkpoints import SUMS, NotFinite, ProvedTrainer, checkpoints, last_good, seal, why_damaged  # noqa: E402
+from finitune.train import checkpoints as files  # noqa: E402
+from finitune.train.checkpoints import NotFinite, ProvedTrainer, checkpoints, last_good, why_damaged  # noqa: E402
 from finitune.train.run import train  # noqa: E402
 
 SHORT = (
@@ -81,6 +82,7 @@ def test_a_full_training_is_saved_loaded_again_and_recorded(tmp_path: Path, worl
     assert recording.signals["loss"].steps.tolist() == [1, 2, 3, 4, 5, 6]
     assert [path.name for path in checkpoints(tmp_path / "out")] == ["checkpoint-6", "checkpoint-4"]
     assert all(why_damaged(path) is None for path in (*checkpoints(tmp_path / "out"), tmp_path / "out" / "final"))
+    assert files.sums_of(tmp_path / "out" / "checkpoint-6")["processes"] == 1
     assert train(file) == 0
     assert "this training is finished" in capsys.readouterr().err
     config(tmp_path, SHORT + "learning_rate: 1.0e-3\n" + BARE, **world)
@@ -237,10 +239,10 @@ def test_a_directory_with_nan_gets_no_seal(tmp_path: Path) -> None:
 
     save_file({"a": torch.tensor([1.0, float("nan")])}, tmp_path / "model.safetensors")
     with pytest.raises(NotFinite, match=r"a in model\.safetensors is not finite"):
-        seal(tmp_path)
-    assert not (tmp_path / SUMS).exists()
+        files.seal(tmp_path)
+    assert not (tmp_path / files.SUMS).exists()
     save_file({"a": torch.tensor([1.0, 2.0])}, tmp_path / "model.safetensors")
-    seal(tmp_path)
+    files.seal(tmp_path)
     assert why_damaged(tmp_path) is None
     (tmp_path / "model.safetensors.nonfinite").write_bytes(b"")
     assert why_damaged(tmp_path) == "model.safetensors.nonfinite is not as it was written"

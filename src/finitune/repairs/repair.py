@@ -61,7 +61,7 @@ def repair(
     Models and data are rewritten as a copy. Without `tokens` (or `rows`) those are taken that `finitune check` finds
     in `model`, `data` and `config`. Settings are changed by `patch`, which only tells, or `apply`, which keeps the
     originals beside the patched files; without a `name` every patch of check is taken. `from_run` is the recording of a
-    run in mode heal: what healed it is patched into `config`, or returned as lines to follow by hand.
+    run in mode heal: what healed it is patched into `config`, or returned as what is to be done by hand.
     Raises UnreadableInput when something needed is absent or wrong, and when `output` is already there.
     """
     configs: Sequence[Config] = [config] if isinstance(config, str | Path | dict) else list(config or ())  # pyright: ignore[reportAssignmentType, reportArgumentType]

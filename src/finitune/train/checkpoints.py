@@ -89,7 +89,7 @@ class ProvedTrainer(SFTTrainer):
         if failure is None and self.args.process_index == 0:
             try:
                 self._with_right_names(work, target.parent)
-                seal(work, step=step)
+                seal(work, step=step, processes=self.args.world_size)
                 if target.exists():  # of an earlier run of this training, and found damaged
                     shutil.rmtree(target)
                 work.rename(target)
@@ -146,9 +146,8 @@ def seal(directory: Path, **more: Any) -> None:
 
 def why_damaged(directory: Path) -> str | None:
     """What is wrong with a directory that was sealed; None where every file is as it was written."""
-    try:
-        sums = json_object_of(directory / SUMS).get("files")
-    except UnreadableInput:
+    sums = sums_of(directory).get("files")
+    if sums is None:
         return "no sums, so it was not finished"
     now = digests(directory)
     now.pop(SUMS, None)
@@ -158,6 +157,14 @@ def why_damaged(directory: Path) -> str | None:
             f"{next((n for n in sorted({*files, *now}) if files.get(n) != now.get(n)), SUMS)} is not as it was written"
         )
     return None
+
+
+def sums_of(directory: Path) -> dict[str, Any]:
+    """What was noted when it was sealed; empty where it was not."""
+    try:
+        return json_object_of(directory / SUMS)
+    except UnreadableInput:
+        return {}
 
 
 def checkpoints(output: Path) -> list[Path]:
@@ -191,7 +198,7 @@ def _forget_oldest(output: Path, limit: int | None, best: str | None) -> None:
 def _refuse(name: str, tensor: Tensor) -> None:
     local: Any = getattr(tensor, "to_local", None)
     values = local() if local else tensor
-    if values.is_floating_point() and values.numel() and not bool(torch.isfinite(values).all()):
+    if values.is_floating_point() and values.itemsize > 1 and values.numel() and not bool(torch.isfinite(values).all()):
         raise NotFinite(f"{name} is not finite")
 
 

@@ -139,7 +139,7 @@ def precision(keys: Mapping[str, Any], card: Hardware | None, facts: Facts | Non
         why = _why_precision(card)
         yield Choice(key="bf16", value=asked == "bf16", why=why)
         yield Choice(key="fp16", value=asked == "fp16", why=why)
-    if asked == "fp16":
+    if asked == "fp16" and card is not None:
         why = "GradScaler halves it after an overflow and doubles it after 2000 finite steps"
         yield Choice(key="loss_scale", value=f"dynamic, from {DEFAULT_LOSS_SCALE:g}", why=why)
     if not adapter:
@@ -175,7 +175,8 @@ def _of_model(facts: Facts) -> Iterator[Choice]:
             key="max_length", value=limit, why=f"the model knows {limit} positions, TRL's default is {SFT_LENGTH}"
         )
     else:
-        yield Choice(key="max_length", value=SFT_LENGTH, why="TRL's default, within what the model knows")
+        known = f"; the model knows {limit} positions" if limit else ""
+        yield Choice(key="max_length", value=SFT_LENGTH, why=f"TRL's default{known}")
     why = "a token that attends to the left alone sees no padding, and no row begins with a pad"
     yield Choice(key="padding_side", value="right", why=why)
     words = facts.vocabulary

@@ -49,7 +49,7 @@ def train(path: str | Path, *, track: Track = untracked) -> int:
             f"{written.file}: load_in_4bit: weights of 4 or 8 bits are not trained (expected use_peft: true)"
         )
 
-    from finitune.train.checkpoints import STAGING, CannotSave, NotFinite, last_good, say
+    from finitune.train.checkpoints import STAGING, CannotSave, NotFinite, last_good, say, sums_of
 
     output, who = written.output, identity(written)
     if _is_finished(output, who):
@@ -67,6 +67,9 @@ def train(path: str | Path, *, track: Track = untracked) -> int:
             print(line, file=sys.stderr)
         if checkpoint is not None:
             say(f"going on from {checkpoint}")
+            world = os.environ.get("WORLD_SIZE", "1")
+            if str(sums_of(checkpoint).get("processes")) != world:
+                say(f"it was written by another number of processes than {world}, so this is not the same bit for bit")
     run = _Run(prepared, who, first=first)
     if not (first and sys.stderr.isatty()):
         _quiet()
@@ -267,7 +270,15 @@ class _Run:
 
         batch = trainer.data_collator([trainer.train_dataset[0]])
         batch = {key: value.to(trainer.args.device) for key, value in batch.items() if hasattr(value, "to")}
-        found = export(trainer, self.output / "final", base, batch, merge=self.written.ours.merge)
+        final = self.output / "final"
+        try:
+            found = export(trainer, final, base, batch, merge=self.written.ours.merge)
+        except Exception as error:  # a full disk, a model that does not fit twice
+            if os.environ.get("FINITUNE_TRACEBACK"):
+                raise
+            text = printable(" ".join(str(error).split()))[:300]
+            say(f"{final} is written, and was not proved: {type(error).__name__}: {text}; the same command tries again")
+            return FAILED
         sample = printable(" ".join(found.sample.split()))[:100]
         same = "as it was trained" if found.agrees else "NOT as it was trained"
         say(f'{found.path}: loaded again, {same} (logits off by {found.off:.1g} of {found.of}); it writes "{sample}"')

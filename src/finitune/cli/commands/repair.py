@@ -69,17 +69,17 @@ def command(
             gpu=gpu, requirements=requirements, patch=patch, apply=apply, like=like, dtype=dtype, modules=modules,
             from_run=from_run,
         )  # fmt: skip
+    from finitune.reports.terminal import by_hand, print_repair
+
     if form == "json":
         print_json(result)
-    elif patch or (apply and not result.diff):
+    elif patch or (apply and not result.diff) or (from_run is not None and config and not apply):
         click.echo(result.diff, nl=False)
-        for line in result.advice:
-            click.echo(f"finitune: by hand: {line}", err=True)
-        if not (result.diff or result.advice):
+        for one in result.by_hand:
+            click.echo(f"finitune: by hand: {by_hand(one)}", err=True)
+        if not (result.diff or result.by_hand):
             click.echo("finitune: nothing to change", err=True)
         for why in result.not_applied:
             click.echo(f"finitune: not changed: {why}", err=True)
     else:
-        from finitune.reports.terminal import print_repair
-
         print_repair(result, console())
