@@ -41,9 +41,12 @@ class Exported:
 def export(trainer: Any, final: Path, base: Path, batch: Mapping[str, Tensor], *, merge: bool) -> Exported:
     """Prove the model in `final`, or the adapter in it, merged into `base`. One process; all of it in float32.
 
-    Raises NotFinite, and OSError for a disk that is full.
+    On the host, where there is room for it; a quantised base stays where it is. Raises NotFinite, and OSError for a
+    disk that is full.
     """
     model = trainer.accelerator.unwrap_model(trainer.model)
+    if not getattr(model, "is_quantized", False):
+        model.to("cpu")
     with _as_trained(model):
         trained = _logits(model, batch)
     peft: Any = hasattr(model, "disable_adapter")
@@ -95,7 +98,7 @@ def _take_quantised(plain: nn.Module, trained: Any) -> None:
     modules = dict(plain.named_modules())
     for name, layer in trained.get_base_model().named_modules():
         inner: Any = getattr(layer, "base_layer", layer)
-        if getattr(getattr(inner, "weight", None), "quant_state", None) is None:
+        if not _is_quantised(inner):
             continue
         dequantize: Any = importlib.import_module("bitsandbytes.functional").dequantize_4bit
         inner.state_dict()  # on a CPU the weights were packed for inference, and this unpacks them
@@ -105,12 +108,15 @@ def _take_quantised(plain: nn.Module, trained: Any) -> None:
             own.weight.data.copy_(dequantize(inner.weight.data, state).to(own.weight))
 
 
+def _is_quantised(part: nn.Module) -> bool:
+    return getattr(getattr(part, "weight", None), "quant_state", None) is not None
+
+
 def _proved(
     path: Path, model: Any, trained: Tensor, batch: Mapping[str, Tensor], over: Tensor, of: str, trainer: Any,
     limit: float,
 ) -> Exported:  # fmt: skip
-    model = model.to(next(iter(batch.values())).device).eval()
-    again = _logits(model, batch)
+    again = _logits(model.eval(), batch)
     if not bool(torch.isfinite(again).all()):
         raise NotFinite(f"{path}: its logits are not finite")
     off = float((again - trained).square().mean().sqrt() / over.clamp_min(1e-12))
@@ -126,7 +132,7 @@ def _as_trained(model: Any) -> Any:
     was, undo = model.training, compute_in_float32(model)
     model.eval()
     for part in model.modules():
-        if getattr(getattr(part, "weight", None), "quant_state", None) is not None:
+        if _is_quantised(part):
             part.training = True  # else bitsandbytes packs it for inference on a CPU, and fails for some widths
     try:
         yield
@@ -137,9 +143,10 @@ def _as_trained(model: Any) -> Any:
 
 @torch.no_grad()
 def _logits(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
-    """Of the tokens that are no padding, in float32."""
-    found = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-    return found.float()[batch["attention_mask"].bool()]
+    """Of the tokens that are no padding, in float32, on the host."""
+    device = next(model.parameters()).device
+    ids, mask = (batch[key].to(device) for key in ("input_ids", "attention_mask"))
+    return model(input_ids=ids, attention_mask=mask).logits.float()[mask.bool()].cpu()
 
 
 @torch.no_grad()
@@ -148,7 +155,7 @@ def _sample(model: Any, batch: Mapping[str, Tensor], trainer: Any) -> str:
     row, mask, labels = (batch[key][0] for key in ("input_ids", "attention_mask", "labels"))
     row, labels = row[mask.bool()], labels[mask.bool()]
     answer = int((labels != -100).nonzero()[0]) if bool((labels == -100).any()) else max(1, len(row) // 2)
-    prompt = row[: max(1, answer)][None]
+    prompt = row[: max(1, answer)][None].to(next(model.parameters()).device)
     written = model.generate(
         input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=SAMPLE, do_sample=False,
         pad_token_id=trainer.processing_class.pad_token_id,

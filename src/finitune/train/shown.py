@@ -16,11 +16,10 @@ REASON = 48
 """Column at which the reasons begin."""
 
 
-def lines(written: Written, plan: Plan, *, trains: bool = False) -> Iterator[str]:
+def lines(written: Written, plan: Plan) -> Iterator[str]:
     """The whole plan."""
     what = counted(plan.steps, "step") if plan.steps else "an unknown number of steps"
-    what = what if trains else f"{what}; nothing is trained"
-    yield f"plan for {written.file} on {plan.card}: {what}"
+    yield f"plan for {written.file} on {plan.card}: {what}; nothing is trained"
     for by, title in (("finitune", "chosen"), ("you", "kept as you wrote it")):
         those = [one for one in plan.choices if one.by == by]
         if those:
