@@ -98,6 +98,29 @@ def test_an_adapter_is_merged_and_the_merge_is_what_was_trained(tmp_path: Path, 
     assert merged["model.layers.0.self_attn.q_proj.weight"].shape == (32, 32)
 
 
+def test_an_adapter_that_is_left_alone_is_loaded_again_too(tmp_path: Path, world: Any, capsys: Any) -> None:
+    text = SHORT.replace("max_steps: 6", "max_steps: 1") + LORA + "finitune: {report: false, merge: false}\n"
+    assert train(config(tmp_path, text, **world)) == 0
+    assert "final: loaded again, as it was trained" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "merged").exists()
+
+
+def test_a_dtype_that_cannot_hold_the_merge_is_not_taken(
+    tmp_path: Path, world: Any, monkeypatch: Any, capsys: Any
+) -> None:
+    """Weights in bfloat16 lose most of an adapter that has learned next to nothing."""
+    from transformers import AutoModelForCausalLM
+
+    half = tmp_path / "half"
+    shutil.copytree(world["model_name_or_path"], half)
+    AutoModelForCausalLM.from_pretrained(half).bfloat16().save_pretrained(half)
+    monkeypatch.setattr("finitune.train.export.AGREES", 1e-6)
+    text = SHORT + LORA.replace("2.0e-3", "1.0e-6") + BARE
+    assert train(config(tmp_path, text, **{**world, "model_name_or_path": half})) == 0
+    assert "as it was trained in float32, for bfloat16 loses" in capsys.readouterr().err
+    assert weights(tmp_path / "out" / "merged")["lm_head.weight"].dtype == torch.float32
+
+
 def test_a_4_bit_base_is_merged_as_it_was_multiplied(tmp_path: Path, world: Any, capsys: Any) -> None:
     pytest.importorskip("bitsandbytes")
     assert train(config(tmp_path, SHORT + LORA + "load_in_4bit: true\n" + BARE, **world)) == 0

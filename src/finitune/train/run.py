@@ -284,6 +284,7 @@ class _Run:
             return FAILED
         sample = printable(" ".join(found.sample.split()))[:100]
         same = "as it was trained" if found.agrees else "NOT as it was trained"
+        same += f" {found.note}" if found.note else ""
         say(f'{found.path}: loaded again, {same} (logits off by {found.off:.1g} of {found.of}); it writes "{sample}"')
         return 0 if found.agrees else FAILED
 
