@@ -102,6 +102,7 @@ def test_rows_are_cut_where_the_model_ends_and_padded_on_the_right(tmp_path: Pat
 def test_the_loss_is_of_the_answer_where_rows_have_one(tmp_path: Path) -> None:
     assert values(planned(tmp_path, form="answers"))["completion_only_loss"] is True
     assert "completion_only_loss" not in values(planned(tmp_path, form="text"))
+    assert values(planned(tmp_path, form="conversations"))["assistant_only_loss"] is False
 
 
 def test_rows_that_were_never_trained_are_planned_anew_and_said_where_they_are_not(tmp_path: Path) -> None:

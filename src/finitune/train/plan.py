@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -113,7 +113,7 @@ class _Draft:
             self._by_user["float32_modules"] = Choice(key="float32_modules", value=modules, why=why, by="you")
         self._chosen: dict[str, Choice] = {}
 
-    def take(self, choices: Any) -> None:
+    def take(self, choices: Iterable[Choice]) -> None:
         for one in choices:
             if one.key not in self._by_user:
                 self._chosen[one.key] = one
@@ -190,6 +190,9 @@ def _of_data(form: Form) -> Iterator[Choice]:
         yield Choice(
             key="completion_only_loss", value=True, why="each row has one answer: the loss is that of the answer"
         )
+    elif form == "conversations":
+        why = "rows have several answers: the loss is that of whole rows, as answers are told apart by templates made for it"
+        yield Choice(key="assistant_only_loss", value=False, why=why)
 
 
 def _of_optimizer(keys: Mapping[str, Any], steps: int | None) -> Iterator[Choice]:
