@@ -191,7 +191,7 @@ def _of_data(form: Form) -> Iterator[Choice]:
             key="completion_only_loss", value=True, why="each row has one answer: the loss is that of the answer"
         )
     elif form == "conversations":
-        why = "rows have several answers: the loss is that of whole rows, as answers are told apart by templates made for it"
+        why = "rows have several answers: the loss is that of whole rows, for few templates tell answers apart"
         yield Choice(key="assistant_only_loss", value=False, why=why)
 
 

@@ -20,9 +20,9 @@ from finitune.cli.commands import output_format, print_json
 def command(
     *, config: str, only_plan: bool, as_json: bool, launch_file: str | None, nodes: int, gpus: int, form: str
 ) -> int:  # fmt: skip
-    """Fine-tune as CONFIG says, guarded: text models, in full or with LoRA or QLoRA.
+    """Fine-tune as CONFIG says, guarded.
 
-    CONFIG is YAML under TRL's own names, with a block `finitune:` for the rest; finitune init writes one. A run that
+    Text models, in full or with LoRA or QLoRA. CONFIG is YAML under TRL's own names, with a block `finitune:` for the rest; finitune init writes one. A run that
     was killed goes on where its last checkpoint was when the same command is typed again. With several processes:
     torchrun --nproc-per-node 2 -m finitune train CONFIG
 
