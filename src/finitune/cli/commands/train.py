@@ -22,9 +22,9 @@ def command(
 ) -> int:  # fmt: skip
     """Fine-tune as CONFIG says, guarded.
 
-    Text models, in full or with LoRA or QLoRA. CONFIG is YAML under TRL's own names, with a block `finitune:` for the rest; finitune init writes one. A run that
-    was killed goes on where its last checkpoint was when the same command is typed again. With several processes:
-    torchrun --nproc-per-node 2 -m finitune train CONFIG
+    Text models, in full or with LoRA or QLoRA. CONFIG is YAML under TRL's own names, with a block `finitune:` for the
+    rest; finitune init writes one. A run that was killed goes on where its last checkpoint was when the same command is
+    typed again. With several processes: torchrun --nproc-per-node 2 -m finitune train CONFIG
 
     Returns 3 when finitune stopped the run, 1 when it could not be saved or what was saved is not as it was trained.
     """
