@@ -44,6 +44,7 @@ SURFACE = {
         "--data",
         "--dtype",
         "--format",
+        "--from",
         "--gpu",
         "--like",
         "--model",
@@ -60,6 +61,8 @@ SURFACE = {
     "remedies": ["[NAME]"],
     "report": ["--output", "-o", "[RUN_DIR]"],
     "run": ["--inject", "--mode", "--rerun", "--run-dir", "--signals", "--watch-step", "[WORDS]..."],
+    "init": ["--data", "--model", "--output"],
+    "train": ["--format", "--gpus", "--json", "--launch-file", "--nodes", "--plan", "CONFIG"],
 }
 
 
@@ -284,7 +287,7 @@ def test_repair_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: py
     options = {
         "model": "m", "data": "d", "tokens": "6,7", "rows": "1", "config": ["a", "b"], "output": "o", "seed": 3,
         "gpu": "V100", "requirements": "r", "like": "1,2", "dtype": "float32", "modules": "x,y", "patch": False,
-        "apply": False,
+        "apply": False, "from_run": None,
     }  # fmt: skip
     assert seen == [("n",), options]
     assert json.loads(capsys.readouterr().out)["output"] == "o"

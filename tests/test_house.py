@@ -44,7 +44,7 @@ KNOWN_INPUTS = {
     "see": set(SIGNALS),
     "review": {*SIGNALS, "eval_loss", "rewards"},
 }
-NEEDS_TORCH = {"monitor", "integrations", "gym", "demo"}
+NEEDS_TORCH = {"monitor", "integrations", "gym", "demo", "train"}
 VAGUE = {word + s for word in ("manager", "factory", "handler", "helper", "util") for s in ("", "s")}
 LONGEST_FILE = 400
 LONGEST_CHAPTER = 150

@@ -22,6 +22,7 @@ from finitune.monitor.probes.gc_objects import living
 from finitune.monitor.process import Monitor, active
 from finitune.monitor.run import Mode
 from finitune.monitor.watch import watch
+from finitune.signals import Level
 
 AFTER = ("transformers.trainer",)
 
@@ -29,9 +30,12 @@ AFTER = ("transformers.trainer",)
 class TrainerCallback(transformers.TrainerCallback):
     """Watches one training; `run_dir` is by default `<output_dir>/finitune`."""
 
-    def __init__(self, run_dir: str | Path | None = None, mode: Mode = "guard") -> None:
+    def __init__(
+        self, run_dir: str | Path | None = None, mode: Mode = "guard", signals: Level = "economy"
+    ) -> None:  # fmt: skip
         self.run_dir = run_dir
         self.mode: Mode = mode
+        self.signals: Level = signals
         self.monitor: Monitor | None = None
         self._own = False
         self._logged_until = 0
@@ -46,7 +50,7 @@ class TrainerCallback(transformers.TrainerCallback):
             run_dir = self.run_dir or os.environ.get("FINITUNE_RUN_DIR") or Path(args.output_dir) / "finitune"
             try:
                 self._own = active() is None
-                monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode)
+                monitor = watch(model, optimizer, run_dir=run_dir, mode=self.mode, signals=self.signals)
                 if monitor.logged_by not in (None, self):
                     return  # under `finitune run` this trainer has another of us
                 monitor.logged_by = self

@@ -52,7 +52,23 @@ def repair_configs(
 
     Raises UnreadableInput when the remedy has nothing to set here, or a file cannot be changed safely.
     """
-    settings, remedies, refused = _settings(_proposals(chapter, readings), standings_each(configs, model))
+    return _repaired(chapter, _proposals(chapter, readings), configs, model, apply=apply)
+
+
+def repair_proposed(
+    remedies: Sequence[Remedy], configs: Sequence[Config], model: str | Path | None, *, apply: bool
+) -> RepairResult:
+    """These patches, in every run that the configurations start. Raises UnreadableInput as `repair_configs` does."""
+    runs = range(len(standings_each(configs, model)) if configs or model else 0)
+    proposed = [_Proposed(remedy=one, run=run) for run in runs for one in remedies]
+    return _repaired(None, proposed, configs, model, apply=apply)
+
+
+def _repaired(
+    chapter: Chapter | None, proposed: Sequence[_Proposed], configs: Sequence[Config], model: str | Path | None, *,
+    apply: bool,
+) -> RepairResult:  # fmt: skip
+    settings, remedies, refused = _settings(proposed, standings_each(configs, model) if proposed else [])
     files = patched(settings)
     if chapter and not settings and refused:
         raise UnreadableInput(f"{refused[0]} (what it says is to be done by hand)")

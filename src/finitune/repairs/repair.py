@@ -15,6 +15,7 @@ from finitune.finding import UnreadableInput
 from finitune.repairs.casts import cast_weights
 from finitune.repairs.configs import repair_configs
 from finitune.repairs.data import repair_data
+from finitune.repairs.from_run import repair_from_run
 from finitune.repairs.outputs import places
 from finitune.repairs.result import RepairResult
 from finitune.repairs.weights import repair_rows
@@ -53,14 +54,23 @@ def repair(
     like: Ids | None = None,
     dtype: str | None = None,
     modules: str | Sequence[str] | None = None,
+    from_run: str | Path | None = None,
 ) -> RepairResult:
     """Apply the remedy `name`. Ids may be numbers or text such as "6,7,10-12".
 
     Models and data are rewritten as a copy. Without `tokens` (or `rows`) those are taken that `finitune check` finds
     in `model`, `data` and `config`. Settings are changed by `patch`, which only tells, or `apply`, which keeps the
-    originals beside the patched files; without a `name` every patch of check is taken.
+    originals beside the patched files; without a `name` every patch of check is taken. `from_run` is the recording of a
+    run in mode heal: what healed it is patched into `config`, or returned as what is to be done by hand.
     Raises UnreadableInput when something needed is absent or wrong, and when `output` is already there.
     """
+    configs: Sequence[Config] = [config] if isinstance(config, str | Path | dict) else list(config or ())  # pyright: ignore[reportAssignmentType, reportArgumentType]
+    if from_run is not None:
+        if name is not None:
+            raise UnreadableInput(f"{name}: --from takes what healed the run (expected no name beside it)")
+        if apply and not configs:
+            raise UnreadableInput("--apply: which files? (expected --config FILE)")
+        return repair_from_run(from_run, configs, model, apply=apply)
     chapter = _remedy(name) if name is not None else None
     rewrites: str | None = getattr(chapter.module, "rewrites", None) if chapter else None
     if patch and apply:
@@ -80,7 +90,6 @@ def repair(
     if unused:
         takes = ", ".join(f"--{option}" for option in OPTIONS[rewrites])
         raise UnreadableInput(f"{name or 'repair'}: --{unused[0]} says nothing here (expected of {takes})")
-    configs: Sequence[Config] = [config] if isinstance(config, str | Path | dict) else list(config or ())  # pyright: ignore[reportAssignmentType, reportArgumentType]
     if chapter is None or rewrites is None:
         runs = gather_each(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
         return repair_configs(chapter, [reading for _, reading in runs], configs, model, apply=apply)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from finitune.finding import Remedy
+
 SCHEMA = "finitune.repair/1"
 
 
@@ -31,6 +33,16 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Healed:
+    """One remedy that held in a run of mode heal, at these steps; `places` are samples, where it is about some."""
+
+    remedy: Remedy
+    cause: str
+    steps: Sequence[int]
+    places: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
     """What `finitune repair` did."""
 
@@ -43,6 +55,8 @@ class RepairResult:
     written: bool = True
     not_applied: Sequence[str] = ()
     """Patches that no file here takes, and why."""
+    by_hand: Sequence[Healed] = ()
+    """What a run was healed by and no file takes."""
     undo: Sequence[str] = ()
     """The files that `finitune repair --undo` takes."""
     schema: str = SCHEMA

@@ -123,18 +123,27 @@ def print_repair(result: Any, console: Console) -> None:
     changes: Any = plain.pop("changes", None) or []
     undo: Any = plain.pop("undo", None) or []
     left_out: Any = plain.pop("not_applied", None) or []
+    plain.pop("by_hand", None)
     # a patch draws no random numbers, and what is undone has no changes of its own
     hidden = {"diff", "written", *(("seed",) if plain.get("diff") or result.repair == "undo" else ())}
     rows = [_Row(label=k.replace("_", " "), text=say.setting(v)) for k, v in plain.items() if k not in hidden]
     if result.repair != "undo":
         rows.append(_Row(label="changes", text=f"{len(changes):,}"))
     rows += [_Row(label="not applied", text=why) for why in left_out]
+    rows += [_Row(label="by hand", text=by_hand(one)) for one in result.by_hand]
     rows += [_Row(label="undo", text=f"finitune repair --undo {shlex.quote(file)}", note="") for file in undo]
     _print_all(console, _rows(rows, indent=0, width=width))
     for change in changes[:CHANGES_SHOWN]:
         _print_all(console, _wrap(_change(change), width, first="  ", rest="    "))
     if len(changes) > CHANGES_SHOWN:
         _print(console, f"  and {len(changes) - CHANGES_SHOWN:,} more: --format json")
+
+
+def by_hand(healed: Any) -> str:
+    """What is to be done by hand, where it is about some samples which, and what it healed."""
+    where = f": {'; '.join(healed.places)}" if healed.places else ""
+    steps = say.several("step", healed.steps)
+    return f"{say.do(healed.remedy)}{where} ({say.remedy_note(healed.remedy)}; {healed.cause}, {steps})"
 
 
 def _change(change: Any) -> str:

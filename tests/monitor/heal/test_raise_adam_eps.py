@@ -14,6 +14,7 @@ from finitune.gym.models import tiny
 from finitune.monitor.heal.remedies.raise_adam_eps import _with_eps
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
+from finitune.repairs.repair import repair
 
 
 def half_run(eps=1e-8, steps=30):
@@ -35,6 +36,8 @@ def test_the_run_goes_on_as_with_an_eps_that_it_can_hold(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "eps of AdamW is 1e-05 from now on (was 1e-08)" in said
     assert "set adam_epsilon = 1e-05   (raise-adam-eps, unsafe)" in said.split("healed 1 time")[1]
+    (healed,) = repair(from_run=tmp_path / "run").by_hand
+    assert (healed.remedy.patch, list(healed.steps)) == ({"adam_epsilon": 1e-5}, [1])
 
 
 @pytest.mark.parametrize("eps", [1e-8, 2e-8])

@@ -24,6 +24,9 @@ from finitune.cli.commands import console, output_format, print_json
 @click.option("--apply", is_flag=True, help="Patch the configuration; the original is kept beside it.")
 @click.option("--undo", metavar="PATH", help="Take back the repair of a file or directory, if nobody touched it since.")
 @click.option("--output", metavar="PATH", help="Where to write a copy; models and data are never changed in place.")
+@click.option(
+    "--from", "from_run", metavar="RUN_DIR", help="What healed this run, as a patch for --config or as advice."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="For remedies that draw random numbers.")
 @output_format
 def command(
@@ -43,35 +46,40 @@ def command(
     apply: bool,
     undo: str | None,
     output: str | None,
+    from_run: str | None,
     seed: int,
     form: str,
 ) -> None:
     """Write a repaired model or data set, or patch settings.
 
-    NAME is the remedy, as check and diagnose name it. Without it every patch that check proposes is taken.
+    NAME is the remedy, as check and diagnose name it. Without it every patch that check proposes is taken, or with
+    --from what healed a run.
     """
     if undo is not None:
-        if name or patch or apply or output:
+        if name or patch or apply or output or from_run:
             raise click.UsageError("--undo stands alone.")
         from finitune.repairs.undoing import undo as take_back
 
         result = take_back(undo)
-    elif name is None and not (config or model):
+    elif name is None and not (config or model or from_run):
         raise click.UsageError("Nothing to repair: name a remedy, or --config with --patch or --apply.")
     else:
         result = finitune.repair(
             name, model=model, data=data, tokens=tokens, rows=rows, config=list(config), output=output, seed=seed,
             gpu=gpu, requirements=requirements, patch=patch, apply=apply, like=like, dtype=dtype, modules=modules,
+            from_run=from_run,
         )  # fmt: skip
+    from finitune.reports.terminal import by_hand, print_repair
+
     if form == "json":
         print_json(result)
-    elif patch or (apply and not result.diff):
+    elif patch or (apply and not result.diff) or (from_run is not None and config and not apply):
         click.echo(result.diff, nl=False)
-        if not result.diff:
+        for one in result.by_hand:
+            click.echo(f"finitune: by hand: {by_hand(one)}", err=True)
+        if not (result.diff or result.by_hand):
             click.echo("finitune: nothing to change", err=True)
         for why in result.not_applied:
             click.echo(f"finitune: not changed: {why}", err=True)
     else:
-        from finitune.reports.terminal import print_repair
-
         print_repair(result, console())

@@ -250,7 +250,10 @@ class Healing:
         price = f"; price: {cure.price}" if cure.price else ""
         watch = f"; watched for {WATCHED_STEPS} steps" if undo is not None else ""
         text = f"{name}: {cure.text}"
-        self._record(one, step, text, seconds=seconds, price=cure.price)
+        self._record(
+            one, step, text, seconds=seconds, price=cure.price, patch=one.remedy.patch, command=one.remedy.command,
+            places=list(one.places),
+        )  # fmt: skip
         self._run.speech.say(
             f"step {step}: healed ({case.cause}, proved): {text}. "
             f"Finite with it, not with {cure.instead}{price}; {seconds:.1f} s{watch}"

@@ -165,7 +165,7 @@ def _precision(data: Settings, file: str, framework: str) -> Precision | None:
         said = {"compute": "float32", "scaler": "none", "source": file}
     full = next((dtype for key, dtype in FULL_EVAL.items() if flag(data, key, file)), None)
     cpu = next((answer for key in ("use_cpu", "no_cuda") if (answer := flag(data, key, file)) is not None), None)
-    kept = words(data, "float32_modules")
+    kept = words(data, "float32_modules") or words(section(data, "finitune"), "float32_modules")
     if not said and full is None and not cpu and not kept:
         return None
     asked = framework if said else None
@@ -249,11 +249,13 @@ FORMAT = Format(
     left_out=left_out,
     open_ended=True,  # programs add arguments of their own beside these
     tables={"optimizer": OPTIMIZER_KEYS, "adapter": ADAPTER_KEYS, "batching": BATCHING_KEYS, "training": TRAINING_KEYS},
-    spelling={"dtype": ("torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")},
+    spelling={"dtype": ("torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype"),
+              "float32_modules": ("finitune.float32_modules",)},
     precision_keys=precision_keys,
     adds={  # fields of TrainingArguments itself; a program may not know those of TRL and would refuse them
         "fp16", "bf16", "learning_rate", "max_grad_norm", "adam_epsilon", "warmup_steps", "group_by_length",
         "logging_nan_inf_filter", "gradient_checkpointing_kwargs", "fp16_full_eval",
+        "finitune",  # the block of `finitune train`, where there is one
     },
     opens=("gradient_checkpointing_kwargs",),
 )  # fmt: skip
