@@ -26,9 +26,9 @@ def mixture(tmp_path):
 
 
 def test_loose_tensors_are_located_down_to_the_line(tmp_path):
-    first, with_line = (event["origin"] for event in mixture(tmp_path).events("origin"))
-    assert (first["op"], first["phase"], first["values"]) == ("aten.log", "forward", "1 -inf")
-    assert with_line["line"].endswith("nll = -density.log().mean()")
+    (origin,) = (event["origin"] for event in mixture(tmp_path).events("origin"))
+    assert (origin["op"], origin["phase"], origin["values"]) == ("aten.log", "forward", "1 -inf")
+    assert origin["line"].endswith("nll = -density.log().mean()")
 
 
 def test_autograd_grad_is_located(tmp_path):

@@ -180,18 +180,18 @@ class Investigation:
         return True
 
     def find_line(self, live: LiveWatch, micro: MicroStep, root: Tensor) -> bool:
-        """Whether a step that is watched shows the line of the origin: that of the same operator in what the loop's own
-        code computes.
+        """Whether a step that is watched shows more of the origin's line: that of the same operator in what the loop's
+        own code computes.
         """
         for computed, end in micro.computed(root):
             if self.origin is None or self.term is None or not same_form(self.term[0], computed.whole):
                 continue
             node = node_at(end, self.term[1])
             line = None if node is None else live.watch.line_of(node)
-            self.term = None
+            self.term, before = None, self.origin
             made = operator_in(line) if line and self.origin.phase == "input" else None
             self.origin = replace(self.origin, line=line or self.origin.line, op=made or self.origin.op)
-            return line is not None
+            return self.origin != before
         return False
 
     def _named_tensors(self) -> Iterator[tuple[str, Any]]:
