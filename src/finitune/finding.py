@@ -50,13 +50,14 @@ class Remedy:
     """A remedy made concrete for one finding: the command to type or the settings to change.
 
     `name` and `safety` are those of its chapter in `remedies/`, and filled in when a chapter is asked. `patch` maps
-    config keys to their new values.
+    config keys to their new values; `text` says what to do where neither of them can.
     """
 
     name: str = ""
     safety: Safety = "advice"
     command: str | None = None
     patch: Mapping[str, Any] | None = None
+    text: str | None = field(default=None, metadata={"json": False})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

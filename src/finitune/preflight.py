@@ -103,7 +103,10 @@ def _placed(result: CheckResult, reading: Reading) -> CheckResult:
         keys = [one for key in (where.key, *patch) if key for one in (key, key.rpartition(".")[2])]
         files = [where.file, *(file for file in reading.places if file != where.file)]
         spots = [(file, reading.places[file][key]) for key in keys for file in files if key in reading.places[file]]
-        file, (cell, line) = spots[0] if spots else (where.file, reading.places[where.file][""])
+        whole = reading.places[where.file].get("")  # where a program or a launch begins; of other files nobody looks
+        if not spots and whole is None:
+            return finding
+        file, (cell, line) = spots[0] if spots else (where.file, whole or (None, 1))
         return dataclasses.replace(finding, where=dataclasses.replace(where, file=file, cell=cell, line=line))
 
     found = [with_line(finding) for finding in result.findings]

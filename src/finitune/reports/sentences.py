@@ -194,7 +194,7 @@ def do(remedy: Remedy) -> str:
     """What to type or to set."""
     if remedy.patch:
         return "set " + ", ".join(f"{key} = {setting(value)}" for key, value in remedy.patch.items())
-    return remedy.command or remedy.name
+    return remedy.command or remedy.text or remedy.name
 
 
 def remedy_note(remedy: Remedy) -> str:

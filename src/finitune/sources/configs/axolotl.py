@@ -20,7 +20,7 @@ from finitune.facts import (
     Training,
 )
 from finitune.sources.configs.format import Format, Settings
-from finitune.sources.configs.keys import group
+from finitune.sources.configs.keys import both_halves, group
 from finitune.sources.result import Supervision
 from finitune.sources.text import flag, real, section, word, words
 
@@ -82,6 +82,7 @@ def read(data: Settings, file: str) -> Facts:
             gradient_checkpointing=_switch(data, "gradient_checkpointing", file),
             compiled=_switch(data, "torch_compile", file),
         ),
+        disagreements=both_halves(data, file),
     )  # fmt: skip
 
 
