@@ -11,7 +11,10 @@ OFFLOAD = '{\n "bf16": {"enabled": true},\n "zero_optimization": {"stage": 2,\n 
 FLASH = "model_name_or_path: x/llama\nlearning_rate: 1.0e-5\nattn_implementation: flash_attention_2\nfp16: true\n"
 AXOLOTL = "base_model: x/mistral\nlearning_rate: 0.0002\nflash_attention: true\nbf16: auto\n"
 GEMMA = "model_name_or_path: google/gemma-2-9b\nlearning_rate: 1.0e-5\n{}: true\n"
-RECIPE = "model:\n  _component_: torchtune.models.llama3.llama3_8b\noptimizer:\n  _component_: torch.optim.AdamW\n  lr: 0.5\n"
+RECIPE = (
+    "model:\n  _component_: torchtune.models.llama3.llama3_8b\n"
+    "optimizer:\n  _component_: torch.optim.AdamW\n  lr: 0.5\n"
+)
 TYPO = "model_name_or_path: x/llama\nlearning_rat: 1.0e-5\nnum_train_epochs: 1\nfp16: true\n"
 
 TRAPS = {  # name: file, text, card, cause, line, what to do

@@ -42,7 +42,7 @@ BATCHING_KEYS = {
 TRAINING_KEYS = {
     "method": ("rl",), "model_name": ("base_model",), "chat_template": ("chat_template",),
     "reentrant": ("gradient_checkpointing_kwargs.use_reentrant",), "nan_filter": ("logging_nan_inf_filter",),
-    "train_on_prompt": ("train_on_inputs",),
+    "train_on_prompt": ("train_on_inputs",), "added_tokens": ("tokens",),
 }  # fmt: skip
 ATTENTION_KEYS = {
     "flash_attention": "flash_attention_2", "sdp_attention": "sdpa", "xformers_attention": "xformers",
