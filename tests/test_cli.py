@@ -246,7 +246,9 @@ def test_diagnose_reads_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (found["schema"], found["verdict"]) == ("finitune.diagnosis/1", "incident")
     log.write_text("step 1 loss 2.5\n")
     assert main(["diagnose", str(log)]) == 0
-    assert capsys.readouterr().out.startswith("healthy: no incident\n\nnot checked  log (whether the model learned")
+    assert capsys.readouterr().out.startswith(
+        "healthy: no incident in 1 step\n\nnot checked  log (whether the model learned"
+    )
     log.write_text("no training here\n")
     assert main(["diagnose", str(log)]) == 2
     assert "expected the log of a training" in one_line(capsys.readouterr().err)

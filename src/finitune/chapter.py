@@ -13,6 +13,7 @@ A cause:
     experiments = [Experiment(...), ...]                what decides it
     remedies = ["slug", ...]                            chapters of `remedies/`, best first
     public_incidents = 10                               how often it occurs in the public incidents: the prior
+    frame = "deepspeed"                                 of a rare cause: what a log has to show before it comes first
     unseen = "whether ..."                              what no log shows of it, where every number stays finite
 
 `weigh` may name any group of `Facts`, any signal (`loss`, `grad_norm`, `lr`, `loss_scale`, `skipped`: a Series up to

@@ -209,6 +209,8 @@ class Incident:
     """A suspicion was said once and changed nothing; an incident is certain."""
     confirm: str = ""
     """What would confirm a suspicion."""
+    unit: Literal["step", "row"] = field(default="step", metadata={"json": False})
+    """What `step` counts: a log that says no steps has rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,7 @@ AMPERE = ("flash_attention_2", "flash_attention_3")
 
 remedies = ["upgrade-package", "fused-attention"]
 public_incidents = 7
+frame = "fused attention"
 foresees = "fused attention"
 
 tells: Tells = {

@@ -68,7 +68,8 @@ def print_diagnosis(
     """One block per incident; with `verbose` every term of every cause. `run_dir` is where the report can be made."""
     width = _width(console)
     if not diagnosis.incidents:
-        _print(console, "healthy: no incident", styled="healthy")
+        looked = f" in {say.counted(diagnosis.steps, 'step')}" if diagnosis.steps else ""
+        _print(console, f"healthy: no incident{looked}", styled="healthy")
     shown = diagnosis.incidents if verbose else diagnosis.incidents[:INCIDENTS_SHOWN]
     for position, incident in enumerate(shown):
         if position:
@@ -97,7 +98,7 @@ def incident_lines(
         ]
     rows.append(_Row(label="cause", text=say.why(incident)))
     if incident.causes and not incident.causes[0].proved and len(incident.causes) > 1:
-        rows.append(_Row(label="or", text=", ".join(map(say.or_else, incident.causes[1:4]))))
+        rows += [_Row(label="or", text=say.or_else(cause)) for cause in incident.causes[1:4]]
     if incident.unlisted is not None:
         rows.append(_Row(label="or", text=f"something that is not in the book ({incident.unlisted:.0%})"))
     if incident.confirm:
