@@ -55,6 +55,7 @@ SURFACE = {
         "--seed",
         "--tokens",
         "--undo",
+        "--unsafe",
         "[NAME]",
     ],
     "remedies": ["[NAME]"],
@@ -286,7 +287,7 @@ def test_repair_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: py
     options = {
         "model": "m", "data": "d", "tokens": "6,7", "rows": "1", "config": ["a", "b"], "output": "o", "seed": 3,
         "gpu": "V100", "requirements": "r", "like": "1,2", "dtype": "float32", "modules": "x,y", "patch": False,
-        "apply": False,
+        "apply": False, "unsafe": False,
     }  # fmt: skip
     assert seen == [("n",), options]
     assert json.loads(capsys.readouterr().out)["output"] == "o"

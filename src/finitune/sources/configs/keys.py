@@ -60,6 +60,12 @@ def _value(data: Settings, key: str, file: str, kind: Any) -> Any:
     return _READERS[kind](data, key, file)
 
 
+def named(data: Settings, keys: Sequence[str]) -> list[str]:
+    """The first text under these keys, which may be one or stand in a list; none where there is none."""
+    found = (words(data, key) or ([said] if (said := word(data, key)) else []) for key in keys)
+    return next((texts[:1] for texts in found if texts), [])
+
+
 def both_halves(data: Settings, file: str, half: str = "fp16", brain: str = "bf16") -> list[Disagreement] | None:
     """The two switches of half precision, where both are on."""
     if not (first(data, file, (half,), bool) and first(data, file, (brain,), bool)):
