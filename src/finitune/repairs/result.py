@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from finitune.finding import Printed
+
 SCHEMA = "finitune.repair/1"
 
 
@@ -31,7 +33,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairResult:
+class RepairResult(Printed):
     """What `finitune repair` did."""
 
     repair: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,18 @@ STYLES = {
     "warning": "yellow", "at-risk": "yellow", "incomplete": "yellow", "suspicion": "yellow",
     "info": "cyan", "ok": "green", "healthy": "green",
 }  # fmt: skip
+
+
+def text_of(result: Any) -> str:
+    """What the command line prints of a result, as plain text."""
+    out = Console(file=io.StringIO(), width=WIDTH, highlight=False, markup=False, emoji=False)
+    if isinstance(result, CheckResult):
+        print_check(result, out)
+    elif isinstance(result, Diagnosis):
+        print_diagnosis(result, out)
+    else:
+        print_repair(result, out)
+    return cast("io.StringIO", out.file).getvalue().rstrip("\n")
 
 
 def print_check(result: CheckResult, console: Console) -> None:
