@@ -59,7 +59,7 @@ SURFACE = {
         "[NAME]",
     ],
     "remedies": ["[NAME]"],
-    "report": ["--output", "-o", "[RUN_DIR]"],
+    "report": ["--output", "-o", "[RUN_DIR]..."],
     "run": ["--inject", "--mode", "--rerun", "--run-dir", "--signals", "--watch-step", "[WORDS]..."],
 }
 

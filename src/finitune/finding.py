@@ -273,7 +273,7 @@ def as_json(value: Any) -> Any:
         shown = [f.name for f in dataclasses.fields(value) if f.metadata.get("json", True)]
         out = {name: as_json(getattr(value, name)) for name in shown}
         verdict = getattr(value, "verdict", None)
-        return {"schema": out.pop("schema"), "verdict": verdict, **out} if verdict else out
+        return {"schema": out.pop("schema"), "verdict": verdict, **out} if verdict and "schema" in out else out
     if isinstance(value, Mapping):
         return {str(k): as_json(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     tolist: Any = getattr(value, "tolist", None)

@@ -12,6 +12,7 @@ from typing import Any, cast
 from rich.console import Console
 from rich.text import Text
 
+from finitune.diagnosis.side_by_side import Comparison
 from finitune.finding import (
     SEVERITIES,
     CheckResult,
@@ -24,6 +25,7 @@ from finitune.finding import (
     as_json,
 )
 from finitune.reports import sentences as say
+from finitune.reports.comparison import lines
 
 WIDTH = 100
 """Longest line that is pleasant to read; narrower terminals get narrower lines."""
@@ -46,6 +48,8 @@ def text_of(result: Any) -> str:
         print_check(result, out)
     elif isinstance(result, Diagnosis):
         print_diagnosis(result, out)
+    elif isinstance(result, Comparison):
+        return "\n".join(lines(result))
     else:
         print_repair(result, out)
     return cast("io.StringIO", out.file).getvalue().rstrip("\n")
