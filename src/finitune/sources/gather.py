@@ -20,14 +20,13 @@ from finitune.sources.configs.known_keys import unknown
 from finitune.sources.configs.merge import Configured, joined
 from finitune.sources.configs.runs import Config, Named, known_of, runs_of, walk
 from finitune.sources.data import tokenised, tokenizer
-from finitune.sources.editing.patching import MAX_CHARACTERS
+from finitune.sources.editing.patching import MAX_CHARACTERS, TREES
 from finitune.sources.editing.tree_text import lines
 from finitune.sources.named import Found, data_of, in_folder, is_hub_id, model_of
 from finitune.sources.result import Reading, Supervision, Track, untracked
 from finitune.sources.text import short, text_of
 from finitune.sources.weights import checkpoint, first_token
 
-TREES = (".json", ".yaml", ".yml")
 NAMED_ROWS = 64
 """So many of the shortest used embedding rows get the text of their token."""
 
@@ -212,9 +211,9 @@ def _lines(one: Named) -> dict[str, Place]:
         return {}
     for group, table in one.format.tables.items():
         for name, keys in table.items():
-            line = next((found[key] for key in keys if key in found), None)
-            for usual in training_arguments.FORMAT.tables.get(group, {}).get(name, ()) if line is not None else ():
-                found.setdefault(usual, line)
+            said = [found[key] for key in keys if key in found][:1]
+            for usual in training_arguments.FORMAT.tables.get(group, {}).get(name, ()) if said else ():
+                found.setdefault(usual, said[0])
     return {key: (None, line) for key, line in found.items()}
 
 

@@ -57,20 +57,23 @@ def data_in(folder: Path, rows: Any) -> tuple[Path, list[NotChecked]]:
     """A data set that is in memory as JSON lines, and what of it was left out. Raises UnreadableInput."""
     path, left, count = folder / DATA, list[NotChecked](), 0
     with path.open("w", encoding="utf-8") as out:
+        row: Any
         for row in _rows(rows):
             if count == MAX_ROWS:
                 left.append(NotChecked(input="data", why=f"only the first {MAX_ROWS:,} rows were read"))
                 break
             if not isinstance(row, Mapping | str):
                 raise UnreadableInput(f"dataset: row {count}: expected named columns, found {kind_of(row)}")
-            out.write(json.dumps({"text": row} if isinstance(row, str) else row, default=_plain) + "\n")
+            said: Any = {"text": row} if isinstance(row, str) else row
+            out.write(json.dumps(said, default=_plain) + "\n")
             count += 1
     return path, left
 
 
 def _rows(rows: Any) -> Iterator[Any]:
     if hasattr(rows, "__getitem__") and hasattr(rows, "__len__") and not isinstance(rows, Mapping):
-        yield from (rows[i] for i in range(len(rows)))
+        for i in range(len(rows)):
+            yield rows[i]
     elif hasattr(rows, "__iter__") and not isinstance(rows, Mapping):
         yield from rows
     else:

@@ -75,7 +75,8 @@ def _diagnosed(
 ) -> int:  # fmt: skip
     from finitune.diagnosis.diagnose import diagnose, is_recording
 
-    if len(paths) > 1 and all(Path(path).is_dir() for path in paths):
+    directories = sum(Path(path).is_dir() for path in paths)
+    if directories == len(paths) and directories > 1:
         beside = bool(configs or model or data or gpu or requirements or prove)
         return _side_by_side(paths, form, fail_on, beside=beside)
     recorded = is_recording(*paths)

@@ -162,7 +162,7 @@ def _incident(failed: FailedAttempt, reading: LogReading, facts: Facts, silent: 
         last_step=max(failed.attempt.last_step, failed.step),
         message=f"{failed.text} ({failed.place})",
         seen=[one.words for one in failed.observed.values() if one.text != failed.text and one.name != failed.symptom],
-        next_check=next_check(ranked, observed, facts.by_name()) if ranked else None,
+        next_check=next_check(ranked, observed, facts.by_name()) if ranked else "",
         source="log",
         does_not_help=useless(tried(failed, reading, facts), observed, shown[0].cause) if shown else (),
     )

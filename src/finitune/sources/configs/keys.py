@@ -62,8 +62,10 @@ def _value(data: Settings, key: str, file: str, kind: Any) -> Any:
 
 def named(data: Settings, keys: Sequence[str]) -> list[str]:
     """The first text under these keys, which may be one or stand in a list; none where there is none."""
-    found = (words(data, key) or ([said] if (said := word(data, key)) else []) for key in keys)
-    return next((texts[:1] for texts in found if texts), [])
+    for key in keys:
+        if said := words(data, key) or word(data, key):
+            return [said] if isinstance(said, str) else said[:1]
+    return []
 
 
 def both_halves(data: Settings, file: str, half: str = "fp16", brain: str = "bf16") -> list[Disagreement] | None:

@@ -205,9 +205,10 @@ def _tokens(reader: Reader, setup: Setup) -> None:
     for name in () if trained else ("add_special_tokens", "add_tokens"):
         for call in reader.names.calls_named(name):
             said = told(reader, call.node.args[0], call.site) if call.node.args and surely(reader, call) else None
-            parts: list[Any] = [v for k, v in said.items() if k != "pad_token"] if isinstance(said, dict) else [said]
-            found = [token for part in parts for token in (part if isinstance(part, list) else [part])]
-            setup.tokens.extend(token for token in found if isinstance(token, str))
+            by_name = cast("dict[str, Any]", said if isinstance(said, dict) else {"": said})
+            for key, held in by_name.items():
+                tokens = cast("list[Any]", held if isinstance(held, list) else [held])
+                setup.tokens.extend(one for one in tokens if isinstance(one, str) and key != "pad_token")
     for call in reader.names.calls_named("setup_chat_format"):
         setup.arguments.setdefault("chat_template", "chatml")
         setup.lines.setdefault("chat_template", call.line)
