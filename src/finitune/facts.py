@@ -118,8 +118,9 @@ class Labels:
 
     supervised: Ints
     source: str | None = None
-    row_lines: Ints | None = None
-    """The line of each row in the file, from 1."""
+    row_lines: Ints | None = None  # the line of each row in the file, from 1
+    whole: Ints | None = None  # the targets before truncation
+    lengths: Ints | None = None  # tokens before truncation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,3 +48,21 @@ def test_expected_number_of_empty_batches_is_the_hypergeometric_mean():
         exact = math.comb(empty, batch) / math.comb(rows, batch) * (rows // batch)
         assert expected_empty_batches(rows, empty, batch) == pytest.approx(exact)
     assert expected_empty_batches(3, 3, 8) == 0  # fewer rows than a batch: not a mean, and the caller says "every row"
+
+
+def cut(kept: int, whole: int, rows: int, more: int = 0) -> Labels:
+    supervised, before = [kept] * rows + [whole] * more, [whole] * (rows + more)
+    return Labels(supervised=np.array(supervised), whole=np.array(before), lengths=np.array(before) + 60)
+
+
+def test_fires_where_truncation_takes_the_answers():
+    (finding,) = foresee(cut(4, 30, 40))
+    assert finding.severity == "warning"
+    assert "40 of 40 rows" in finding.message
+    assert "30 target tokens become 4" in finding.message
+    assert finding.remedy.text.startswith("raise max_length (these rows have 90 tokens)")
+
+
+@pytest.mark.parametrize("rows", [cut(16, 30, 40), cut(4, 30, 1, more=39), labels(5, 5)])
+def test_stays_quiet_where_most_of_the_answers_is_left(rows):
+    assert not list(foresee(rows))

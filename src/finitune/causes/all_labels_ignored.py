@@ -45,13 +45,15 @@ import numpy as np
 from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Labels, Optimizer
-from finitune.finding import Evidence, Finding, Origin, Where
+from finitune.finding import Evidence, Finding, Origin, Remedy, Where
 
 LIKELY_EMPTY_BATCHES = 0.5
 """So many wholly empty micro-batches expected in one epoch, and the run is called broken: more likely than not."""
 
 _MEANS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.div", "aten.mean", "aten.cross_entropy_loss")
 
+HALF, FEW = 0.5, 0.05
+"""Of a row most is gone; more than one row in twenty is no exception."""
 SHOWN = 100
 """So many rows are listed; the evidence has their number."""
 
@@ -101,6 +103,7 @@ tells: Tells = {
 
 
 def foresee(labels: Labels, optimizer: Optimizer | None = None) -> Iterator[Finding]:
+    yield from _cut(labels)
     empty = np.flatnonzero(labels.supervised == 0)
     if not len(empty):
         return
@@ -124,6 +127,27 @@ def foresee(labels: Labels, optimizer: Optimizer | None = None) -> Iterator[Find
             **({} if batch is None else {"batch": batch, "expected_empty_batches": expected}),
         },
     )
+
+
+def _cut(labels: Labels) -> Iterator[Finding]:
+    """Rows that keep less than half of their targets, where that is not the exception."""
+    if labels.whole is None or labels.lengths is None:
+        return
+    cut = np.flatnonzero((labels.supervised < HALF * labels.whole) & (labels.supervised > 0))
+    if len(cut) <= FEW * len(labels.supervised):
+        return
+    kept, whole, length = (int(np.median(one[cut])) for one in (labels.supervised, labels.whole, labels.lengths))
+    yield Finding(
+        severity="warning",  # what is left trains well, and the model learns to break off
+        message=f"{len(cut)} of {len(labels.supervised)} rows lose more than half of their answer to truncation: "
+        f"{whole} target tokens become {kept} (median)",
+        where=Where(file=labels.source, rows=cut[:SHOWN].tolist()),
+        evidence={"rows": len(labels.supervised), "cut_rows": len(cut), "targets": whole, "targets_kept": kept,
+                  "length": length},
+        remedy=Remedy(
+            name="change-settings", text=f"raise max_length (these rows have {length} tokens), or cut prompts"
+        ),
+    )  # fmt: skip
 
 
 def weigh(labels: Labels, origin: Origin | None = None) -> Iterator[Evidence]:

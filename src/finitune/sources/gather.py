@@ -108,7 +108,7 @@ def gather_each(
             Reading(
                 facts=facts,
                 not_checked=missing,
-                understood=[*_understood(run, files), *named],
+                understood=[*_understood(run, files), *named, *used.understood],
                 places=_places(run, [one for one, _ in files if isinstance(one, Named)]),
             ),
         )

@@ -45,6 +45,8 @@ def command(
     are put side by side. Of a recorded run: the first bad value, the
     cause and its remedies, for every incident. Of logs (text from the terminal, trainer_state.json, CSV, TensorBoard
     events, run folders of W&B, MLflow and Trackio; also gzipped): what they show, and the check that would decide.
+
+    For instance: finitune diagnose train.log --config run_sft.sh
     """
     if paths and case is not None:
         raise click.UsageError("PATHS and --case are two diagnoses; give one.")
