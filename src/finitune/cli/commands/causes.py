@@ -13,7 +13,10 @@ from finitune.finding import UnreadableInput
 @click.command
 @click.argument("name", required=False)
 def command(name: str | None) -> None:
-    """Show the cause book, the chapter called NAME, or the chapters whose title or name has the word NAME."""
+    """Show the cause book, or the chapter called NAME.
+
+    Of a word that is no chapter: the chapters that have it in their name or title.
+    """
     from finitune.chapter import causes, remedies
 
     book = causes()
