@@ -52,7 +52,7 @@ def test_stays_quiet_about_healthy_ones(tmp_path, held):
     assert "untrained-token-embeddings" not in {one.cause for one in result.findings}
 
 
-@pytest.mark.parametrize("given", [{"model": 3}, {"dataset": 3}, {"dataset": [[1]]}, {"args": 3}])
+@pytest.mark.parametrize("given", [{"model": 3}, {"tokenizer": 3}, {"dataset": 3}, {"dataset": [[1]]}, {"args": 3}])
 def test_what_says_nothing_of_itself_is_one_line(given):
     with pytest.raises(UnreadableInput) as refused:
         finitune.check(**given)

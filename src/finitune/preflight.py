@@ -83,14 +83,19 @@ def check(
 def _check_live(configs: Sequence[Config], live: Mapping[str, Any], **given: Any) -> CheckResult:
     """Objects in memory are read from what they save of themselves, and called MODEL and DATA."""
     model, data, left = live["model"], live["data"], list[NotChecked]()
+    if live["tokenizer"] is not None and (model is None or isinstance(model, str | Path)):
+        raise UnreadableInput("tokenizer: expected beside a model in memory (a directory has its own)")
     with TemporaryDirectory(prefix="finitune-") as name:
-        if not isinstance(model, str | Path):
+        if model is not None and not isinstance(model, str | Path):
             model, found = model_in(Path(name), model, live["tokenizer"])
             left += found
         if live["dataset"] is not None:
             data, found = data_in(Path(name), live["dataset"])
             left += found
-        result = check(*configs, model=model, data=data, **given)
+        try:
+            result = check(*configs, model=model, data=data, **given)
+        except UnreadableInput as error:
+            raise UnreadableInput(str(error).replace(f"{name}/", "")) from None
     return renamed(dataclasses.replace(result, not_checked=[*left, *result.not_checked]), f"{name}/", "")
 
 

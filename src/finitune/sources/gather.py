@@ -42,10 +42,12 @@ def gather_each(
     data: str | Path | None = None,
     gpu: str | None = None,
     requirements: str | Path | None = None,
+    here: bool = True,
     track: Track = untracked,
 ) -> Iterator[tuple[Sequence[int], Reading]]:
     """One reading for each run that the configurations start, and the lines of its launch where there are several.
 
+    `here`: the run will be on this machine, whose card counts where nobody names one.
     A reading is facts from everything that is given, and one entry for every input that is not. Weights and data are
     read once for all runs that would read them alike. Raises UnreadableInput for an input that cannot be used.
     """
@@ -72,8 +74,8 @@ def gather_each(
 
     for run in runs:
         asked, unknown_card = (None, None) if card else _asked(run)
-        here = None if card or asked or unknown_card else hardware.of_this_machine()
-        asked = asked or here
+        own = None if card or asked or unknown_card or not here else hardware.of_this_machine()
+        asked = asked or own
         files = [(one, _read(one, card or asked)) for one in walk(run)]
         configured = joined([found for _, found in files])
         facts = around.over(Facts(hardware=asked)).over(configured.facts)
@@ -101,7 +103,7 @@ def gather_each(
             *([] if card or asked else [NotChecked(input="gpu", why=unknown_card or "no --gpu given")]),
         ]
         named = [one.line for one in (model_here, data_here) if one.line]
-        named += [f"{here.name} as card, which nvidia-smi shows here: --gpu says another"] if here else []
+        named += [f"{own.name} as card, which nvidia-smi shows here: --gpu says another"] if own else []
         named += [told] if told else []
         yield (
             [one.line for one in run if one.line is not None],

@@ -53,7 +53,8 @@ def diagnose_logs(
         raise UnreadableInput(f"{named}: no line has a loss, a step or a known error (expected the log of a training)")
     facts, missing = reading.facts, list[NotChecked]()
     if configs or model or data or gpu or requirements:
-        gathered = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
+        inputs = {"model": model, "data": data, "gpu": gpu, "requirements": requirements, "track": track}
+        gathered = gather(*configs, **inputs, here=False)
         known = gathered.facts
         if not requirements:  # what is installed here says nothing of a run that may have been elsewhere
             known = dataclasses.replace(known, versions=None)
