@@ -15,6 +15,7 @@ RECIPE = (
     "model:\n  _component_: torchtune.models.llama3.llama3_8b\n"
     "optimizer:\n  _component_: torch.optim.AdamW\n  lr: 0.5\n"
 )
+FOUR_BIT = "learning_rate: 1.0e-4\nuse_peft: true\nload_in_4bit: true\nbnb_4bit_compute_dtype: bfloat16\nfp16: true\n"
 TYPO = "model_name_or_path: x/llama\nlearning_rat: 1.0e-5\nnum_train_epochs: 1\nfp16: true\n"
 
 TRAPS = {  # name: file, text, card, cause, line, what to do
@@ -32,7 +33,8 @@ TRAPS = {  # name: file, text, card, cause, line, what to do
                       "set bf16 = false, fp16 = false"),
     "gemma in fp16, new card": ("a.yaml", GEMMA.format("fp16"), "A100", "fp16-activation-overflow", 3,
                                 "set fp16 = false, bf16 = true"),
-    "rate of a recipe": ("r.yaml", RECIPE, "A100", "lr-too-high", 5, "set learning_rate = 2e-05"),
+    "4-bit in bf16": ("q.yaml", FOUR_BIT, "V100", "quant-compute-dtype", 3, "set bnb_4bit_compute_dtype = float32"),
+    "rate of a recipe": ("r.yaml", RECIPE, "A100", "lr-too-high", 5, "set learning_rate = 2e-05 (it is 0.5)"),
     "typing error": ("a.yaml", TYPO, "A100", "misspelt-setting", 2, "rename learning_rat to learning_rate"),
 }  # fmt: skip
 
