@@ -64,20 +64,21 @@ def data_in(folder: Path, rows: Any) -> tuple[Path, list[NotChecked]]:
                 break
             if not isinstance(row, Mapping | str):
                 raise UnreadableInput(f"dataset: row {count}: expected named columns, found {kind_of(row)}")
-            said: Any = {"text": row} if isinstance(row, str) else row
+            said: Any = {"text": row} if isinstance(row, str) else cast("Mapping[str, Any]", row)
             out.write(json.dumps(said, default=_plain) + "\n")
             count += 1
     return path, left
 
 
 def _rows(rows: Any) -> Iterator[Any]:
-    if hasattr(rows, "__getitem__") and hasattr(rows, "__len__") and not isinstance(rows, Mapping):
-        for i in range(len(rows)):
-            yield rows[i]
-    elif hasattr(rows, "__iter__") and not isinstance(rows, Mapping):
-        yield from rows
+    held: Any = None if isinstance(rows, Mapping) else rows
+    if hasattr(held, "__getitem__") and hasattr(held, "__len__"):
+        for i in range(len(held)):
+            yield held[i]
+    elif hasattr(held, "__iter__"):
+        yield from held
     else:
-        raise UnreadableInput(f"dataset: expected rows of one split, found {kind_of(rows)}")
+        raise UnreadableInput(f"dataset: expected rows of one split, found {type(rows).__name__}")
 
 
 def _plain(value: Any) -> Any:

@@ -90,7 +90,7 @@ def _as_written(one: Named) -> dict[str, Any]:
     leaves = list(_leaves(one.data))
     if _kind(path) == "shell":
         launches = _launches(path, raw_text(path))
-        flags = launches[one.launch].flags if len(launches) > one.launch else {}
+        flags: Mapping[str, Any] = launches[one.launch].flags if len(launches) > one.launch else {}
         here = [leaf for leaf in leaves if len(leaf[0]) > 1 and ".".join(leaf[0]) in flags]
     elif path.suffix in TREES:
         held = settings_of(path, raw_text(path))
