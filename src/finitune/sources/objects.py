@@ -71,6 +71,7 @@ def data_in(folder: Path, rows: Any) -> tuple[Path, list[NotChecked]]:
 
 
 def _rows(rows: Any) -> Iterator[Any]:
+    kind = type(rows).__name__
     held: Any = None if isinstance(rows, Mapping) else rows
     if hasattr(held, "__getitem__") and hasattr(held, "__len__"):
         for i in range(len(held)):
@@ -78,7 +79,7 @@ def _rows(rows: Any) -> Iterator[Any]:
     elif hasattr(held, "__iter__"):
         yield from held
     else:
-        raise UnreadableInput(f"dataset: expected rows of one split, found {type(rows).__name__}")
+        raise UnreadableInput(f"dataset: expected rows of one split, found {kind}")
 
 
 def _plain(value: Any) -> Any:
