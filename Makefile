@@ -53,8 +53,9 @@ types: $(VENV)/.dev ## pyright, strict for the part that works without torch
 layers: $(VENV)/.dev ## import-linter: imports run downward only, torch only where it may be
 	$(BIN)/lint-imports --no-cache
 
-bench-check: $(VENV)/.demo ## public incidents and healthy configurations before a run: FILE=benchmarks/incidents-dev.jsonl
+bench-check: $(VENV)/.demo ## public incidents, healthy configurations and whole projects before a run: FILE=other.jsonl FOLDER=of/projects
 	$(BIN)/python benchmarks/incidents_check.py $(FILE)
+	$(BIN)/python benchmarks/projects_check.py $(FOLDER)
 
 bench-scripts: $(VENV)/.demo ## every Python file of the installed packages that knows torch, read as check reads it: FOLDER=another
 	$(BIN)/python benchmarks/read_scripts.py $(FOLDER)

@@ -56,10 +56,11 @@ SURFACE = {
         "--seed",
         "--tokens",
         "--undo",
+        "--unsafe",
         "[NAME]",
     ],
     "remedies": ["[NAME]"],
-    "report": ["--output", "-o", "[RUN_DIR]"],
+    "report": ["--output", "-o", "[RUN_DIR]..."],
     "run": ["--inject", "--mode", "--rerun", "--run-dir", "--signals", "--watch-step", "[WORDS]..."],
     "init": ["--data", "--model", "--output"],
     "train": ["--format", "--gpus", "--json", "--launch-file", "--nodes", "--plan", "CONFIG"],
@@ -249,7 +250,9 @@ def test_diagnose_reads_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert (found["schema"], found["verdict"]) == ("finitune.diagnosis/1", "incident")
     log.write_text("step 1 loss 2.5\n")
     assert main(["diagnose", str(log)]) == 0
-    assert capsys.readouterr().out.startswith("healthy: no incident\n\nnot checked  log (whether the model learned")
+    assert capsys.readouterr().out.startswith(
+        "healthy: no incident in 1 step\n\nnot checked  log (whether the model learned"
+    )
     log.write_text("no training here\n")
     assert main(["diagnose", str(log)]) == 2
     assert "expected the log of a training" in one_line(capsys.readouterr().err)
@@ -287,7 +290,7 @@ def test_repair_passes_everything_on(monkeypatch: pytest.MonkeyPatch, capsys: py
     options = {
         "model": "m", "data": "d", "tokens": "6,7", "rows": "1", "config": ["a", "b"], "output": "o", "seed": 3,
         "gpu": "V100", "requirements": "r", "like": "1,2", "dtype": "float32", "modules": "x,y", "patch": False,
-        "apply": False, "from_run": None,
+        "apply": False, "unsafe": False, "from_run": None,
     }  # fmt: skip
     assert seen == [("n",), options]
     assert json.loads(capsys.readouterr().out)["output"] == "o"

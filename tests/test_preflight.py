@@ -131,7 +131,7 @@ def test_the_remedy_fits_the_card(tmp_path):
     model = worlds.model(tmp_path / "m", model_type="qwen2")
     arguments = settings(tmp_path / "a.json", fp16=True)
     assert check(arguments, model=model, gpu="A100").findings[0].remedy.name == "use-bfloat16"
-    assert check(arguments, model=model, gpu="V100").findings[0].remedy.name == "float32-modules"
+    assert check(arguments, model=model, gpu="V100").findings[0].remedy.name == "use-float32"
 
 
 def test_weights_beyond_the_range_of_float16_are_an_error(tmp_path):
@@ -290,11 +290,11 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_family_that_a_configuration_names_is_a_hint_in_every_format(tmp_path, name):
+def test_a_family_on_record_is_a_warning_in_every_format_that_names_it(tmp_path, name):
     (tmp_path / name).write_text(NAMED[name])
     result = check(tmp_path / name)
     (finding,) = [one for one in result.findings if one.cause == "fp16-activation-overflow"]
-    assert (finding.severity, finding.evidence["family"]) == ("info", "t5")
+    assert (finding.severity, finding.evidence["family"]) == ("warning", "t5")
     (missing,) = [one.why for one in result.not_checked if one.input == "model"]
     assert missing.startswith(f"{T5}, which ")
     assert "is not on this machine" in missing

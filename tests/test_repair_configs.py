@@ -220,17 +220,25 @@ def test_a_place_that_another_launch_shares_is_not_changed_for_one(
     (run / "a.sh").write_text(text)
     assert [one.remedy and one.remedy.command for one in check("a.sh").findings] == [None, None]
     before = seal(run)
-    assert main(["repair", "--config", "a.sh", "--apply"]) == 2
+    assert main(["repair", "--config", "a.sh", "--apply", "--unsafe"]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "a.sh: cannot be patched here: no place in the script sets learning_rate for the launch in line 2" in err
     assert seal(run) == before
 
 
+def test_only_safe_patches_of_errors_and_warnings_are_taken_unasked(run: Path) -> None:
+    (run / "c.yaml").write_text("output_dir: o\nlearning_rate: 0.9\ngroup_by_length: true\n")
+    result = repair(config="c.yaml", patch=True)
+    assert not result.changes
+    assert result.not_applied == ["lower-learning-rate: unsafe, read what it changes; --unsafe takes it"]
+    assert {c.key for c in repair(config="c.yaml", patch=True, unsafe=True).changes} == {"learning_rate"}
+
+
 def test_flags_over_a_file_are_patched_where_they_stand(run: Path) -> None:
     (run / "c.yaml").write_text("output_dir: o\nlearning_rate: 6e-3\nbf16: true\nmax_grad_norm: 0\n")
     (run / "a.sh").write_text("#!/bin/sh\ntrl sft --config c.yaml --learning_rate 5e-3\n")
-    repair(config="a.sh", apply=True)
+    repair(config="a.sh", apply=True, unsafe=True)
     assert (run / "a.sh").read_text() == "#!/bin/sh\ntrl sft --config c.yaml --learning_rate 2e-05\n"
     mended = "output_dir: o\nlearning_rate: 2.0e-05\nbf16: true\nmax_grad_norm: 1.0\n"
     assert (run / "c.yaml").read_text() == mended

@@ -29,7 +29,12 @@ _PUBLIC = {
 }
 
 
+_FOLDERS = ("integrations",)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _FOLDERS:
+        return importlib.import_module(f"finitune.{name}")
     if name in _PUBLIC:
         try:
             return getattr(importlib.import_module(_PUBLIC[name]), name)
@@ -43,4 +48,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+    return sorted([*_PUBLIC, *_FOLDERS, "__version__"])

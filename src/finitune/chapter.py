@@ -13,6 +13,7 @@ A cause:
     experiments = [Experiment(...), ...]                what decides it
     remedies = ["slug", ...]                            chapters of `remedies/`, best first
     public_incidents = 10                               how often it occurs in the public incidents: the prior
+    frame = "deepspeed"                                 of a rare cause: what a log has to show before it comes first
     unseen = "whether ..."                              what no log shows of it, where every number stays finite
 
 `weigh` may name any group of `Facts`, any signal (`loss`, `grad_norm`, `lr`, `loss_scale`, `skipped`: a Series up to
@@ -116,15 +117,21 @@ class Chapter:
         answer = ask(function, inputs)
         return dataclasses.replace(answer, results=[self._signed(one) for one in answer.results])
 
+    def signed(self, remedy: Remedy) -> Remedy:
+        """A remedy of this chapter; what has neither command nor patch says at least what the chapter does."""
+        made = remedy.command or remedy.patch or remedy.text
+        text = remedy.text if made else self.title[:1].lower() + self.title[1:].rstrip(".")
+        return dataclasses.replace(remedy, name=self.name, safety=self.safety, text=text)
+
     def _signed(self, one: Any) -> Any:
         if isinstance(one, Remedy):
-            return dataclasses.replace(one, name=self.name, safety=self.safety)
+            return self.signed(one)
         if not isinstance(one, Finding):
             return one
         remedy = one.remedy
         if remedy is not None:
             name = remedy.name or self.declared("remedies")[0]
-            remedy = dataclasses.replace(remedy, name=name, safety=remedies()[name].safety)
+            remedy = remedies()[name].signed(remedy)
         return dataclasses.replace(one, cause=self.name, remedy=remedy)
 
 
@@ -305,6 +312,6 @@ def proposed(cause: Chapter, inputs: Mapping[str, Any]) -> list[Remedy]:
             continue
         answer = chapter.ask("propose", inputs)
         if answer.missing or answer.broken or chapter.function("propose") is None:
-            out.append(Remedy(name=name, safety=chapter.safety))
+            out.append(chapter.signed(Remedy()))
         out += answer.results[:1]
     return out

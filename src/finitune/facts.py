@@ -55,8 +55,7 @@ class Precision:
     """The dtype to which the whole model is cast for evaluation."""
     float32_modules: Sequence[str] | None = None
     """Modules that compute in float32 whatever the rest does."""
-    source: str | None = None
-    """File and key, or the object, that says so."""
+    source: str | None = None  # file and key, or the object, that says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +118,9 @@ class Labels:
 
     supervised: Ints
     source: str | None = None
-    row_lines: Ints | None = None
-    """The line of each row in the file, from 1."""
+    row_lines: Ints | None = None  # the line of each row in the file, from 1
+    whole: Ints | None = None  # the targets before truncation
+    lengths: Ints | None = None  # tokens before truncation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +318,7 @@ class Training:
     """Answers per prompt in reinforcement learning; their rewards are compared with one another."""
     teacher: str | None = None
     """A model whose probabilities are what is learned from, in distillation."""
+    added_tokens: Sequence[str] | None = None  # to the vocabulary, by the program
     source: str | None = None
 
 

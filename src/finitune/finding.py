@@ -6,6 +6,8 @@ The field names are those of the JSON contract, so `as_json` is the whole serial
 from __future__ import annotations
 
 import dataclasses
+import html
+import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,18 +47,32 @@ class Where:
         return Where(file=file or source, key=key if file else None)
 
 
+class Printed:
+    """What `print` and a notebook show of a result: what the command line prints."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        # the one step upward, taken by name when somebody prints: results know how they look
+        return str(importlib.import_module("finitune.reports.terminal").text_of(self))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
     """A remedy made concrete for one finding: the command to type or the settings to change.
 
     `name` and `safety` are those of its chapter in `remedies/`, and filled in when a chapter is asked. `patch` maps
-    config keys to their new values.
+    config keys to their new values; `text` says what to do where neither of them can.
     """
 
     name: str = ""
     safety: Safety = "advice"
     command: str | None = None
     patch: Mapping[str, Any] | None = None
+    text: str | None = field(default=None, metadata={"json": False})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +101,7 @@ class NotChecked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
+class CheckResult(Printed):
     """What `finitune check` answers.
 
     `passed` are the causes that were asked with all that they can read and found nothing; `nothing_to_say` those about
@@ -208,10 +224,12 @@ class Incident:
     """A suspicion was said once and changed nothing; an incident is certain."""
     confirm: str = ""
     """What would confirm a suspicion."""
+    unit: Literal["step", "row"] = field(default="step", metadata={"json": False})
+    """What `step` counts: a log that says no steps has rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(Printed):
     """What `finitune diagnose` answers."""
 
     incidents: Sequence[Incident]
@@ -225,6 +243,20 @@ class Diagnosis:
         if any(incident.level == "incident" for incident in self.incidents):
             return "incident"
         return "suspect" if self.incidents else "healthy"
+
+
+def renamed(value: Any, old: str, new: str) -> Any:
+    """The same with `old` replaced by `new` in every text, that of inner dataclasses, mappings and lists included."""
+    if isinstance(value, str):
+        return value.replace(old, new)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: renamed(getattr(value, f.name), old, new) for f in dataclasses.fields(value) if f.init}
+        return dataclasses.replace(value, **fields)
+    if isinstance(value, Mapping):
+        return {k: renamed(v, old, new) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple):
+        return [renamed(v, old, new) for v in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
 
 
 def as_json(value: Any) -> Any:
@@ -241,7 +273,7 @@ def as_json(value: Any) -> Any:
         shown = [f.name for f in dataclasses.fields(value) if f.metadata.get("json", True)]
         out = {name: as_json(getattr(value, name)) for name in shown}
         verdict = getattr(value, "verdict", None)
-        return {"schema": out.pop("schema"), "verdict": verdict, **out} if verdict else out
+        return {"schema": out.pop("schema"), "verdict": verdict, **out} if verdict and "schema" in out else out
     if isinstance(value, Mapping):
         return {str(k): as_json(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     tolist: Any = getattr(value, "tolist", None)

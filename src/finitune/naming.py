@@ -8,6 +8,10 @@ from dataclasses import dataclass
 TOWER = re.compile(r"vpm|apm|visual|vit|(vision|image|img|audio|speech)_?(tower|model|encoder|backbone)?\d?")
 """Names of the part of a model that encodes images or sound, as architectures spell them."""
 
+WIDE = ("t5", "mt5", "umt5", "longt5", "gemma")
+"""`model_type` prefixes whose every release leaves float16 with ordinary text, before any update; the reports
+stand in the chapters fp16-activation-overflow and float32-modules."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:

@@ -7,16 +7,18 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from finitune.chapter import Chapter, causes, proposed, required
 from finitune.facts import Facts
-from finitune.finding import SEVERITIES, CheckResult, Finding, NotChecked, UnreadableInput, as_json
+from finitune.finding import SEVERITIES, CheckResult, Finding, NotChecked, UnreadableInput, as_json, renamed
 from finitune.sources.configs.projects import project_of
 from finitune.sources.configs.runs import Config, is_config, known_of
 from finitune.sources.editing.patching import standings_each, takes
 from finitune.sources.editing.spelling import Standing
 from finitune.sources.gather import gather_each
+from finitune.sources.objects import data_in, model_in, settings_of
 from finitune.sources.result import Reading, Track, untracked
 
 INPUT_OF = {
@@ -38,18 +40,28 @@ _Run = tuple[Sequence[int], CheckResult]
 
 
 def check(
-    *configs: Config,
-    model: str | Path | None = None,
+    *configs: Any,
+    model: Any = None,
     data: str | Path | None = None,
     gpu: str | None = None,
     requirements: str | Path | None = None,
+    args: Any = None,
+    tokenizer: Any = None,
+    dataset: Any = None,
     track: Track = untracked,
 ) -> CheckResult:
     """Will this run survive? Needs no GPU and no torch; the weights are read once, in less than 1 GiB of memory.
 
-    `configs` are files or mappings, recognised by content; `track` shows how far the reading is.
-    Raises UnreadableInput for an input that cannot be used.
+    `configs` are files, mappings, or arguments such as TrainingArguments, recognised by content; `args` is one more.
+    `model` is a directory, or a model in memory beside its `tokenizer`; `data` a file, `dataset` rows in memory.
+    `track` shows how far the reading is. Raises UnreadableInput for an input that cannot be used.
+
+    For instance: `finitune.check(model=model, tokenizer=tokenizer, dataset=dataset, args=training_args, gpu="V100")`.
     """
+    configs = tuple(map(settings_of, (*configs, *([args] if args is not None else []))))
+    if not (model is None or isinstance(model, str | Path)) or tokenizer is not None or dataset is not None:
+        live = {"model": model, "data": data, "tokenizer": tokenizer, "dataset": dataset}
+        return _check_live(configs, live, gpu=gpu, requirements=requirements, track=track)
     folders = [config for config in configs if isinstance(config, str | Path) and Path(config).is_dir()]
     if folders:
         inputs = {"model": model, "data": data, "gpu": gpu, "requirements": requirements, "track": track}
@@ -66,6 +78,25 @@ def check(
         words += [word for option, given in inputs.items() if given is not None for word in (option, str(given))]
         runs = _with_commands(runs, words, standings_each(known, model))
     return runs[0][1] if len(runs) == 1 else _together(runs)
+
+
+def _check_live(configs: Sequence[Config], live: Mapping[str, Any], **given: Any) -> CheckResult:
+    """Objects in memory are read from what they save of themselves, and called MODEL and DATA."""
+    model, data, left = live["model"], live["data"], list[NotChecked]()
+    if live["tokenizer"] is not None and (model is None or isinstance(model, str | Path)):
+        raise UnreadableInput("tokenizer: expected beside a model in memory (a directory has its own)")
+    with TemporaryDirectory(prefix="finitune-") as name:
+        if model is not None and not isinstance(model, str | Path):
+            model, found = model_in(Path(name), model, live["tokenizer"])
+            left += found
+        if live["dataset"] is not None:
+            data, found = data_in(Path(name), live["dataset"])
+            left += found
+        try:
+            result = check(*configs, model=model, data=data, **given)
+        except UnreadableInput as error:
+            raise UnreadableInput(str(error).replace(f"{name}/", "")) from None
+    return renamed(dataclasses.replace(result, not_checked=[*left, *result.not_checked]), f"{name}/", "")
 
 
 def _check_project(configs: Sequence[Config], inputs: Mapping[str, Any]) -> CheckResult:
@@ -103,7 +134,10 @@ def _placed(result: CheckResult, reading: Reading) -> CheckResult:
         keys = [one for key in (where.key, *patch) if key for one in (key, key.rpartition(".")[2])]
         files = [where.file, *(file for file in reading.places if file != where.file)]
         spots = [(file, reading.places[file][key]) for key in keys for file in files if key in reading.places[file]]
-        file, (cell, line) = spots[0] if spots else (where.file, reading.places[where.file][""])
+        whole = reading.places[where.file].get("")  # where a program or a launch begins; of other files nobody looks
+        if not spots and whole is None:
+            return finding
+        file, (cell, line) = spots[0] if spots else (where.file, whole or (None, 1))
         return dataclasses.replace(finding, where=dataclasses.replace(where, file=file, cell=cell, line=line))
 
     found = [with_line(finding) for finding in result.findings]

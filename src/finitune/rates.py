@@ -16,8 +16,8 @@ from finitune.facts import Adapter, Optimizer
 from finitune.series import Series
 
 ADAM = re.compile(
-    r"^(paged_|fused|onebit|zeroone|deepspeedcpu)?_?adamw?"
-    r"(_(torch|hf|apex|bnb|8bit|4bit|fused|npu|xla|anyprecision)\w*)?$"
+    r"^(paged_?|fused|onebit|zeroone|deepspeedcpu)?_?adamw?"
+    r"(_?(8|32)bit|_(torch|hf|apex|bnb|8bit|4bit|fused|npu|xla|anyprecision)\w*)?$"
 )
 SGD = ("sgd", "momentum", "nesterov")
 SGD_LENGTH = 10.0

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from finitune.diagnosis.recorded import diagnose
+from finitune.diagnosis.side_by_side import compare
 from finitune.reports import report as render
+from finitune.reports import written
+from finitune.reports.comparison import page
 
 
-def report(run_dir: str | Path, output: str | Path | None = None) -> Path:
+def report(run_dir: str | Path, output: str | Path | None = None, *, beside: Sequence[str | Path] = ()) -> Path:
     """Write the HTML report of the recording in `run_dir`, by default to `RUN_DIR/report.html`; return its path.
 
-    Raises FileNotFoundError when there is no recording, UnreadableInput when jinja2 or matplotlib is not installed.
+    With others `beside` it the runs stand side by side on one page, by default `RUN_DIR/comparison.html`. Raises
+    FileNotFoundError when there is no recording, UnreadableInput when jinja2 or matplotlib is not installed.
     """
+    if beside:
+        compared = compare(run_dir, *beside)
+        return Path(written(run_dir, page(compared), Path(run_dir) / "comparison.html" if output is None else output))
     return Path(render(run_dir, output, diagnosis=diagnose(run_dir)))

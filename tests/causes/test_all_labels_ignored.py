@@ -64,3 +64,21 @@ def test_weighs_by_a_mean_that_the_loop_takes_by_hand():
     assert mean_by_hand("train.py:15: loss = a / b.sum()", peak=3.0) == 0, "a loss that is not 0, divided by 0"
     assert mean_by_hand("train.py:15: p = a / b.sum()", shape=[4]) == 0, "no mean over the whole batch"
     assert mean_by_hand("train.py:15: loss = a / b.sum()", divisor=None) == 0
+
+
+def cut(kept: int, whole: int, rows: int, more: int = 0) -> Labels:
+    supervised, before = [kept] * rows + [whole] * more, [whole] * (rows + more)
+    return Labels(supervised=np.array(supervised), whole=np.array(before), lengths=np.array(before) + 60)
+
+
+def test_fires_where_truncation_takes_the_answers():
+    (finding,) = foresee(cut(4, 30, 40))
+    assert finding.severity == "warning"
+    assert "40 of 40 rows" in finding.message
+    assert "30 target tokens become 4" in finding.message
+    assert finding.remedy.text.startswith("raise max_length (these rows have 90 tokens)")
+
+
+@pytest.mark.parametrize("rows", [cut(16, 30, 40), cut(4, 30, 1, more=39), labels(5, 5)])
+def test_stays_quiet_where_most_of_the_answers_is_left(rows):
+    assert not list(foresee(rows))

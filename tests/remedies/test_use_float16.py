@@ -1,6 +1,6 @@
 import pytest
 
-from finitune.facts import Hardware, Precision
+from finitune.facts import Hardware, Model, Precision
 from finitune.remedies.use_float16 import propose
 
 T4 = Hardware(name="T4", bfloat16=False)
@@ -15,6 +15,10 @@ T4 = Hardware(name="T4", bfloat16=False)
 )
 def test_fires_in_the_spelling_of_the_file(source, patch):
     assert propose(Precision(compute="bfloat16", source=source), T4).patch == patch
+
+
+def test_stays_quiet_for_a_family_that_overflows_there():
+    assert propose(Precision(compute="bfloat16"), T4, Model(family="gemma2")) is None
 
 
 def test_stays_quiet_on_a_card_that_has_bfloat16():

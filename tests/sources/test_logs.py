@@ -215,7 +215,7 @@ def test_facts_that_are_printed(tmp_path: Path) -> None:
 )
 def test_known_messages(text: str, kind: str, tmp_path: Path) -> None:
     said = read(tmp_path, f"Traceback (most recent call last):\n  File x\n{text}\n").messages
-    assert [(one.kind, one.line) for one in said] == [(kind, 3)]
+    assert [(one.kind, one.line) for one in said if one.kind != "crash"] == [(kind, 3)]
 
 
 def test_gzip_csv_and_trainer_state(tmp_path: Path) -> None:

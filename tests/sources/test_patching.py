@@ -15,6 +15,8 @@ from hypothesis import settings as run_with
 from hypothesis import strategies as st
 
 from finitune.finding import UnreadableInput
+from finitune.preflight import check
+from finitune.repairs.repair import repair
 from finitune.sources.configs import shell
 from finitune.sources.configs.shell import SHELL
 from finitune.sources.editing import shell_text, tree_text
@@ -333,3 +335,35 @@ HOSTILE = {
 def test_a_hostile_script_ends_in_one_line_or_a_patch(tmp_path: Path, name: str) -> None:
     with contextlib.suppress(UnreadableInput):
         new_text(tmp_path, HOSTILE[name], HALF, "a.sh")
+
+
+VERL = (
+    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\\n"
+    "    actor_rollout_ref.rollout.n=1 \\\n    trainer.nnodes=1\n"
+)
+HYDRA = """defaults:
+  - _self_
+model:
+  torch_dtype: float16
+trainer:
+  _target_: lightning.pytorch.Trainer
+  precision: 16-mixed  # fast
+  gradient_clip_val: null
+optimizer:
+  _target_: torch.optim.AdamW
+  lr: 1.0e-4
+"""
+
+
+def test_a_dotted_flag_is_changed_in_its_word(tmp_path):
+    (tmp_path / "run.sh").write_text(VERL)
+    (finding,) = [one for one in check(tmp_path / "run.sh").findings if one.cause == "rl-group-std-zero"]
+    assert finding.remedy.command
+    repair("change-settings", config=tmp_path / "run.sh", apply=True)
+    assert (tmp_path / "run.sh").read_text() == VERL.replace("rollout.n=1 ", "rollout.n=8 ")
+
+
+def test_a_key_of_hydra_is_changed_where_it_stands(tmp_path):
+    (tmp_path / "config.yaml").write_text(HYDRA)
+    repair("clip-gradients", config=tmp_path / "config.yaml", apply=True)
+    assert (tmp_path / "config.yaml").read_text() == HYDRA.replace("val: null", "val: 1.0")

@@ -328,3 +328,14 @@ def test_a_response_template_supervises_what_follows_its_last_occurrence(tmp_pat
     path = jsonl(tmp_path / "d.jsonl", [chat(), chat()])
     found = read(path, words, supervision=Supervision(response_template=template)).facts
     assert found.labels.supervised.tolist() == [supervised, supervised]
+
+
+def test_what_truncation_takes_is_counted_and_said(tmp_path, words):
+    rows = [{"prompt": "what is the answer", "completion": "it is forty two"}] * 4
+    whole = read(jsonl(tmp_path / "d.jsonl", rows), words)
+    cut = read(jsonl(tmp_path / "d.jsonl", rows), words, supervision=Supervision(max_length=5))
+    assert cut.facts.labels.whole.tolist() == supervised(whole)
+    assert cut.facts.labels.lengths.tolist() == whole.facts.labels.lengths.tolist()
+    assert supervised(cut) < supervised(whole)
+    (line,) = cut.understood
+    assert "4 rows cut to 5" in line

@@ -157,6 +157,25 @@ def test_fires_and_stays_quiet_a_database_of_trackio(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.db", "project.db"]
 
 
+def test_fires_and_stays_quiet_a_store_of_mlflow(tmp_path: Path) -> None:
+    def store(name: str, runs: dict[str, list[float]]) -> Path:
+        with sqlite3.connect(tmp_path / name) as database:
+            database.execute("CREATE TABLE metrics (key, value, timestamp, run_uuid, step, is_nan)")
+            for at, (run, losses) in enumerate(runs.items()):
+                for step, loss in enumerate(losses, start=1):
+                    lost = math.isnan(loss)
+                    row = ("train/loss", 0.0 if lost else loss, 1000 * at + step, run, 10 * step, lost)
+                    database.execute("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", row)
+        database.close()
+        return tmp_path / name
+
+    falling = [2.5 - n / 20 for n in range(14)]
+    file = store("mlflow.db", {"old": falling, "new": [*falling, math.nan, math.nan]})
+    assert first_bad(file) == 150
+    assert any("of 2 runs only the newest was read, new" in one.why for one in diagnose(file).not_checked)
+    assert diagnose(store("b.db", {"new": falling})).verdict == "healthy"
+
+
 ENDLESS = (
     "CREATE VIEW metrics AS WITH RECURSIVE r(run_name, timestamp, id, step, metrics) AS "
     "(SELECT 'a', 1, 1, 1, '' UNION ALL SELECT 'a', 1, id + 1, 1, '' FROM r) SELECT * FROM r"

@@ -203,7 +203,11 @@ def test_ctrl_c_says_where_it_goes_on(tmp_path: Path, world: Any, monkeypatch: A
         return step(self, *args, **kwargs)
 
     monkeypatch.setattr(ProvedTrainer, "training_step", interrupted)
-    assert train(config(tmp_path, SHORT + LORA + BARE, **world)) == 130
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background does not have
+    try:
+        assert train(config(tmp_path, SHORT + LORA + BARE, **world)) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "interrupted; the same command goes on from" in capsys.readouterr().err
     assert last_good(tmp_path / "out")[0] == tmp_path / "out" / "checkpoint-2"
 

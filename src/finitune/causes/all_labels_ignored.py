@@ -3,36 +3,32 @@
 ## What happens
 
 The loss is the sum over supervised tokens divided by their number. When every label of a micro-batch is -100 both
-are 0 and the quotient is NaN. Some kernels and trainers guard against it and answer 0, others do not, and a version
-bump or a silent change of kernel can swap one for the other. The usual reasons: the prompt fills max_length so that
-truncation removes the whole answer; the answer is empty; a response marker is never found; padding and end token are
-the same id and all that follows the first one is masked.
+are 0 and the quotient is NaN; some kernels and trainers guard against it and answer 0. The usual reasons: the prompt
+fills max_length so that truncation removes the whole answer; the answer is empty; a response marker is never found;
+padding and end token are the same id and all that follows the first one is masked.
 
 ## How to tell
 
 Count supervised tokens per row after truncation; the first position never counts, because targets are shifted. In
 the log: `loss 0.0` with `grad_norm 0.0` (zero, not nan), a NaN evaluation loss of an otherwise sound model, or
-warnings of a tokenization mismatch whose rows are ignored. The gradients of such a step are exactly zero.
+warnings of a tokenization mismatch. The gradients of such a step are exactly zero.
 
 ## How to prove
 
-Run the captured step again without the rows that supervise nothing: it becomes sound. Removing as many other rows
-must not help. Another batch is sound.
+Run the captured step again without the rows that supervise nothing: it becomes finite; without as many others: not.
 
 ## What to do
 
-Drop the rows (drop-unsupervised-rows), raise max_length, truncate the prompt instead of the answer, or mend the
-template. Larger micro-batches make a wholly empty one rarer, not impossible.
+Drop the rows (drop-unsupervised-rows), raise max_length, truncate the prompt, or correct the template.
 
 ## What does not help
 
-A lower learning rate, clipping, another dtype: the division is by zero in every one of them. Lowering max_length
-makes more rows empty. Filling labels with the end token trains on noise.
+A lower learning rate, clipping, another dtype. Lowering max_length makes more rows empty.
 
 ## References
 
-lm-sys/FastChat#3266, lm-sys/FastChat#2494, bytedance/UniVR#13, NVIDIA-NeMo/Automodel#3796 (three of four loss
-kernels unguarded), NVIDIA-NeMo/Automodel#1985, Lightning-AI/litgpt#150, ymcui/Chinese-LLaMA-Alpaca-3#29.
+lm-sys/FastChat#3266, #2494, bytedance/UniVR#13, NVIDIA-NeMo/Automodel#3796, #1985, Lightning-AI/litgpt#150,
+ymcui/Chinese-LLaMA-Alpaca-3#29.
 """
 
 from __future__ import annotations
@@ -46,15 +42,14 @@ import numpy as np
 from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evidence
 from finitune.facts import Labels, Optimizer
-from finitune.finding import Evidence, Finding, Origin, Where
+from finitune.finding import Evidence, Finding, Origin, Remedy, Where
 
 LIKELY_EMPTY_BATCHES = 0.5
 """So many wholly empty micro-batches expected in one epoch, and the run is called broken: more likely than not."""
-
 _MEANS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.div", "aten.mean", "aten.cross_entropy_loss")
-
 _COUNT = re.compile(r"/.*(sum|count|num)", re.IGNORECASE)
-
+HALF, FEW = 0.5, 0.05
+"""Of a row most is gone; more than one row in twenty is no exception."""
 SHOWN = 100
 """So many rows are listed; the evidence has their number."""
 
@@ -104,20 +99,19 @@ tells: Tells = {
 
 
 def foresee(labels: Labels, optimizer: Optimizer | None = None) -> Iterator[Finding]:
+    yield from _cut(labels)
     empty = np.flatnonzero(labels.supervised == 0)
     if not len(empty):
         return
-    total = len(labels.supervised)
+    total, name = len(labels.supervised), "rows" if labels.row_lines is None else "lines"
     batch = optimizer.batch if optimizer and optimizer.batch and optimizer.batch > 0 else None
     expected = expected_empty_batches(total, len(empty), batch) if batch else None
     certain = len(empty) == total or (expected is not None and expected >= LIKELY_EMPTY_BATCHES)
     lines = labels.row_lines[empty] if labels.row_lines is not None else None
-    places = ", ".join(str(n) for n in (empty if lines is None else lines)[:5])
-    more = ", ..." if len(empty) > 5 else ""
-    name = "rows" if lines is None else "lines"
+    places = ", ".join(str(n) for n in (empty if lines is None else lines)[:5]) + (", ..." if len(empty) > 5 else "")
     yield Finding(
         severity="error" if certain else "warning",
-        message=f"{len(empty)} of {total} rows have no supervised token ({name} {places}{more}); "
+        message=f"{len(empty)} of {total} rows have no supervised token ({name} {places}); "
         + _outlook(batch, expected),
         where=Where(file=labels.source, rows=empty[:SHOWN].tolist()),
         evidence={
@@ -129,12 +123,34 @@ def foresee(labels: Labels, optimizer: Optimizer | None = None) -> Iterator[Find
     )
 
 
+def _cut(labels: Labels) -> Iterator[Finding]:
+    """Rows that keep less than half of their targets, where that is not the exception."""
+    if labels.whole is None or labels.lengths is None:
+        return
+    cut = np.flatnonzero((labels.supervised < HALF * labels.whole) & (labels.supervised > 0))
+    if len(cut) <= FEW * len(labels.supervised):
+        return
+    kept, whole, length = (int(np.median(one[cut])) for one in (labels.supervised, labels.whole, labels.lengths))
+    yield Finding(
+        severity="warning",  # what is left trains well, and the model learns to break off
+        message=f"{len(cut)} of {len(labels.supervised)} rows lose more than half of their answer to truncation: "
+        f"{whole} target tokens become {kept} (median)",
+        where=Where(file=labels.source, rows=cut[:SHOWN].tolist()),
+        evidence={"rows": len(labels.supervised), "cut_rows": len(cut), "targets": whole, "targets_kept": kept},
+        remedy=Remedy(name="change-settings", text=f"raise max_length (these rows have {length} tokens)"),
+    )
+
+
+def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
+    if origin.op == "aten.div" and origin.divisor and origin.shape == [] and not origin.peak:
+        yield evidence("origin", STRONG, f"a loss of 0 is divided by 0 ({origin.divisor})")
+        if _COUNT.search(origin.line or ""):
+            yield evidence("statement", STRONG, "what it is divided by is a number of targets")
+
+
 def weigh(labels: Labels | None = None, origin: Origin | None = None) -> Iterator[Evidence]:
     if labels is None:
-        if origin is not None and origin.op == "aten.div" and origin.divisor and origin.shape == [] and not origin.peak:
-            yield evidence("origin", STRONG, f"a loss of 0 is divided by 0 ({origin.divisor})")
-            if _COUNT.search(origin.line or ""):
-                yield evidence("statement", STRONG, "what it is divided by is a number of targets")
+        yield from _mean_by_hand(origin) if origin is not None else ()
         return
     supervised = int(labels.supervised.sum())
     if labels.row_lines is not None:  # rows of a file; of those that are empty `foresee` speaks

@@ -39,7 +39,7 @@ from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Hardware, Precision
 from finitune.finding import Evidence, Finding, Where
 
-remedies = ["use-float16"]
+remedies = ["use-float16", "use-float32"]
 public_incidents = 2
 foresees = "card"
 

@@ -46,6 +46,7 @@ from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Parallel, Precision, Weights
 from finitune.finding import Evidence, Finding, Severity, Where
+from finitune.rates import ADAM
 
 USUAL_RMS = 0.02
 """Initial standard deviation of most transformers, near which the weights of released models stay."""
@@ -55,7 +56,6 @@ FEW, HALF = 0.1, 0.5
 """Less than one weight in ten moves: a warning. Below one half: worth knowing, and runs like it do train."""
 
 # Adam's first steps are of the size of the rate; other families have sizes of their own, these three round by chance.
-ADAM = re.compile(r"^(paged_|fused|deepspeedcpu)?_?adamw?(_(torch|hf|apex|bnb|8bit|fused)\w*)?$")
 ALWAYS_LOST = 2.0**-9
 """A change of a bfloat16 value by less than this share of it rounds away, whatever its bits."""
 COMPENSATED = re.compile(r"anyprecision|kahan|stochastic|_sr$")

@@ -55,6 +55,7 @@ SMALL_BUCKET = 2e8
 
 remedies = ["disable-overlap-comm", "upgrade-package"]
 public_incidents = 12
+frame = "deepspeed"
 foresees = "overlap"
 
 tells: Tells = {

@@ -34,8 +34,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from finitune.evidence import DECISIVE, STRONG, Tells, evidence
-from finitune.facts import Disagreement, Parallel, Training
-from finitune.finding import Evidence, Finding, Severity, Where
+from finitune.facts import Disagreement, Hardware, Parallel, Training
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 
 REFUSED = {
     "precision.compute": "{half}.enabled",
@@ -49,6 +49,8 @@ REFUSED = {
     "optimizer.accumulation": "gradient_accumulation_steps",
 }
 """Settings that transformers compares with DeepSpeed's before it starts, and DeepSpeed's keys for them."""
+BOTH = "precision.both"
+"""Both half precisions are switched on in one place."""
 TRAINERS = ("transformers", "trl", "llama-factory", "axolotl")
 """Frameworks whose loop is the Trainer of transformers."""
 
@@ -61,11 +63,17 @@ tells: Tells = {
 
 
 def foresee(
-    disagreements: Sequence[Disagreement], parallel: Parallel | None = None, training: Training | None = None
+    disagreements: Sequence[Disagreement],
+    parallel: Parallel | None = None,
+    training: Training | None = None,
+    hardware: Hardware | None = None,
 ) -> Iterator[Finding]:
     engine = parallel.source if parallel and parallel.kind == "deepspeed" else None
     trainer = training is not None and training.framework in TRAINERS
     for one in disagreements:
+        if one.key == BOTH:
+            yield _both(one, hardware)
+            continue
         place = _place_in(one, engine)
         refused = trainer and place is not None and one.key in REFUSED
         # An error where the Trainer refuses to start; else one value wins, and the run is not what one file says.
@@ -83,6 +91,19 @@ def foresee(
                 **({"auto_key": REFUSED[one.key].format(half=half)} if place and one.key in REFUSED else {}),
             },
         )
+
+
+def _both(one: Disagreement, hardware: Hardware | None) -> Finding:
+    """float16 and bfloat16 in one file: no trainer takes both, and the card decides which of them is kept."""
+    half, brain = (source.rpartition(": ")[2] for source in one.sources)
+    kept = hardware is not None and not hardware.bfloat16
+    return Finding(
+        severity="error",
+        message=f"{half} and {brain} are both on; the trainer refuses to start",
+        where=Where(file=_file(one.sources[0]), key=half),
+        evidence={"values": list(one.values), "sources": list(one.sources)},
+        remedy=Remedy(patch={half: kept, brain: not kept}),
+    )
 
 
 def weigh(disagreements: Sequence[Disagreement], symptoms: set[str]) -> Iterator[Evidence]:

@@ -51,6 +51,7 @@ HOPPER = re.compile(r"\bG?H(100|200|800|20)\b")
 
 remedies = ["disable-cudnn-attention", "upgrade-package"]
 public_incidents = 5
+frame = "fused attention"
 foresees = "torch release"
 
 tells: Tells = {

@@ -48,6 +48,7 @@ from finitune.finding import Evidence, Finding, Severity, Where
 
 remedies = ["upgrade-package"]
 public_incidents = 8
+frame = "deepspeed"
 foresees = "DeepSpeed release"
 
 tells: Tells = {

@@ -42,13 +42,17 @@ from packaging.specifiers import SpecifierSet
 from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Attention, Hardware, Model, Training
-from finitune.finding import Evidence, Finding, Origin, Severity, Where
+from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 
 GEMMA2 = re.compile(r"gemma[-_]?2\b|^gemma2")
 CAPABILITY_8_6 = re.compile(r"\b(A10G?|A16|A40|RTX A\d000|RTX 30\d0)\b")
 
-remedies = ["upgrade-package"]
+AMPERE = ("flash_attention_2", "flash_attention_3")
+"""Kernels that were never written for cards before compute capability 8.0, which are those without bfloat16."""
+
+remedies = ["upgrade-package", "fused-attention"]
 public_incidents = 7
+frame = "fused attention"
 foresees = "fused attention"
 
 tells: Tells = {
@@ -105,6 +109,11 @@ def foresee(
     hardware: Hardware | None = None,
 ) -> Iterator[Finding | Needs]:
     kernel = attention.implementation
+    if hardware is not None and not hardware.bfloat16 and kernel in AMPERE:
+        yield _refused(kernel, hardware, attention)
+        return
+    if kernel in AMPERE:
+        yield from needs(hardware=hardware)
     name = " ".join(str(v).lower() for v in (model and model.family, training and training.model_name) if v)
     capped = bool(GEMMA2.search(name))
     if kernel == "flash_attention_2" and not capped:
@@ -119,12 +128,22 @@ def foresee(
         yield Finding(
             severity=defect.severity,
             message=f"{defect.package} {version} {defect.what}; mended in {defect.fixed_in}",
-            where=Where(file=attention.source, key="attn_implementation"),
+            where=Where.said(attention.source),
             evidence={
                 "package": defect.package, "version": version, "affected": str(defect.affected),
                 "fixed_in": defect.fixed_in, "attention": kernel,
             },
         )  # fmt: skip
+
+
+def _refused(kernel: str, hardware: Hardware, attention: Attention) -> Finding:
+    return Finding(
+        severity="error",
+        message=f"FlashAttention-2 needs compute capability 8.0 (A100, RTX 30 and later) and refuses a {hardware.name}",
+        where=Where.said(attention.source),
+        evidence={"attention": kernel, "hardware": hardware.name},
+        remedy=Remedy(name="fused-attention", patch={"attn_implementation": "sdpa"}),
+    )
 
 
 def weigh(origin: Origin, attention: Attention) -> Iterator[Evidence]:

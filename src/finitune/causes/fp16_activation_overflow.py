@@ -38,6 +38,7 @@ from finitune.chapter import Experiment, Needs, needs
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
 from finitune.facts import MAX_FLOAT16, Activations, Attention, Model, Precision, TensorScan, Weights
 from finitune.finding import Evidence, Finding, Origin, Where
+from finitune.naming import WIDE
 from finitune.series import CLIMBED, Series, climb
 
 FAMILIES = "t5 mt5 umt5 longt5 gemma qwen2 qwen3 baichuan chatglm glm phi falcon bloom minicpm"
@@ -52,7 +53,7 @@ experiments = [
     Experiment(arm="module-float32={origin}", expect="finite", optional=True),
     Experiment(arm="module-float32={sibling}", expect="non-finite", placebo=True),
 ]
-remedies = ["fused-attention", "use-bfloat16", "pack-rows", "float32-modules"]
+remedies = ["fused-attention", "use-bfloat16", "pack-rows", "use-float32", "float32-modules"]
 public_incidents = 46
 foresees = "family overflows"
 tells: Tells = {
@@ -125,7 +126,8 @@ def foresee(
     stored = {"stored": model.dtype, "compute": precision.compute, "family": family, "max_float16": MAX_FLOAT16}
     held = f"weights are stored in {model.dtype}, " if model.dtype else ""
     yield Finding(
-        severity="warning" if reported and model.dtype else "info",  # a family alone is a hint
+        # a family alone is a hint, but for those whose every release is on record
+        severity="warning" if family.startswith(WIDE) or (reported and model.dtype) else "info",
         message=f"{held}the run computes in float16 (largest {MAX_FLOAT16:.0f}); {record}",
         where=Where.said(precision.source),
         evidence={**stored, **peak},

@@ -49,6 +49,7 @@ from finitune.series import CLIMBED, Series, climb
 experiments = [Experiment(arm="again", expect="finite")]
 remedies = ["replace-hardware"]
 public_incidents = 4
+frame = "device"
 EARLY = 2
 """Steps; what fails in the first ones fails for a reason that is there from the start."""
 

@@ -36,8 +36,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Optimizer, Precision
+from finitune.facts import Adapter, Optimizer, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
+from finitune.rates import LIKE_LORA
 from finitune.series import Series
 
 SPIKE = 10.0
@@ -65,11 +66,14 @@ tells: Tells = {
 }
 
 
-def foresee(optimizer: Optimizer, precision: Precision | None = None) -> Iterator[Finding]:
+def foresee(
+    optimizer: Optimizer, precision: Precision | None = None, adapter: Adapter | None = None
+) -> Iterator[Finding]:
     if optimizer.clip is None or optimizer.clip > 0:
         return
     half = precision is not None and precision.compute == "float16"
-    high = optimizer.lr is not None and optimizer.lr >= (HIGH_FULL if optimizer.lora is False else HIGH)
+    usual = adapter is None or adapter.kind in LIKE_LORA  # soft prompts and their like are trained at other rates
+    high = usual and optimizer.lr is not None and optimizer.lr >= (HIGH_FULL if optimizer.lora is False else HIGH)
     # Off by choice: in float16 a spike has little room, at a high rate little time; elsewhere it is worth knowing.
     severity: Severity = "warning" if half or high else "info"
     room = ", and float16 leaves a spike little room" if half else ""

@@ -31,6 +31,7 @@ from finitune.evidence import HINT, STRONG, Tells
 
 remedies = ["upgrade-package"]
 public_incidents = 4
+frame = "experts"
 
 tells: Tells = {
     "grouped-gemm": (STRONG, "rows of experts without tokens are not written"),

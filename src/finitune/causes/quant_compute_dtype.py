@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Model, Precision, Quantization
+from finitune.facts import Hardware, Model, Precision, Quantization
 from finitune.finding import Evidence, Finding, Origin, Where
 
 remedies = ["set-compute-dtype"]
@@ -59,8 +59,13 @@ tells: Tells = {
 
 
 def foresee(
-    quantization: Quantization, model: Model | None = None, precision: Precision | None = None
+    quantization: Quantization,
+    model: Model | None = None,
+    precision: Precision | None = None,
+    hardware: Hardware | None = None,
 ) -> Iterator[Finding | Needs]:
+    if quantization.bits == 4 and quantization.compute_dtype == "bfloat16":
+        yield from _emulated(quantization, hardware)
     if not _float16(quantization, precision):
         return
     wide = _wanted_wide(model, precision)
@@ -82,6 +87,19 @@ def foresee(
             **({"stored": model.dtype} if model else {}),
         },
     )
+
+
+def _emulated(quantization: Quantization, hardware: Hardware | None) -> Iterator[Finding | Needs]:
+    if hardware is None:
+        yield from needs(hardware=hardware)
+    elif not hardware.bfloat16 and not quantization.compute_dtype_is_default:  # a default follows the run
+        yield Finding(
+            severity="warning",
+            message=f"4-bit weights are computed in bfloat16, and {hardware.name} has no units for it: it is refused, "
+            "or emulated through float32 at a fraction of the speed",
+            where=Where.said(quantization.source),
+            evidence={"bits": 4, "compute_dtype": "bfloat16", "is_default": False, "hardware": hardware.name},
+        )
 
 
 def weigh(quantization: Quantization, origin: Origin, precision: Precision | None = None) -> Iterator[Evidence]:

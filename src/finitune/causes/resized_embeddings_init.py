@@ -5,7 +5,7 @@
 Adding tokens adds rows. Under ZeRO-3 transformers before 4.32 let every rank draw its own, so each process trained
 another model. Resizing after the engine was made leaves optimizer and partition with the old shape. Where the
 embedding was padded to a round number before, the new tokens lie inside the padding, and a script that initialises
-the last rows touches the wrong ones.
+the last rows touches the wrong ones. An adapter beside a frozen embedding trains none of them: what was drawn stays.
 
 ## How to tell
 
@@ -19,7 +19,7 @@ Compare the new rows on two ranks: they must be equal.
 ## What to do
 
 Install a later release (upgrade-package); resize before the engine is made; initialise rows by token id
-(match-vocabulary).
+(match-vocabulary); with an adapter, train the embedding and the head too (modules_to_save, change-settings).
 
 ## What does not help
 
@@ -34,15 +34,17 @@ huggingface/accelerate#2211 (resized after prepare), hiyouga/LLaMA-Factory#10547
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
 from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Model, Parallel, Vocabulary
-from finitune.finding import Evidence, Finding, Where
+from finitune.facts import Adapter, Model, Parallel, Training, Vocabulary
+from finitune.finding import Evidence, Finding, Remedy, Where
 
+EMBEDDING = re.compile(r"embed|wte|lm_head")
 AFFECTED = SpecifierSet("<4.32")
 
 remedies = ["upgrade-package", "match-vocabulary"]
@@ -62,11 +64,18 @@ tells: Tells = {
 
 
 def foresee(
-    parallel: Parallel,
+    training: Training,
+    parallel: Parallel | None = None,
     versions: Mapping[str, str] | None = None,
     model: Model | None = None,
     vocabulary: Vocabulary | None = None,
+    adapter: Adapter | None = None,
 ) -> Iterator[Finding | Needs]:
+    if training.added_tokens:
+        yield from [_never_trained(training, adapter)] if adapter and _frozen(adapter) else needs(adapter=adapter)
+    if parallel is None:
+        yield from needs(parallel=parallel)
+        return
     version = (versions or {}).get("transformers")
     if version is None and _third(parallel):
         yield Needs("versions.transformers")
@@ -89,6 +98,24 @@ def foresee(
             "ids": vocabulary.size, "rows": model.vocabulary,
         },
     )  # fmt: skip
+
+
+def _frozen(adapter: Adapter) -> bool:
+    """An adapter beside an embedding that is neither trained in full nor adapted."""
+    trained = [*(adapter.trainable or ()), *(adapter.target_modules or ())]
+    return adapter.kind in ("lora", "dora") and not any(EMBEDDING.search(name) for name in trained)
+
+
+def _never_trained(training: Training, adapter: Adapter) -> Finding:
+    tokens = list(training.added_tokens or ())
+    return Finding(
+        severity="warning",
+        message=f"{', '.join(tokens[:3])}{'...' if len(tokens) > 3 else ''}: added to the vocabulary, and the adapter "
+        "leaves the embedding frozen: the new rows stay as they were drawn",
+        where=Where(file=adapter.source, key="modules_to_save"),
+        evidence={"added_tokens": tokens, "trainable": list(adapter.trainable or ())},
+        remedy=Remedy(name="change-settings", text='set modules_to_save = ["embed_tokens", "lm_head"] in LoraConfig'),
+    )
 
 
 def weigh(versions: Mapping[str, str], parallel: Parallel) -> Iterator[Evidence]:

@@ -38,7 +38,7 @@ from collections.abc import Iterator
 from finitune.chapter import Needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Parallel, Precision
-from finitune.finding import Evidence, Finding, Severity, Where
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 
 NARROW = ("fp16", "float16", "half")
 
@@ -66,13 +66,15 @@ def foresee(precision: Precision, parallel: Parallel) -> Iterator[Finding | Need
     # Warnings: the section is ignored, so the run trains, and may run out of memory.
     if parallel.offload_parameters in offloaded and stage != 3:
         text = f"offload_param is read in ZeRO-3 only and ignored in ZeRO-{stage}"
-        yield _finding(parallel, "warning", "zero_optimization.offload_param", text)
+        do = "set zero_optimization.stage to 3, or remove offload_param"
+        yield _finding(parallel, "warning", "zero_optimization.offload_param", text, do)
     if parallel.offload_optimizer in offloaded and stage == 0:
         text = "offload_optimizer is read in ZeRO-1 to 3 and ignored in ZeRO-0"
-        yield _finding(parallel, "warning", "zero_optimization.offload_optimizer", text)
+        do = "set zero_optimization.stage to 1 or more, or remove offload_optimizer"
+        yield _finding(parallel, "warning", "zero_optimization.offload_optimizer", text, do)
     if parallel.communication_dtype in NARROW and precision.compute == "bfloat16":
         text = f"bfloat16 gradients are communicated in {parallel.communication_dtype}, which ends at 65504"
-        yield _finding(parallel, "warning", "communication_dtype", text)
+        yield _finding(parallel, "warning", "communication_dtype", text, "remove communication_data_type")
 
 
 def weigh(parallel: Parallel, precision: Precision, repeats: bool | None = None) -> Iterator[Evidence]:
@@ -86,10 +88,11 @@ def weigh(parallel: Parallel, precision: Precision, repeats: bool | None = None)
         yield evidence("communication dtype", DECISIVE, "bfloat16 gradients are communicated in float16")
 
 
-def _finding(parallel: Parallel, severity: Severity, key: str, text: str) -> Finding:
+def _finding(parallel: Parallel, severity: Severity, key: str, text: str, do: str) -> Finding:
     return Finding(
         severity=severity,
         message=text,
         where=Where(file=parallel.source, key=key),
         evidence={"zero_stage": parallel.zero_stage, "communication_dtype": parallel.communication_dtype},
+        remedy=Remedy(text=do),
     )

@@ -19,7 +19,7 @@ from typing import Any, cast
 from finitune.chapter import symptoms
 from finitune.diagnosis.advice import useless
 from finitune.diagnosis.logged.failed_attempts import FailedAttempt, failed_attempts, message_observations
-from finitune.diagnosis.logged.incidents import ranked_causes, silence, tried
+from finitune.diagnosis.logged.incidents import frames, frames_first, ranked_causes, silence, tried
 from finitune.diagnosis.next_question import UNLISTED, next_check
 from finitune.diagnosis.observed_settings import of_facts, of_names
 from finitune.diagnosis.ranking import SHOWN, rank
@@ -37,6 +37,8 @@ from finitune.sources.text import json_object_of
 LONGEST_WORD = 1000
 """So much of a setting is searched for what was tried."""
 KEYS = ("framework", "model", "hardware", "title", "log", "config")
+IN_WORDS = ("framework", "model", "hardware", "title")
+"""A case without any of these is a log, and read as one."""
 MEANT = {"scale-zero": "loss-scale-collapse", "climbed": "divergence", "zero-loss": "nonfinite-loss"}
 """What somebody writes -> the symptom that it is."""
 
@@ -68,6 +70,9 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
     inputs = inputs_of_case(given, reading, failed)
     observed: Observed = inputs["observations"]
     ranked = ranked_causes(failed, reading, inputs) if failed else rank(inputs)
+    facts = Facts(**{name: inputs[name] for name in Facts().by_name()})
+    if failed and not any(given.get(key) for key in IN_WORDS):
+        ranked = frames_first(ranked, frames(reading, facts))
     unlisted = None
     if given.get("config") or any(map(str.strip, _lines(given))):  # words alone are not calibrated
         ranked, unlisted = with_shares(ranked, FITTED)
@@ -77,7 +82,6 @@ def diagnose_case(case: str | Path | Mapping[str, Any]) -> Diagnosis:
     shown = ranked[:SHOWN] if supported else []
     event: Mapping[str, Any] = inputs.get("incident", {})
     symptom = event.get("symptom") or symptom_of(observed)
-    facts = Facts(**{name: inputs[name] for name in Facts().by_name()})
     incident = Incident(
         step=None, rank=0, symptom=symptom, reproducible=None, origin=None, causes=shown, action="none",
         message=event.get("text") or f"{symptom}, as reported; {len(observed)} observations",

@@ -19,6 +19,8 @@ unslothai/unsloth-zoo#600 (the decoder's feed-forward of Gemma).
 
 from __future__ import annotations
 
+import re
+
 from finitune.finding import Origin, Remedy, Where
 
 safety = "advice"
@@ -27,4 +29,7 @@ safety = "advice"
 def propose(origin: Origin | None = None, where: Where | None = None) -> Remedy:
     tensor = where.tensor.rpartition(".")[0] if where and where.tensor else None
     module = (origin.module if origin else None) or (where.module if where else None) or tensor
-    return Remedy(patch={"float32_modules": [module]} if module else None)
+    if not module:
+        return Remedy()
+    written = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", module)
+    return Remedy(patch={"float32_modules": [module]}, text=f"in a program: model.{written}.float(), inputs cast up")

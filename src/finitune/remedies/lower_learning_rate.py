@@ -29,4 +29,5 @@ def propose(optimizer: Optimizer) -> Remedy | None:
     if optimizer.lr is None:
         return None
     usual = LORA if optimizer.lora else FULL
-    return Remedy(patch={"learning_rate": min(usual, optimizer.lr / 10)})
+    lower = float(f"{min(usual, optimizer.lr / 10):.3g}")  # as people write it
+    return Remedy(patch={"learning_rate": lower}, text=f"it is {optimizer.lr:g}")

@@ -18,14 +18,18 @@ NVIDIA, Train with Mixed Precision; QwenLM/Qwen3#910 (a model that does need mor
 
 from __future__ import annotations
 
-from finitune.facts import Hardware, Precision
+from finitune.facts import Hardware, Model, Precision
 from finitune.finding import Remedy
+from finitune.naming import WIDE
 
 safety = "unsafe"
 
 
-def propose(precision: Precision | None = None, hardware: Hardware | None = None) -> Remedy | None:
-    if hardware is not None and hardware.bfloat16:
+def propose(
+    precision: Precision | None = None, hardware: Hardware | None = None, model: Model | None = None
+) -> Remedy | None:
+    """None for a family that overflows in float16: that would be the way into the next fault."""
+    if (hardware is not None and hardware.bfloat16) or ((model and model.family) or "").startswith(WIDE):
         return None
     sections = precision is not None and (precision.source or "").endswith(".enabled")
     patch = {"bf16.enabled": False, "fp16.enabled": True} if sections else {"bf16": False, "fp16": True}

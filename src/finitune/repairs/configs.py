@@ -47,12 +47,15 @@ def repair_configs(
     model: str | Path | None,
     *,
     apply: bool,
+    unsafe: bool = False,
 ) -> RepairResult:
-    """Every patch that `check` proposes for these runs, or those of one remedy; written only where `apply` says so.
+    """The patches that `check` proposes for errors and warnings, or those of one remedy; written where `apply` says so.
 
+    Without a remedy only safe ones are taken, the others too where `unsafe` says so; what a finding only tells is not.
     Raises UnreadableInput when the remedy has nothing to set here, or a file cannot be changed safely.
     """
-    return _repaired(chapter, _proposals(chapter, readings), configs, model, apply=apply)
+    proposed, left = _proposals(chapter, readings, unsafe=unsafe)
+    return _repaired(chapter, proposed, configs, model, apply=apply, left=left)
 
 
 def repair_proposed(
@@ -66,9 +69,10 @@ def repair_proposed(
 
 def _repaired(
     chapter: Chapter | None, proposed: Sequence[_Proposed], configs: Sequence[Config], model: str | Path | None, *,
-    apply: bool,
+    apply: bool, left: Sequence[str] = (),
 ) -> RepairResult:  # fmt: skip
     settings, remedies, refused = _settings(proposed, standings_each(configs, model) if proposed else [])
+    refused += left
     files = patched(settings)
     if chapter and not settings and refused:
         raise UnreadableInput(f"{refused[0]} (what it says is to be done by hand)")
@@ -86,21 +90,28 @@ def _repaired(
     )  # fmt: skip
 
 
-def _proposals(chapter: Chapter | None, readings: Sequence[Reading]) -> list[_Proposed]:
-    """The patches that check proposes for each run; where none is of this remedy, what it says of their facts."""
-    proposed = [one for run, reading in enumerate(readings) for one in _found(run, reading)]
+def _proposals(
+    chapter: Chapter | None, readings: Sequence[Reading], *, unsafe: bool
+) -> tuple[list[_Proposed], list[str]]:
+    """The patches that check proposes for each run; where none is of this remedy, what it says of their facts.
+
+    And one line for each that is left out because it has to be read first.
+    """
+    proposed = [one for run, reading in enumerate(readings) for one in _found(run, reading, notes=chapter is not None)]
     if chapter is None:
-        return proposed
+        taken = [one for one in proposed if unsafe or one.remedy.safety == "safe"]
+        left = {one.remedy.name: one.remedy.safety for one in proposed if one not in taken}
+        return taken, [f"{name}: {safety}, read what it changes; --unsafe takes it" for name, safety in left.items()]
     own = [one for one in proposed if one.remedy.name == chapter.name]
     own = own or [one for run, reading in enumerate(readings) for one in _said(chapter, run, reading)]
     if not own:
         raise UnreadableInput(f"{chapter.name}: nothing to set here (`finitune check` says what these files need)")
-    return own
+    return own, []
 
 
-def _found(run: int, reading: Reading) -> Iterator[_Proposed]:
+def _found(run: int, reading: Reading, *, notes: bool) -> Iterator[_Proposed]:
     for finding in foresee(reading.facts, reading.not_checked).findings:
-        if finding.remedy and finding.remedy.patch:
+        if finding.remedy and finding.remedy.patch and (notes or finding.severity != "info"):
             yield _Proposed(remedy=finding.remedy, run=run, file=finding.where.file)
 
 

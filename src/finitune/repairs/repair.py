@@ -29,7 +29,7 @@ MAX_RANGE = 1_000_000
 _NUMBER_OR_RANGE = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
 
 OPTIONS = {
-    None: ("model", "data", "config", "gpu", "requirements", "patch", "apply"),
+    None: ("model", "data", "config", "gpu", "requirements", "patch", "apply", "unsafe"),
     "weights": ("model", "output", "dtype", "modules"),
     "rows": ("model", "data", "config", "output", "tokens", "like", "seed"),
     "data": ("model", "data", "config", "output", "rows", "seed"),
@@ -55,13 +55,15 @@ def repair(
     dtype: str | None = None,
     modules: str | Sequence[str] | None = None,
     from_run: str | Path | None = None,
+    unsafe: bool = False,
 ) -> RepairResult:
     """Apply the remedy `name`. Ids may be numbers or text such as "6,7,10-12".
 
     Models and data are rewritten as a copy. Without `tokens` (or `rows`) those are taken that `finitune check` finds
     in `model`, `data` and `config`. Settings are changed by `patch`, which only tells, or `apply`, which keeps the
-    originals beside the patched files; without a `name` every patch of check is taken. `from_run` is the recording of a
-    run in mode heal: what healed it is patched into `config`, or returned as what is to be done by hand.
+    originals beside the patched files; without a `name` the safe patches of errors and warnings are taken, and the
+    others too where `unsafe` says so. `from_run` is the recording of a run in mode heal: what healed it is patched into
+    `config`, or returned as what is to be done by hand.
     Raises UnreadableInput when something needed is absent or wrong, and when `output` is already there.
     """
     configs: Sequence[Config] = [config] if isinstance(config, str | Path | dict) else list(config or ())  # pyright: ignore[reportAssignmentType, reportArgumentType]
@@ -84,7 +86,7 @@ def repair(
     given = {
         "model": model, "data": data, "tokens": tokens, "rows": rows, "config": config, "output": output, "seed": seed,
         "gpu": gpu, "requirements": requirements, "patch": patch, "apply": apply, "like": like, "dtype": dtype,
-        "modules": modules,
+        "modules": modules, "unsafe": unsafe,
     }  # fmt: skip
     unused = [option for option, value in given.items() if value and option not in OPTIONS[rewrites]]
     if unused:
@@ -92,7 +94,7 @@ def repair(
         raise UnreadableInput(f"{name or 'repair'}: --{unused[0]} says nothing here (expected of {takes})")
     if chapter is None or rewrites is None:
         runs = gather_each(*configs, model=model, data=data, gpu=gpu, requirements=requirements)
-        return repair_configs(chapter, [reading for _, reading in runs], configs, model, apply=apply)
+        return repair_configs(chapter, [reading for _, reading in runs], configs, model, apply=apply, unsafe=unsafe)
     if rewrites == "data":
         source, target = places(chapter.name, data, output, "--data FILE")
         chosen = _ids(rows, "--rows") or _found(chapter.name, "rows", configs, model, data)

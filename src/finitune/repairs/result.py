@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from finitune.finding import Remedy
+from finitune.finding import Printed, Remedy
 
 SCHEMA = "finitune.repair/1"
 
@@ -43,7 +43,7 @@ class Healed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairResult:
+class RepairResult(Printed):
     """What `finitune repair` did."""
 
     repair: str

@@ -27,8 +27,11 @@ def report(
         output = Path(run_dir) / "report.html" if output is None else output
     else:
         text = json.render(diagnosis)
-    if output is None:
-        return text
+    return text if output is None else written(run_dir, text, output)
+
+
+def written(run_dir: str | Path, text: str, output: str | Path) -> Path:
+    """The file with this text. Raises UnreadableInput where it cannot be written."""
     try:
         _write(Path(run_dir), Path(output), text)
     except OSError as error:

@@ -117,7 +117,8 @@ def steps(incident: Incident) -> str:
         return "the case"
     if not incident.step and incident.source == "log":
         return "log"  # an error that stands in no step
-    text = f"steps {incident.step}-{last}" if last is not None and last > incident.step else f"step {incident.step}"
+    unit = incident.unit
+    text = f"{unit}s {incident.step}-{last}" if last is not None and last > incident.step else f"{unit} {incident.step}"
     return f"{text}, rank {incident.rank}" if incident.rank else text
 
 
@@ -171,12 +172,17 @@ def certainty(cause: RankedCause) -> str:
 
 
 def or_else(cause: RankedCause) -> str:
-    """A cause that is not the first, with its share where that was calibrated."""
-    return cause.cause if cause.confidence is None else f"{cause.cause} ({cause.confidence:.0%})"
+    """A cause that is not the first, with its share where that was calibrated, else with its best reason."""
+    if cause.confidence is not None:
+        return f"{cause.cause} ({cause.confidence:.0%})"
+    reason = reasons(cause)
+    return f"{cause.cause}: {reason}" if reason else cause.cause
 
 
 def why(incident: Incident) -> str:
     """The first cause in one sentence with its best reason."""
+    if not incident.causes and incident.symptom in ("crash", "unexplained-exit"):
+        return "what it died of is said above; no chapter of the cause book is about it"
     if not incident.causes:
         return "unknown: no chapter of the cause book explains this step"
     cause = incident.causes[0]
@@ -198,8 +204,9 @@ def bits(value: float) -> str:
 def do(remedy: Remedy) -> str:
     """What to type or to set."""
     if remedy.patch:
-        return "set " + ", ".join(f"{key} = {setting(value)}" for key, value in remedy.patch.items())
-    return remedy.command or remedy.name
+        note = f" ({remedy.text})" if remedy.text else ""
+        return "set " + ", ".join(f"{key} = {setting(value)}" for key, value in remedy.patch.items()) + note
+    return remedy.command or remedy.text or remedy.name
 
 
 def remedy_note(remedy: Remedy) -> str:

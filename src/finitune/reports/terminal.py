@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, cast
 from rich.console import Console
 from rich.text import Text
 
+from finitune.diagnosis.side_by_side import Comparison
 from finitune.finding import (
     SEVERITIES,
     CheckResult,
@@ -23,6 +25,7 @@ from finitune.finding import (
     as_json,
 )
 from finitune.reports import sentences as say
+from finitune.reports.comparison import lines
 
 WIDTH = 100
 """Longest line that is pleasant to read; narrower terminals get narrower lines."""
@@ -36,6 +39,20 @@ STYLES = {
     "warning": "yellow", "at-risk": "yellow", "incomplete": "yellow", "suspicion": "yellow",
     "info": "cyan", "ok": "green", "healthy": "green",
 }  # fmt: skip
+
+
+def text_of(result: Any) -> str:
+    """What the command line prints of a result, as plain text."""
+    out = Console(file=io.StringIO(), width=WIDTH, highlight=False, markup=False, emoji=False)
+    if isinstance(result, CheckResult):
+        print_check(result, out)
+    elif isinstance(result, Diagnosis):
+        print_diagnosis(result, out)
+    elif isinstance(result, Comparison):
+        return "\n".join(lines(result))
+    else:
+        print_repair(result, out)
+    return cast("io.StringIO", out.file).getvalue().rstrip("\n")
 
 
 def print_check(result: CheckResult, console: Console) -> None:
@@ -68,7 +85,8 @@ def print_diagnosis(
     """One block per incident; with `verbose` every term of every cause. `run_dir` is where the report can be made."""
     width = _width(console)
     if not diagnosis.incidents:
-        _print(console, "healthy: no incident", styled="healthy")
+        looked = f" in {say.counted(diagnosis.steps, 'step')}" if diagnosis.steps else ""
+        _print(console, f"healthy: no incident{looked}", styled="healthy")
     shown = diagnosis.incidents if verbose else diagnosis.incidents[:INCIDENTS_SHOWN]
     for position, incident in enumerate(shown):
         if position:
@@ -97,7 +115,7 @@ def incident_lines(
         ]
     rows.append(_Row(label="cause", text=say.why(incident)))
     if incident.causes and not incident.causes[0].proved and len(incident.causes) > 1:
-        rows.append(_Row(label="or", text=", ".join(map(say.or_else, incident.causes[1:4]))))
+        rows += [_Row(label="or", text=say.or_else(cause)) for cause in incident.causes[1:4]]
     if incident.unlisted is not None:
         rows.append(_Row(label="or", text=f"something that is not in the book ({incident.unlisted:.0%})"))
     if incident.confirm:

@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from finitune.finding import UnreadableInput
-from finitune.sources.text import kind_of, settings_of, short, text_of, why_not
+from finitune.sources.configs.beside import MAX_ABOVE
+from finitune.sources.text import kind_of, section, settings_of, short, text_of, why_not
 
 RELEVANT = (
     "torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "datasets", "tokenizers", "safetensors",
@@ -24,7 +25,17 @@ RELEVANT = (
     "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "numpy",
 )  # fmt: skip
 
+PINS = (
+    "uv.lock", "pdm.lock", "poetry.lock", "pylock*.toml", "Pipfile.lock", "requirements*.lock", "requirements.txt",
+    "requirements*.txt", "environment.yml", "environment.yaml", "pyproject.toml",
+)  # fmt: skip
+"""Files that pin versions, those that pin all of them first."""
+
+ROOTS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+"""What stands in the root of a project."""
+
 _CONDA = re.compile(r"^(?:[\w.-]+::)?([A-Za-z0-9][\w.-]*)\s*={1,2}\s*([0-9][^\s,;=*]*)(?:=[^=]*|\.\*)?$")
+_EXACT = re.compile(r"={0,3}\s*(\d[\w.+!-]*)")
 CONDA_NAMES = {"pytorch": "torch"}
 """What conda calls differently."""
 
@@ -37,6 +48,43 @@ def read(requirements: str | Path | None = None) -> dict[str, str]:
     """
     found = _installed() if requirements is None else _listed(Path(requirements))
     return {name: found[name] for name in RELEVANT if name in found}
+
+
+def of_run(requirements: str | Path | None, files: Sequence[str]) -> tuple[dict[str, str], str | None]:
+    """The versions that hold for a run of these files, and whose word they are where nobody named `requirements`.
+
+    Without `requirements` it is the first lock or requirements file of the project that pins one of the packages,
+    beside the files or above them up to the root of the project; else this environment.
+    """
+    if requirements is not None:
+        return read(requirements), None
+    for path in _beside(files):
+        try:
+            found = read(path)
+        except UnreadableInput:  # nobody gave it
+            continue
+        if found:
+            return found, f"{_short(path)} for the versions of packages: --requirements says another"
+    return read(), None
+
+
+def _beside(files: Sequence[str]) -> Iterator[Path]:
+    """Requirements and lock files in the folders of the project, the surest first."""
+    first = next((Path(file).resolve().parent for file in files if Path(file).is_file()), None)
+    if first is None:
+        return
+    above = [first, *first.parents][: MAX_ABOVE + 1]
+    root = next((i for i, folder in enumerate(above) if any((folder / name).exists() for name in ROOTS)), 0)
+    for folder in above[: root + 1]:
+        listed = [path for pattern in PINS for path in sorted(folder.glob(pattern))]
+        yield from (path for path in listed if path.is_file() and not path.is_symlink())
+
+
+def _short(path: Path) -> Path:
+    try:
+        return path.relative_to(Path.cwd())
+    except ValueError:
+        return path
 
 
 def _installed() -> dict[str, str]:
@@ -68,7 +116,7 @@ def _requirements(path: Path, text: str) -> dict[str, str]:
         if not line or line.startswith(("-", ".", "/")) or "://" in line:
             continue
         try:
-            requirement = Requirement(line)
+            found |= _pinned(line)
         except InvalidRequirement:
             conda = _CONDA.match(line)  # `conda list --export` is called a requirements file too
             if conda is None:
@@ -76,10 +124,6 @@ def _requirements(path: Path, text: str) -> dict[str, str]:
                     f"{path}: line {number}: {short(repr(line))} (expected a requirement such as torch==2.6.0)"
                 ) from None
             found[canonicalize_name(conda[1])] = conda[2]
-            continue
-        for one in requirement.specifier:
-            if one.operator in ("==", "===") and "*" not in one.version:
-                found[canonicalize_name(requirement.name)] = one.version.removeprefix("v")
     return found
 
 
@@ -106,8 +150,10 @@ def _toml_lock(path: Path, text: str) -> dict[str, str]:
     except (ValueError, RecursionError) as error:
         raise UnreadableInput(f"{path}: not TOML ({why_not(error)})") from None
     tables = data.get("package", data.get("packages"))
+    if path.name == "pyproject.toml" and not isinstance(tables, list):
+        return _project(data)
     if not isinstance(tables, list):
-        raise UnreadableInput(f"{path}: no packages (expected uv.lock, poetry.lock or pylock.toml)")
+        raise UnreadableInput(f"{path}: no packages (expected uv.lock, pdm.lock, poetry.lock or pylock.toml)")
     found: dict[str, str] = {}
     for table in cast(list[Any], tables):
         entry: Mapping[str, Any] = cast("Mapping[str, Any]", table) if isinstance(table, Mapping) else {}
@@ -115,6 +161,25 @@ def _toml_lock(path: Path, text: str) -> dict[str, str]:
         if isinstance(name, str) and isinstance(version, str):
             found[canonicalize_name(name)] = version
     return found
+
+
+def _project(data: Mapping[str, Any]) -> dict[str, str]:
+    """The exact pins among the dependencies of a pyproject.toml, Poetry's included."""
+    listed: Any = section(data, "project").get("dependencies")
+    lines = [line for line in cast(list[Any], listed) if isinstance(line, str)] if isinstance(listed, list) else []
+    found = {name: version for line in lines for name, version in _pinned(line).items()}
+    for name, said in section(section(section(data, "tool"), "poetry"), "dependencies").items():
+        version: Any = cast("Mapping[str, Any]", said).get("version") if isinstance(said, Mapping) else said
+        if isinstance(version, str) and (exact := _EXACT.fullmatch(version.strip())):
+            found[canonicalize_name(name)] = exact[1]
+    return found
+
+
+def _pinned(line: str) -> dict[str, str]:
+    """The package and its version, where the requirement names exactly one. Raises InvalidRequirement."""
+    requirement = Requirement(line)
+    exact = [one.version for one in requirement.specifier if one.operator in ("==", "===") and "*" not in one.version]
+    return {canonicalize_name(requirement.name): exact[0].removeprefix("v")} if exact else {}
 
 
 def _pipfile_lock(path: Path, text: str) -> dict[str, str]:

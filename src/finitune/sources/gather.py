@@ -20,9 +20,11 @@ from finitune.sources.configs.known_keys import unknown
 from finitune.sources.configs.merge import Configured, joined
 from finitune.sources.configs.runs import Config, Named, known_of, runs_of, walk
 from finitune.sources.data import tokenised, tokenizer
+from finitune.sources.editing.patching import MAX_CHARACTERS, TREES
+from finitune.sources.editing.tree_text import lines
 from finitune.sources.named import Found, data_of, in_folder, is_hub_id, model_of
 from finitune.sources.result import Reading, Supervision, Track, untracked
-from finitune.sources.text import short
+from finitune.sources.text import short, text_of
 from finitune.sources.weights import checkpoint, first_token
 
 NAMED_ROWS = 64
@@ -40,17 +42,20 @@ def gather_each(
     data: str | Path | None = None,
     gpu: str | None = None,
     requirements: str | Path | None = None,
+    here: bool = True,
     track: Track = untracked,
 ) -> Iterator[tuple[Sequence[int], Reading]]:
     """One reading for each run that the configurations start, and the lines of its launch where there are several.
 
+    `here`: the run will be on this machine, whose card counts where nobody names one.
     A reading is facts from everything that is given, and one entry for every input that is not. Weights and data are
     read once for all runs that would read them alike. Raises UnreadableInput for an input that cannot be used.
     """
     known, unused = known_of(configs)
     runs = runs_of(known)
     card = hardware.read(gpu) if gpu else None
-    around = Facts(hardware=card, versions=environment.read(requirements) or None)
+    versions, told = environment.of_run(requirements, [one.file for run in runs for one in run])
+    around = Facts(hardware=card, versions=versions or None)
     given_model, given_data = _given(model, data)
     words_of = cache(_tokenizer)
 
@@ -69,6 +74,8 @@ def gather_each(
 
     for run in runs:
         asked, unknown_card = (None, None) if card else _asked(run)
+        own = None if card or asked or unknown_card or not here else hardware.of_this_machine()
+        asked = asked or own
         files = [(one, _read(one, card or asked)) for one in walk(run)]
         configured = joined([found for _, found in files])
         facts = around.over(Facts(hardware=asked)).over(configured.facts)
@@ -96,12 +103,14 @@ def gather_each(
             *([] if card or asked else [NotChecked(input="gpu", why=unknown_card or "no --gpu given")]),
         ]
         named = [one.line for one in (model_here, data_here) if one.line]
+        named += [f"{own.name} as card, which nvidia-smi shows here: --gpu says another"] if own else []
+        named += [told] if told else []
         yield (
             [one.line for one in run if one.line is not None],
             Reading(
                 facts=facts,
                 not_checked=missing,
-                understood=[*_understood(run, files), *named],
+                understood=[*_understood(run, files), *named, *used.understood],
                 places=_places(run, [one for one, _ in files if isinstance(one, Named)]),
             ),
         )
@@ -181,12 +190,33 @@ def _places(run: Sequence[Named], files: Sequence[Named]) -> dict[str, dict[str,
     for one in [*run, *files]:
         if one.format.places:
             found.setdefault(one.file, {}).update(one.format.places(one.data))
+    for one in [*run, *files]:
+        for key, place in _lines(one).items():
+            found.setdefault(one.file, {}).setdefault(key, place)
     for one in files:
         by = found.get(one.started.by) if one.started else None
         if by is not None and one.format.from_flags:
             for key, flag in one.format.from_flags(one.data).items():
                 by.setdefault(key, by.get(flag, by[""]))
     return found
+
+
+def _lines(one: Named) -> dict[str, Place]:
+    """The line of each key of a JSON or YAML file, and of the usual names of what its format keeps under its own."""
+    path = Path(one.file)
+    if path.suffix not in TREES or not path.is_file() or path.stat().st_size > MAX_CHARACTERS:
+        return {}
+    text = text_of(path, expected="a configuration")
+    try:
+        found = lines(text, "json" if text.lstrip()[:1] in ("{", "[") else "yaml")
+    except ValueError:
+        return {}
+    for group, table in one.format.tables.items():
+        for name, keys in table.items():
+            said = [found[key] for key in keys if key in found][:1]
+            for usual in training_arguments.FORMAT.tables.get(group, {}).get(name, ()) if said else ():
+                found.setdefault(usual, said[0])
+    return {key: (None, line) for key, line in found.items()}
 
 
 def _understood(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, Configured]]) -> Iterator[str]:

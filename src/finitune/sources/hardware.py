@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
+import shutil
+import subprocess
 
 from finitune.facts import Hardware
 from finitune.finding import UnreadableInput
@@ -22,6 +24,9 @@ KNOWN = {
     "B200": (True, 180), "GB200": (True, 186), "MI250": (True, 128), "MI300X": (True, 192),
 }  # fmt: skip
 """Name -> (computes in bfloat16, GiB). Source: the vendors' data sheets."""
+
+MAX_SECONDS = 10.0
+"""A driver that hangs answers nobody."""
 
 # Words of a full product name that do not tell one card from another.
 _NOISE = re.compile(
@@ -45,6 +50,26 @@ def read(name: str) -> Hardware:
     bfloat16, memory = KNOWN[found]
     said = re.search(r"(\d+)\s*gi?b\b", name.lower())
     return Hardware(name=found, bfloat16=bfloat16, memory_gib=float(said[1]) if said else float(memory))
+
+
+def of_this_machine() -> Hardware | None:
+    """The first card of this machine that is known, by `nvidia-smi`; None where there is none."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    try:
+        said = subprocess.run(
+            [program, "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True, text=True, timeout=MAX_SECONDS, check=False, errors="replace",
+        ).stdout  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    for name in said.splitlines():
+        try:
+            return read(name)
+        except UnreadableInput:
+            continue
+    return None
 
 
 def _key(name: str) -> str:

@@ -250,7 +250,8 @@ NO_LENGTH = "ValueError: args.max_steps must be set to a positive value if datal
 
 def test_a_data_set_of_which_no_row_is_left_is_told_from_a_stream(tmp_path: Path) -> None:
     assert first_three(diagnose(tmp_path, DROPPED + NO_LENGTH))[0] == "all-labels-ignored"
-    assert not diagnose(tmp_path, NO_LENGTH).incidents
+    (crash,) = diagnose(tmp_path, NO_LENGTH).incidents
+    assert (crash.symptom, crash.causes) == ("crash", [])
     assert not diagnose(tmp_path, DROPPED + "".join(falling(30))).incidents
 
 

@@ -40,7 +40,11 @@ def command(
 ) -> int:
     """Foresee numerical failures before a run.
 
-    Reads configs, model, data and hardware; trains nothing. Several configs are taken for one run.
+    Reads configs, model, data and hardware; trains nothing. CONFIG is a file of settings (DeepSpeed, TRL, accelerate,
+    Axolotl, LLaMA-Factory, Ludwig, torchtune, Hydra...), a launch script, train.py, a notebook, or a project folder;
+    several are taken for one run.
+
+    For instance: finitune check run_sft.sh --gpu V100, or finitune check .
     """
     if not configs and model is None and data is None:
         raise click.UsageError("Nothing to check: name a config, --model or --data.")

@@ -41,9 +41,12 @@ def command(
 ) -> int:
     """Say why a run failed, with evidence.
 
-    Without PATHS it is the newest run under runs/; - is what is piped in. Of a recorded run: the first bad value, the
+    Without PATHS it is the newest run under runs/; - is what is piped in; several directories are several runs, and
+    are put side by side. Of a recorded run: the first bad value, the
     cause and its remedies, for every incident. Of logs (text from the terminal, trainer_state.json, CSV, TensorBoard
     events, run folders of W&B, MLflow and Trackio; also gzipped): what they show, and the check that would decide.
+
+    For instance: finitune diagnose train.log --config run_sft.sh
     """
     if paths and case is not None:
         raise click.UsageError("PATHS and --case are two diagnoses; give one.")
@@ -74,6 +77,10 @@ def _diagnosed(
 ) -> int:  # fmt: skip
     from finitune.diagnosis.diagnose import diagnose, is_recording
 
+    directories = sum(Path(path).is_dir() for path in paths)
+    if directories == len(paths) and directories > 1:
+        beside = bool(configs or model or data or gpu or requirements or prove)
+        return _side_by_side(paths, form, fail_on, beside=beside)
     recorded = is_recording(*paths)
     given = {
         "--config": configs,
@@ -104,6 +111,19 @@ def _diagnosed(
 
         print_diagnosis(result, console(), run_dir=paths[0] if recorded else None, verbose=verbose)
     return exit_code(("error" for _ in result.incidents), fail_on)
+
+
+def _side_by_side(paths: tuple[str, ...], form: str, fail_on: str, *, beside: bool) -> int:
+    from finitune.diagnosis.side_by_side import compare
+
+    if beside:
+        raise click.UsageError("Several runs are only compared; give one for --config, --model, --data or --prove.")
+    result = compare(*paths)
+    if form == "json":
+        print_json(result)
+    else:
+        click.echo(str(result))
+    return exit_code(("error" for side in result.runs if side.verdict == "incident"), fail_on)
 
 
 def _prove(run_dir: str, model: str | None) -> None:

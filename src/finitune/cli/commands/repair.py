@@ -22,6 +22,7 @@ from finitune.cli.commands import console, output_format, print_json
 @click.option("--requirements", metavar="FILE", help="Versions of the run, as for check.")
 @click.option("--patch", is_flag=True, help="Print the change of the configuration as a diff; write nothing.")
 @click.option("--apply", is_flag=True, help="Patch the configuration; the original is kept beside it.")
+@click.option("--unsafe", is_flag=True, help="Without NAME: also take patches that are not safe by themselves.")
 @click.option("--undo", metavar="PATH", help="Take back the repair of a file or directory, if nobody touched it since.")
 @click.option("--output", metavar="PATH", help="Where to write a copy; models and data are never changed in place.")
 @click.option(
@@ -44,6 +45,7 @@ def command(
     requirements: str | None,
     patch: bool,
     apply: bool,
+    unsafe: bool,
     undo: str | None,
     output: str | None,
     from_run: str | None,
@@ -52,8 +54,10 @@ def command(
 ) -> None:
     """Write a repaired model or data set, or patch settings.
 
-    NAME is the remedy, as check and diagnose name it. Without it every patch that check proposes is taken, or with
-    --from what healed a run.
+    NAME is the remedy, as check and diagnose name it. Without it the safe patches of check's errors and warnings are
+    taken, or with --from what healed a run; finitune remedies says what safe, unsafe and advice mean.
+
+    For instance: finitune repair --config run_sft.sh --gpu V100 --patch
     """
     if undo is not None:
         if name or patch or apply or output or from_run:
@@ -67,7 +71,7 @@ def command(
         result = finitune.repair(
             name, model=model, data=data, tokens=tokens, rows=rows, config=list(config), output=output, seed=seed,
             gpu=gpu, requirements=requirements, patch=patch, apply=apply, like=like, dtype=dtype, modules=modules,
-            from_run=from_run,
+            unsafe=unsafe, from_run=from_run,
         )  # fmt: skip
     from finitune.reports.terminal import by_hand, print_repair
 

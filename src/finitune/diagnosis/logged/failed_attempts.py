@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from finitune.diagnosis.logged.learning_rates import lowered_in_vain, printed_learning_rate
+from finitune.diagnosis.logged.learning_rates import largest, lowered_in_vain, printed_learning_rate
 from finitune.diagnosis.logged.lost_numbers import EARLY, RECOVERED, jumped, lost_numbers
 from finitune.diagnosis.logged.rows import place_at, rows_of
 from finitune.diagnosis.logged.trends import trends
@@ -16,6 +16,7 @@ from finitune.diagnosis.observed_settings import of_facts
 from finitune.diagnosis.recorded import inputs_of
 from finitune.facts import Facts, Optimizer
 from finitune.observations import Observation, Observed, meanings
+from finitune.rates import USUAL
 from finitune.sources.logs.attempt import Attempt, LogReading, Trace
 from finitune.sources.logs.messages import SYMPTOMS
 
@@ -43,9 +44,9 @@ class FailedAttempt:
     def facts(self, facts: Facts) -> Facts:
         """`facts` as they were where it failed: at the rate that was printed, in the dtype of that phase."""
         high = self.observed.get("high-learning-rate")
-        if high and (facts.optimizer is None or facts.optimizer.lr is None):
-            optimizer = facts.optimizer or Optimizer(source=high.place)
-            highest = max(self.attempt.trace("lr").values)
+        highest = largest(self.attempt)
+        if (high or highest >= USUAL) and (facts.optimizer is None or facts.optimizer.lr is None):
+            optimizer = facts.optimizer or Optimizer(source=high.place if high else self.attempt.file)
             facts = dataclasses.replace(facts, optimizer=dataclasses.replace(optimizer, lr=highest))
         precision = facts.precision
         if self.symptom != "nonfinite-evaluation" or precision is None or not precision.full_eval:
@@ -66,10 +67,13 @@ def failed_attempts(reading: LogReading) -> list[FailedAttempt]:
     """Every attempt that went wrong; messages belong to the last. An error that no number announced is one too."""
     messages = message_observations(reading)
     found = [failed for attempt in reading.attempts if (failed := _failed(attempt)) is not None]
-    error = next((one for one in messages if one.name in SYMPTOMS), None)
+    errors = [one for one in messages if one.name in SYMPTOMS and (one.name != "crash" or _ends(one, reading))]
+    error = next(iter(sorted(errors, key=lambda one: one.name == "crash")), None)
     if not found and error:
         attempt = reading.attempts[-1] if reading.attempts else Attempt(file="")
         symptom, text = SYMPTOMS[error.name], f'"{error.text}"'
+        if symptom == "crash":
+            text = f"the log ends in {text}, and no numerical failure is seen before it"
         found = [_failure(attempt, symptom, attempt.last_step, text, error.place, (), None)]
     if found:
         last = found[-1]
@@ -80,6 +84,16 @@ def failed_attempts(reading: LogReading) -> list[FailedAttempt]:
         ]
         found[-1] = _with(last, [*_consequences(last, printed), *_across(found)])
     return found
+
+
+def _ends(crash: Observation, reading: LogReading) -> bool:
+    """Whether no row comes after it: what a program survives is no crash."""
+    file, _, line = crash.place.rpartition(":")
+    rows = [
+        trace.lines[-1]
+        for attempt in reading.attempts if attempt.file == file for trace in attempt.traces.values() if trace.lines
+    ]  # fmt: skip
+    return not rows or int(line) > max(rows)
 
 
 def message_observations(reading: LogReading) -> list[Observation]:

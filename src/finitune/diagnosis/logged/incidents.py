@@ -7,7 +7,8 @@ data. Every piece of evidence names its line; `next_question` has the check that
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from finitune.sources.logs.messages import SYMPTOMS
 from finitune.sources.result import Track, untracked
 
 PRINTED_BY_DEEPSPEED = ("deepspeed", "overflow", "zero-stage", "overlap", "scale-at-minimum")
+ORDINARY = 2
+ABOUT_THE_DEVICE = ("ecc-error", "illegal-access", "cudnn-error", "device-side-assert")
 NO_TENSORS = "a log holds no tensors; finitune run -- COMMAND finds the first bad value"
 
 
@@ -50,7 +53,8 @@ def diagnose_logs(
         raise UnreadableInput(f"{named}: no line has a loss, a step or a known error (expected the log of a training)")
     facts, missing = reading.facts, list[NotChecked]()
     if configs or model or data or gpu or requirements:
-        gathered = gather(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track)
+        inputs = {"model": model, "data": data, "gpu": gpu, "requirements": requirements, "track": track}
+        gathered = gather(*configs, **inputs, here=False)
         known = gathered.facts
         if not requirements:  # what is installed here says nothing of a run that may have been elsewhere
             known = dataclasses.replace(known, versions=None)
@@ -71,7 +75,8 @@ def diagnosis_of(
     if not incidents:
         incidents, not_seen = unseen(facts)
         missing += not_seen
-    return Diagnosis(incidents=incidents, not_checked=missing)
+    rows = sum(attempt.last_step for attempt in reading.attempts)
+    return Diagnosis(incidents=incidents, not_checked=missing, steps=rows or None)
 
 
 def silence(reading: LogReading, facts: Facts) -> dict[str, Observation]:
@@ -85,6 +90,18 @@ def silence(reading: LogReading, facts: Facts) -> dict[str, Observation]:
         text = "neither the log nor the configuration speaks of quantised weights"
         silent |= observed_as("no-word-of-quantisation", text)
     return silent
+
+
+def frames(reading: LogReading, facts: Facts) -> set[str]:
+    """What was seen of the frames that rare causes want: DeepSpeed, a device that complains, fused kernels, experts."""
+    printed = {one.kind for one in reading.messages}
+    shown = {
+        "deepspeed": facts.parallel is not None or bool(printed & set(PRINTED_BY_DEEPSPEED)),
+        "device": bool(printed & set(ABOUT_THE_DEVICE)),
+        "fused attention": facts.attention is not None or "cudnn-attention" in printed,
+        "experts": bool(facts.model and facts.model.experts) or "grouped-gemm" in printed,
+    }
+    return {name for name, seen in shown.items() if seen}
 
 
 def tried(failed: FailedAttempt | None, reading: LogReading, facts: Facts) -> Iterator[Observation]:
@@ -106,7 +123,21 @@ def ranked_causes(failed: FailedAttempt, reading: LogReading, inputs: Mapping[st
     printed = {one.name for one in message_observations(reading)}
     if not set(failed.observed) <= printed:
         return ranked
-    return [one for one in ranked if _explains(one.cause, failed.observed)] or ranked
+    explained = [one for one in ranked if _explains(one.cause, failed.observed)]
+    return explained or ([] if failed.symptom == "crash" else ranked)
+
+
+def frames_first(ranked: Sequence[RankedCause], seen: Collection[str]) -> list[RankedCause]:
+    """The two first causes are ordinary ones, unless the frame of a rare one was seen."""
+    rare = {
+        name for name, chapter in causes().items()
+        if (frame := getattr(chapter.module, "frame", None)) is not None and frame not in seen
+    }  # fmt: skip
+    ordinary = [one for one in ranked if one.proved or one.cause not in rare][:ORDINARY]
+    rest = [one for one in ranked if one not in ordinary]
+    if not ordinary or ordinary[0].proved or ordinary == list(ranked[:ORDINARY]):
+        return list(ranked)
+    return [*(dataclasses.replace(one, strength="guess") for one in ordinary), *rest]
 
 
 def _explains(cause: str, observed: Observed) -> bool:
@@ -116,10 +147,10 @@ def _explains(cause: str, observed: Observed) -> bool:
 
 def _incident(failed: FailedAttempt, reading: LogReading, facts: Facts, silent: Observed) -> Incident:
     inputs = failed.inputs(facts, silent)
-    ranked = ranked_causes(failed, reading, inputs)
+    ranked = frames_first(ranked_causes(failed, reading, inputs), frames(reading, facts))
     shown = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)][:SHOWN]
     observed: Observed = inputs["observations"]
-    return Incident(
+    incident = Incident(
         step=failed.step,
         rank=0,
         symptom=failed.symptom,
@@ -131,8 +162,27 @@ def _incident(failed: FailedAttempt, reading: LogReading, facts: Facts, silent: 
         last_good=failed.last_good,
         last_step=max(failed.attempt.last_step, failed.step),
         message=f"{failed.text} ({failed.place})",
-        seen=[one.words for one in failed.observed.values() if one.text != failed.text],
-        next_check=next_check(ranked, observed, facts.by_name()),
+        seen=[one.words for one in failed.observed.values() if one.text != failed.text and one.name != failed.symptom],
+        next_check=next_check(ranked, observed, facts.by_name()) if ranked else "",
         source="log",
         does_not_help=useless(tried(failed, reading, facts), observed, shown[0].cause) if shown else (),
     )
+    return incident if failed.attempt.numbered or not failed.attempt.traces else _in_rows(incident)
+
+
+_STEP = re.compile(r"\bstep(s?) (?=\d)")
+
+
+def _in_rows(incident: Incident) -> Incident:
+    """The same of a log that says no steps: what was counted are its rows."""
+    causes = [
+        dataclasses.replace(
+            cause,
+            evidence=[dataclasses.replace(term, text=_STEP.sub(r"row\1 ", term.text)) for term in cause.evidence],
+        )
+        for cause in incident.causes
+    ]
+    return dataclasses.replace(
+        incident, unit="row", message=_STEP.sub(r"row\1 ", incident.message), causes=causes,
+        seen=[_STEP.sub(r"row\1 ", text) for text in incident.seen],
+    )  # fmt: skip

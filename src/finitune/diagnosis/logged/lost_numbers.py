@@ -36,6 +36,8 @@ COME_DOWN = 0.1
 SUDDEN = 20
 """So many finite rows without a climb announce nothing."""
 EARLY = 2
+OF_THE_UPDATE = ("nonfinite-loss", "hidden-loss", "gradient-lost-too")
+"""What follows from the update with a gradient that was not finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,8 @@ def lost_numbers(attempt: Attempt, rows: Rows) -> LostNumbers | None:
     skipped = _skipped(rows, bad_loss | zero, first, place)
     if skipped and "updates-skipped" not in names:
         observed = [*(one for one in observed if one.name != "updates-taken"), skipped]  # some schedules run on
+    if gradient_only and not skipped:  # its update made the weights, and with them every later loss, what they are
+        observed = [one for one in observed if one.name not in OF_THE_UPDATE] or observed
     lost = next((one for one in observed if one.name in ("nonfinite-loss", "hidden-loss")), None)
     if skipped and lost:
         text = "the loss is lost although the updates are skipped: the forward itself is not finite"

@@ -37,7 +37,8 @@ def rows_of(attempt: Attempt) -> Rows:
 
 
 def place_at(attempt: Attempt, trace: Trace, step: int) -> str:
-    return f"{attempt.file}:{trace.line_at(step)}"
+    line = trace.line_at(step)
+    return f"{attempt.file}:{line}" if line else attempt.file  # of a file that is no text only the file is known
 
 
 def counted(count: int, noun: str = "row") -> str:

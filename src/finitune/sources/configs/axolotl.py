@@ -20,7 +20,7 @@ from finitune.facts import (
     Training,
 )
 from finitune.sources.configs.format import Format, Settings
-from finitune.sources.configs.keys import group
+from finitune.sources.configs.keys import both_halves, group
 from finitune.sources.result import Supervision
 from finitune.sources.text import flag, real, section, word, words
 
@@ -42,7 +42,7 @@ BATCHING_KEYS = {
 TRAINING_KEYS = {
     "method": ("rl",), "model_name": ("base_model",), "chat_template": ("chat_template",),
     "reentrant": ("gradient_checkpointing_kwargs.use_reentrant",), "nan_filter": ("logging_nan_inf_filter",),
-    "train_on_prompt": ("train_on_inputs",),
+    "train_on_prompt": ("train_on_inputs",), "added_tokens": ("tokens",),
 }  # fmt: skip
 ATTENTION_KEYS = {
     "flash_attention": "flash_attention_2", "sdp_attention": "sdpa", "xformers_attention": "xformers",
@@ -82,6 +82,7 @@ def read(data: Settings, file: str) -> Facts:
             gradient_checkpointing=_switch(data, "gradient_checkpointing", file),
             compiled=_switch(data, "torch_compile", file),
         ),
+        disagreements=both_halves(data, file),
     )  # fmt: skip
 
 

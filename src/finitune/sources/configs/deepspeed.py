@@ -8,7 +8,7 @@ from typing import Any, cast
 from finitune.facts import DEFAULT_SCALE_POWER, Facts, Optimizer, Parallel, Precision
 from finitune.finding import number
 from finitune.sources.configs.format import Format, Settings
-from finitune.sources.configs.keys import dtype_of, group
+from finitune.sources.configs.keys import both_halves, dtype_of, group
 from finitune.sources.text import flag, real, section, whole, word
 
 OWN_KEYS = {
@@ -35,6 +35,7 @@ def read(data: Settings, file: str) -> Facts:
         precision=_precision(data, file),
         optimizer=_optimizer(data, file),
         parallel=_parallel(data, file),
+        disagreements=both_halves(data, file, "fp16.enabled", "bf16.enabled"),
     )
 
 

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from finitune.facts import Disagreement
 from finitune.finding import UnreadableInput
 from finitune.sources.configs.format import Keys, Settings
 from finitune.sources.text import flag, kind_of, real, section, whole, word, words
@@ -57,6 +58,22 @@ def _value(data: Settings, key: str, file: str, kind: Any) -> Any:
     if typing.get_origin(kind) is not None:
         return words(data, key)
     return _READERS[kind](data, key, file)
+
+
+def named(data: Settings, keys: Sequence[str]) -> list[str]:
+    """The first text under these keys, which may be one or stand in a list; none where there is none."""
+    for key in keys:
+        if said := words(data, key) or word(data, key):
+            return [said] if isinstance(said, str) else said[:1]
+    return []
+
+
+def both_halves(data: Settings, file: str, half: str = "fp16", brain: str = "bf16") -> list[Disagreement] | None:
+    """The two switches of half precision, where both are on."""
+    if not (first(data, file, (half,), bool) and first(data, file, (brain,), bool)):
+        return None
+    sources = [f"{file}: {half}", f"{file}: {brain}"]
+    return [Disagreement(key="precision.both", values=["float16", "bfloat16"], sources=sources)]
 
 
 def dtype_of(said: str | None) -> str | None:

@@ -51,10 +51,12 @@ def joined(configured: Sequence[Configured]) -> Configured:
         facts = Facts(**groups).over(facts.over(one.facts))
         supervision = supervision.over(one.supervision)
     unknown = [key for one in configured for key in one.unknown_keys]
+    within = [found for one in ranked for found in one.facts.disagreements or ()]
+    between = disagreements([one.facts for one in ranked])
     facts = dataclasses.replace(
         facts,
         precision=_consistent(facts.precision),
-        disagreements=[*disagreements([one.facts for one in ranked]), *_batches(facts)] if configured else None,
+        disagreements=[*within, *between, *_batches(facts)] if configured else None,
         unknown_keys=unknown if configured else None,
     )
     not_checked = [entry for one in configured for entry in one.not_checked]

@@ -6,10 +6,10 @@ import dataclasses
 
 from finitune.facts import Facts, Precision
 from finitune.sources.configs.format import Format, Settings
-from finitune.sources.configs.keys import first
+from finitune.sources.configs.keys import first, named
 from finitune.sources.configs.lightning import MIXED, WHOLE
 from finitune.sources.configs.tables import facts_of, mixed, unused, whole
-from finitune.sources.text import section, word, words
+from finitune.sources.text import section, word
 
 TABLES = {
     "optimizer": {
@@ -65,8 +65,7 @@ def _precision(data: Settings, file: str) -> Precision | None:
 
 def named_data(data: Settings) -> list[str]:
     """Its first file for training."""
-    train = section(section(section(data, "model"), "data"), "train_ds")
-    return (words(train, "file_names") or [said for said in [word(train, "file_path")] if said])[:1]
+    return named(section(section(section(data, "model"), "data"), "train_ds"), ("file_names", "file_path"))
 
 
 FORMAT = Format(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, cast
 
-from finitune.facts import Batching, Facts, Hardware, Precision, Quantization, Training
+from finitune.facts import Adapter, Batching, Facts, Hardware, Precision, Quantization, Training
 from finitune.finding import UnreadableInput
 from finitune.sources.configs import lightning, training_arguments
 from finitune.sources.configs.format import Format, Place, Settings, Started
@@ -231,7 +231,8 @@ def settled(facts: Facts, data: Settings, file: str, card: Hardware) -> Facts:
     setup = setup_of(reader_of(program.names, bfloat16=card.bfloat16, flags=flags), program.start)
     answered = _facts(setup, file)
     if setup.trainer:
-        answered = dataclasses.replace(answered, precision=training_arguments.read(setup.arguments, file).precision)
+        told = training_arguments.read(setup.arguments, file)
+        answered = dataclasses.replace(answered, precision=told.precision, disagreements=told.disagreements)
     return answered.over(facts)
 
 
@@ -247,10 +248,13 @@ def _facts(setup: Setup, file: str) -> Facts:
         precision = Precision(requested_by="torch", source=f"{file}: {key}", **said)
         facts = dataclasses.replace(facts, precision=precision)
     quantization = Quantization(source=f"{file}: bnb_4bit_compute_dtype", **setup.quantization)
+    training = facts.training or Training(source=file)
     return dataclasses.replace(
         facts,
         quantization=quantization if setup.quantization else facts.quantization,
+        adapter=Adapter(kind=setup.adapters[0], source=f"{file}: adapter") if setup.adapters else facts.adapter,
         batching=_batching(setup, facts, file),
+        training=dataclasses.replace(training, added_tokens=setup.tokens) if setup.tokens else facts.training,
     )
 
 

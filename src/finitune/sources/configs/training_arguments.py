@@ -19,7 +19,7 @@ from finitune.facts import (
     Training,
 )
 from finitune.sources.configs.format import Format, Settings
-from finitune.sources.configs.keys import dtype_of, group
+from finitune.sources.configs.keys import both_halves, dtype_of, group, named
 from finitune.sources.result import Supervision
 from finitune.sources.text import flag, real, section, short, whole, word, words
 
@@ -115,6 +115,7 @@ def read(data: Settings, file: str, *, framework: str = "transformers") -> Facts
         attention=_attention(data, file),
         batching=group(Batching, data, file, BATCHING_KEYS),
         training=group(Training, data, file, TRAINING_KEYS, framework=framework),
+        disagreements=both_halves(data, file),
     )
 
 
@@ -140,12 +141,9 @@ def supervision(data: Settings, file: str) -> Supervision:
     )
 
 
-def named_data(data: Settings) -> Iterator[str]:
+def named_data(data: Settings) -> list[str]:
     """The data that it names."""
-    for key in DATA_KEYS:
-        for one in words(data, key) or ([said] if (said := word(data, key)) else []):
-            yield one
-            return
+    return named(data, DATA_KEYS)
 
 
 def _precision(data: Settings, file: str, framework: str) -> Precision | None:

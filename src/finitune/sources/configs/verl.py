@@ -9,9 +9,9 @@ import dataclasses
 
 from finitune.facts import Facts, Parallel, Precision
 from finitune.sources.configs.format import Format, Settings
-from finitune.sources.configs.keys import dtype_of, first
+from finitune.sources.configs.keys import dtype_of, first, named
 from finitune.sources.configs.tables import facts_of, mixed, nested, unused
-from finitune.sources.text import section, word, words
+from finitune.sources.text import section
 
 ACTOR = "actor_rollout_ref.actor"
 TABLES = {
@@ -87,8 +87,7 @@ def _parallel(data: Settings, file: str) -> Parallel | None:
 
 def named_data(data: Settings) -> list[str]:
     """Its first file for training."""
-    inner = section(data, "data")
-    return (words(inner, "train_files") or [said for said in [word(inner, "train_files")] if said])[:1]
+    return named(section(data, "data"), ("train_files",))
 
 
 FORMAT = Format(

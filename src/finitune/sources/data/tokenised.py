@@ -65,6 +65,10 @@ class _Tokens:
     ids: Ints
     real: Ints
     supervised: int
+    whole: int
+    """The targets before truncation."""
+    length: int
+    """The tokens before truncation."""
 
 
 def read(
@@ -82,7 +86,7 @@ def read(
     path = Path(path)
     settings = supervision or Supervision()
     census = _Census()
-    lines, supervised = array("q"), array("q")
+    lines, supervised, whole, lengths = array("q"), array("q"), array("q"), array("q")
     render = _Renderer(tokenizer)
     try:
         examples = chain.from_iterable(map(_examples, track(rows(path), "rows of data", None)))
@@ -91,6 +95,8 @@ def read(
                 census.add(tokens)
                 lines.append(row.line)
                 supervised.append(tokens.supervised)
+                whole.append(tokens.whole)
+                lengths.append(tokens.length)
     except NoTokenizer as error:
         why = why_no_tokenizer if tokenizer is None else str(error)
         return Reading(not_checked=[NotChecked(input="data", why=f"{path}: not tokenised: {why}")])
@@ -102,8 +108,24 @@ def read(
     if settings.packing or path.suffix == ".txt":
         why = f"{path}: rows are joined before training, so no row stands alone"
         return Reading(facts=Facts(tokens=use), not_checked=[NotChecked(input="labels", why=why)])
-    labels = Labels(supervised=_ints(supervised), row_lines=_ints(lines), source=str(path))
-    return Reading(facts=Facts(tokens=use, labels=labels))
+    labels = Labels(
+        supervised=_ints(supervised), row_lines=_ints(lines), source=str(path), whole=_ints(whole),
+        lengths=_ints(lengths),
+    )  # fmt: skip
+    return Reading(facts=Facts(tokens=use, labels=labels), understood=[_lengths(path, labels, settings.max_length)])
+
+
+def _lengths(path: Path, labels: Labels, limit: int | None) -> str:
+    """How long rows and their targets are: least, median, most."""
+    rows, kept, whole = labels.lengths, labels.supervised, labels.whole
+    said = [f"rows of {_spread(rows)} tokens", f"of these {_spread(kept)} targets"]
+    cut = int(np.count_nonzero(rows > limit)) if limit and rows is not None else 0
+    said += [f"{cut:,} rows cut to {limit}, which had {_spread(whole)} targets"] if cut else []
+    return f"{path}, least-median-most: {len(kept):,} {'; '.join(said)}"
+
+
+def _spread(values: Ints | None) -> str:
+    return "?" if values is None else f"{values.min():,}-{int(np.median(values)):,}-{values.max():,}"
 
 
 class _Census:
@@ -236,7 +258,10 @@ def _encoded_row(encoded: Encoded, text: _Text, limit: int | None, marker: Seque
         count = len(spans)
     else:
         count = _overlapping(spans, text.supervised)
-    return _Tokens(ids=ids, real=ids, supervised=count)
+    length, whole = len(encoded.ids), count
+    if length > len(ids) and text.supervised is not None and not marker:  # of a text by itself the end may be lost
+        whole = _overlapping(encoded.spans[1:], text.supervised)
+    return _Tokens(ids=ids, real=ids, supervised=count, whole=whole, length=length)
 
 
 def _overlapping(spans: Sequence[tuple[int, int]], targets: Sequence[tuple[int, int]]) -> int:
@@ -266,7 +291,9 @@ def _given_tokens(path: Path, row: Row, limit: int | None) -> _Tokens:
         if values is not None and len(values) != len(ids):
             raise UnreadableInput(f"{where}: {key}: {len(values)} values for {len(ids)} input_ids")
     real = ids[:limit] if mask is None else ids[:limit][mask[:limit] != 0]
-    return _Tokens(ids=ids[:limit], real=real, supervised=int(np.count_nonzero(labels[1:limit] != IGNORED)))
+    count = int(np.count_nonzero(labels[1:limit] != IGNORED))
+    whole = int(np.count_nonzero(labels[1:] != IGNORED)) if labels is not ids else count
+    return _Tokens(ids=ids[:limit], real=real, supervised=count, whole=whole, length=len(ids))
 
 
 def _asked(path: Path, row: Row, settings: Supervision) -> _Text | _Chat:

@@ -35,6 +35,7 @@ ALWAYS_HELD = {"tokenizer_config.json": {"padding_side", "pad_token", "add_bos_t
 """Keys that are added where they are not; the other files only repeat what this one says."""
 
 
+TREES = (".json", ".yaml", ".yml")
 MAX_CHARACTERS = 2**16
 """Larger configurations are written by programs; finding a place in one takes time."""
 
@@ -70,13 +71,50 @@ def standings_each(configs: Sequence[Config], model: str | Path | None = None) -
 
 def _standings(run: Sequence[Named]) -> Iterator[Standing]:
     for one in walk(run):
-        if isinstance(one, NotChecked) or one.under is None or one.format.parse or not Path(one.file).is_file():
+        if isinstance(one, NotChecked) or one.format.parse or not Path(one.file).is_file():
+            continue
+        if one.under is None:
+            if held := _as_written(one):
+                yield dataclasses.replace(_standing(dataclasses.replace(one, data=held)), grows=False)
             continue
         # a program refuses flags that it does not declare
         yield dataclasses.replace(_standing(one), grows=not one.silent)
         if one.flags is not None:
             # keys that are new go to the file, whose programs may not know them as flags
             yield dataclasses.replace(_standing(one.flags), grows=False)
+
+
+def _as_written(one: Named) -> dict[str, Any]:
+    """Of settings that stand nowhere as a whole the keys that do: as dotted flags, or at the same place of a tree."""
+    path = Path(one.file)
+    leaves = list(_leaves(one.data))
+    if _kind(path) == "shell":
+        launches = _launches(path, raw_text(path))
+        flags: Mapping[str, Any] = launches[one.launch].flags if len(launches) > one.launch else {}
+        here = [leaf for leaf in leaves if len(leaf[0]) > 1 and ".".join(leaf[0]) in flags]
+    elif path.suffix in TREES:
+        held = settings_of(path, raw_text(path))
+        here = [leaf for leaf in leaves if _found(held, leaf[0]) == leaf[1]]
+    else:
+        here = []
+    out: dict[str, Any] = {}
+    for keys, value in here:
+        out = _with(out, {keys: value})
+    return out
+
+
+def _leaves(data: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(cast("Mapping[str, Any]", value), (*above, key))
+        else:
+            yield (*above, key), value
+
+
+def _found(data: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        data = cast("Mapping[str, Any]", data).get(key, NOTHING) if isinstance(data, Mapping) else NOTHING
+    return data
 
 
 def _standing(one: Named) -> Standing:
@@ -197,7 +235,8 @@ def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
     beside = {one.path[0] for one in settings}
     first = _launches(file, text)
     for one in _in_order(settings):
-        name, *inner = one.path
+        dotted = ".".join(one.path)
+        name, *inner = (dotted,) if dotted in first[one.standing.launch].flags else one.path
         if inner and name in one.standing.data:
             raise ValueError(f"{name} holds no section")
         value = one.value

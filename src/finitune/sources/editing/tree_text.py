@@ -19,6 +19,9 @@ PAIRS = ("pair", "flow_pair", "block_mapping_pair")
 
 _TRAILING_SPACE = re.compile(r"\s*\Z")
 
+DEEPEST = 8
+"""Sections within sections that a place is looked for in."""
+
 Path = tuple[str, ...]
 
 
@@ -32,6 +35,24 @@ def edited(text: str, changes: Mapping[Path, Any], language: Literal["json", "ya
     for path, value in changes.items():
         text = _set(text, _mapping(parsed(text, language)), path, value, beside)
     return text
+
+
+def lines(text: str, language: Literal["json", "yaml"]) -> dict[str, int]:
+    """The line of each key from 1, under its dotted path and under every end of that path; the first one counts.
+
+    Raises ValueError for text that takes longer to read than any that people write.
+    """
+    found: dict[str, int] = {}
+    todo: list[tuple[Node | None, Path]] = [(_mapping(parsed(text, language)), ())]
+    while todo:
+        mapping, above = todo.pop(0)
+        for pair in _pairs(mapping) if mapping is not None else ():
+            path = (*above, _name(text, pair))
+            for start in range(len(path)):
+                found.setdefault(".".join(path[start:]), pair.start_point[0] + 1)
+            if len(path) < DEEPEST:
+                todo.append((_mapping(pair.child_by_field_name("value")), path))
+    return found
 
 
 def _set(text: str, mapping: Node | None, path: Path, value: Any, beside: Collection[str]) -> str:

@@ -92,6 +92,8 @@ class Attempt:
     """Of the first two rows, where they print it."""
     begins: bool = False
     """The first row has a step of its own, and that is the first."""
+    numbered: bool = False
+    """The log says the step of its rows; else rows are counted."""
     rewards: bool = False
     """Reinforcement learning, whose loss may be 0."""
 

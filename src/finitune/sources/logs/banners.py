@@ -13,6 +13,7 @@ from finitune.sources.logs.parsed_log import ParsedLog
 _PACKAGE = (
     rb"(deepspeed|transformers|torch|pytorch|peft|trl|accelerate|bitsandbytes|flash[-_]attn|unsloth|lightning|ludwig)"
 )
+_CARD = rb"(V100|T4|P100|A100|A10G?|H[128]00|A800|L4|L40S?|RTX A?\d{4}(?: Ti)?)"
 _ON = rb"(?:=True|'?\"?: ?True| True\b| \.{3,} True)"
 
 
@@ -39,8 +40,12 @@ PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("bfloat16", _half(b"bf16", b"bfloat16_enabled", b"bfloat16", b"bfloat16 Automatic")),
         (
             "card",
-            rb"(?:NVIDIA |Tesla |GPU: |GeForce )(V100|T4|P100|A100|A10G?|H[128]00|A800|L4|L40S?|RTX A?\d{4}(?: Ti)?)\b",
+            rb"(?:NVIDIA |Tesla |GPU: |GeForce )" + _CARD + rb"\b",
         ),
+        ("card", rb"(?<!\d)[1-9]\d?\s{0,2}(?:x|X|\*|\xc3\x97|\xe5\x8d\xa1|\xe5\xbc\xa0)\s{0,2}" + _CARD + rb"\b"),
+        ("card", _CARD + rb"\s{0,2}(?:x|X|\*|\xc3\x97)\s{0,2}[1-9]\d?\b"),
+        ("float16", rb"(?<!\w)" + _CARD + rb"[^\n\w]{1,6}(?:fp16|float16)\b(?!\W{0,4}[Ff]alse)"),
+        ("bfloat16", rb"(?<!\w)" + _CARD + rb"[^\n\w]{1,6}(?:bf16|bfloat16)\b(?!\W{0,4}[Ff]alse)"),
         (
             "zero-stage",
             rb"zero_optimization_stage \.{3,} (\d)|['\"]?stage['\"]?: ?(\d)\b|Creating torch\.\w+ ZeRO stage (\d)",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import BinaryIO
 
-from finitune.sources.logs import banners, bars, deepspeed, dicts, messages, pasted
+from finitune.sources.logs import banners, bars, deepspeed, dicts, endings, messages, pasted
 from finitune.sources.logs.parsed_log import ParsedLog
 from finitune.sources.result import Track, untracked
 
@@ -67,6 +67,7 @@ def read(
         _lines(data, line, log, labelled=labelled)
         line += data.count(b"\n")
         ending = data[-HEAD:] if len(data) >= HEAD else (ending + data)[-HEAD:]
+    endings.read(ending, line - ending.count(b"\n"), log)
     if seen > HEAD:
         banners.read(ending, line - ending.count(b"\n"), log, ending=True)
 

@@ -70,8 +70,11 @@ KNOWN: tuple[tuple[str, str, bytes], ...] = (
         rb"(?:eval(?:uation)?|valid(?:ation)?|val|test)[_ /]?loss['\"]?\s{0,9}[:=]?\s{0,9}['\"]?(?:nan|NaN)\b",
     ),
 )
-SYMPTOMS = {kind: symptom for kind, symptom, _ in KNOWN if symptom} | {"scale-at-minimum": "loss-scale-collapse"}
-"""Messages that are an incident by themselves, and its symptom; `deepspeed` reads the last."""
+SYMPTOMS = {
+    **{kind: symptom for kind, symptom, _ in KNOWN if symptom}, "scale-at-minimum": "loss-scale-collapse",
+    "crash": "crash",
+}  # fmt: skip
+"""Messages that are an incident by themselves, and its symptom; `deepspeed` and `endings` read the last two."""
 BESIDE = ("scale-zero", "stopped-by-nan", "nonfinite-evaluation", "nonfinite-parameter", "rows-dropped")
 """These may share a line with a progress bar."""
 WORDS = (
@@ -85,6 +88,8 @@ WORDS = (
 """Every known message holds one of them; most lines hold none."""
 _EACH = tuple((kind, re.compile(pattern)) for kind, _, pattern in KNOWN)
 _MARGIN = 160
+_QUOTED_END = re.compile(r"['\"]\)?$")
+"""Of the line of code that raises it, which a traceback shows."""
 
 
 def read(text: bytes, line: int, log: ParsedLog) -> None:
@@ -110,5 +115,5 @@ def kinds_in(text: str) -> list[str]:
 def _note(kind: str, pattern: re.Pattern[bytes], text: bytes, line: int, log: ParsedLog) -> None:
     """From the message to the end of its line, no more than is kept."""
     if found := pattern.search(text):
-        excerpt = text[found.start() : found.end() + _MARGIN]
-        log.message(kind, excerpt.decode(errors="replace").strip(), line)
+        excerpt = text[found.start() : found.end() + _MARGIN].decode(errors="replace").strip()
+        log.message(kind, _QUOTED_END.sub("", excerpt), line)

@@ -59,6 +59,7 @@ class ParsedLog:
         if "eval_loss" in values and "loss" not in values:
             now.add("eval_loss", max(step or 0, now.last_step), values["eval_loss"], line)
             return
+        now.numbered = now.numbered or step is not None
         now.begins = now.begins or (step == 1 and not now.traces)
         if step is None or (now.pending and step < now.last_step):
             step = now.last_step if now.pending else now.last_step + 1
@@ -83,6 +84,7 @@ class ParsedLog:
         if self.rows > MOST_ROWS:
             return
         now = self.attempts[-1]
+        now.numbered = True
         now.last_step += 1
         now.pending = True
         now.add("skipped", now.last_step, 1.0, line)

@@ -187,6 +187,37 @@ def _loaded_data(reader: Reader, setup: Setup) -> None:
             setup.data.append(kind)
 
 
+def _template_of(reader: Reader, node: ast.expr) -> str | None:
+    """The model whose chat template it is, in `AutoTokenizer.from_pretrained(NAME).chat_template`."""
+    if not isinstance(node, ast.Attribute) or node.attr != "chat_template":
+        return None
+    made = [
+        call for call in reader.names.calls_named("from_pretrained")
+        if call.node is node.value or (isinstance(node.value, ast.Name) and node.value.id in call.targets)
+    ]  # fmt: skip
+    said = told(reader, made[0].node.args[0], made[0].site) if len(made) == 1 and made[0].node.args else None
+    return said.rpartition("/")[2] if isinstance(said, str) else None
+
+
+def _tokens(reader: Reader, setup: Setup) -> None:
+    """Tokens that are added, and the format of a chat."""
+    trained = any("trainable_token_indices" in keywords(reader, c) for c in reader.names.calls_named("LoraConfig"))
+    for name in () if trained else ("add_special_tokens", "add_tokens"):
+        for call in reader.names.calls_named(name):
+            said = told(reader, call.node.args[0], call.site) if call.node.args and surely(reader, call) else None
+            by_name = cast("dict[str, Any]", said if isinstance(said, dict) else {"": said})
+            for key, held in by_name.items():
+                tokens = cast("list[Any]", held if isinstance(held, list) else [held])
+                setup.tokens.extend(one for one in tokens if isinstance(one, str) and key != "pad_token")
+    for call in reader.names.calls_named("setup_chat_format"):
+        setup.arguments.setdefault("chat_template", "chatml")
+        setup.lines.setdefault("chat_template", call.line)
+    for call in reader.names.calls_named("get_chat_template"):
+        if isinstance(template := keywords(reader, call).get("chat_template"), str):
+            setup.arguments.setdefault("chat_template", template)
+            setup.lines.setdefault("chat_template", call.line)
+
+
 def _small_settings(reader: Reader, setup: Setup) -> None:
     """Settings that are made by one line each."""
     for one in reader.names.attributes:
@@ -199,7 +230,11 @@ def _small_settings(reader: Reader, setup: Setup) -> None:
         elif one.name == "padding_side" and isinstance(value := told(reader, one.value, one.site), str):
             setup.batching["padding_side"] = value
             setup.lines["padding_side"] = one.value.lineno
+        elif one.name == "chat_template" and (template := _template_of(reader, one.value)):
+            setup.arguments.setdefault("chat_template", template)
+            setup.lines["chat_template"] = one.value.lineno
     _loaded_data(reader, setup)
+    _tokens(reader, setup)
     for call in reader.names.calls_named("gradient_checkpointing_enable"):
         if surely(reader, call):
             setup.arguments.setdefault("gradient_checkpointing", True)

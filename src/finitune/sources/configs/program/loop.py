@@ -10,7 +10,7 @@ from typing import Any, cast
 from finitune.facts import DEFAULT_LOSS_SCALE
 from finitune.sources.configs.keys import dtype_of
 from finitune.sources.configs.program.bindings import called, keywords, told
-from finitune.sources.configs.program.model import loads
+from finitune.sources.configs.program.model import cast_of, loads
 from finitune.sources.configs.program.names import Call, last_name
 from finitune.sources.configs.program.setup import Setup, number, only, take, taken_call, worded
 from finitune.sources.configs.program.values import Computed, Defined, Reader, known
@@ -124,15 +124,7 @@ def _cast_to(reader: Reader, setup: Setup) -> str | None:
     """The dtype of a model that is cast as a whole: `model.half()`, `Net().to(torch.bfloat16)`."""
     models = {owner(call) for call in reader.names.calls_named("parameters")} - {""}
     for call in reader.names.calls:
-        name = last_name(call.node.func)
-        if name not in ("half", "bfloat16", "to") or not models & {owner(call), *call.targets}:
-            continue
-        if not taken_call(reader, call):
-            continue
-        dtype: str | None = {"half": "float16", "bfloat16": "bfloat16"}.get(name)
-        for argument in (*call.node.args, *(k.value for k in call.node.keywords if k.arg == "dtype")):
-            plain = worded(told(reader, argument, call.site), call.line)
-            dtype = dtype or (dtype_of(plain) if isinstance(plain, str) and plain.startswith("torch.") else None)
+        dtype = cast_of(reader, call) if models & {owner(call), *call.targets} and taken_call(reader, call) else None
         if dtype is not None:
             setup.lines["dtype"] = call.line
             return dtype

@@ -25,6 +25,13 @@ LOAD_KEYS = {
     "torch_dtype": "torch_dtype", "dtype": "torch_dtype", "attn_implementation": "attn_implementation",
     "use_flash_attention_2": "use_flash_attention_2", "max_seq_length": "max_seq_length",
 }  # fmt: skip
+OTHER_ADAPTERS = {
+    "PromptTuningConfig": "prompt-tuning", "PrefixTuningConfig": "prefix-tuning", "PromptEncoderConfig": "p-tuning",
+    "AdaptionPromptConfig": "adaption-prompt", "IA3Config": "ia3", "VeraConfig": "vera", "LNTuningConfig": "ln-tuning",
+    "MultitaskPromptTuningConfig": "prompt-tuning", "FourierFTConfig": "fourier",
+}  # fmt: skip
+"""Of PEFT, whose few numbers are of another size than LoRA's."""
+
 BITS = {"load_in_4bit": 4, "load_in_8bit": 8}
 
 
@@ -50,9 +57,40 @@ def loaded(reader: Reader, setup: Setup) -> None:
             if any(known(one.get(key)) and one.get(key) != said.get(key) for one in rivals):
                 setup.arguments.pop("torch_dtype", None)
                 setup.computed["torch_dtype"] = Computed(call.line)
+        if setup.trainer:
+            _cast_whole(reader, call, setup)
         if unsloth:
             said.setdefault("load_in_4bit", not said.get("full_finetuning") and not said.get("load_in_8bit"))
     _quantised(reader, setup, call, said, unsloth=unsloth)
+
+
+def _cast_whole(reader: Reader, load: Call, setup: Setup) -> None:
+    """`model.half()` and its like, between the loading and the Trainer, or in the same expression as the loading."""
+    trainers = [call for call in reader.names.calls if last_name(call.node.func).endswith("Trainer")]
+    for call in reader.names.calls:
+        dtype = cast_of(reader, call)
+        if dtype is None or not surely(reader, call) or call.site.scope is not load.site.scope:
+            continue
+        inner: ast.AST = call.node
+        while isinstance(inner, ast.Call | ast.Attribute) and inner is not load.node:
+            inner = inner.func if isinstance(inner, ast.Call) else inner.value
+        owned = isinstance(inner, ast.Name) and inner.id in load.targets
+        before = any(one.site.scope is call.site.scope and call.site.at < one.site.at for one in trainers)
+        if inner is load.node or (owned and before):
+            setup.arguments["torch_dtype"] = dtype
+            setup.lines["torch_dtype"] = setup.lines["dtype"] = call.line
+
+
+def cast_of(reader: Reader, call: Call) -> str | None:
+    """The dtype that a call casts a whole model to: `half()`, `bfloat16()`, `to(torch.float16)`."""
+    name = last_name(call.node.func)
+    if name not in ("half", "bfloat16", "to") or not isinstance(call.node.func, ast.Attribute):
+        return None
+    dtype: str | None = {"half": "float16", "bfloat16": "bfloat16"}.get(name)
+    for argument in (*call.node.args, *(k.value for k in call.node.keywords if k.arg == "dtype")):
+        plain = worded(told(reader, argument, call.site), call.line)
+        dtype = dtype or (dtype_of(plain) if isinstance(plain, str) and plain.startswith("torch.") else None)
+    return dtype
 
 
 def loads(reader: Reader) -> list[Call]:
@@ -111,6 +149,8 @@ def adapters(reader: Reader, setup: Setup) -> None:
     configs += [call for call in unsloth if any(keyword.arg == "r" for keyword in call.node.keywords)]
     call = first(reader, configs)
     if call is None:
+        other = first(reader, [c for c in reader.names.calls if last_name(c.node.func) in OTHER_ADAPTERS])
+        setup.adapters.extend([OTHER_ADAPTERS[last_name(other.node.func)]] if other is not None else [])
         return
     if not surely(reader, call):
         setup.computed["adapter"] = Computed(call.line)

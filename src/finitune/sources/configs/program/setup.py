@@ -29,6 +29,10 @@ class Setup:
     """Fields of Precision that a loop sets up by itself."""
     quantization: dict[str, Any] = field(default_factory=dict[str, Any])
     batching: dict[str, Any] = field(default_factory=dict[str, Any])
+    adapters: list[str] = field(default_factory=list[str])
+    """The kinds of adapters that are none of LoRA's."""
+    tokens: list[str] = field(default_factory=list[str])
+    """Tokens that are added to the vocabulary, those that only pad left out."""
     data: list[str] = field(default_factory=list[str])
     """Files and sets of data that it loads."""
     lines: dict[str, int] = field(default_factory=dict[str, int])
