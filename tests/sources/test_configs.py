@@ -133,8 +133,8 @@ def test_arguments_that_name_themselves_end(tmp_path):
 
 
 def test_a_named_file_that_is_not_there_is_unreadable(tmp_path):
-    with pytest.raises(UnreadableInput, match=r"ds\.json: no such file"):
-        facts_of(settings(tmp_path / "a.json", fp16=True, deepspeed="ds.json"))
+    with pytest.raises(UnreadableInput, match=r"none_of_this_name\.json: no such file"):
+        facts_of(settings(tmp_path / "a.json", fp16=True, deepspeed="none_of_this_name.json"))
 
 
 def test_settings_that_a_program_has_by_name_are_said_to_be_left_out():

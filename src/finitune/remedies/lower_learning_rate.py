@@ -2,7 +2,8 @@
 
 ## What it changes
 
-One setting. For all weights 2e-5, for LoRA 2e-4. Where only a diverging run is known, a tenth of its rate.
+One setting. With Adam for all weights 2e-5, for LoRA 2e-4, and never more than a tenth of the present rate; with other
+optimizers a tenth of it.
 
 ## When it is safe
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from finitune.facts import Optimizer
 from finitune.finding import Remedy
+from finitune.rates import ADAM
 
 safety = "unsafe"
 
@@ -28,6 +30,7 @@ LORA = 2e-4
 def propose(optimizer: Optimizer) -> Remedy | None:
     if optimizer.lr is None:
         return None
-    usual = LORA if optimizer.lora else FULL
+    adam = ADAM.match((optimizer.name or "adamw").lower())  # the recipes are Adam's
+    usual = (LORA if optimizer.lora else FULL) if adam else optimizer.lr
     lower = float(f"{min(usual, optimizer.lr / 10):.3g}")  # as people write it
     return Remedy(patch={"learning_rate": lower}, text=f"it is {optimizer.lr:g}")
