@@ -111,6 +111,13 @@ def test_stays_quiet(source):
     assert users(source) is None
 
 
+def test_a_data_set_is_not_walked():
+    data = [torch.full((4,), math.nan)] * 5000
+    origin = users("for target in data:\n    loss = (x @ w - target).mean()\n    break\nfound()\n", data=data)
+    assert (origin.phase, origin.tensor) == ("input", "target")
+    assert origin.line == "user_program.py:1: for target in data:"
+
+
 def test_random_numbers_and_writing_are_not_done_again():
     state = torch.get_rng_state()
     origin = users("""

@@ -30,6 +30,8 @@ from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.operator_watch import OperatorWatch, values_in_words
 from finitune.monitor.replay.source_line import described, is_users
 
+BATCH = 1024
+"""Elements of a container that may be a batch; a larger one is a data set, which is not walked."""
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _MAKERS = {
     ast.Div: "div", "div": "div", "true_divide": "div", "log": "log", "log2": "log2", "log10": "log10", "sqrt": "sqrt",
@@ -153,7 +155,7 @@ def _is_bad_loss(value: Any) -> bool:
 
 def _bad_in(value: Any) -> Tensor | None:
     """The tensor, or the first in a container, that holds NaN or +inf; a -inf alone is a mask."""
-    if not isinstance(value, Tensor | dict | list | tuple):
+    if not isinstance(value, Tensor | dict | list | tuple) or (not isinstance(value, Tensor) and len(value) > BATCH):
         return None
     for leaf in pytree.tree_leaves(value):
         if isinstance(leaf, Tensor) and leaf.is_floating_point() and not is_finite(leaf):
