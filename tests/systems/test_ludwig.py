@@ -99,7 +99,10 @@ def test_the_callback_stops_the_run_at_the_fault(example):
     assert (first.cause, first.proved) == ("unmasked-padding", True)
     assert {"bnb_4bit_compute_dtype"} <= {key for cure in first.remedies for key in cure.patch or {}}
     arms = {e["arm"]: e["result"] for e in Recording.load(example / "stopped" / "run").events("arm")}
-    assert arms == {"row-by-row": "finite", "pad-other-side": "finite", "reverse-rows": "non-finite"}
+    assert arms == {
+        "row-by-row": "finite", "pad-other-side": "finite", "reverse-rows": "non-finite",
+        "loss-scale-1": "non-finite",  # which decides against fp16-backward-overflow
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("half", ["pad_token", "compute_dtype"])
