@@ -1,6 +1,9 @@
-"""What the guard costs on a healthy step, beside its peers: one 25M-parameter Llama, all arms interleaved.
+"""What the guard costs on a healthy step at each of its levels, beside its peers, all arms interleaved.
 
-    python benchmarks/overhead.py [--rounds 8] [--threads 2]
+    python benchmarks/overhead.py [--kind llama] [--rounds 8] [--threads 2]
+
+Kinds: a Llama of 25M parameters in float32 (`llama`), in bfloat16 (`bf16`), with LoRA (`lora`), compiled (`compiled`),
+and 600 small tensors (`small`).
 
 Every arm works on the same model, optimizer and batches. In each round each arm in turn is attached, takes one step
 that is not timed (caches, first-step work), then `--steps` timed ones, and is taken off again. The order rotates from
@@ -16,11 +19,14 @@ import contextlib
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.debug_utils import DebugUnderflowOverflow
@@ -31,19 +37,43 @@ ROWS, LENGTH, VOCABULARY = 4, 256, 8000
 CLIP = 1.0
 
 
+def llama() -> LlamaForCausalLM:
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCABULARY, hidden_size=448, intermediate_size=1216, num_hidden_layers=7,
+            num_attention_heads=7, num_key_value_heads=7, max_position_embeddings=LENGTH, use_cache=False,
+        )
+    )  # fmt: skip
+
+
+class Small(nn.Module):
+    """600 tensors of 32 or 1,024 elements, one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(300))
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Any:
+        x = input_ids[:, :32].float() / VOCABULARY
+        for layer in self.layers:
+            x = x + torch.tanh(layer(x)) / 300
+        return SimpleNamespace(loss=(x - labels[:, :32].float() / VOCABULARY).square().mean())
+
+
 class Training:
     """The step that every arm runs: forward, backward, clip, AdamW."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         torch.manual_seed(0)
-        self.model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=VOCABULARY, hidden_size=448, intermediate_size=1216, num_hidden_layers=7,
-                num_attention_heads=7, num_key_value_heads=7, max_position_embeddings=LENGTH, use_cache=False,
-            )
-        )  # fmt: skip
+        self.model: Any = Small() if kind == "small" else llama()
+        if kind == "bf16":
+            self.model.to(torch.bfloat16)
+        elif kind == "lora":
+            self.model = get_peft_model(self.model, LoraConfig(r=16, target_modules="all-linear"))
+        elif kind == "compiled":
+            self.model.compile()
         self.model.train()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.optimizer = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad], lr=1e-4)
         self.batches = [torch.randint(VOCABULARY, (ROWS, LENGTH)) for _ in range(8)]
         self.taken = 0
         self.norms_wanted = False
@@ -73,12 +103,15 @@ def plain(_training: Training) -> Iterator[None]:
     yield
 
 
-@contextlib.contextmanager
-def guard(training: Training) -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as directory, finitune.watch(
-        training.model, training.optimizer, run_dir=Path(directory) / "run"
-    ):  # fmt: skip
-        yield
+def guard(level: str) -> Callable[[Training], contextlib.AbstractContextManager[None]]:
+    @contextlib.contextmanager
+    def attached(training: Training) -> Iterator[None]:
+        with tempfile.TemporaryDirectory() as directory, finitune.watch(
+            training.model, training.optimizer, run_dir=Path(directory) / "run", signals=level
+        ):  # fmt: skip
+            yield
+
+    return attached
 
 
 @contextlib.contextmanager
@@ -110,7 +143,9 @@ def item_norms(training: Training) -> Iterator[None]:
 
 ARMS = {
     "plain": plain,
-    "finitune guard": guard,
+    "finitune gate": guard("gate"),
+    "finitune economy": guard("economy"),
+    "finitune full": guard("full"),
     "per-tensor .item() norms": item_norms,
     "torch detect_anomaly": detect_anomaly,
     "DebugUnderflowOverflow": debug_underflow_overflow,
@@ -136,16 +171,17 @@ def cost_per_step(training: Training, arm: str, steps: int) -> Cost:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--kind", default="llama", choices=["llama", "bf16", "lora", "small", "compiled"])
     parser.add_argument("--rounds", type=int, default=8, help="rounds over all arms  [default: 8]")
     parser.add_argument("--steps", type=int, default=2, help="timed steps per arm and round  [default: 2]")
     parser.add_argument("--threads", type=int, default=None, help="threads of torch  [default: torch's own choice]")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    training = Training()
+    training = Training(arguments.kind)
     print(
-        f"{training.size / 1e6:.1f}M parameters, float32, {ROWS} x {LENGTH} tokens, {torch.get_num_threads()} threads, "
-        f"torch {torch.__version__}, {arguments.rounds} rounds of {arguments.steps} steps"
+        f"{training.size / 1e6:.1f}M parameters, {arguments.kind}, {ROWS} x {LENGTH} tokens, "
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}, {arguments.rounds} rounds of {arguments.steps} steps"
     )
     training.step()
     names = list(ARMS)
