@@ -181,7 +181,8 @@ def main() -> None:
     training = Training(arguments.kind)
     print(
         f"{training.size / 1e6:.1f}M parameters, {arguments.kind}, {ROWS} x {LENGTH} tokens, "
-        f"{torch.get_num_threads()} threads, torch {torch.__version__}, {arguments.rounds} rounds of {arguments.steps} steps"
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}, "
+        f"{arguments.rounds} rounds of {arguments.steps} steps"
     )
     training.step()
     names = list(ARMS)
