@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from finitune.diagnosis.recorded import diagnose
+from finitune.monitor.live_step import LiveStep
+from finitune.monitor.probes.modules import Modules
 from finitune.monitor.replay import operator_watch
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.limits import Limits, OverBudget
@@ -37,6 +39,16 @@ def test_a_budget_that_is_used_up_does_not_either():
     finally:
         live.end()
     assert isinstance(live.watch.failed, OverBudget)
+
+
+def test_what_was_watched_only_in_part_is_said(monkeypatch):
+    said: list[str] = []
+    live = LiveStep(Modules(), list[Call], said.append)
+    monkeypatch.setattr(operator_watch, "places", lambda *_args, **_kwargs: 1 / 0)
+    live.begin()
+    torch.log(torch.zeros(3))
+    assert live.taken() is not None
+    assert said == ["the step was watched only in part: ZeroDivisionError: division by zero"]
 
 
 def test_a_replay_does_raise():

@@ -100,7 +100,7 @@ class Intervals:
         backward, one did, unless it was a look ahead, as of SAM: known when it happens twice and nothing has stepped.
         """
         number = watched.number
-        if number in self._unseen or self._versions.get(number) in (None, _versions(watched)) or self._steps(watched):
+        if number in self._unseen or self._versions.get(number) in (None, watched.versions()) or self._steps(watched):
             return
         self._begin(watched.parameters())
         waiting = [micro for micro in self._pending.micro_steps if number in micro.touched]
@@ -118,7 +118,7 @@ class Intervals:
 
     def backward_ended(self, micro: MicroStep) -> None:
         """Judge a backward that no step of an optimizer will be seen to use."""
-        self._versions = {watched.number: _versions(watched) for watched in self._optimizers if not watched.steps}
+        self._versions = {watched.number: watched.versions() for watched in self._optimizers if not watched.steps}
         leaves, self._leaves = self._leaves, []
         if not leaves or micro.touched - self._unseen:
             return
@@ -220,10 +220,6 @@ class Intervals:
             watched.last, watched.steps = self._gate.step, 1
             self._run.modules.find(parameters)
             self._pending.clear()
-
-
-def _versions(watched: Watched) -> tuple[int, ...]:
-    return tuple(parameter._version for parameter in watched.parameters())
 
 
 def _look(parameter: Tensor) -> Tensor:

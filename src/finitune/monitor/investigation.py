@@ -55,8 +55,6 @@ class Investigation:
     """The last steps, where mode `heal` keeps them."""
     limits: Limits = field(default_factory=Limits)
     origin: Origin | None = None
-    of_statement: bool = False
-    """Of the origin the statement alone is known, not the operator."""
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     repeats: bool | None = None
     bit_for_bit: bool = False
@@ -110,7 +108,6 @@ class Investigation:
             found = None
         if found is not None and (own is None or own.phase == found.phase == "input"):
             self.origin, self.term = found, None
-            self.of_statement = found.phase != "input" and not found.op.startswith("aten.")
         elif found is not None and own is not None and found.phase == "forward":  # the statement of the loss itself
             self.origin = replace(own, line=found.line)
 
@@ -165,7 +162,7 @@ class Investigation:
     @property
     def is_located(self) -> bool:
         """The origin is known, and more of it than the statement that it lies in."""
-        return self.origin is not None and not self.of_statement
+        return self.origin is not None and not self.origin.op == self.origin.phase == "forward"
 
     def locate_live(self, live: LiveWatch, capture: Capture, step: int) -> bool:
         """Whether the next step has shown the origin, which was watched as it ran."""
@@ -175,7 +172,7 @@ class Investigation:
         self.layers = self.layers or [as_json(layer) for layer in live.watch.layers]
         if found is None:
             return False
-        self.origin, self.of_statement, self.why_not = found, False, None
+        self.origin, self.why_not = found, None
         self.repeats = True if step != self.event["step"] else self.repeats
         return True
 

@@ -63,6 +63,8 @@ class LiveStep:
         live, self._watch = self._watch, None
         if live is not None:
             live.end()
+            if (error := live.watch.failed) is not None:
+                self._say(f"the step was watched only in part: {type(error).__name__}: {str(error)[:200]}")
         return live
 
     def _name(self) -> None:

@@ -60,8 +60,8 @@ class Watched:
     """In mode `heal` the last steps, `finitune.monitor.heal.past.Past`."""
     finite_weights: bool = False
     """All that it trains was found finite once."""
-    versions: dict[int, int] = field(default_factory=dict[int, int])
-    """Of what it trains, by identity, as its last step left them."""
+    versions_left: tuple[int, ...] = ()
+    """Of what it trains, as its last step left them."""
     mismatched: bool = False
     """A wrong reduction was reported."""
     _update: Update | None = None
@@ -79,9 +79,14 @@ class Watched:
         """There is no optimizer: `update` stands for the loop's own."""
         self._update = update
 
+    def versions(self) -> tuple[int, ...]:
+        """Of what it trains: how often each was written to."""
+        return tuple(parameter._version for parameter in self.parameters())
+
     def wrote_last(self, parameter: Tensor) -> bool:
         """The parameter was finite once, and nothing but steps of this optimizer has been seen to write to it since."""
-        return self.finite_weights and self.versions.get(id(parameter)) == parameter._version
+        left = zip(self.parameters(), self.versions_left, strict=False)
+        return self.finite_weights and any(p is parameter and p._version == version for p, version in left)
 
     @property
     def group(self) -> Group:

@@ -98,7 +98,7 @@ class Samples:
         """The update has been made."""
         if self._run.level == "gate":
             return
-        self._watched.versions = {id(p): p._version for p in self._watched.parameters()}
+        self._watched.versions_left = self._watched.versions()
         weights = self._trained() if step % UPDATE_EVERY == 0 else []
         if weights:
             self._ready[WEIGHTS] = all_finite(weights)
@@ -182,6 +182,7 @@ def all_finite(weights: list[Tensor]) -> Tensor:
     return torch.isfinite(largest(weights)).all().float()
 
 
+@torch.no_grad()
 def _update_in_numbers(
     taken: Sequence[tuple[Tensor, Tensor, Tensor]], rates: Mapping[int, Any]
 ) -> dict[str, Tensor | float]:

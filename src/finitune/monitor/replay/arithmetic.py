@@ -69,10 +69,8 @@ def evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
             owner = of(node.value)
             if isinstance(owner, Tensor) and node.attr in _READ:
                 return getattr(owner, node.attr)
-            if any(owner is each for each in _MODULES):
-                found = getattr(owner, node.attr)
-                if _plain(found) or isinstance(found, torch.dtype):
-                    return found
+            if _is_one_of(owner, _MODULES) and _plain(found := getattr(owner, node.attr)):
+                return found
         case ast.Call(func=ast.Attribute(value=owner_node, attr=method)):
             arguments = [of(each) for each in node.args]
             named = {each.arg: of(each.value) for each in node.keywords if each.arg not in (None, "out", "inplace")}
@@ -86,7 +84,7 @@ def evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
 def _plain(value: Any) -> bool:
     """Tensors, numbers, and the modules of torch that have functions of them."""
     if isinstance(value, ModuleType):
-        return any(value is each for each in (*_MODULES, torch.nn))
+        return _is_one_of(value, (*_MODULES, torch.nn))
     return type(value) in (Tensor, torch.nn.Parameter) or isinstance(value, int | float | torch.dtype)
 
 
@@ -95,6 +93,10 @@ def _function(owner: Any, name: str) -> Callable[..., Any]:
     if computes and isinstance(owner, Tensor):
         return getattr(owner, name)
     of_tensors = owner is not torch or hasattr(Tensor, name) or name in _JOINS
-    if computes and of_tensors and any(owner is each for each in _MODULES):
+    if computes and of_tensors and _is_one_of(owner, _MODULES):
         return getattr(owner, name)
     raise NotPlain(name)
+
+
+def _is_one_of(value: Any, modules: tuple[ModuleType, ...]) -> bool:
+    return any(value is each for each in modules)  # by identity: a tensor is compared element by element

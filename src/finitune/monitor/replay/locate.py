@@ -75,13 +75,13 @@ def bad_leaf(tensors: Iterable[tuple[str, Tensor]], calls: Iterable[Call]) -> Or
         if tensor.is_floating_point() and not is_finite(tensor):
             found = places(tensor)
             if found.nan or found.inf or isinstance(tensor, nn.Parameter):
-                return _leaf_origin("parameter", name, tensor, found)
+                return leaf_origin("parameter", name, tensor, found)
     for call in calls:
         for path, leaf in pytree.tree_flatten_with_path((call.args, call.kwargs))[0]:
             if isinstance(leaf, Tensor) and leaf.is_floating_point() and not leaf.requires_grad and not is_finite(leaf):
                 found = places(leaf)
                 if found.nan or found.inf:
-                    return _leaf_origin("input", pytree.keystr(path), leaf, found)
+                    return leaf_origin("input", pytree.keystr(path), leaf, found)
     return None
 
 
@@ -91,11 +91,12 @@ def _bad_operand(capture: Capture) -> tuple[Origin | None, Place | None]:
         bad = micro.objective.bad_operand() if micro.objective is not None else None
         if bad is not None:
             name, tensor, place = bad
-            return _leaf_origin("input", name, tensor, places(tensor)), place
+            return leaf_origin("input", name, tensor, places(tensor)), place
     return None, None
 
 
-def _leaf_origin(phase: Phase, name: str, tensor: Tensor, found: Places) -> Origin:
+def leaf_origin(phase: Phase, name: str, tensor: Tensor, found: Places) -> Origin:
+    """A tensor that is known to be bad, without the operator that made it."""
     return Origin(
         module=name.rpartition(".")[0] if phase == "parameter" else None,
         op=phase,

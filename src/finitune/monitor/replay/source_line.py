@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -41,10 +42,17 @@ def user_line() -> str | None:
 
 def calling_line() -> str | None:
     """The same for what is looked at from within a hook: the line of the user's that runs now."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = next(user_frames(), None)
     return None if frame is None else described(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def user_frames() -> Iterator[FrameType]:
+    """The running frames of the user's own program, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
 
 
 def described(file: str, line: int, function: str) -> str:

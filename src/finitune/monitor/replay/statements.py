@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,12 +22,11 @@ from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import is_finite, places
-from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.replay.arithmetic import NotPlain, evaluate
-from finitune.monitor.replay.batch_places import MAX_PLACES
 from finitune.monitor.replay.limits import Limits
-from finitune.monitor.replay.operator_watch import OperatorWatch, values_in_words
-from finitune.monitor.replay.source_line import described, is_users
+from finitune.monitor.replay.locate import leaf_origin
+from finitune.monitor.replay.operator_watch import OperatorWatch
+from finitune.monitor.replay.source_line import described, user_frames
 
 BATCH = 1024
 """Elements of a container that may be a batch; a larger one is a data set, which is not walked."""
@@ -51,14 +49,8 @@ class _Statement:
 
 def bad_statement() -> Origin | None:
     """The statement, in the innermost of the running frames that holds a bad loss; None where none can be found."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            found = _in_frame(frame)
-            if found is not None:
-                return found
-        frame = frame.f_back
-    return None
+    found = (_in_frame(frame) for frame in user_frames())
+    return next((origin for origin in found if origin is not None), None)
 
 
 def operator_in(line: str) -> str | None:
@@ -77,7 +69,7 @@ def _in_frame(frame: FrameType) -> Origin | None:
     if not losses:
         return None
     statements = _executed(frame)
-    at = next((n for n, one in enumerate(statements) if one.writes & losses and _last(statements, one, losses)), None)
+    at = next((n for n, one in enumerate(statements) if one.writes & losses - _written_after(statements, n)), None)
     if at is None:
         return None
     at = _first_bad(statements, at, values)
@@ -95,7 +87,7 @@ def _first_bad(statements: list[_Statement], at: int, values: Mapping[str, Any])
             if _bad_in(values.get(name)) is None:
                 continue
             before = [n for n in range(at) if name in statements[n].writes]
-            if not before or any(name in later.writes for later in statements[at + 1 :]):
+            if not before or name in _written_after(statements, at):
                 return None
             made_by.append(before[-1])
         if not made_by:
@@ -108,18 +100,17 @@ def _origin(frame: FrameType, statements: list[_Statement], at: int, values: Map
     name, bad = next(((n, t) for n in sorted(one.writes) if (t := _bad_in(values.get(n))) is not None), (None, None))
     if name is None or bad is None:
         return None
-    found = places(bad)
-    overwritten = {n for later in statements[at:] for n in later.writes}
+    overwritten = one.writes | _written_after(statements, at)
     operator = _operator(one.value, values) if not one.reads & overwritten else None
     phase = "forward" if bad.requires_grad else "input"
     spelled = _spelled(one.value) if not one.reads & one.writes else None
-    origin = Origin(
-        module=None, op=operator.op if operator else spelled or phase, phase=phase, dtype=dtype_name(bad.dtype),
-        rows=sorted({index[0] for index in found.indices if index})[:MAX_PLACES] or None,
-        values=values_in_words(found), tensor=name, shape=list(bad.shape),
+    return replace(
+        leaf_origin(phase, name, bad, places(bad)),
+        op=operator.op if operator else spelled or phase,
+        peak=operator.peak if operator else None,
+        divisor=operator.divisor if operator else None,
         line=described(frame.f_code.co_filename, one.line, frame.f_code.co_name),
-    )  # fmt: skip
-    return origin if operator is None else replace(origin, peak=operator.peak, divisor=operator.divisor)
+    )
 
 
 def _operator(value: ast.expr, values: Mapping[str, Any]) -> Origin | None:
@@ -155,7 +146,7 @@ def _is_bad_loss(value: Any) -> bool:
 
 def _bad_in(value: Any) -> Tensor | None:
     """The tensor, or the first in a container, that holds NaN or +inf; a -inf alone is a mask."""
-    if not isinstance(value, Tensor | dict | list | tuple) or (not isinstance(value, Tensor) and len(value) > BATCH):
+    if not isinstance(value, Tensor) and not (isinstance(value, dict | list | tuple) and len(value) <= BATCH):
         return None
     for leaf in pytree.tree_leaves(value):
         if isinstance(leaf, Tensor) and leaf.is_floating_point() and not is_finite(leaf):
@@ -165,10 +156,9 @@ def _bad_in(value: Any) -> Tensor | None:
     return None
 
 
-def _last(statements: list[_Statement], one: _Statement, names: set[str]) -> bool:
-    """What the statement wrote to one of the names is what stands there now."""
-    after = statements[statements.index(one) + 1 :]
-    return any(name in one.writes and not any(name in later.writes for later in after) for name in names)
+def _written_after(statements: list[_Statement], at: int) -> set[str]:
+    """The variables whose values are no longer those that the statement saw or wrote."""
+    return {name for later in statements[at + 1 :] for name in later.writes}
 
 
 def _executed(frame: FrameType) -> list[_Statement]:
@@ -217,8 +207,7 @@ def _written(node: ast.AST) -> Iterator[_Statement]:
         targets, value, more = [node.target], node.value, []
     elif isinstance(node, ast.For | ast.AsyncFor):
         targets, value, more = [node.target], node.iter, []
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and _writes_to(node.value.func) is not None:
-        owner = _writes_to(node.value.func)
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and (owner := _writes_to(node.value.func)):
         targets, value, more = [owner], node.value, [owner]
     else:
         return
