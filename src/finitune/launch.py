@@ -25,6 +25,8 @@ STOPPED = 3
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 KERNEL = 0x80
 """`si_code` of a signal that the kernel sends, as for Ctrl-C in a terminal: the child has got it too."""
+UNSEEN = "unseen"
+"""In the folder of marks: how the run ended, where the process that says it writes to another stderr."""
 FATAL = (signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
@@ -60,8 +62,12 @@ def _once(command: Sequence[str], directory: Path, settings: Mapping[str, str]) 
     """The exit code, where the run was recorded, and whether finitune stopped it."""
     began = time.time()
     with tempfile.TemporaryDirectory(prefix="finitune-") as marks, path_with_shims(command) as path:
-        environment = _environment(directory.resolve(), {**settings, "FINITUNE_MARKS": marks, "PATH": path})
+        environment = _environment(
+            directory.resolve(), {**settings, "FINITUNE_MARKS": marks, "FINITUNE_STDERR": stderr_now(), "PATH": path}
+        )
         code = _wait(subprocess.Popen(list(command), env=environment))
+        if (unseen := Path(marks) / UNSEEN).exists():
+            print(unseen.read_text(encoding="utf-8"), file=sys.stderr)
         recorded = _recorded(directory, began)
         if recorded is None:
             print(f"finitune: {_why_nothing(Path(marks))}", file=sys.stderr)
@@ -74,6 +80,15 @@ def _once(command: Sequence[str], directory: Path, settings: Mapping[str, str]) 
     _note_the_end(recorded, recording, code, stopped=stopped)
     _diagnose_what_is_not(recorded, recording, began)
     return _shell_code(code), recorded, stopped
+
+
+def stderr_now() -> str:
+    """What tells the stderr of this process from another."""
+    try:
+        seen = os.fstat(2)
+    except OSError:  # closed
+        return ""
+    return f"{seen.st_dev}:{seen.st_ino}"
 
 
 def _directory(run_dir: str | Path | None) -> Path:

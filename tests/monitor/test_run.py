@@ -205,6 +205,29 @@ def test_the_exit_code_is_passed_on_and_the_users_own_sitecustomize_still_runs(s
     assert len(Recording.load(tmp_path / "run").signals["loss"]) == 1
 
 
+def test_what_dies_of_a_damaged_weight_names_it(tmp_path):
+    program = tmp_path / "sample.py"
+    program.write_text(
+        "import torch\n"
+        "policy = torch.nn.Linear(4, 3)\n"
+        "policy.weight.data.view(torch.int32)[1, 2] = 0x7FC00000  # as a damaged file has it\n"
+        "optimizer = torch.optim.Adam(policy.parameters())\n"
+        "torch.multinomial(torch.softmax(policy(torch.ones(1, 4)), -1), 1)\n"
+    )
+    ended = python(program, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "first bad value  weight (parameter), float32: 1 nan" in ended.stderr
+    found = diagnose(tmp_path / "run").incidents[0]
+    assert (found.symptom, found.causes[0].cause) == ("crash", "corrupt-checkpoint")
+
+
+def test_the_last_line_reaches_the_launcher_where_stderr_goes_elsewhere(script, tmp_path):
+    inner = f"{sys.executable} {script} no 0 2> {tmp_path / 'err.txt'}"
+    ended = run(FINITUNE, "run", "--run-dir", tmp_path / "run", "--", "sh", "-c", inner, cwd=tmp_path)
+    line = f"finitune: 8 steps, all finite; recorded in {tmp_path / 'run'}\n"
+    assert (ended.stderr, (tmp_path / "err.txt").read_text()) == (line, line)
+
+
 def test_kill_9_leaves_a_readable_recording(script, tmp_path):
     done = python(script, "kill", 5, cwd=tmp_path)
     assert done.returncode == 128 + 9

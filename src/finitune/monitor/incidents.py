@@ -17,7 +17,7 @@ from finitune.crashes import in_words
 from finitune.finding import Origin, as_json
 from finitune.monitor.earlier_batches import EarlierBatch
 from finitune.monitor.experiments import result, try_causes
-from finitune.monitor.investigation import Investigation
+from finitune.monitor.investigation import Investigation, plainly
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading
@@ -70,7 +70,7 @@ class Incidents:
         has watched this step.
         """
         watched.skips_by_hand = by_hand
-        self._describe_run(watched, capture)
+        self.describe_run(watched, capture)
         self._looked = 0
         limits = Limits()
         may_settle = may_settle and not reading.bad_loss and not self._is_open_for(watched)
@@ -93,7 +93,7 @@ class Incidents:
         self, watched: Watched, reading: Reading, capture: Capture, names: Sequence[str], dtype: str
     ) -> None:
         """Loss and gradients were finite, the weights that the optimizer makes of them are not."""
-        self._describe_run(watched, capture)
+        self.describe_run(watched, capture)
         watched.bad_in_a_row += 1
         self.bad_steps += 1
         if self._is_open_for(watched):
@@ -142,7 +142,7 @@ class Incidents:
         if not seen.wrong or watched.mismatched:
             return
         watched.mismatched = True  # reported once: a race goes on for the whole run
-        self._describe_run(watched, capture)
+        self.describe_run(watched, capture)
         inquiry = self._inquiry(watched, reading, capture, "wrong-reduction", seen.text, acted=False)
         inquiry.event |= {"bad": list(seen.names), "reduction": as_json(seen)}
         inquiry.passes = int(seen.repeats is not None)
@@ -150,9 +150,9 @@ class Incidents:
         inquiry.record()
         self._tell(inquiry)
 
-    def crashed(self, step: int, *, text: str, seen: Origin | None = None, **fields: Any) -> None:
-        """The program ended in an exception, in the step that it was about to make; `seen` is what a live watch of
-        that step found.
+    def crashed(self, step: int, *, text: str, seen: Origin | None, was_live: bool, **fields: Any) -> None:
+        """The program ended in an exception, in the step that it was about to make; `seen` is a weight that is not
+        finite, or what a live watch of that step found.
         """
         self._count += 1
         event = {"id": self._run.recorder.earlier_incidents + self._count, "level": "incident", "symptom": "crash"}
@@ -162,16 +162,18 @@ class Incidents:
             after=open_, last_good=max(step - 1, 0), **fields,
         )  # fmt: skip
         if seen is not None:
-            self._run.recorder.event("origin", step=step, incident=event["id"], origin=seen, live=step)
+            live = {"live": step} if was_live else {}
+            self._run.recorder.event("origin", step=step, incident=event["id"], origin=seen, **live)
         frames, facts = fields.get("frames") or (), in_words(fields.get("batch") or ())
         where = [f"  raised at        {frames[-1]}"] if frames else []
         self._run.speech.say(
-            f"step {step}: the program ended in {text}", *where, *(f"  batch            {fact}" for fact in facts)
-        )
+            f"step {step}: the program ended in {text}", *where, *(f"  batch            {fact}" for fact in facts),
+            *([f"  first bad value  {plainly(seen)}"] if seen is not None else []),
+        )  # fmt: skip
 
     def over(self, watched: Watched, reading: Reading, capture: Capture) -> str | None:
         """A step of this optimizer has ended. Returns why the run must end, None while it may go on."""
-        self._describe_run(watched, capture)
+        self.describe_run(watched, capture)
         watched.recent.append(reading.bad and self._is_open_for(watched))
         if not reading.bad:
             if self._is_open_for(watched):
@@ -377,8 +379,8 @@ class Incidents:
     def _tell(self, inquiry: Investigation, *, again: bool = False) -> None:
         self._run.speech.say(*inquiry.lines(again=again))
 
-    def _describe_run(self, watched: Watched, capture: Capture) -> None:
-        """Once the first step has shown the dtype of its forward, write the header of the recording."""
+    def describe_run(self, watched: Watched, capture: Capture) -> None:
+        """Write the header, once the first step has shown the dtype of its forward or the program has died before."""
         if self._facts is not None:
             return
         micro = next((m for m in capture.micro_steps if m.calls), None)

@@ -294,14 +294,9 @@ class Investigation:
         return [f"seen again in the step after it, operator by operator: {lines[0]}", *lines[1:]] if again else lines
 
     def _plain_lines(self) -> list[str]:
-        origin = self.origin
-        where = self.why_not or "not known"
-        if origin is not None:
-            where = f"{origin.module or 'the loss'}, {origin.op} ({origin.phase}), {origin.dtype}: {origin.values}"
-            where += f"; {origin.line}" if origin.line else ""
         return [
             f"step {self.event['step']}: {self.event['text']}.",
-            f"  first bad value  {where}",
+            f"  first bad value  {plainly(self.origin) if self.origin else self.why_not or 'not known'}",
             f"  more             finitune diagnose {self.recorder.directory}",
         ]
 
@@ -328,6 +323,13 @@ def is_finite_at(setting: Setting) -> bool | None:
         return None
     finally:
         empty_cache(setting.model)
+
+
+def plainly(origin: Origin) -> str:
+    """A line about the origin where nothing but torch may be there to write it."""
+    what = f"{origin.module or 'the loss'}, {origin.op}" if origin.op != origin.phase else origin.tensor
+    text = f"{what} ({origin.phase}), {origin.dtype}: {origin.values}"
+    return f"{text}; {origin.line}" if origin.line else text
 
 
 def _groups(optimizer: Any) -> list[list[Tensor]]:

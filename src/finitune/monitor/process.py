@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import nn
 
+from finitune.monitor.bad_weight import bad_weight
 from finitune.monitor.checkpoints import SUFFIX, Checkpoints
 from finitune.monitor.gate import Gate
 from finitune.monitor.incidents import Incidents
@@ -30,7 +31,7 @@ from finitune.monitor.probes.modules import Modules, entry_points, unwrapped
 from finitune.monitor.probes.optimizers import innermost, skips_whole_call
 from finitune.monitor.probes.ranks import rank_and_world
 from finitune.monitor.probes.update import update_of
-from finitune.monitor.replay.capture import Call, Calls
+from finitune.monitor.replay.capture import Call, Calls, Capture
 from finitune.monitor.run import Mode, Run
 from finitune.monitor.speech import Speech
 from finitune.printed import untruth
@@ -251,11 +252,20 @@ class Monitor:
     def crashed(self, *, text: str, frames: Sequence[str], line: str | None, facts: Any, thread: str | None) -> None:
         """An exception ends the program, or a thread of it, that was training."""
         live = self._live.taken()
-        seen = live.watch.found() if live is not None else None
-        if len(self._optimizers) or self.step:
-            self._incidents.crashed(
-                self.step + 1, text=text, frames=frames, line=line, batch=facts, thread=thread, seen=seen
-            )
+        if not len(self._optimizers) and not self.step:
+            return
+        weight = bad_weight(self._run.modules, self._optimizers)
+        first, of_weights = self._optimizers.first(), {}
+        if first is not None:
+            with contextlib.suppress(Exception):
+                from finitune.monitor.probes.batch_facts import facts_of_batch
+
+                self._incidents.describe_run(first, Capture(micro_steps=[]))
+                of_weights = {"facts": facts_of_batch(first.model, Capture(micro_steps=[]))} if weight else {}
+        self._incidents.crashed(
+            self.step + 1, text=text, frames=frames, line=line, batch=facts, thread=thread,
+            seen=weight or (live.watch.found() if live is not None else None), was_live=weight is None, **of_weights,
+        )  # fmt: skip
 
     def last_calls(self) -> list[Call]:
         """The model calls of the step that runs."""
@@ -301,7 +311,7 @@ class Monitor:
         more = f", {suspicions} suspicion{'s' * (suspicions > 1)}" if suspicions else ""
         steps = f"{self.step} step{'s' * (self.step > 1)}"
         text = f"{steps}, {what}{more}; recorded in {self.run_dir}"
-        self._run.speech.say(text, of_all_ranks=True)
+        self._run.speech.say_at_the_end(text)
         if self._gate.healing is not None and (lines := self._gate.healing.summary()):
             self._run.speech.say(*lines)
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections import Counter, deque
+from pathlib import Path
+
+from finitune.launch import UNSEEN, stderr_now
 
 ALERTS = 100
 """The newest are kept for a tracker that asks less often."""
@@ -28,6 +33,14 @@ class Speech:
             print(f"{_new_line()}{who}{text}", file=sys.stderr, flush=True)
         except (OSError, ValueError):  # stderr is closed
             return
+
+    def say_at_the_end(self, text: str) -> None:
+        """Say how the run ended; where stderr is another than the launcher's, as in a notebook, it says it too."""
+        self.say(text, of_all_ranks=True)
+        marks = os.environ.get("FINITUNE_MARKS")
+        if marks and stderr_now() != os.environ.get("FINITUNE_STDERR"):
+            with contextlib.suppress(OSError):
+                (Path(marks) / UNSEEN).write_text(f"finitune: {text}", encoding="utf-8")
 
     def knows(self, key: str) -> bool:
         """Was anything said under this key?"""

@@ -108,11 +108,10 @@ def incident_lines(
 ) -> list[str]:
     """The block of one incident; the monitor prints the same lines while the run goes on."""
     rows = [_Row(label="seen" if not at else "and", text=text) for at, text in enumerate(incident.seen[:SEEN_SHOWN])]
+    if incident.source == "recording" and (incident.origin is not None or not incident.seen):
+        rows.append(_Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)))
     if incident.source == "recording" and not incident.seen:
-        rows = [
-            _Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)),
-            _Row(label="repeats", text=say.repeats(incident)),
-        ]
+        rows.append(_Row(label="repeats", text=say.repeats(incident)))
     rows.append(_Row(label="cause", text=say.why(incident)))
     if incident.causes and not incident.causes[0].proved and len(incident.causes) > 1:
         rows += [_Row(label="or", text=say.or_else(cause)) for cause in incident.causes[1:4]]
