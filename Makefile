@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow test-bare test-programs programs check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-heal bench-budget conformance fields build clean
+.PHONY: help demo systems test test-slow test-bare test-programs programs strangers check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-heal bench-budget conformance fields build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -38,6 +38,9 @@ test-programs: $(VENV)/.dev $(VENV)/.conformance ## programs as strangers write 
 
 programs: $(VENV)/.dev $(VENV)/.conformance ## the same as one table: FOLDER=another folder with programs and their truth.yaml
 	$(BIN)/python tests/programs/table.py $(FOLDER) --jobs $(WORKERS)
+
+strangers: $(VENV)/.dev $(VENV)/.conformance .venv-ludwig/.made ## public programs that come as packages, healthy and broken, in environments of their own: ARGS="--only trl_sft"
+	$(BIN)/python benchmarks/strangers.py $(ARGS)
 
 check: format lint types layers test ## what CI runs: format, lint, types, layers, tests
 
