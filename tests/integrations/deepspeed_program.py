@@ -1,7 +1,8 @@
 """Trains a tiny Llama with DeepSpeed and writes what each step came to; run by test_deepspeed.py.
 
 python deepspeed_program.py STAGE DTYPE FAULT OUT: in step 3 the last rank has FAULT, one of none, nan, inf, -inf
-(one element of one gradient), loss (a detached NaN beside a sound loss) and always (nan from that step on).
+(one element of one gradient), loss (a detached NaN beside a sound loss) and always (nan from that step on). DTYPE with
+`-offloaded` keeps the optimizer's state on the host.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from deepspeed.utils import safe_get_full_fp32_param
 from finitune.gym.models import tiny
 
 STEPS, BAD = 5, 3
-stage, dtype, fault, out = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+stage, (dtype, offloaded, _), fault, out = int(sys.argv[1]), sys.argv[2].partition("-offloaded"), *sys.argv[3:5]
 
 torch.set_num_threads(1)
 get_accelerator().is_fp16_supported = lambda: True  # a CPU stands in for a device
@@ -34,7 +35,9 @@ engine, *_ = deepspeed.initialize(
         "train_micro_batch_size_per_gpu": 2,
         "gradient_clipping": 1.0,
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
-        "zero_optimization": {"stage": stage, "reduce_bucket_size": 100000, "stage3_param_persistence_threshold": 0},
+        "zero_optimization": {"stage": stage, "reduce_bucket_size": 100000, "stage3_param_persistence_threshold": 0}
+        | ({"offload_optimizer": {"device": "cpu"}} if offloaded else {}),
+        "zero_force_ds_cpu_optimizer": False,
         "fp16": {"enabled": dtype == "float16", "initial_scale_power": 12},
         "bf16": {"enabled": dtype == "bfloat16"},
         "steps_per_print": 1000,

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 PROGRAM = Path(__file__).with_name("deepspeed_program.py")
 SETTINGS = [(stage, dtype, 1) for stage in (0, 1, 2, 3) for dtype in ("float16", "bfloat16")]
 SETTINGS += [(2, "float16", 2), (2, "bfloat16", 2), (3, "bfloat16", 2)]
+SETTINGS += [(stage, "bfloat16-offloaded", 1) for stage in (2, 3)]
 IDS = [f"zero{stage}-{dtype}-{ranks}" for stage, dtype, ranks in SETTINGS]
 
 

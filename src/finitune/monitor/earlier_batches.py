@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from finitune.chapter import Sighting
-from finitune.monitor.replay.capture import Capture, randomness_kept
+from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import Setting, losses_of
+from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.outliers import beginning, median
 from finitune.series import Series, Signals
 from finitune.symptoms.divergence import VERY_FAR

@@ -24,10 +24,11 @@ from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.reduction import ReductionCheck
-from finitune.monitor.replay.capture import Capture, MicroStep, randomness_kept
+from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
+from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, settles
 from finitune.symptoms.loss_scale_collapse import steps_left

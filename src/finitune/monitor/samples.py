@@ -17,12 +17,12 @@ from finitune.monitor.probes.finite import largest
 from finitune.monitor.probes.ranks import local
 from finitune.monitor.replay.arms import input_embedding
 from finitune.monitor.replay.capture import MicroStep
+from finitune.monitor.replay.padding import IGNORED_LABEL
 from finitune.monitor.run import Run
 
 UPDATE_EVERY, BATCH_EVERY, EMBEDDING_EVERY, REPLICAS_EVERY = 16, 64, 256, 50
 TENSORS, ELEMENTS = 64, 1024
 """Of the trained tensors so many are sampled at a time, in turn, and so many elements of each."""
-IGNORED_LABEL = -100
 WEIGHTS = "weights_finite"
 WEIGHTS_BEFORE = "weights_finite_before"
 """Not recorded: what trained weights that are not finite lead to is an incident. The second is of the first step."""

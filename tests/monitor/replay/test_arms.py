@@ -19,6 +19,10 @@ from finitune.monitor.replay.rerun import rerun
 IDS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
 
 
+class Log(list):
+    """Of a class of its own, so that what a replay adds to it is not taken back."""
+
+
 class Tiny(nn.Module):
     """Tells what it was called with; `inner` overflows float16 where `size` is large."""
 
@@ -30,7 +34,7 @@ class Tiny(nn.Module):
         self.inner = nn.Linear(8, 8)
         self.other = nn.Linear(8, 8)
         self.head = nn.Linear(8, 16)
-        self.seen = []
+        self.seen = Log()
         self.fails = False
 
     def forward(self, input_ids, labels=None):
@@ -44,7 +48,7 @@ class Tiny(nn.Module):
         if self.fails:
             raise ArithmeticError("the model raises")
         logits = self.head(h)
-        return F.cross_entropy(logits.view(-1, 16), (input_ids if labels is None else labels).view(-1))
+        return F.cross_entropy(logits.flatten(0, 1), (input_ids if labels is None else labels).view(-1))
 
 
 ARMS = [
@@ -236,6 +240,26 @@ def test_every_token_labelled():
     assert run_arm("label-every-token", setting).sound
     assert torch.equal(model.seen[-1]["labels"], IDS)
     assert not run_arm("shuffle-tokens", setting).sound
+
+
+def test_ids_that_are_no_tokens_are_not_labels():
+    model = Tiny()
+    images = IDS.clone()
+    images[0, 1], images[1, 2] = -3, 400  # as an image is marked; the stand-in embeds them all
+    model.embed.forward = lambda ids: nn.functional.embedding(ids.clamp(0, 15), model.embed.weight)
+    setting = capture_of(model, lambda _: model(input_ids=images, labels=torch.full_like(IDS, -100)))
+    run_arm("label-every-token", setting)
+    labels = model.seen[-1]["labels"]
+    assert (labels[0, 1], labels[1, 2]) == (-100, -100)
+    assert torch.equal(labels[labels != -100], images[labels != -100])
+
+
+def test_a_model_that_does_not_predict_tokens_is_not_given_them_as_labels():
+    model = Tiny()
+    model.head = nn.Linear(8, 9)
+    setting = capture_of(model, lambda _: model(input_ids=IDS, labels=torch.full_like(IDS, -100)))
+    with pytest.raises(ValueError, match="does not predict tokens"):
+        run_arm("label-every-token", setting)
 
 
 def test_shuffled_tokens_are_the_same_tokens_in_another_order():

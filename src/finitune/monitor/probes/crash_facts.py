@@ -11,8 +11,7 @@ from torch import Tensor
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.out_of_range import Flags
 from finitune.monitor.replay.capture import Call
-
-IGNORED_LABEL = -100
+from finitune.monitor.replay.padding import IGNORED_LABEL
 
 
 def facts_of_batch(calls: Sequence[Call], vocabulary: int | None) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from finitune.facts import (
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.probes.ranks import is_sharded, local
+from finitune.monitor.replay.padding import IGNORED_LABEL
 
 PACKAGES = (
     "torch",
@@ -40,7 +41,6 @@ PACKAGES = (
     "ludwig",
     "unsloth",
 )
-IGNORED_LABEL = -100
 SUSPECTS = 5
 
 
@@ -198,7 +198,8 @@ def _weights(model: nn.Module) -> Weights:
     return Weights(tensors=[*bad, *odd[:SUSPECTS]], source=f"{len(scans)} tensors of the live model")
 
 
-def _scan(name: str, tensor: Tensor) -> TensorScan:
+def _scan(name: str, weight: Tensor) -> TensorScan:
+    tensor = weight.float() if weight.element_size() == 1 else weight  # float8 has few operators
     finite = torch.isfinite(tensor)
     sound = torch.where(finite, tensor, torch.zeros_like(tensor)).float()
     bad = torch.nonzero(~finite)[:1].tolist()
@@ -207,8 +208,8 @@ def _scan(name: str, tensor: Tensor) -> TensorScan:
     rms = peak * float((sound / peak).square().mean().sqrt()) if peak else 0.0
     return TensorScan(
         name=name,
-        dtype=dtype_name(tensor.dtype),
-        shape=list(tensor.shape),
+        dtype=dtype_name(weight.dtype),
+        shape=list(weight.shape),
         nonfinite=int((~finite).sum()),
         peak=peak,
         rms=rms,

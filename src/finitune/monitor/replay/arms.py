@@ -17,7 +17,15 @@ from torch.utils import _pytree as pytree
 
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.fewer_rows import without
-from finitune.monitor.replay.padding import Padding, Run, in_reverse, on_the_other_side, one_row_at_a_time, padding_of
+from finitune.monitor.replay.padding import (
+    IGNORED_LABEL,
+    Padding,
+    Run,
+    in_reverse,
+    on_the_other_side,
+    one_row_at_a_time,
+    padding_of,
+)
 from finitune.monitor.replay.rerun import Setting
 
 Arm = Callable[..., Any]
@@ -116,7 +124,11 @@ def label_every_token(setting: Setting) -> Iterator[None]:
     def relabelled(kwargs: dict[str, Any]) -> dict[str, Any]:
         if "labels" not in kwargs or "input_ids" not in kwargs:
             raise ValueError("the batch has no labels and input_ids to relabel")
-        labels = kwargs["input_ids"]
+        ids, classes = kwargs["input_ids"], _classes(setting.model)
+        if classes is None or kwargs["labels"].shape != ids.shape:
+            raise ValueError("the model does not predict tokens, so they are no labels")
+        # Outside of the vocabulary an id stands for an image, and as a label it would end the CUDA context.
+        labels = ids.masked_fill((ids < 0) | (ids >= classes), IGNORED_LABEL)
         # A trainer that counts the targets itself hands their number to the model.
         counted = {"num_items_in_batch": labels.numel()} if kwargs.get("num_items_in_batch") is not None else {}
         return {**kwargs, "labels": labels, **counted}
@@ -254,6 +266,21 @@ def input_embedding(model: nn.Module) -> nn.Embedding | None:
     if isinstance(found, nn.Module) and isinstance(getattr(found, "weight", None), Tensor):
         return found  # pyright: ignore[reportReturnType]
     return next((m for m in model.modules() if isinstance(m, nn.Embedding)), None)
+
+
+def _classes(model: nn.Module) -> int | None:
+    """How many tokens the model chooses between; None where it is not seen to predict tokens."""
+    getter = getattr(model, "get_output_embeddings", None)
+    try:
+        head = getter() if callable(getter) else None
+    except NotImplementedError:
+        head = None
+    embedding = input_embedding(model)
+    if head is None and embedding is not None:  # tied, or a model of the user's own
+        linear = (m for m in model.modules() if isinstance(m, nn.Linear))
+        head = next((m for m in linear if m.out_features == embedding.num_embeddings), None)
+    weight = getattr(head, "weight", None)
+    return weight.shape[0] if isinstance(weight, Tensor) else None
 
 
 def _plausible(weight: Tensor) -> Tensor:

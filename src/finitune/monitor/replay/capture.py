@@ -6,10 +6,8 @@ Nothing is copied on a healthy step but the random number state (5 KB on a CPU).
 from __future__ import annotations
 
 import dataclasses
-import random
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 
 from finitune.monitor.replay import objective
 from finitune.monitor.replay.objective import Edge, Objective, edge
+from finitune.monitor.replay.surroundings import Autocast, Randomness
 
 MASKS = ("attention_mask", "mask", "padding_mask", "key_padding_mask", "src_key_padding_mask", "attn_mask")
 """Names of a mask over tokens. Those of a key padding mask are True where padding is."""
@@ -27,75 +26,6 @@ MAX_CALLS = 16
 """Model calls kept since the last backward; older ones belong to an evaluation with gradients on."""
 MAX_LOOSE_BYTES = 2**26
 """Of what a loss that is computed without a module is made of, beside the trained tensors."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Randomness:
-    """Random number states as they were right before a forward."""
-
-    cpu: Tensor
-    devices: dict[int, Tensor]
-    python: tuple[Any, ...]
-    numpy: Any
-
-    @staticmethod
-    def now() -> Randomness:
-        cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
-        return Randomness(
-            cpu=torch.get_rng_state(),
-            devices={i: torch.cuda.get_rng_state(i) for i in range(torch.cuda.device_count())} if cuda else {},
-            python=random.getstate(),
-            numpy=sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None,
-        )
-
-    def restore(self) -> None:
-        torch.set_rng_state(self.cpu)
-        for device, state in self.devices.items():
-            torch.cuda.set_rng_state(state, device)
-        random.setstate(self.python)
-        if self.numpy is not None:
-            sys.modules["numpy"].random.set_state(self.numpy)
-
-
-@contextmanager
-def randomness_kept() -> Iterator[None]:
-    """Afterwards all random number states are as before: libraries that are imported on the way may draw too."""
-    before = Randomness.now()
-    try:
-        yield
-    finally:
-        before.restore()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Autocast:
-    """The autocast state per device type, as it was right before a forward."""
-
-    states: tuple[tuple[str, bool, torch.dtype], ...]
-    cache: bool
-
-    @staticmethod
-    def now() -> Autocast:
-        devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-        return Autocast(
-            states=tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices),
-            cache=torch.is_autocast_cache_enabled(),
-        )
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """The dtype that is on, None when autocast is off."""
-        return next((dtype for _, enabled, dtype in self.states if enabled), None)
-
-    @contextmanager
-    def restored(self, dtype: torch.dtype | None = None, *, off: bool = False) -> Iterator[None]:
-        """The same state again; with `dtype` in that dtype instead, or switched off."""
-        with ExitStack() as stack:
-            for device, enabled, own in self.states:
-                on = enabled and not off
-                context = torch.autocast(device, dtype=dtype or own, enabled=on, cache_enabled=self.cache)
-                stack.enter_context(context)
-            yield
 
 
 @dataclass(slots=True, kw_only=True)

@@ -21,11 +21,12 @@ from finitune.finding import UnreadableInput, number, number_name
 from finitune.json_memory import json_memory
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.probes.ranks import is_sharded
-from finitune.monitor.replay.capture import Autocast, Call, Capture, MicroStep, Randomness
+from finitune.monitor.replay.capture import Call, Capture, MicroStep
 from finitune.monitor.replay.loss_operators import OPERATORS
 from finitune.monitor.replay.model_files import describe, tensors_of, why_not
 from finitune.monitor.replay.model_keys import dtype_of
 from finitune.monitor.replay.objective import Objective, Term
+from finitune.monitor.replay.surroundings import Autocast, Randomness
 from finitune.monitor.weights_file import write_tensors
 from finitune.recorded_rows import MAX_MEMORY
 from finitune.recording import write_json

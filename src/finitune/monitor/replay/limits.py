@@ -97,5 +97,5 @@ def free_bytes(device: torch.device) -> int | None:
 def empty_cache(model: nn.Module | None) -> None:
     """Give what the replay left in the allocator back, as an inference engine on the same card may need it."""
     device = next((p.device for p in model.parameters()), None) if model is not None else None
-    if device is not None and device.type == "cuda":
-        torch.cuda.empty_cache()
+    if device is not None and device.type != "cpu":
+        getattr(torch.get_device_module(device), "empty_cache", lambda: None)()

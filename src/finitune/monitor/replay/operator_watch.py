@@ -28,9 +28,10 @@ from finitune.monitor.probes.finite import Places, is_finite, places
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.replay import objective
 from finitune.monitor.replay.batch_places import batch_places
-from finitune.monitor.replay.capture import Autocast, Call
+from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.source_line import user_line
+from finitune.monitor.replay.surroundings import Autocast
 
 _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_")
 _DIVISIONS = ("div", "div_", "true_divide", "_div_by")

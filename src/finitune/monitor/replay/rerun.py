@@ -17,9 +17,11 @@ from torch.utils import _pytree as pytree
 from finitune.monitor.probes.finite import norms
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import ALONE, Group, is_sharded
-from finitune.monitor.replay.capture import Autocast, Call, Capture, MicroStep, Randomness, output_tensors
+from finitune.monitor.replay.capture import Call, Capture, MicroStep, output_tensors
 from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.module_state import attributes_kept
 from finitune.monitor.replay.padding import Run
+from finitune.monitor.replay.surroundings import Autocast, Randomness
 
 SMALL_BUFFER = 2**20
 """Elements: larger buffers (weights of a quantised model) are not copied, as no forward writes them."""
@@ -180,7 +182,7 @@ def silences_hooks(model: nn.Module) -> bool:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Afterwards buffers and random number states are as before. Gradients are not touched by a run at all.
+    """Afterwards buffers, attributes and random number states are as before. Gradients are not touched by a run at all.
 
     Only small buffers are copied: statistics of a batch norm and the like. Large ones are checked by their version.
     """
@@ -188,7 +190,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
     small = [b for b in model.buffers() if b.numel() <= SMALL_BUFFER]
     saved = [(b, b.detach().clone()) for b in small]
     try:
-        yield
+        with attributes_kept(model):
+            yield
     finally:
         with torch.no_grad():
             for buffer, copy in saved:

@@ -1,0 +1,82 @@
+"""What modules keep beside parameters and buffers: counts, histories and statistics in plain attributes."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+LARGEST = 4096
+"""Entries of a container, and elements of a tensor, that are put back; what is larger is left as a run leaves it."""
+DEEPEST = 3
+"""So many containers within each other are looked into."""
+_OF_TORCH = frozenset(vars(nn.Module()))
+_WRAPPERS = ("torch.", "deepspeed.")
+"""Their attributes belong to a state that lies elsewhere too, as in a reducer."""
+_CONTAINERS = (list, dict, set, deque, Counter, OrderedDict, defaultdict)
+
+
+@contextmanager
+def attributes_kept(model: nn.Module) -> Iterator[None]:
+    """Afterwards the attributes of every module of the user's are as before."""
+    own = [vars(m) for m in model.modules() if not type(m).__module__.startswith(_WRAPPERS)]
+    before = [{name: value for name, value in held.items() if name not in _OF_TORCH} for held in own]
+    restores = [back for held in before for value in held.values() if (back := _restore(value)) is not None]
+    try:
+        yield
+    finally:
+        for held, known in zip(own, before, strict=True):
+            for name in [name for name in held if name not in _OF_TORCH and name not in known]:
+                del held[name]
+            for name, value in known.items():
+                if name not in held or held[name] is not value:
+                    held[name] = value
+        for back in restores:
+            back()
+
+
+def _restore(value: Any, depth: int = 0) -> Callable[[], None] | None:
+    """What gives a container its entries back, or a tensor its values; None for what cannot change or is too large."""
+    if isinstance(value, Tensor):
+        return _restore_tensor(value)
+    if type(value) not in _CONTAINERS or len(value) > LARGEST or depth == DEEPEST:
+        return None
+    copy = value.copy()
+    inner = [back for each in _entries(copy) if (back := _restore(each, depth + 1)) is not None]
+
+    def back() -> None:
+        if not _same(copy, value):
+            value.clear()
+            (value.extend if isinstance(value, list | deque) else value.update)(copy)
+        for each in inner:
+            each()
+
+    return back
+
+
+def _restore_tensor(tensor: Tensor) -> Callable[[], None] | None:
+    if tensor.numel() > LARGEST or tensor.requires_grad or tensor.layout != torch.strided:
+        return None
+    version, copy = tensor._version, tensor.detach().clone()
+
+    def back() -> None:
+        if tensor._version != version:
+            with torch.no_grad():
+                tensor.copy_(copy)
+
+    return back
+
+
+def _entries(container: Any) -> list[Any]:
+    return list(container.values() if isinstance(container, dict) else container)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """The same objects in the same order, of a dict under the same keys."""
+    if len(a) != len(b) or (isinstance(a, dict) and list(a) != list(b)):
+        return False
+    return all(x is y for x, y in zip(_entries(a), _entries(b), strict=True))
