@@ -23,15 +23,20 @@ class NotReadable(Exception):
 
 
 LINEAR = frozenset({
-    "AddBackward0", "SubBackward0", "RsubBackward1", "NegBackward0", "MulBackward0", "DivBackward0", "MeanBackward0",
+    "AddBackward0", "AddBackward1", "SubBackward0", "SubBackward1", "RsubBackward1", "NegBackward0", "MulBackward0",
+    "DivBackward0", "MeanBackward0",
     "MeanBackward1", "SumBackward0", "SumBackward1", "ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0",
     "SqueezeBackward0", "SqueezeBackward1", "SqueezeBackward2", "UnsqueezeBackward0", "TransposeBackward0",
     "SliceBackward0", "SelectBackward0", "GatherBackward0", "ToCopyBackward0", "CloneBackward0", "StackBackward0",
     "CatBackward0", "ExpandBackward0", "PermuteBackward0", "TBackward0", "WhereBackward0", "MaskedFillBackward0",
-    "IndexBackward0", "CumsumBackward0",
+    "IndexBackward0", "CumsumBackward0", "UnbindBackward0", "SplitBackward0", "FlipBackward0", "RepeatBackward0",
+    "IndexSelectBackward0", "DiagonalBackward0", "TrilBackward0", "TriuBackward0", "RollBackward0",
 })  # fmt: skip
 """Below these alone an added constant changes the loss by a constant, and no gradient: it need not be known."""
-DROPS_CONSTANT = frozenset({"AddBackward0", "SubBackward0", "RsubBackward1", "WhereBackward0", "MaskedFillBackward0"})
+DROPS_CONSTANT = frozenset({
+    "AddBackward0", "AddBackward1", "SubBackward0", "SubBackward1", "RsubBackward1", "WhereBackward0",
+    "MaskedFillBackward0",
+})  # fmt: skip
 """Their nodes do not keep the operand without a graph. It is found from the result, where what takes the result keeps
 that; else it is taken as 0."""
 BEYOND = 1e4
@@ -47,11 +52,16 @@ GIVEN: dict[str, Callable[[Any], tuple[Tensor | None, ...]]] = {
     **dict.fromkeys(
         ("PowBackward0", "AbsBackward0", "LogBackward0", "ClampBackward1", "ClampMinBackward0", "ClampMaxBackward0",
          "LogSigmoidBackward0", "SoftplusBackward0", "LogsumexpBackward0", "MseLossBackward0", "SmoothL1LossBackward0",
-         "HuberLossBackward0", "BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0"),
+         "HuberLossBackward0", "BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0",
+         "LinalgVectorNormBackward0", "NormBackward1", "AcosBackward0", "AsinBackward0", "CosBackward0", "SinBackward0",
+         "ErfBackward0", "Log1PBackward0", "Log2Backward0", "Log10Backward0", "SiluBackward0", "GeluBackward0",
+         "LeakyReluBackward0", "EluBackward0", "VarBackward0", "StdBackward0", "AmaxBackward0", "AminBackward0",
+         "MaxBackward1", "MinBackward1", "HardtanhBackward0"),
         lambda node: (node._saved_self,),
     ),
     **dict.fromkeys(
-        ("MulBackward0", "DivBackward0", "MinimumBackward0", "MaximumBackward0"),
+        ("MulBackward0", "DivBackward0", "MinimumBackward0", "MaximumBackward0", "XlogyBackward0",
+         "LogaddexpBackward0"),
         lambda node: (node._saved_self, node._saved_other),
     ),
     "ExpBackward0": lambda node: (_bounded(node._saved_result.log()),),
@@ -70,6 +80,11 @@ CHOOSES = ("WhereBackward0", "MaskedFillBackward0")
 """What goes into them is what comes out where it was chosen; elsewhere it does not matter."""
 WEIGHT = "torch::autograd::AccumulateGrad"
 """A trained tensor that the loop uses in its loss by itself, as for a penalty."""
+SEVERAL = (
+    "UnbindBackward0", "SplitBackward0", "LinalgSlogdetBackward0", "LinalgSvdBackward0", "LinalgEighBackward0",
+    "LinalgInvExBackward0",
+)  # fmt: skip
+"""Operators with several outputs: which one is used is kept as `part`."""
 PASSES_THROUGH = ("_DDPSinkBackward",)
 """Identities: output n is input n."""
 
@@ -184,6 +199,29 @@ def _compared(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda kept, x, _=None: function(x, **kept)
 
 
+def _into(node: Any) -> Kept:
+    """Of what is added to another tensor at places; without a graph that is taken as zeros, which the loss shows."""
+    if without_graph(node, -1):
+        raise NotReadable("what is added at places has no graph")
+    of = node._input_metadata[0]
+    alpha = {"alpha": node._saved_alpha} if hasattr(node, "_saved_alpha") else {}
+    return {"shape": list(of.shape), "dim": _signed(node._saved_dim), "index": node._saved_index, **alpha}
+
+
+def _added_at(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def apply(kept: Kept, base: Tensor | None, source: Tensor) -> Tensor:
+        more = {"alpha": kept["alpha"]} if "alpha" in kept else {}
+        base = source.new_zeros(kept["shape"]) if base is None else base
+        return function(base, kept["dim"], kept["index"], source, **more)
+
+    return apply
+
+
+def _exponent(node: Any) -> Kept:
+    left = _kept(node, node._saved_self) if without_graph(node, 0) else None
+    return {"left": left, "right": _kept(node, node._saved_exponent) if without_graph(node, 1) else None}
+
+
 def _cast(node: Any) -> Kept:
     return {"dtype": node._input_metadata[0].dtype, "device": node._input_metadata[0].device}
 
@@ -225,6 +263,16 @@ def _plain(function: Callable[[Tensor], Tensor]) -> Operator:
     return _nothing, lambda _, x: function(x)
 
 
+def _with(function: Callable[..., Tensor], *names: str) -> Operator:
+    """A function of one tensor and of what its node keeps under these names."""
+    return _saved(*names), lambda kept, x: function(x, *(kept[name] for name in names))
+
+
+def _part(function: Callable[..., Any], *names: str) -> Operator:
+    """The same, where the function returns several tensors."""
+    return _saved(*names), lambda kept, x: function(x, *(kept[name] for name in names))[kept["part"]]
+
+
 def _sliced(kept: Kept, x: Tensor) -> Tensor:
     return torch.ops.aten.slice.Tensor(x, kept["dim"], kept["start"], kept["end"], kept["step"])
 
@@ -247,6 +295,8 @@ OPERATORS: dict[str, Operator] = {
     "MaximumBackward0": (_operands, _two(torch.maximum)),
     "AddBackward0": (_alpha, _sum_of),
     "SubBackward0": (_alpha, _sum_of),
+    "AddBackward1": _plain(lambda x: x),
+    "SubBackward1": _plain(lambda x: x),
     "RsubBackward1": (_nothing, lambda _, x: -x),
     "NegBackward0": _plain(torch.neg),
     "AbsBackward0": _plain(torch.abs),
@@ -306,4 +356,45 @@ OPERATORS: dict[str, Operator] = {
     "GatherBackward0": (_saved("dim", "index"), lambda kept, x: x.gather(kept["dim"], kept["index"])),
     "IndexBackward0": (_indices, _indexed),
     "ToCopyBackward0": (_cast, lambda kept, x: x.to(**kept)),
+    **{f"{name}Backward0": _plain(function) for name, function in {
+        "Acos": torch.acos, "Asin": torch.asin, "Cos": torch.cos, "Sin": torch.sin, "Tan": torch.tan,
+        "Erf": torch.erf, "Expm1": torch.expm1, "Log1P": torch.log1p, "Log2": torch.log2, "Log10": torch.log10,
+        "Lgamma": torch.lgamma, "Digamma": torch.digamma, "Silu": F.silu, "Mish": F.mish, "Sign": torch.sign,
+        "Prod": torch.prod, "Trace": torch.trace,
+    }.items()},
+    "MaxBackward1": _plain(torch.max),
+    "MinBackward1": _plain(torch.min),
+    "GeluBackward0": (_saved("approximate"), lambda kept, x: F.gelu(x, **kept)),
+    "LeakyReluBackward0": _with(F.leaky_relu, "negative_slope"),
+    "EluBackward0": _with(torch.ops.aten.elu, "alpha", "scale", "input_scale"),
+    "HardtanhBackward0": _with(F.hardtanh, "min_val", "max_val"),
+    "LinalgVectorNormBackward0": _with(torch.linalg.vector_norm, "ord", "dim", "keepdim"),
+    "NormBackward1": _with(torch.norm, "p", "dim", "keepdim"),
+    "AmaxBackward0": _with(torch.amax, "dim", "keepdim"),
+    "AminBackward0": _with(torch.amin, "dim", "keepdim"),
+    "MaxBackward0": (_saved("dim", "keepdim"), lambda kept, x: torch.max(x, **kept).values),
+    "MinBackward0": (_saved("dim", "keepdim"), lambda kept, x: torch.min(x, **kept).values),
+    "ProdBackward1": _with(torch.prod, "dim", "keepdim"),
+    "CumprodBackward0": _with(torch.cumprod, "dim"),
+    "VarBackward0": (_saved("dim", "correction", "keepdim"), lambda kept, x: torch.var(x, **kept)),
+    "StdBackward0": (_saved("dim", "correction", "keepdim"), lambda kept, x: torch.std(x, **kept)),
+    "TrilBackward0": _with(torch.tril, "diagonal"),
+    "TriuBackward0": _with(torch.triu, "diagonal"),
+    "DiagonalBackward0": _with(torch.diagonal, "offset", "dim1", "dim2"),
+    "RepeatBackward0": (_saved("repeats"), lambda kept, x: x.repeat(kept["repeats"])),
+    "FlipBackward0": _with(torch.flip, "dims"),
+    "RollBackward0": _with(torch.roll, "shifts", "dims"),
+    "IndexSelectBackward0": _with(torch.index_select, "dim", "index"),
+    "IndexAddBackward0": (_into, _added_at(torch.index_add)),
+    "ScatterAddBackward0": (_into, _added_at(torch.scatter_add)),
+    "XlogyBackward0": (_operands, _two(torch.xlogy)),
+    "LogaddexpBackward0": (_operands, _two(torch.logaddexp)),
+    "Atan2Backward0": (_operands, _two(torch.atan2)),
+    "PowBackward1": (_exponent, _two(torch.pow)),
+    "UnbindBackward0": _part(torch.unbind, "dim"),
+    "SplitBackward0": _part(torch.split, "split_size", "dim"),
+    "LinalgSlogdetBackward0": _part(torch.linalg.slogdet),
+    "LinalgInvExBackward0": _part(torch.linalg.inv_ex),
+    "LinalgSvdBackward0": _part(torch.linalg.svd, "full_matrices"),
+    "LinalgEighBackward0": _part(torch.linalg.eigh),
 }  # fmt: skip

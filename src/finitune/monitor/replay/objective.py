@@ -26,6 +26,7 @@ from finitune.monitor.replay.loss_operators import (
     OPERATORS,
     PASSES_THROUGH,
     RESHAPES,
+    SEVERAL,
     WEIGHT,
     Kept,
     NotReadable,
@@ -37,6 +38,8 @@ LEAST_BYTES = 2**16
 """Constants of a loss are kept up to this size whatever the batch."""
 RESULT = "result"
 """Among what is kept of a term: its value, of an operator whose node does not keep one of the operands."""
+IN_PART = "in part"
+"""Among what is kept of a term: its result is known where it is not NaN, and the constant is one number."""
 Value = Callable[[], Tensor | None]
 Path = tuple[int, ...]
 """Where a term stands in its objective: the places among the inputs, from the loss on."""
@@ -133,7 +136,9 @@ class Objective:
         inputs = [self._value(each, outputs, (*path, place)) for place, each in enumerate(of.inputs)]
         running.set((self.whole, path))
         value = apply(of.kept, *inputs)
-        return _with_constant(id(of), value, of.kept[RESULT], self.first) if RESULT in of.kept else value
+        if RESULT not in of.kept:
+            return value
+        return _with_constant(id(of), value, of.kept[RESULT], self.first, in_part=IN_PART in of.kept)
 
 
 def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objective:
@@ -242,6 +247,7 @@ def _read(node: Any, output: int, walk: _Walk, *, linear: bool, value: Value | N
         result = None if linear or value is None else value()
         if result is not None:
             kept[RESULT], walk.recovers = result.detach(), True
+            kept |= {IN_PART: True} if isinstance(value, partial) and value.func is _positive else {}
         elif linear:
             walk.constant = True
         else:
@@ -253,6 +259,7 @@ def _read(node: Any, output: int, walk: _Walk, *, linear: bool, value: Value | N
     )
     keep, _ = OPERATORS[name]
     kept |= keep(node)
+    kept |= {"part": output} if name in SEVERAL else {}
     if name == WEIGHT:
         walk.weights = True
         return Term(name=name, kept=kept, inputs=())
@@ -290,11 +297,19 @@ def _into(node: Any, place: int, child: Any, output: int, value: Value | None) -
     name = node.name()
     if name in GIVEN:
         return partial(_given, node, place)
+    if name == "ReluBackward0":
+        return partial(_positive, node)
     if value is not None and name in CHOOSES:
         return value if child._input_metadata[output].shape == node._input_metadata[0].shape else None
     if value is None or not (name in RESHAPES or name == "NegBackward0"):
         return None
     return partial(_carried, value, child._input_metadata[output].shape, -1 if name == "NegBackward0" else 1)
+
+
+def _positive(node: Any) -> Tensor:
+    """What went into a relu, where that is its result; NaN elsewhere."""
+    result = node._saved_result
+    return result.masked_fill(~(result > 0), torch.nan)
 
 
 def _carried(value: Value, shape: Any, sign: int) -> Tensor | None:
@@ -307,17 +322,33 @@ def _tensors(kept: Kept) -> list[Tensor]:
     return [value for value in values if isinstance(value, Tensor)]
 
 
-def _with_constant(term: int, known: Tensor, result: Tensor, first: dict[int, tuple[Tensor, Tensor]]) -> Tensor:
+def _with_constant(
+    term: int, known: Tensor, result: Tensor, first: dict[int, tuple[Tensor, Tensor]], *, in_part: bool
+) -> Tensor:
     """The value of a term of which one part is `known`: `result` where that part is as it was, else with the same
     constant added.
     """
     known = known.to(torch.promote_types(known.dtype, result.dtype)).expand_as(result)
-    before, constant = first.setdefault(term, (known.detach(), result - known.detach()))
+    if term not in first:
+        added = _one_number(result, known.detach()).expand_as(result) if in_part else result - known.detach()
+        first[term] = known.detach(), added
+    before, constant = first[term]
+    if in_part:
+        result = torch.where(result.isnan(), before + constant, result)
     same = (known.detach() == before) | (known.detach().isnan() & before.isnan())
     if not bool((same | torch.isfinite(constant)).all()):
         raise NotReadable("an operand that the graph does not keep, where the model's output was not finite")
     changed: Any = _Changed.apply(known, torch.where(same, result, known.detach() + constant))
     return changed
+
+
+def _one_number(result: Tensor, known: Tensor) -> Tensor:
+    """The number that was added to `known`; raises NotReadable where it is nowhere seen, or more than one number."""
+    constant, seen = result - known, torch.isfinite(result) & torch.isfinite(known)
+    rounding = 4 * torch.finfo(result.dtype).eps
+    if not seen.any() or constant[seen].max() - constant[seen].min() > rounding * result[seen].abs().max():
+        raise NotReadable("a term without a graph within a relu, of which too little is known")
+    return constant[seen].median()
 
 
 class _Changed(torch.autograd.Function):
