@@ -89,6 +89,8 @@ def outcome(inquiry: Investigation, change: Callable[[Setting], AbstractContextM
     lowest = lowest_level(inquiry.signals["loss"].window(len(inquiry.signals["loss"])))
     if again.sound and lowest is not None and loss > DIVERGED * lowest:
         return "diverged"
+    if again.sound and inquiry.event["symptom"] == "divergence" and not again.norms.any():
+        return "diverged"  # it gives one answer to everything, and no update will change that
     return "finite" if again.sound else "non-finite"
 
 

@@ -141,6 +141,18 @@ class Past:
                 p.grad = gradient
 
     @contextmanager
+    def before(self, setting: Setting) -> Iterator[None]:
+        """Weights and optimizer state of before the oldest step, for the time of one run; raises as `take_again`."""
+        if not self.steps or self.steps[0].before is None:
+            raise ValueError(self.why_not or "no earlier step is kept")
+        now = State.of(setting.optimizer)
+        self.steps[0].before.restore(setting.optimizer)
+        try:
+            yield
+        finally:
+            now.restore(setting.optimizer)
+
+    @contextmanager
     def again(self, setting: Setting, times: float, since: int = 0) -> Iterator[None]:
         """The same for the time of one run of the captured step."""
         before = State.of(setting.optimizer)
