@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from heal_faults import FAULTS, STEPS, Plain
+from heal_faults import FAULTS, Plain
 
 from finitune.gym.healthy import CONTROLS
 from finitune.gym.loop import train
@@ -137,7 +137,7 @@ def ended(run: Plain, *, mode: str | None, healing: type[Healing] = Healing) -> 
             assert not Recording.load(Path(directory) / "run").events("broken") or healing is not Healing
     seconds = time.perf_counter() - began
     final = [loss for loss in losses[-FINAL:] if math.isfinite(loss)]
-    whole = len(losses) == STEPS and not stopped and len(final) > FINAL / 2
+    whole = len(losses) == run.length and not stopped and len(final) > FINAL / 2
     return Ended(loss=statistics.mean(final) if whole else math.nan, seconds=seconds, changes=changes, cost=cost)
 
 

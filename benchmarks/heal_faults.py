@@ -29,11 +29,12 @@ STEPS, BEGINS = 40, 6
 
 @dataclass(slots=True, kw_only=True)
 class Plain:
-    """A loop that has not begun; `steps` yields the losses."""
+    """A loop that has not begun; `steps` yields `length` losses."""
 
     model: nn.Module
     optimizer: Any
     steps: Iterator[float]
+    length: int = STEPS
 
 
 def untrained_rows(family: str, seed: int, *, faulty: bool) -> Plain:
@@ -78,12 +79,14 @@ def rate_jumps(family: str, seed: int, *, faulty: bool) -> Plain:
 
 
 def no_targets(family: str, seed: int, *, faulty: bool) -> Plain:
-    """Three batches of eight have no target left, and the mean over none is 0/0."""
+    """Between the batches come some, three in a row, that have no target left; the mean over none is 0/0."""
     data = batches(STEPS, seed=seed)
-    for number, batch in enumerate(data, start=1):
-        if number >= BEGINS and number % 8 < 3 and faulty:
-            batch["labels"].fill_(-100)
-    return _run(prepare(tiny(family, seed=seed), data, lambda p: AdamW(p, lr=1e-3)))
+    empty = [{**batch, "labels": torch.full_like(batch["labels"], -100)} for batch in batches(9, seed=seed + 1)]
+    for place in (BEGINS, 16, 26) if faulty else ():
+        data[place:place] = [empty.pop() for _ in range(3)]
+    run = _run(prepare(tiny(family, seed=seed), data, lambda p: AdamW(p, lr=1e-3)))
+    run.length = len(data)
+    return run
 
 
 def misread_once(family: str, seed: int, *, faulty: bool) -> Plain:
@@ -179,6 +182,7 @@ def pads_that_see_nothing(family: str, seed: int, *, faulty: bool) -> Plain:
                 pads = slice(0, shift) if faulty else slice(32 - shift, 32)
                 ids[row, pads] = 0
                 labels[row] = ids[row].masked_fill(ids[row] == 0, -100)
+                labels[row, shift if faulty else 0] = -100  # nothing comes before the first token
             loss = cross_entropy(model(ids, ids != 0)[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
