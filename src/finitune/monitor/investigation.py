@@ -205,12 +205,18 @@ class Investigation:
                     yield self.modules.name(tensor), tensor
 
     def _made_by_update(self) -> None:
-        """Of a parameter that an update of the last steps has made bad, that is the origin."""
+        """Of a parameter that an update of the last steps has made bad, that is the origin; not where the same updates,
+        taken again from weights that were kept, give finite ones.
+        """
         own = self.origin
         if own is None or own.phase != "parameter":
             return
         bad = [p for group in _groups(self.optimizer) for p in group if self.modules.name(p) == own.tensor]
-        if bad and self.written_by(bad[0]):
+        if not bad or not self.written_by(bad[0]):
+            return
+        if self.past is not None and self.past.gives_finite(self.setting()):
+            self.event["changed_in_memory"] = own.tensor
+        else:
             self.blame_optimizer(own)
 
     def blame_optimizer(self, seen: Origin) -> None:

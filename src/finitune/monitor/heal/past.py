@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Unclipped
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.optimizers import TorchUpdate, parameters_of
@@ -139,6 +140,14 @@ class Past:
                 group["lr"] = rate
             for p, gradient in held:
                 p.grad = gradient
+
+    def gives_finite(self, setting: Setting) -> bool | None:
+        """Whether the last steps, taken again at their own rate, leave every weight finite; None: not known."""
+        try:
+            with self.again(setting, 1.0):
+                return all(map(is_finite, parameters_of(setting.optimizer)))
+        except Exception:  # nothing kept, a batch that was changed since, no time left
+            return None
 
     @contextmanager
     def before(self, setting: Setting) -> Iterator[None]:

@@ -14,8 +14,9 @@ from typing import Any
 
 from finitune.chapter import causes, remedies
 from finitune.finding import Remedy
-from finitune.monitor.heal.cure import Case, Cure, Unable, Undo, live
+from finitune.monitor.heal.cure import NOT_REPEATED, Case, Cure, Unable, Undo, established, live
 from finitune.monitor.heal.past import Past
+from finitune.monitor.heal.step_again import check_able, put_gradients
 from finitune.monitor.heal.together import all_or_none, decided, may_act, who_decides
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.investigation import Investigation
@@ -92,7 +93,7 @@ class Healing:
 
     def _is_news(self, inquiry: Investigation) -> bool:
         """An incident is treated once, and once more where its cause is proved later."""
-        number, cause = inquiry.event["id"], inquiry.proved()
+        number, cause = inquiry.event["id"], established(inquiry)
         news = number not in self._looked_at or self._looked_at[number] != cause
         self._looked_at[number] = cause
         return news
@@ -102,7 +103,7 @@ class Healing:
         clip: Unclipped | None = None,
     ) -> Case:  # fmt: skip
         return Case(
-            cause=inquiry.proved() or "", inquiry=inquiry, watched=watched, reading=reading, clip=clip,
+            cause=established(inquiry) or "", inquiry=inquiry, watched=watched, reading=reading, clip=clip,
             waits=waits and inquiry.event["step"] == reading.step, grad_norms=self._run.signals["grad_norm"],
         )  # fmt: skip
 
@@ -111,9 +112,22 @@ class Healing:
         if chosen is None:
             return
         name, module, cure, undo = chosen
+        self._take_step(case, undo)
         self._record_applied(case, name, module.action, cure, undo)
         if case.reading.bad:
             self._close_incident(case.watched)
+
+    def _take_step(self, case: Case, undo: Undo | None) -> None:
+        """The step itself is not lost where the run stays changed and its gradients can be computed as by the loop."""
+        if undo is None or not case.waits or not case.watched.discarded:
+            return
+        try:
+            check_able(case)
+            put_gradients(case, case.inquiry.capture, at_first=True)
+        except (Unable, OverBudget, ValueError, RuntimeError):  # it stays discarded, and the next one is taken
+            return
+        if case.watched.past is not None:
+            case.watched.past.slow_down(case.watched.optimizer())
 
     def _treat_together(self, inquiry: Investigation | None, watched: Watched, reading: Reading) -> None:
         """All ranks call this after every bad step, whatever each of them knows of it."""
@@ -229,7 +243,7 @@ class Healing:
     def _prove(self, case: Case, cure: Cure) -> None:
         if not case.finite(cure.change):
             raise Unable("the captured step is not finite with it")
-        if case.finite(cure.placebo):
+        if cure.placebo is not None and case.finite(cure.placebo):
             raise Unable(f"the captured step is finite with {cure.instead} as well")
 
     def _record_applied(self, case: Case, name: str, action: str, cure: Cure, undo: Undo | None) -> None:
@@ -249,14 +263,20 @@ class Healing:
             one.remedy = replace(one.remedy, patch=cure.patch)
         price = f"; price: {cure.price}" if cure.price else ""
         watch = f"; watched for {WATCHED_STEPS} steps" if undo is not None else ""
+        watch = (
+            f"; the step is taken with it{watch}"
+            if undo is not None and case.waits and not case.watched.discarded
+            else watch
+        )
         text = f"{name}: {cure.text}"
         self._record(
             one, step, text, seconds=seconds, price=cure.price, patch=one.remedy.patch, command=one.remedy.command,
             places=list(one.places),
         )  # fmt: skip
+        other = f", not with {cure.instead}" if cure.placebo is not None else ""
+        known = "the step does not repeat" if case.cause == NOT_REPEATED else f"{case.cause}, proved"
         self._run.speech.say(
-            f"step {step}: healed ({case.cause}, proved): {text}. "
-            f"Finite with it, not with {cure.instead}{price}; {seconds:.1f} s{watch}"
+            f"step {step}: healed ({known}): {text}. Finite with it{other}{price}; {seconds:.1f} s{watch}"
         )
 
     def step_follows(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
