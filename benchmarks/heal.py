@@ -133,7 +133,7 @@ def ended(run: Plain, *, mode: str | None, healing: type[Healing] = Healing) -> 
                 except (Stopped, Exception):
                     stopped = True
             if gate.healing is not None:
-                changes, cost = len(gate.healing.applied), gate.healing._seconds
+                changes, cost = len(gate.healing.applied), sum(gate.healing._seconds.values())
             assert not Recording.load(Path(directory) / "run").events("broken") or healing is not Healing
     seconds = time.perf_counter() - began
     final = [loss for loss in losses[-FINAL:] if math.isfinite(loss)]

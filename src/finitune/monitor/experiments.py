@@ -35,6 +35,11 @@ def try_causes(inquiry: Investigation, *, contenders: int = CONTENDERS, most: in
     """
     if inquiry.model is None or inquiry.capture.runnable is not None or inquiry.group.split:
         return
+    with inquiry.timed("prove"):
+        _try_causes(inquiry, contenders, most)
+
+
+def _try_causes(inquiry: Investigation, contenders: int, most: int) -> None:
     try:
         from finitune.diagnosis.ranking import experiments_of, proof_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.monitor.heal.small import BAD, Regression, digest
 
 from finitune.diagnosis.recorded import diagnose
@@ -21,6 +22,8 @@ def test_what_was_misread_once_is_as_if_it_had_not_been(tmp_path, capsys):
     assert digest(loop.model, loop.optimizer) == digest(reference.model, reference.optimizer)
     (done,) = recording.events("remedy")
     assert (done["remedy"], done["step"], done["state"]) == ("recompute-step", BAD, "for its step")
+    assert list(done["seconds_of"]) == ["locate", "capture", "prove", "cure"]
+    assert done["seconds"] == pytest.approx(sum(done["seconds_of"].values()))
     assert recording.signals["skipped"].values.sum() == 0
     (incident,) = diagnose(tmp_path / "run").incidents
     assert (incident.action, incident.causes[0].cause) == ("healed", "hardware-fault-sdc")

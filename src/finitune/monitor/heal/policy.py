@@ -30,6 +30,8 @@ from finitune.reports.sentences import counted, do, remedy_note, several
 WATCHED_STEPS = 16
 """Steps that a remedy is watched for before it is kept. An incident that persists shows three times in a row, or ten
 times in 20 steps; a remedy that lets one through in 16 has not held."""
+PARTS = ("capture", "locate", "prove", "cure")
+"""What the time of a healed incident goes to: writing the step down, its origin, its cause, and the remedy."""
 NOT_PROVED = "no cause is proved, and nothing is changed on a symptom alone"
 UNPROVED = "a step is bad, and nothing proves another cause"
 MOST_PER_INCIDENT = 3
@@ -68,7 +70,8 @@ class Healing:
         self._run = run
         self._incidents = incidents
         self._looked_at: dict[int, str | None] = {}
-        self._runs, self._seconds = 0, 0.0
+        self._runs = 0
+        self._seconds = dict.fromkeys(PARTS, 0.0)
         self.applied: list[Applied] = []
 
     def treat(self, watched: Watched, reading: Reading, *, waits: bool = False, clip: Unclipped | None = None) -> None:
@@ -193,7 +196,6 @@ class Healing:
         With `apply` it has been applied, and can be taken back by what is returned with it.
         """
         case.inquiry.limits = Limits()
-        began = case.inquiry.limits.began
         why = self._why_not(case)
         left_out: list[str] = []
         tried = 0
@@ -216,9 +218,8 @@ class Healing:
                 left_out.append(f"{name}: {reason}")
             finally:
                 self._runs, case.runs = self._runs + case.runs, 0
-                self._seconds += time.monotonic() - began
-                began = time.monotonic()
         self._undo(self._in_watch(case.watched) if case.reading.bad else [], case.watched, case.reading.step, UNPROVED)
+        self._seconds["cure"] += time.monotonic() - case.inquiry.limits.began
         self._advise(case, why or f"{case.cause}: {'; '.join(left_out) or 'the book has no remedy'}")
         return None
 
@@ -247,7 +248,10 @@ class Healing:
             raise Unable(f"the captured step is finite with {cure.instead} as well")
 
     def _record_applied(self, case: Case, name: str, action: str, cure: Cure, undo: Undo | None) -> None:
-        step, seconds = case.reading.step, time.monotonic() - case.inquiry.limits.began
+        step = case.reading.step
+        took = {**case.inquiry.seconds, "cure": time.monotonic() - case.inquiry.limits.began}
+        for part, seconds in took.items():
+            self._seconds[part] += seconds
         one = Applied(
             name=name, cause=case.cause, action=action, targets=cure.targets, places=cure.places, undo=undo,
             watched=case.watched.number, step=step, incident=case.inquiry.event["id"],
@@ -270,13 +274,13 @@ class Healing:
         )
         text = f"{name}: {cure.text}"
         self._record(
-            one, step, text, seconds=seconds, price=cure.price, patch=one.remedy.patch, command=one.remedy.command,
+            one, step, text, seconds=sum(took.values()), seconds_of=took, price=cure.price, patch=one.remedy.patch, command=one.remedy.command,
             places=list(one.places),
         )  # fmt: skip
         other = f", not with {cure.instead}" if cure.placebo is not None else ""
         known = "the step does not repeat" if case.cause == NOT_REPEATED else f"{case.cause}, proved"
         self._run.speech.say(
-            f"step {step}: healed ({known}): {text}. Finite with it{other}{price}; {seconds:.1f} s{watch}"
+            f"step {step}: healed ({known}): {text}. Finite with it{other}{price}; {_times(took)}{watch}"
         )
 
     def step_follows(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
@@ -329,7 +333,7 @@ class Healing:
         for one in self.applied:
             done.setdefault(f"{one.name}, {_end(one)}", []).append(one)
         times = [f"{what} ({several('step', [one.step for one in these])})" for what, these in done.items()]
-        price = f"{counted(self._runs, 'run')} of a step more, {self._seconds:.1f} s"
+        price = f"{counted(self._runs, 'run')} of a step more; {_times(self._seconds)}"
         left = [one for one in self.applied if one.state != "undone"]
         return [f"healed {counted(len(left), 'time')}: {'; '.join(times)}; {price}", *_for_the_files(left)]
 
@@ -343,6 +347,11 @@ def _elsewhere(
         name=name, cause="", action=action, targets=frozenset(decision["targets"]), undo=undo, watched=watched.number,
         step=reading.step, incident=0, remedy=Remedy(name=name, safety=remedies()[name].safety), quiet=True,
     )  # fmt: skip
+
+
+def _times(seconds: Mapping[str, float]) -> str:
+    parts = ", ".join(f"{part} {seconds[part]:.2g}" for part in PARTS if part in seconds)
+    return f"{sum(seconds.values()):.1f} s ({parts})"
 
 
 def _end(one: Applied) -> str:
