@@ -29,17 +29,21 @@ def digest(model, optimizer, past=None):
                     bits = value.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
                     whole.update(name.encode() + (bits if isinstance(value, torch.Tensor) else repr(value).encode()))
     own = [name for name, module in model.named_modules() if "forward" in vars(module)]
-    whole.update(repr((own, None if past is None else past.factor)).encode())
+    whole.update(repr((own, None if past is None else (past.factor, past.clip))).encode())
     return whole.hexdigest()
 
 
 class Regression:
-    """A plain loop; at step BAD a gradient is misread, or a weight flips in memory."""
+    """A plain loop; at step BAD a gradient is misread, a weight flips in memory, or targets are in another unit."""
 
-    def __init__(self, fault="", steps=STEPS):
+    def __init__(self, fault="", steps=STEPS, clip=None):
         torch.manual_seed(0)
+        self.clip = clip
         self.model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        if fault == "outlier":
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.losses = []
         self.fault, self.steps, self.step, self.misread, self.chance = fault, steps, 0, 0, torch.Generator()
         if fault in ("misread", "always misread", "differently"):
             self.model[0].weight.register_hook(self._misread)
@@ -59,7 +63,12 @@ class Regression:
                 weight = self.model[2].weight
                 weight.data.copy_(with_stuck_exponent(weight))
             x = torch.randn(8, 6, generator=torch.Generator().manual_seed(self.step))
-            F.mse_loss(self.model(x), x[:, :3]).backward()
+            unit = 1e5 if self.step == BAD and self.fault == "outlier" else 1.0
+            loss = F.mse_loss(self.model(x), unit * x[:, :3])
+            loss.backward()
+            if self.clip:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+            self.losses.append(float(loss.detach()))
             self.optimizer.step()
             self.optimizer.zero_grad()
         return self

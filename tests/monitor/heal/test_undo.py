@@ -44,6 +44,7 @@ def of_gym(fault, family):
 
 
 PROGRAMS = {
+    "clip_gradients": lambda _: Regression("outlier"),
     "float32_modules": of_gym("fp16-activation-overflow", "llama"),
     "lower_learning_rate": of_gym("lr-too-high", "llama"),
     "raise_adam_eps": half_adam,

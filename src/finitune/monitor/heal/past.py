@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from finitune.monitor.heal.tensor_clip import TensorClip
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Unclipped
@@ -85,10 +86,14 @@ class Past:
     """By which a remedy multiplies the learning rate of every step, whatever the schedule of the loop makes it."""
     own_rates: list[float] | None = None
     """Those of the step that runs now, without the factor."""
+    clip: TensorClip | None = None
+    """With which a remedy clips the gradients of every step."""
 
     def slow_down(self, optimizer: Any) -> None:
         """A step is about to run."""
         self.as_scheduled(optimizer)
+        if self.clip is not None:
+            self.clip.clip([p.grad for p in parameters_of(optimizer)])
         if self.factor != 1.0:
             self.own_rates = [group["lr"] for group in optimizer.param_groups]
             for group in optimizer.param_groups:
@@ -117,8 +122,9 @@ class Past:
         if len(with_state) > STATES:
             del self.steps[: with_state[1]]
 
-    def take_again(self, setting: Setting, times: float, since: int = 0) -> None:
-        """From the oldest state on, every step once more; those from step `since` on with their rate times `times`.
+    def take_again(self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None) -> None:
+        """From the oldest state on, every step once more; those from step `since` on with their rate times `times`,
+        and their gradients clipped by `clip`.
 
         Weights and optimizer state are those after it; who calls this keeps what was there. Raises ValueError where
         nothing is kept, and what the model raises.
@@ -134,7 +140,7 @@ class Past:
                 setting.limits.check()
                 if one.capture.runnable is not None:
                     raise ValueError(one.capture.runnable)
-                _take(setting, one, times if one.step >= since else 1.0)
+                _take(setting, one, times if one.step >= since else 1.0, clip or copy.deepcopy(self.clip))
         finally:
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
@@ -162,17 +168,25 @@ class Past:
             now.restore(setting.optimizer)
 
     @contextmanager
-    def again(self, setting: Setting, times: float, since: int = 0) -> Iterator[None]:
+    def clipped(self, setting: Setting) -> Iterator[None]:
+        """At their own rate, each tensor's gradient clipped to what it was in the steps before."""
+        with self.again(setting, 1.0, clip=TensorClip()):
+            yield
+
+    @contextmanager
+    def again(
+        self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None
+    ) -> Iterator[None]:  # fmt: skip
         """The same for the time of one run of the captured step."""
         before = State.of(setting.optimizer)
         try:
-            self.take_again(setting, times, since)
+            self.take_again(setting, times, since, clip)
             yield
         finally:
             before.restore(setting.optimizer)
 
 
-def _take(setting: Setting, one: Taken, times: float) -> None:
+def _take(setting: Setting, one: Taken, times: float, clip: TensorClip | None) -> None:
     optimizer = setting.optimizer
     new = {id(p): g for p, g in gradients(replace(setting, capture=one.capture, run_scale=None))}
     pairs = [(p, g) for p in parameters_of(optimizer) if (g := new.get(id(p))) is not None]
@@ -180,6 +194,8 @@ def _take(setting: Setting, one: Taken, times: float) -> None:
         p.grad = gradient
     if one.max_norm is not None:
         torch.nn.utils.clip_grad_norm_([p for p, _ in pairs], one.max_norm)
+    if clip is not None:
+        clip.clip([p.grad for p in parameters_of(optimizer)])
     for group, rate in zip(optimizer.param_groups, one.rates, strict=True):
         group["lr"] = rate * times
     optimizer.step()

@@ -274,8 +274,8 @@ class Healing:
         )
         text = f"{name}: {cure.text}"
         self._record(
-            one, step, text, seconds=sum(took.values()), seconds_of=took, price=cure.price, patch=one.remedy.patch, command=one.remedy.command,
-            places=list(one.places),
+            one, step, text, seconds=sum(took.values()), seconds_of=took, price=cure.price, patch=one.remedy.patch,
+            command=one.remedy.command, places=list(one.places),
         )  # fmt: skip
         other = f", not with {cure.instead}" if cure.placebo is not None else ""
         known = "the step does not repeat" if case.cause == NOT_REPEATED else f"{case.cause}, proved"
