@@ -84,6 +84,7 @@ bench-detect: $(VENV)/.demo ## detectors head to head: false alarms on healthy t
 
 bench-heal: $(VENV)/.demo ## broken runs of fresh seeds: never faulted, unguarded, guarded, healed, changed by chance; healthy ones untouched
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/heal.py $(SEEDS)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/heal_healthy.py
 
 bench-budget: $(VENV)/.demo ## what the guard adds to a step on a GPU, beside its budget: reads, copies, collectives, kernels, bytes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.budget
