@@ -16,9 +16,11 @@ from finitune.monitor.probes.modules import device_of
 
 
 def may_act(watched: Watched) -> bool:
-    """Every rank holds the whole model, and the group is known."""
+    """Every rank holds the whole model, and the group is known; gradients and optimizer state may be spread over them, as
+    ZeRO 1 and 2 do.
+    """
     group = watched.group
-    return group.known and not group.split and not group.sharded and watched.model is not None
+    return group.known and not group.split and watched.model is not None
 
 
 def who_decides(watched: Watched, wants: bool) -> int | None:  # noqa: FBT001
