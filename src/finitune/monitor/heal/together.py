@@ -16,9 +16,7 @@ from finitune.monitor.probes.modules import device_of
 
 
 def may_act(watched: Watched) -> bool:
-    """Every rank holds the whole model, and the group is known; gradients and optimizer state may be spread over them, as
-    ZeRO 1 and 2 do.
-    """
+    """Every rank holds the whole model, and the group is known; optimizer state may be in parts, as in ZeRO 1 and 2."""
     group = watched.group
     return group.known and not group.split and watched.model is not None
 
