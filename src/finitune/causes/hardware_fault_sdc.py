@@ -47,10 +47,7 @@ from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.finding import Evidence
 from finitune.series import CLIMBED, Series, climb
 
-experiments = [
-    Experiment(arm="again", expect="finite", optional=True),  # not where it is a weight that has changed
-    Experiment(arm="last-steps=1", expect="finite", optional=True),
-]
+experiments = [Experiment(arm="again", expect="finite", optional=True)]  # not where it is a weight that has changed
 remedies = ["replace-hardware", "recompute-step", "restore-weights"]
 public_incidents = 4
 frame = "device"

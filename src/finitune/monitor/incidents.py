@@ -301,9 +301,8 @@ class Incidents:
         for seen in found:
             died = death(watched, capture, seen, signals) if seen.symptom == "zero-gradient" else None
             if died is not None:
-                self._record_sighting(
-                    watched, reading, capture, died, level="incident", last_good=died.numbers["alive"]
-                )
+                alive = int(died.numbers["alive"])
+                self._record_sighting(watched, reading, capture, died, level="incident", last_good=alive)
             elif seen.symptom not in OWN:
                 self._suspect(watched, reading, capture, seen)
 

@@ -7,7 +7,7 @@ left as in mode `guard`. Where several ranks train, one of them decides and all 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -30,7 +30,7 @@ from finitune.reports.sentences import counted, do, remedy_note, several
 WATCHED_STEPS = 16
 """Steps that a remedy is watched for before it is kept. An incident that persists shows three times in a row, or ten
 times in 20 steps; a remedy that lets one through in 16 has not held."""
-PARTS = ("capture", "locate", "prove", "cure")
+PARTS: Sequence[str] = ("capture", "locate", "prove", "cure")
 """What the time of a healed incident goes to: writing the step down, its origin, its cause, and the remedy."""
 NOT_PROVED = "no cause is proved, and nothing is changed on a symptom alone"
 UNPROVED = "a step is bad, and nothing proves another cause"
@@ -71,7 +71,7 @@ class Healing:
         self._incidents = incidents
         self._looked_at: dict[int, str | None] = {}
         self._runs = 0
-        self._seconds = dict.fromkeys(PARTS, 0.0)
+        self._seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self.applied: list[Applied] = []
 
     def treat(self, watched: Watched, reading: Reading, *, waits: bool = False, clip: Unclipped | None = None) -> None:
