@@ -6,9 +6,10 @@ import statistics
 
 import pytest
 import torch
-from tests.monitor.heal.small import BAD, Regression
+from tests.monitor.heal.small import BAD, Regression, digest
 
 from finitune.monitor.heal.tensor_clip import MEMORY, RELATIVE, TensorClip
+from finitune.monitor.replay.rerun import Setting
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -30,6 +31,18 @@ def test_the_run_learns_as_if_the_batch_had_been_an_ordinary_one(tmp_path):
     assert [(e["remedy"], e["state"]) for e in events] == [("clip-gradients", "applied"), ("clip-gradients", "kept")]
     assert events[0]["cause"] == "missing-gradient-clipping"
     assert BAD < events[0]["step"] <= BAD + 4
+
+
+def test_steps_that_were_clipped_are_taken_again_to_the_same_bits(tmp_path):
+    loop = Regression("outlier", steps=BAD + 20)
+    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run", mode="heal"):
+        loop.train()
+        (watched,) = list(watch(loop.model, loop.optimizer)._optimizers)
+        past, after = watched.past, digest(loop.model, loop.optimizer)
+    assert past.clip is not None
+    last = past.steps[-1].capture
+    past.take_again(Setting(model=loop.model, optimizer=loop.optimizer, capture=last, past=past), 1.0)
+    assert digest(loop.model, loop.optimizer) == after
 
 
 def test_stays_quiet_where_the_loop_clips_by_itself(tmp_path):

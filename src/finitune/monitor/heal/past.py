@@ -73,6 +73,8 @@ class Taken:
     max_norm: float | None
     rates: list[float]
     before: State | None
+    clip: TensorClip | None = None
+    """As it was before that step."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,10 +90,13 @@ class Past:
     """Those of the step that runs now, without the factor."""
     clip: TensorClip | None = None
     """With which a remedy clips the gradients of every step."""
+    clip_before: TensorClip | None = None
+    """The same before the step that runs now."""
 
     def slow_down(self, optimizer: Any) -> None:
         """A step is about to run."""
         self.as_scheduled(optimizer)
+        self.clip_before = copy.deepcopy(self.clip)
         if self.clip is not None:
             self.clip.clip([p.grad for p in parameters_of(optimizer)])
         if self.factor != 1.0:
@@ -117,6 +122,7 @@ class Past:
         self.steps.append(Taken(
             step=step, capture=Capture(micro_steps=list(capture.micro_steps)), rates=rates,
             max_norm=clip.max_norm if clip is not None else None, before=State.of(optimizer) if due else None,
+            clip=self.clip_before,
         ))  # fmt: skip
         with_state = [place for place, one in enumerate(self.steps) if one.before is not None]
         if len(with_state) > STATES:
@@ -140,7 +146,7 @@ class Past:
                 setting.limits.check()
                 if one.capture.runnable is not None:
                     raise ValueError(one.capture.runnable)
-                _take(setting, one, times if one.step >= since else 1.0, clip or copy.deepcopy(self.clip))
+                _take(setting, one, times if one.step >= since else 1.0, clip or copy.deepcopy(one.clip))
         finally:
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate

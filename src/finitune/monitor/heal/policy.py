@@ -127,7 +127,7 @@ class Healing:
         try:
             check_able(case)
             put_gradients(case, case.inquiry.capture, at_first=True)
-        except (Unable, OverBudget, ValueError, RuntimeError):  # it stays discarded, and the next one is taken
+        except Exception:  # it stays discarded, and the next one is taken
             return
         if case.watched.past is not None:
             case.watched.past.slow_down(case.watched.optimizer())
