@@ -41,7 +41,7 @@ class Regression:
         self.clip = clip
         self.model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
-        if fault == "outlier":
+        if fault.startswith("outlier"):
             self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.losses = []
         self.fault, self.steps, self.step, self.misread, self.chance = fault, steps, 0, 0, torch.Generator()
@@ -63,7 +63,8 @@ class Regression:
                 weight = self.model[2].weight
                 weight.data.copy_(with_stuck_exponent(weight))
             x = torch.randn(8, 6, generator=torch.Generator().manual_seed(self.step))
-            unit = 1e5 if self.step == BAD and self.fault == "outlier" else 1.0
+            odd = {"outlier": (BAD,), "outliers": (BAD, BAD + 12)}.get(self.fault, ())
+            unit = 1e5 if self.step in odd else 1.0
             loss = F.mse_loss(self.model(x), unit * x[:, :3])
             loss.backward()
             if self.clip:

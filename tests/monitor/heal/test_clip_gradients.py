@@ -34,7 +34,7 @@ def test_the_run_learns_as_if_the_batch_had_been_an_ordinary_one(tmp_path):
 
 
 def test_steps_that_were_clipped_are_taken_again_to_the_same_bits(tmp_path):
-    loop = Regression("outlier", steps=BAD + 20)
+    loop = Regression("outliers", steps=BAD + 20)
     with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run", mode="heal"):
         loop.train()
         (watched,) = list(watch(loop.model, loop.optimizer)._optimizers)

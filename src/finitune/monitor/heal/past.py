@@ -128,6 +128,11 @@ class Past:
         if len(with_state) > STATES:
             del self.steps[: with_state[1]]
 
+    def newest(self) -> Past:
+        """What is kept from the newest state on: the fewest steps that can be taken again."""
+        places = [place for place, one in enumerate(self.steps) if one.before is not None]
+        return replace(self, steps=self.steps[places[-1] :] if places else [])
+
     def take_again(self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None) -> None:
         """From the oldest state on, every step once more; those from step `since` on with their rate times `times`,
         and their gradients clipped by `clip`.
@@ -154,9 +159,9 @@ class Past:
                 p.grad = gradient
 
     def gives_finite(self, setting: Setting) -> bool | None:
-        """Whether the last steps, taken again at their own rate, leave every weight finite; None: not known."""
+        """Whether the newest steps, taken again at their own rate, leave every weight finite; None: not known."""
         try:
-            with self.again(setting, 1.0):
+            with self.newest().again(setting, 1.0):
                 return all(map(is_finite, parameters_of(setting.optimizer)))
         except Exception:  # nothing kept, a batch that was changed since, no time left
             return None

@@ -22,11 +22,11 @@ def cure(case: Case) -> Cure:
     tensor = case.inquiry.event.get("changed_in_memory")
     if tensor is None or past is None or not past.steps:
         raise Unable("no weight is seen to have changed by itself")
+    past = past.newest()
     steps, first = counted(len(past.steps), "step"), past.steps[0].step
-    copies = sum(state.nbytes for one in past.steps if (state := one.before) is not None)
     return Cure(
         text=f"{tensor} had changed by itself; the last {steps} taken again from the weights of step {first - 1}",
-        price=f"{steps} computed twice, {copies / 2**20:.1f} MiB of copies",
+        price=f"{steps} computed twice",
         targets=frozenset({f"weights of step {case.reading.step}"}),
         change=lambda setting: past.again(setting, 1.0),
         placebo=lambda _: nullcontext(),
