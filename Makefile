@@ -85,8 +85,9 @@ bench-overhead: $(VENV)/.demo ## what the guard costs, against no guard and agai
 bench-detect: $(VENV)/.demo ## detectors head to head: false alarms on healthy trainings, faults seen (10 minutes): ARGS="--quick"
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/detect.py $(ARGS)
 
-bench-heal: $(VENV)/.demo ## broken runs of fresh seeds: never faulted, unguarded, healed, changed by chance; healthy ones untouched
+bench-heal: $(VENV)/.demo ## broken runs of fresh seeds: never faulted, unguarded, guarded, healed, changed by chance; healthy ones untouched
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/heal.py $(SEEDS)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/heal_healthy.py
 
 bench-budget: $(VENV)/.demo ## what the guard adds to a step on a GPU, beside its budget: reads, copies, collectives, kernels, bytes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.budget

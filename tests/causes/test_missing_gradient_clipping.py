@@ -26,9 +26,16 @@ def test_stays_quiet(clip):
 
 
 def test_fires_after_a_run_only_with_a_spike():
-    assert sum(e.bits for e in weigh(Optimizer(clip=0.0), series(1, 1, 1, 1, 1, 1, 1, 90))) > 0
-    assert sum(e.bits for e in weigh(Optimizer(clip=0.0), series(1, 1, 1, 1, 1, 1, 1, 1))) < 0
-    assert sum(e.bits for e in weigh(Optimizer(clip=1.0), series(1, 1, 1, 1, 1, 1, 1, 90))) < 0
+    assert sum(e.bits for e in weigh(series(1, 1, 1, 1, 1, 1, 1, 90), Optimizer(clip=0.0))) > 0
+    assert sum(e.bits for e in weigh(series(1, 1, 1, 1, 1, 1, 1, 1), Optimizer(clip=0.0))) < 0
+    assert sum(e.bits for e in weigh(series(1, 1, 1, 1, 1, 1, 1, 90), Optimizer(clip=1.0))) < 0
+
+
+def test_fires_in_a_run_that_was_watched_by_what_it_clipped():
+    seen, norms = {"optimizer": "SGD"}, series(1, 1, 1, 1, 1, 1, 1, 900)
+    assert sum(e.bits for e in weigh(norms, incident=seen)) > 6
+    assert sum(e.bits for e in weigh(norms, incident=seen, clip_factor=series(1, 1, 1, 1, 1, 1, 1, 0.01))) < 0
+    assert not list(weigh(norms, incident={}))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from finitune.finding import UnreadableInput  # noqa: E402
-from finitune.gym.models import tiny  # noqa: E402
 from finitune.recording import Recording  # noqa: E402
 from finitune.train import checkpoints as files  # noqa: E402
 from finitune.train.checkpoints import NotFinite, ProvedTrainer, checkpoints, last_good, why_damaged  # noqa: E402
@@ -36,19 +35,6 @@ SHORT = (
 )
 LORA = "use_peft: true\nlora_r: 4\nlearning_rate: 2.0e-3\n"
 BARE = "finitune: {report: false}\n"
-
-
-@pytest.fixture(scope="session")
-def world(tmp_path_factory: Any) -> dict[str, Path]:
-    """A tiny model with a tokenizer, and 32 rows."""
-    home = tmp_path_factory.mktemp("world")
-    tiny("llama", hidden=32, vocabulary=512).save_pretrained(home / "model")
-    for file in (YI / "model").glob("*token*"):
-        shutil.copy(file, home / "model")
-    shutil.copy(YI / "model" / "chat_template.jinja", home / "model")
-    rows = (YI / "train.jsonl").read_text(encoding="utf-8").splitlines()[:32]
-    (home / "rows.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return {"model_name_or_path": home / "model", "dataset_name": home / "rows.jsonl"}
 
 
 def weights(folder: Path) -> dict[str, Any]:

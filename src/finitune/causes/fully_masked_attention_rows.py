@@ -47,7 +47,7 @@ experiments = [
     Experiment(arm="pad-other-side", expect="finite"),
     Experiment(arm="reverse-rows", expect="non-finite", placebo=True),
 ]
-remedies = ["pad-right", "set-compute-dtype"]
+remedies = ["pad-right", "set-compute-dtype", "zero-masked-rows"]
 public_incidents = 14
 foresees = "pads left"
 

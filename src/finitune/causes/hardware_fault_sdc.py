@@ -15,9 +15,10 @@ errors or Xid events. Non-finite values stand in one place and not in a pattern 
 
 ## How to prove
 
-Run the captured step again on the same card: a sound result means a transient fault or a race. A fault that repeats
-on this card and not on another is a defect of the card; one that repeats on every card is software. Communication
-races look the same: exclude them first (no overlap of communication and computation).
+Run the captured step again on the same card: a sound result means a transient fault or a race. Where a weight is bad,
+take the updates before it again from weights that were kept. A fault that repeats on this card and not on another is
+a defect of the card; one that repeats on every card is software. Communication races look the same: exclude them
+first (no overlap of communication and computation).
 
 ## What to do
 
@@ -46,8 +47,8 @@ from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.finding import Evidence
 from finitune.series import CLIMBED, Series, climb
 
-experiments = [Experiment(arm="again", expect="finite")]
-remedies = ["replace-hardware"]
+experiments = [Experiment(arm="again", expect="finite", optional=True)]  # not where it is a weight that has changed
+remedies = ["replace-hardware", "recompute-step", "restore-weights"]
 public_incidents = 4
 frame = "device"
 EARLY = 2
@@ -74,14 +75,21 @@ def weigh(repeats: bool, incident: Mapping[str, Any], loss: Series | None = None
             "reduction", -DECISIVE, "every number is finite; what the ranks averaged is wrong, not what they computed"
         )
         return
-    if repeats:
+    changed = incident.get("changed_in_memory")
+    if changed is not None:
+        yield evidence(
+            "repetition", DECISIVE, f"the last updates, taken again, leave {changed} finite: something else wrote to it"
+        )
+        yield evidence("bad tensors", HINT, f"{changed} was bad first, and no other weight")
+    elif repeats:
         yield evidence("repetition", -DECISIVE, "the same step is bad when run again")
         return
-    yield evidence(
-        "repetition", DECISIVE, "the same step, run again on the same weights, batch and random numbers, is sound"
-    )
+    else:
+        yield evidence(
+            "repetition", DECISIVE, "the same step, run again on the same weights, batch and random numbers, is sound"
+        )
     bad, tensors = len(incident.get("bad", ())), incident.get("tensors") or 0
-    if bad == 1 and tensors > 1:
+    if bad == 1 and tensors > 1 and changed is None:
         yield evidence("bad tensors", HINT, f"one tensor of {tensors} is bad: a single wrong value")
     times = climb(loss.values) if loss is not None else None
     if loss is not None and times is not None and times <= CLIMBED and (before := len(loss) - 1) > EARLY:

@@ -140,7 +140,9 @@ def weigh(
     ratio = climb(losses)
     each = not (loss.steps[finite] > len(losses)).any()  # else a row may stand for several steps
     early = len(losses) < 2 and each
-    if ratio is not None and ratio > CLIMBED and is_noise(losses.tolist(), ratio, each=each):
+    if incident and (incident.get("symptom"), incident.get("grad_norm")) == ("divergence", 0):
+        yield evidence("loss curve", STRONG, "the last updates left the model without any gradient")
+    elif ratio is not None and ratio > CLIMBED and is_noise(losses.tolist(), ratio, each=each):
         pass  # batches differ as much
     elif ratio is not None and ratio > CLIMBED:
         size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice

@@ -12,7 +12,8 @@ overflows. The loss spikes and may not come back.
 
 ## How to prove
 
-Take the captured step with the gradients clipped to 1: the loss of the next step does not rise.
+Take the last steps again from weights that were kept, each tensor's gradient clipped to twice what it was: the loss
+does not rise. Unclipped, it rises again.
 
 ## What to do
 
@@ -31,10 +32,12 @@ incidents).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
+from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
@@ -44,9 +47,14 @@ from finitune.series import Series
 SPIKE = 10.0
 """Gradient norm over its median: ordinary noise stays within a factor of two or three."""
 WINDOW = 3
+TINY = 1e-30
 HIGH_FULL, HIGH = 1e-4, 1e-3
 """Learning rates above those of recipes that leave clipping out, for all weights and for adapters."""
 
+experiments = [
+    Experiment(arm="last-steps-clipped", expect="finite", optional=True),
+    Experiment(arm="last-steps=1", expect="non-finite", placebo=True, optional=True),
+]
 remedies = ["clip-gradients"]
 public_incidents = 3
 foresees = "not clipped"
@@ -86,15 +94,23 @@ def foresee(
     )
 
 
-def weigh(optimizer: Optimizer, grad_norm: Series) -> Iterator[Evidence]:
-    if optimizer.clip is None:
+def weigh(
+    grad_norm: Series, optimizer: Optimizer | None = None, incident: Mapping[str, Any] | None = None,
+    clip_factor: Series | None = None,
+) -> Iterator[Evidence]:  # fmt: skip
+    """Of a run that was watched, `clip_factor` tells; of others, their settings."""
+    clip = optimizer.clip if optimizer else None
+    watched = incident is not None and incident.get("optimizer") is not None
+    if clip is None and not watched:
         return
-    if optimizer.clip > 0:
-        yield evidence("not clipped", -STRONG, f"gradients are clipped at {optimizer.clip:g}")
+    if clip or clip_factor:
+        yield evidence("not clipped", -STRONG, f"gradients are clipped{f' at {clip:g}' if clip else ''}")
         return
     norms = grad_norm.values[np.isfinite(grad_norm.values)]
-    if len(norms) > 2 * WINDOW and norms[-WINDOW:].max() > SPIKE * np.median(norms):
+    spike = norms[-WINDOW:].max() / max(np.median(norms), TINY) if len(norms) > 2 * WINDOW else 0.0
+    if spike > SPIKE:
         yield evidence("not clipped", STRONG, "gradients are not clipped")
-        yield evidence("gradient norm", STRONG, f"the gradient norm spiked to {norms[-WINDOW:].max():.3g} just before")
+        size = DECISIVE if spike > SPIKE**2 else STRONG  # a hundredfold is no noise
+        yield evidence("gradient norm", size, f"the gradient norm spiked to {norms[-WINDOW:].max():.3g} just before")
     else:
         yield evidence("gradient norm", -STRONG, "gradients are not clipped, but their norm had not spiked")

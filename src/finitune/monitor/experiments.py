@@ -35,6 +35,11 @@ def try_causes(inquiry: Investigation, *, contenders: int = CONTENDERS, most: in
     """
     if inquiry.model is None or inquiry.capture.runnable is not None or inquiry.group.split:
         return
+    with inquiry.timed("prove"):
+        _try_causes(inquiry, contenders, most)
+
+
+def _try_causes(inquiry: Investigation, contenders: int, most: int) -> None:
     try:
         from finitune.diagnosis.ranking import experiments_of, proof_of
 
@@ -89,6 +94,8 @@ def outcome(inquiry: Investigation, change: Callable[[Setting], AbstractContextM
     lowest = lowest_level(inquiry.signals["loss"].window(len(inquiry.signals["loss"])))
     if again.sound and lowest is not None and loss > DIVERGED * lowest:
         return "diverged"
+    if again.sound and inquiry.event["symptom"] == "divergence" and not again.norms.any():
+        return "diverged"  # it gives one answer to everything, and no update will change that
     return "finite" if again.sound else "non-finite"
 
 

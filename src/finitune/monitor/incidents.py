@@ -15,6 +15,7 @@ from torch import Tensor
 from finitune.chapter import Sighting, sightings
 from finitune.crashes import in_words
 from finitune.finding import Origin, as_json
+from finitune.monitor.dead_model import death
 from finitune.monitor.earlier_batches import EarlierBatch
 from finitune.monitor.experiments import result, try_causes
 from finitune.monitor.investigation import Investigation, plainly
@@ -301,7 +302,11 @@ class Incidents:
         elif not earlier.asked_at(reading.step):
             self._diverged(watched, reading, capture, diverges)
         for seen in found:
-            if seen.symptom not in OWN:
+            died = death(watched, capture, seen, signals) if seen.symptom == "zero-gradient" else None
+            if died is not None:
+                alive = int(died.numbers["alive"])
+                self._record_sighting(watched, reading, capture, died, level="incident", last_good=alive)
+            elif seen.symptom not in OWN:
                 self._suspect(watched, reading, capture, seen)
 
     @randomness_kept()
@@ -334,8 +339,7 @@ class Incidents:
     def _inquiry(
         self, watched: Watched, reading: Reading, capture: Capture, symptom: str, text: str, *, acted: bool
     ) -> Investigation:
-        self._count += 1
-        names = self._run.modules
+        self._count, names = self._count + 1, self._run.modules
         parameters = reading.parameters or [p for p, _ in watched.update.gradients()]
         norms = reading.norms.tolist()
         bad = [names.name(p) for p, norm in zip(parameters, norms, strict=False) if not math.isfinite(norm)]

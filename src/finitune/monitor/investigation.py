@@ -8,7 +8,9 @@ reads the recording diagnoses.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -72,6 +74,17 @@ class Investigation:
     """Samples that make the step non-finite; None where nobody has looked for them."""
     following: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """The events of this incident after the first, as the recording has them."""
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    """What it took: `capture`, `locate`, `prove`."""
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the time of a block to that part."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - began
 
     def setting(self, model: nn.Module | None = None) -> Setting:
         """How the step is run again, with `model` where what is trained belongs to none."""
@@ -84,17 +97,18 @@ class Investigation:
 
     def find_origin(self, observed: Outcome | None) -> None:
         """Name what is bad without any run where a weight or the batch is; run the step once more under watch."""
-        try:
-            known = bad_leaf(self._named_tensors(), calls_of(self.capture))
-        except Exception:  # a device error, a tensor of a kind that cannot be looked at
-            known = None
-        self._run_again(observed)
-        if known is not None:
-            self.origin, self.repeats = known, True if self.repeats is None else self.repeats
-            self.why_not = None
-            self._made_by_update()
-        if self.event["symptom"] == "nonfinite-loss":
-            self._read_statements()
+        with self.timed("locate"):
+            try:
+                known = bad_leaf(self._named_tensors(), calls_of(self.capture))
+            except Exception:  # a device error, a tensor of a kind that cannot be looked at
+                known = None
+            self._run_again(observed)
+            if known is not None:
+                self.origin, self.repeats = known, True if self.repeats is None else self.repeats
+                self.why_not = None
+                self._made_by_update()
+            if self.event["symptom"] == "nonfinite-loss":
+                self._read_statements()
 
     def _read_statements(self) -> None:
         """The loop's statement, where no line is known: of what is not located, an input, or in the loss itself."""
@@ -202,12 +216,18 @@ class Investigation:
                     yield self.modules.name(tensor), tensor
 
     def _made_by_update(self) -> None:
-        """Of a parameter that an update of the last steps has made bad, that is the origin."""
+        """Of a parameter that an update of the last steps has made bad, that is the origin; not where the same updates,
+        taken again from weights that were kept, give finite ones.
+        """
         own = self.origin
         if own is None or own.phase != "parameter":
             return
         bad = [p for group in _groups(self.optimizer) for p in group if self.modules.name(p) == own.tensor]
-        if bad and self.written_by(bad[0]):
+        if not bad or not self.written_by(bad[0]):
+            return
+        if self.past is not None and self.past.gives_finite(self.setting()):
+            self.event["changed_in_memory"] = own.tensor
+        else:
             self.blame_optimizer(own)
 
     def blame_optimizer(self, seen: Origin) -> None:
@@ -230,8 +250,9 @@ class Investigation:
             self.event["facts"] = facts_of_batch(self.model, self.capture)
         except Exception as error:  # no numpy here, no memory left, a tensor that cannot be read
             self.event["facts_missing"] = f"{type(error).__name__}: {str(error)[:200]}"
-        self.event["sample_peaks"] = peaks(self.capture)
-        self.event |= self._save_capture()
+        with self.timed("capture"):
+            self.event["sample_peaks"] = peaks(self.capture)
+            self.event |= self._save_capture()
         self.recorder.event("incident", **self.event)
         self.record_origin()
 

@@ -42,7 +42,7 @@ def train(path: str | Path, *, track: Track = untracked) -> int:
     quantised = any(written.keys.get(key) for key in ("load_in_4bit", "load_in_8bit"))
     if quantised and importlib.util.find_spec("bitsandbytes") is None:
         raise UnreadableInput(
-            f"{written.file}: load_in_4bit and load_in_8bit need bitsandbytes: pip install bitsandbytes"
+            f"{written.file}: load_in_4bit and load_in_8bit need bitsandbytes: pip install 'finitune[qlora]'"
         )
     if quantised and not written.keys.get("use_peft"):
         raise UnreadableInput(

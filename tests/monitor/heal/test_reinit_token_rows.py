@@ -13,7 +13,7 @@ from finitune.gym.data import batches
 from finitune.gym.fault import faults
 from finitune.gym.loop import Options, prepare, train
 from finitune.gym.models import embedding_rows, tiny
-from finitune.monitor.heal.masters import masters_of
+from finitune.monitor.heal.masters import is_fragmented, masters_of, write_fragment
 from finitune.monitor.heal.remedies.reinit_token_rows import new_rows, write_rows
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.process import Stopped
@@ -147,3 +147,32 @@ def test_masters_are_found_by_their_values_or_missed_in_the_open():
     assert masters_of(torch.optim.SGD([weight], lr=1.0), weight) == []
     weight.requires_grad_(False)
     assert masters_of(Own(master + 1), weight) == []
+
+
+class Mapping:
+    """As DeepSpeed keeps what one rank holds of the masters of a weight."""
+
+    def __init__(self, flat, start, count):
+        self.hp_fragment = flat[start : start + count].clone()
+        self.lp_fragment_address = type("Address", (), {"start": start, "numel": count})()
+
+
+@pytest.mark.parametrize(("start", "count"), [(0, 40), (0, 11), (11, 12), (23, 17), (4, 4)])
+def test_a_part_of_the_masters_gets_its_part_of_the_rows(start, count):
+    weight = torch.nn.Parameter(torch.zeros(10, 4).half())
+    masters = torch.arange(40.0)
+    weight._hp_mapping = Mapping(masters, start, count)
+    ids, rows = [1, 5], torch.tensor([[-1.0] * 4, [-5.0] * 4])
+    undo = write_fragment(weight, ids, rows)
+    whole = masters.clone().reshape(10, 4)
+    whole[ids] = rows
+    assert torch.equal(weight._hp_mapping.hp_fragment, whole.flatten()[start : start + count])
+    undo()
+    assert torch.equal(weight._hp_mapping.hp_fragment, masters[start : start + count])
+
+
+def test_a_rank_may_hold_nothing_of_them():
+    weight = torch.nn.Parameter(torch.zeros(10, 4))
+    weight._hp_mapping = None
+    assert is_fragmented(weight)
+    write_fragment(weight, [1], torch.ones(1, 4))()

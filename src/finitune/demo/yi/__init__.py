@@ -1,6 +1,6 @@
 """Yi-6B, 01-ai/Yi#285: a chat fine-tune in float16 dies because its first token was never trained. Broken, then cured.
 
-Five steps, each a command that can be typed again in the directory that the story leaves behind.
+Six steps, each a command that can be typed again in the directory that the story leaves behind.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def main() -> int:
 
 
 def tell(directory: Path, console: Console, **recipe: int) -> Stage:
-    """All five steps, the table and the page; `recipe` changes the base model (see `base.Recipe`)."""
+    """All six steps, the table and the page; `recipe` changes the base model (see `base.Recipe`)."""
     stage = Stage(directory=directory.resolve(), console=console)
     began = time.monotonic()
     console.print(Text("Yi-6B, 01-ai/Yi#285, made small: a chat fine-tune in float16", style="bold"))
     prepare(stage, recipe)
-    for number, step in enumerate((unguarded, foreseen, guarded, repaired, controls), start=1):
+    for number, step in enumerate((unguarded, foreseen, guarded, repaired, controls, healed), start=1):
         console.print()
         console.print(Text(f"{number}  {step.__doc__}", style="bold"), soft_wrap=True)
         stage.steps.append(step(stage))
@@ -151,6 +151,23 @@ def controls(stage: Stage) -> Step:
         f"check of the repaired model: {said(quiet)['verdict']}"
     )
     return Step(title="controls", result=result, sound=sound, outcomes=[later, *silent])
+
+
+def healed(stage: Stage) -> Step:
+    """Healed: the run that died, unchanged, cured while it runs; once it was stopped, now it finishes."""
+    run = show(stage, train(stage.directory, stage.console, model="base", record="healed", mode="heal"))
+    answer = said(finitune(stage.directory, "diagnose", "healed", "--format", "json"))
+    actions = [incident["action"] for incident in answer["incidents"]]
+    stopped, wanted = stage.steps[2].outcomes[0], stage.steps[3].outcomes[1].evaluations[1:]
+    before, after = [*run.evaluations, 0.0, 0.0][:2]
+    sound = run.code == 0 and stopped.code != 0 and "healed" in actions and 0 < after < before and bool(wanted)
+    result = (
+        f"stopped at step {len(stopped.steps) + 1} under guard; healed: {len(run.steps)} steps, evaluation loss "
+        f"{before:.2f} -> {after:.2f} (with the repaired model {wanted[0]:.2f})"
+        if sound
+        else "it was not healed"
+    )
+    return Step(title="healed", result=result, sound=sound, outcomes=[run])
 
 
 def findings(stage: Stage, model: str) -> list[dict[str, Any]]:

@@ -37,11 +37,14 @@ def finitune(directory: Path, *words: str, width: int = WIDTH) -> Outcome:
     )
 
 
-def train(directory: Path, console: Console, *, model: str, record: str | None = None, prefix: str = "") -> Outcome:
-    """The user's script on `model`; with `record` under `finitune run`, recorded there."""
+def train(
+    directory: Path, console: Console, *, model: str, record: str | None = None, prefix: str = "", mode: str = "guard"
+) -> Outcome:
+    """The user's script on `model`; with `record` under `finitune run`, recorded there, in that mode."""
     script = ["finetune.py", "--model", model, "--data", "chat.jsonl", "--eval", "chat-eval.jsonl"]
     script += ["--prefix", prefix] if prefix else []
-    watched = ["run", "--run-dir", record, "--"] if record else []
+    asked = ["--mode", mode] if mode != "guard" else []
+    watched = ["run", *asked, "--run-dir", record, "--"] if record else []
     typed = _typed(*(["finitune", *watched] if record else []), "python", *script)
     command = [*(FINITUNE if record else ()), *watched, sys.executable, *script]
     steps: list[dict[str, float]] = []

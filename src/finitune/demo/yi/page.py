@@ -18,7 +18,7 @@ The model is small and was trained on this machine; the mechanism, the loss scal
 def render(stage: Stage) -> str:
     """The page of a story that has been told."""
     sound = all(step.sound for step in stage.steps)
-    sections = [Section(title="Five steps", table=_table(stage.steps))]
+    sections = [Section(title="Six steps", table=_table(stage.steps))]
     sections += [_section(number, step) for number, step in enumerate(stage.steps, start=1)]
     return story(
         "A float16 fine-tune that died, and why" if sound else "The story did not go as told",

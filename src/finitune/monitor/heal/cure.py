@@ -34,6 +34,12 @@ Change = Callable[[Setting], AbstractContextManager[None]]
 Undo = Callable[[], None]
 
 
+NOT_REPEATED = "hardware-fault-sdc"
+"""The cause of what no experiment can bring back, race or chip."""
+REPEATABLE = ("nonfinite-loss", "nonfinite-gradient")
+"""Symptoms of which a finite run of the same step says that it does not repeat."""
+
+
 class Unable(Exception):
     """The remedy cannot be applied to this run by itself; the message says what is missing."""
 
@@ -72,9 +78,10 @@ class Cure:
     """What the run pays from now on; empty for nothing."""
     targets: frozenset[str]
     change: Change
-    placebo: Change
+    placebo: Change | None
+    """None where it is the step as it ran."""
     instead: str
-    """The placebo in words."""
+    """The placebo in words; empty where there is none."""
     apply: Callable[[], Undo | None]
     """Changes the run. Returns how to take it back; None where nothing stays changed but the step itself."""
     patch: Mapping[str, Any] | None = None
@@ -85,6 +92,19 @@ class Cure:
     """
     places: tuple[str, ...] = ()
     """Where in the user's data it belongs, where no setting says it."""
+
+
+def established(inquiry: Investigation) -> str | None:
+    """The cause that a remedy may be tried for: proved, or a step or an update that was seen not to repeat."""
+    proved = inquiry.proved()
+    once = inquiry.repeats is False or "changed_in_memory" in inquiry.event
+    if proved is not None or not once or inquiry.event["symptom"] not in REPEATABLE:
+        return proved
+    try:
+        leading = inquiry.incident().causes
+    except ImportError:  # nothing beside torch is installed here
+        return None
+    return NOT_REPEATED if leading and leading[0].cause == NOT_REPEATED else None
 
 
 def live(name: str) -> ModuleType | None:

@@ -16,7 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from finitune.monitor.heal.tensor_clip import TensorClip
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Unclipped
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.optimizers import TorchUpdate, parameters_of
@@ -71,6 +73,8 @@ class Taken:
     max_norm: float | None
     rates: list[float]
     before: State | None
+    clip: TensorClip | None = None
+    """As it was before that step."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,10 +88,17 @@ class Past:
     """By which a remedy multiplies the learning rate of every step, whatever the schedule of the loop makes it."""
     own_rates: list[float] | None = None
     """Those of the step that runs now, without the factor."""
+    clip: TensorClip | None = None
+    """With which a remedy clips the gradients of every step."""
+    clip_before: TensorClip | None = None
+    """The same before the step that runs now."""
 
     def slow_down(self, optimizer: Any) -> None:
         """A step is about to run."""
         self.as_scheduled(optimizer)
+        self.clip_before = copy.deepcopy(self.clip)
+        if self.clip is not None:
+            self.clip.clip([p.grad for p in parameters_of(optimizer)])
         if self.factor != 1.0:
             self.own_rates = [group["lr"] for group in optimizer.param_groups]
             for group in optimizer.param_groups:
@@ -111,13 +122,20 @@ class Past:
         self.steps.append(Taken(
             step=step, capture=Capture(micro_steps=list(capture.micro_steps)), rates=rates,
             max_norm=clip.max_norm if clip is not None else None, before=State.of(optimizer) if due else None,
+            clip=self.clip_before,
         ))  # fmt: skip
         with_state = [place for place, one in enumerate(self.steps) if one.before is not None]
         if len(with_state) > STATES:
             del self.steps[: with_state[1]]
 
-    def take_again(self, setting: Setting, times: float, since: int = 0) -> None:
-        """From the oldest state on, every step once more; those from step `since` on with their rate times `times`.
+    def newest(self) -> Past:
+        """What is kept from the newest state on: the fewest steps that can be taken again."""
+        places = [place for place, one in enumerate(self.steps) if one.before is not None]
+        return replace(self, steps=self.steps[places[-1] :] if places else [])
+
+    def take_again(self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None) -> None:
+        """From the oldest state on, every step once more; those from step `since` on with their rate times `times`,
+        and their gradients clipped by `clip`.
 
         Weights and optimizer state are those after it; who calls this keeps what was there. Raises ValueError where
         nothing is kept, and what the model raises.
@@ -133,25 +151,53 @@ class Past:
                 setting.limits.check()
                 if one.capture.runnable is not None:
                     raise ValueError(one.capture.runnable)
-                _take(setting, one, times if one.step >= since else 1.0)
+                _take(setting, one, times if one.step >= since else 1.0, clip or copy.deepcopy(one.clip))
         finally:
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
             for p, gradient in held:
                 p.grad = gradient
 
+    def gives_finite(self, setting: Setting) -> bool | None:
+        """Whether the newest steps, taken again at their own rate, leave every weight finite; None: not known."""
+        try:
+            with self.newest().again(setting, 1.0):
+                return all(map(is_finite, parameters_of(setting.optimizer)))
+        except Exception:  # nothing kept, a batch that was changed since, no time left
+            return None
+
     @contextmanager
-    def again(self, setting: Setting, times: float, since: int = 0) -> Iterator[None]:
+    def before(self, setting: Setting) -> Iterator[None]:
+        """Weights and optimizer state of before the oldest step, for the time of one run; raises as `take_again`."""
+        if not self.steps or self.steps[0].before is None:
+            raise ValueError(self.why_not or "no earlier step is kept")
+        now = State.of(setting.optimizer)
+        self.steps[0].before.restore(setting.optimizer)
+        try:
+            yield
+        finally:
+            now.restore(setting.optimizer)
+
+    @contextmanager
+    def clipped(self, setting: Setting) -> Iterator[None]:
+        """At their own rate, each tensor's gradient clipped to what it was in the steps before."""
+        with self.again(setting, 1.0, clip=TensorClip()):
+            yield
+
+    @contextmanager
+    def again(
+        self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None
+    ) -> Iterator[None]:  # fmt: skip
         """The same for the time of one run of the captured step."""
         before = State.of(setting.optimizer)
         try:
-            self.take_again(setting, times, since)
+            self.take_again(setting, times, since, clip)
             yield
         finally:
             before.restore(setting.optimizer)
 
 
-def _take(setting: Setting, one: Taken, times: float) -> None:
+def _take(setting: Setting, one: Taken, times: float, clip: TensorClip | None) -> None:
     optimizer = setting.optimizer
     new = {id(p): g for p, g in gradients(replace(setting, capture=one.capture, run_scale=None))}
     pairs = [(p, g) for p in parameters_of(optimizer) if (g := new.get(id(p))) is not None]
@@ -159,6 +205,8 @@ def _take(setting: Setting, one: Taken, times: float) -> None:
         p.grad = gradient
     if one.max_norm is not None:
         torch.nn.utils.clip_grad_norm_([p for p, _ in pairs], one.max_norm)
+    if clip is not None:
+        clip.clip([p.grad for p in parameters_of(optimizer)])
     for group, rate in zip(optimizer.param_groups, one.rates, strict=True):
         group["lr"] = rate * times
     optimizer.step()

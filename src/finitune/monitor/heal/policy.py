@@ -7,15 +7,16 @@ left as in mode `guard`. Where several ranks train, one of them decides and all 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 from finitune.chapter import causes, remedies
 from finitune.finding import Remedy
-from finitune.monitor.heal.cure import Case, Cure, Unable, Undo, live
+from finitune.monitor.heal.cure import NOT_REPEATED, Case, Cure, Unable, Undo, established, live
 from finitune.monitor.heal.past import Past
+from finitune.monitor.heal.step_again import check_able, put_gradients
 from finitune.monitor.heal.together import all_or_none, decided, may_act, who_decides
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.investigation import Investigation
@@ -29,6 +30,8 @@ from finitune.reports.sentences import counted, do, remedy_note, several
 WATCHED_STEPS = 16
 """Steps that a remedy is watched for before it is kept. An incident that persists shows three times in a row, or ten
 times in 20 steps; a remedy that lets one through in 16 has not held."""
+PARTS: Sequence[str] = ("capture", "locate", "prove", "cure")
+"""What the time of a healed incident goes to: writing the step down, its origin, its cause, and the remedy."""
 NOT_PROVED = "no cause is proved, and nothing is changed on a symptom alone"
 UNPROVED = "a step is bad, and nothing proves another cause"
 MOST_PER_INCIDENT = 3
@@ -67,7 +70,8 @@ class Healing:
         self._run = run
         self._incidents = incidents
         self._looked_at: dict[int, str | None] = {}
-        self._runs, self._seconds = 0, 0.0
+        self._runs = 0
+        self._seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self.applied: list[Applied] = []
 
     def treat(self, watched: Watched, reading: Reading, *, waits: bool = False, clip: Unclipped | None = None) -> None:
@@ -92,7 +96,7 @@ class Healing:
 
     def _is_news(self, inquiry: Investigation) -> bool:
         """An incident is treated once, and once more where its cause is proved later."""
-        number, cause = inquiry.event["id"], inquiry.proved()
+        number, cause = inquiry.event["id"], established(inquiry)
         news = number not in self._looked_at or self._looked_at[number] != cause
         self._looked_at[number] = cause
         return news
@@ -102,7 +106,7 @@ class Healing:
         clip: Unclipped | None = None,
     ) -> Case:  # fmt: skip
         return Case(
-            cause=inquiry.proved() or "", inquiry=inquiry, watched=watched, reading=reading, clip=clip,
+            cause=established(inquiry) or "", inquiry=inquiry, watched=watched, reading=reading, clip=clip,
             waits=waits and inquiry.event["step"] == reading.step, grad_norms=self._run.signals["grad_norm"],
         )  # fmt: skip
 
@@ -111,9 +115,22 @@ class Healing:
         if chosen is None:
             return
         name, module, cure, undo = chosen
+        self._take_step(case, undo)
         self._record_applied(case, name, module.action, cure, undo)
         if case.reading.bad:
             self._close_incident(case.watched)
+
+    def _take_step(self, case: Case, undo: Undo | None) -> None:
+        """The step itself is not lost where the run stays changed and its gradients can be computed as by the loop."""
+        if undo is None or not case.waits or not case.watched.discarded:
+            return
+        try:
+            check_able(case)
+            put_gradients(case, case.inquiry.capture, at_first=True)
+        except Exception:  # it stays discarded, and the next one is taken
+            return
+        if case.watched.past is not None:
+            case.watched.past.slow_down(case.watched.optimizer())
 
     def _treat_together(self, inquiry: Investigation | None, watched: Watched, reading: Reading) -> None:
         """All ranks call this after every bad step, whatever each of them knows of it."""
@@ -179,7 +196,6 @@ class Healing:
         With `apply` it has been applied, and can be taken back by what is returned with it.
         """
         case.inquiry.limits = Limits()
-        began = case.inquiry.limits.began
         why = self._why_not(case)
         left_out: list[str] = []
         tried = 0
@@ -202,9 +218,8 @@ class Healing:
                 left_out.append(f"{name}: {reason}")
             finally:
                 self._runs, case.runs = self._runs + case.runs, 0
-                self._seconds += time.monotonic() - began
-                began = time.monotonic()
         self._undo(self._in_watch(case.watched) if case.reading.bad else [], case.watched, case.reading.step, UNPROVED)
+        self._seconds["cure"] += time.monotonic() - case.inquiry.limits.began
         self._advise(case, why or f"{case.cause}: {'; '.join(left_out) or 'the book has no remedy'}")
         return None
 
@@ -229,11 +244,14 @@ class Healing:
     def _prove(self, case: Case, cure: Cure) -> None:
         if not case.finite(cure.change):
             raise Unable("the captured step is not finite with it")
-        if case.finite(cure.placebo):
+        if cure.placebo is not None and case.finite(cure.placebo):
             raise Unable(f"the captured step is finite with {cure.instead} as well")
 
     def _record_applied(self, case: Case, name: str, action: str, cure: Cure, undo: Undo | None) -> None:
-        step, seconds = case.reading.step, time.monotonic() - case.inquiry.limits.began
+        step = case.reading.step
+        took = {**case.inquiry.seconds, "cure": time.monotonic() - case.inquiry.limits.began}
+        for part, seconds in took.items():
+            self._seconds[part] += seconds
         one = Applied(
             name=name, cause=case.cause, action=action, targets=cure.targets, places=cure.places, undo=undo,
             watched=case.watched.number, step=step, incident=case.inquiry.event["id"],
@@ -249,14 +267,20 @@ class Healing:
             one.remedy = replace(one.remedy, patch=cure.patch)
         price = f"; price: {cure.price}" if cure.price else ""
         watch = f"; watched for {WATCHED_STEPS} steps" if undo is not None else ""
+        watch = (
+            f"; the step is taken with it{watch}"
+            if undo is not None and case.waits and not case.watched.discarded
+            else watch
+        )
         text = f"{name}: {cure.text}"
         self._record(
-            one, step, text, seconds=seconds, price=cure.price, patch=one.remedy.patch, command=one.remedy.command,
-            places=list(one.places),
+            one, step, text, seconds=sum(took.values()), seconds_of=took, price=cure.price, patch=one.remedy.patch,
+            command=one.remedy.command, places=list(one.places),
         )  # fmt: skip
+        other = f", not with {cure.instead}" if cure.placebo is not None else ""
+        known = "the step does not repeat" if case.cause == NOT_REPEATED else f"{case.cause}, proved"
         self._run.speech.say(
-            f"step {step}: healed ({case.cause}, proved): {text}. "
-            f"Finite with it, not with {cure.instead}{price}; {seconds:.1f} s{watch}"
+            f"step {step}: healed ({known}): {text}. Finite with it{other}{price}; {_times(took)}{watch}"
         )
 
     def step_follows(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
@@ -309,7 +333,7 @@ class Healing:
         for one in self.applied:
             done.setdefault(f"{one.name}, {_end(one)}", []).append(one)
         times = [f"{what} ({several('step', [one.step for one in these])})" for what, these in done.items()]
-        price = f"{counted(self._runs, 'run')} of a step more, {self._seconds:.1f} s"
+        price = f"{counted(self._runs, 'run')} of a step more; {_times(self._seconds)}"
         left = [one for one in self.applied if one.state != "undone"]
         return [f"healed {counted(len(left), 'time')}: {'; '.join(times)}; {price}", *_for_the_files(left)]
 
@@ -323,6 +347,11 @@ def _elsewhere(
         name=name, cause="", action=action, targets=frozenset(decision["targets"]), undo=undo, watched=watched.number,
         step=reading.step, incident=0, remedy=Remedy(name=name, safety=remedies()[name].safety), quiet=True,
     )  # fmt: skip
+
+
+def _times(seconds: Mapping[str, float]) -> str:
+    parts = ", ".join(f"{part} {seconds[part]:.2g}" for part in PARTS if part in seconds)
+    return f"{sum(seconds.values()):.1f} s ({parts})"
 
 
 def _end(one: Applied) -> str:

@@ -35,14 +35,14 @@ def check_able(case: Case) -> None:
         why = "the loop clips in a way that is not repeated"
     elif watched.model is None or silences_hooks(watched.model):
         why = "hooks on accumulated gradients are not run again"
-    elif not len(case.grad_norms):
-        why = "no earlier step shows how large its gradients are"
     if why is not None:
         raise Unable(why)
 
 
-def put_gradients(case: Case, capture: Capture) -> None:
+def put_gradients(case: Case, capture: Capture, *, at_first: bool = False) -> None:
     """Gradients of `capture` in place of the bad ones, clipped as the loop clips; the optimizer then takes its step.
+
+    `at_first`: also where no earlier step shows how large its gradients are, as the loop itself would take them.
 
     Raises Unable, with nothing changed, where they are not finite or unlike those of the run.
     """
@@ -58,7 +58,9 @@ def put_gradients(case: Case, capture: Capture) -> None:
         raise Unable("the gradients of the other samples are not finite")
     norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.double()) for g in new])))
     usual = [seen for seen in case.grad_norms.values.tolist() if math.isfinite(seen)]
-    if not usual or not min(usual) / UNLIKE <= norm <= max(usual) * UNLIKE:
+    if not usual and (not at_first or case.inquiry.by_hand):
+        raise Unable("no earlier step shows how large its gradients are")
+    if usual and not min(usual) / UNLIKE <= norm <= max(usual) * UNLIKE:
         raise Unable(f"their gradient norm, {norm:.3g}, is unlike those of the run")
     _replace(case, new, norm)
 

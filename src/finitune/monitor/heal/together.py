@@ -16,9 +16,9 @@ from finitune.monitor.probes.modules import device_of
 
 
 def may_act(watched: Watched) -> bool:
-    """Every rank holds the whole model, and the group is known."""
+    """Every rank holds the whole model, and the group is known; optimizer state may be in parts, as in ZeRO 1 and 2."""
     group = watched.group
-    return group.known and not group.split and not group.sharded and watched.model is not None
+    return group.known and not group.split and watched.model is not None
 
 
 def who_decides(watched: Watched, wants: bool) -> int | None:  # noqa: FBT001

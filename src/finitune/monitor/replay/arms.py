@@ -235,6 +235,15 @@ def last_steps(setting: Setting, times: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def last_steps_clipped(setting: Setting) -> Iterator[None]:
+    """The last steps taken again before it, each tensor's gradient clipped to twice its usual norm."""
+    if setting.past is None:
+        raise ValueError("no earlier step was kept")
+    with setting.past.clipped(setting):
+        yield
+
+
 def arm_names() -> list[str]:
     """Every arm, spelled as in a recording."""
     return sorted(name.replace("_", "-") for name, value in globals().items() if _is_arm(name, value))

@@ -9,8 +9,9 @@ slower learning. Undo: weights, state and rates are those of the bad step, bit f
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
-from finitune.monitor.experiments import DIVERGED
+from finitune.monitor.earlier_batches import RISE
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
 from finitune.monitor.heal.past import Past, State
 from finitune.monitor.heal.step_again import UNLIKE
@@ -21,6 +22,8 @@ from finitune.reports.sentences import counted
 action = "rolled-back"
 FACTORS = (0.1, 0.01, 0.001)
 """The largest that the steps bear is taken; those from the climb on alone, where that is enough."""
+JUMPED = 2.0
+"""Where the rate is so many times that of the step before, the run is first given back the rate that it bore."""
 WORSE = 1.05
 """Times the loss of the same batch before these steps: other batches may raise it a little."""
 
@@ -35,6 +38,7 @@ def cure(case: Case) -> Cure:
         raise Unable("the last steps cannot be taken again")
     first, steps = past.steps[0].step, counted(len(past.steps), "step")
     tries = [(since, factor) for since in sorted({_climb(case, past), first}, reverse=True) for factor in FACTORS]
+    tries = [*_jumps_back(past), *tries]
     found = next((one for one in tries if _is_borne(before, _outcome(case, past, one[1], one[0]))), None)
     if found is None:
         raise Unable(f"the last {steps} are not borne at {FACTORS[-1]:g} times their rate")
@@ -53,15 +57,25 @@ def cure(case: Case) -> Cure:
 
 
 def _climb(case: Case, past: Past) -> int:
-    """The step whose update the loss climbed after; the oldest where it did not at once."""
+    """The step whose update the loss climbed after; the oldest where it did not at once.
+
+    A batch that is harder than others may be taken for a climb: then a few more steps are taken at the lower rate.
+    """
     loss = case.inquiry.signals["loss"]
     known = dict(zip(loss.steps.tolist(), loss.values.tolist(), strict=True))
     lowest = math.inf
     for one in past.steps:
         lowest = min(lowest, known.get(one.step, math.inf))
-        if known.get(one.step + 1, lowest) > DIVERGED * lowest:
+        if known.get(one.step + 1, lowest) > RISE * lowest:
             return one.step
     return past.steps[0].step
+
+
+def _jumps_back(past: Past) -> list[tuple[int, float]]:
+    """Steps at which the schedule jumped, the newest first, each with the factor that gives the rate of before."""
+    rates = [(one.step, max(one.rates)) for one in past.steps]
+    pairs = [(step, old / new) for (_, old), (step, new) in pairwise(rates) if new > JUMPED * old > 0]
+    return pairs[::-1]
 
 
 def _outcome(case: Case, past: Past, factor: float, since: int = 0) -> Outcome | None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
-from finitune.monitor.heal.masters import masters_of
+from finitune.monitor.heal.masters import is_fragmented, masters_of, write_fragment
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import is_sharded
@@ -46,7 +46,7 @@ def cure(case: Case) -> Cure:
     ids, others = (_numbers(known[name]) for name in ("{short_rows}", "{other_rows}"))
     if not ids or not others:
         raise Unable("which rows were never trained is not known")
-    if masters_of(case.watched.optimizer(), weight) is None:
+    if masters_of(case.watched.optimizer(), weight) is None and not is_fragmented(weight):
         raise Unable("the optimizer keeps a copy of the embedding that could not be found")
     orders = {"rows": ids}
     return Cure(
@@ -69,6 +69,7 @@ def repeat(watched: Watched, orders: Mapping[str, Any]) -> Undo:
     weight, ids = embedding.weight, orders["rows"]
     rows = new_rows(weight, ids)
     undone = [write_rows(t, ids, rows) for t in (weight, *(masters_of(watched.optimizer(), weight) or ()))]
+    undone.append(write_fragment(weight, ids, rows))
 
     def undo() -> None:
         for put_back in undone:

@@ -1,0 +1,90 @@
+"""Every remedy that claims an undo puts the run back bit for bit: weights, optimizer, settings, who computes what."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+from tests.monitor.heal.small import LanguageModel, Regression, digest
+
+import finitune.monitor.heal.remedies as live_remedies
+from finitune.gym.data import batches
+from finitune.gym.fault import faults
+from finitune.gym.loop import Run, train
+from finitune.gym.models import tiny
+from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
+from finitune.monitor.process import Stopped
+from finitune.monitor.watch import watch
+
+NAMES = sorted(path.stem for path in Path(live_remedies.__path__[0]).glob("*.py") if path.stem != "__init__")
+FOR_ITS_STEP = {"drop_samples", "drop_unsupervised_rows", "recompute_step"}
+"""They leave nothing changed but the step that was bad."""
+
+
+class Gym:
+    def __init__(self, run):
+        self.run, self.model, self.optimizer = run, run.model, run.optimizer
+
+    def train(self):
+        return list(train(self.run))
+
+
+def half_adam(_):
+    model = tiny("llama", hidden=32).half()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    return Gym(Run(model=model, optimizer=optimizer, batches=batches(6, rows=2, length=8)))
+
+
+def of_gym(fault, family):
+    return lambda directory: Gym(faults()[fault].build(family, directory))
+
+
+PROGRAMS = {
+    "clip_gradients": lambda _: Regression("outlier"),
+    "float32_modules": of_gym("fp16-activation-overflow", "llama"),
+    "lower_learning_rate": of_gym("lr-too-high", "llama"),
+    "raise_adam_eps": half_adam,
+    "reinit_token_rows": of_gym("untrained-token-embeddings", "llama"),
+    "restore_weights": lambda _: Regression("flip"),
+    "zero_masked_rows": lambda _: LanguageModel(),
+}
+
+
+def test_every_live_remedy_is_here():
+    assert set(NAMES) == set(PROGRAMS) | FOR_ITS_STEP
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_undo_restores_the_exact_state(name, tmp_path, monkeypatch):
+    module = importlib.import_module(f"finitune.monitor.heal.remedies.{name}")
+    own, seen = module.cure, []
+
+    def cure(case):
+        found = own(case)
+        state = lambda: digest(case.watched.model, case.watched.optimizer(), case.watched.past)  # noqa: E731
+
+        def apply():
+            before, discarded = state(), case.watched.discarded
+            undo = found.apply()
+            seen.append((before, state()))
+            assert undo is not None
+            undo()
+            assert state() == before
+            if case.watched.discarded == discarded:  # a step that is to be taken has its gradients already
+                undo = found.apply()
+                assert state() == seen[-1][1], "what it does depends on nothing but the run"
+            return undo
+
+        return dataclasses.replace(found, apply=apply)
+
+    monkeypatch.setattr(module, "cure", cure)
+    program = PROGRAMS[name](tmp_path)
+    guard = watch(program.model, program.optimizer, run_dir=tmp_path / "run", mode="heal")
+    with float16_on_cpu(), contextlib.suppress(Stopped), guard:
+        program.train()
+    assert seen, "it was applied"
+    assert all(before != after for before, after in seen)
