@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from finitune.finding import Action, Incident, Origin, RankedCause, Remedy, Where, as_json, number_name
+from finitune.finding import Action, Incident, Origin, RankedCause, Remedy, Renamed, Where, as_json, number_name
 
 _RANGES_SHOWN = 8
 _SHOWN_BITS = 0.05
@@ -205,7 +205,10 @@ def do(remedy: Remedy) -> str:
     """What to type or to set."""
     if remedy.patch:
         note = f" ({remedy.text})" if remedy.text else ""
-        return "set " + ", ".join(f"{key} = {setting(value)}" for key, value in remedy.patch.items()) + note
+        renamed = [f"rename {key} to {new.renamed_to}" for key, new in remedy.patch.items() if isinstance(new, Renamed)]
+        pairs = [(key, value) for key, value in remedy.patch.items() if not isinstance(value, Renamed)]
+        values = ["set " + ", ".join(f"{key} = {setting(value)}" for key, value in pairs)] if pairs else []
+        return ", ".join([*renamed, *values]) + note
     return remedy.command or remedy.text or remedy.name
 
 
