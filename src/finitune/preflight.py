@@ -34,6 +34,7 @@ INPUT_OF = {
 OPTIONAL = {"parallel", "quantization", "adapter", "attention", "batching", "training", "head_rows"}
 """Groups that a run may do without: where the files were read and have none, chapters about them say nothing."""
 
+NO_VERSIONS = "no versions known, give --requirements"
 
 _Run = tuple[Sequence[int], CheckResult]
 """The lines of a launch, where there are several, and what was found of it."""
@@ -281,7 +282,7 @@ def _lack(wanted: str, cause: str, requirements: str | Path | None) -> str:
     if group == "versions" and entry and requirements:
         return f"{cause}: no exact version of {entry} in {requirements}"
     if group == "versions":
-        return f"{cause}: versions unknown, give --requirements"
+        return f"{cause}: version of {entry} unknown, give --requirements" if entry else f"{cause}: {NO_VERSIONS}"
     why = f"what was given says nothing about {(entry or group).replace('_', ' ')}"
     return f"{cause}: {why}" if entry else why
 

@@ -347,7 +347,6 @@ FORMAT = Format(
     parse=parse,
     runs=runs,
     follows=follows,
-    lenient=True,  # the files that a program names may lie where it will run
     settled=settled,
     started=started,
     from_flags=from_flags,

@@ -107,7 +107,7 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
     inner: list[Named] = []
     for named in one.format.follows(one.settings) if depth < MAX_FOLLOWED else ():
         path = beside(one.file, named) if isinstance(named, str) else None
-        if path is not None and not path.is_file() and one.format.lenient:
+        if path is not None and not path.is_file():
             yield NotChecked(input="config", why=f"{one.file} names {named}, which is not here", given=True)
             continue
         if path is not None and path.resolve() in seen:

@@ -53,9 +53,6 @@ LAUNCHER_KEYS = {
 DIALECTS = (verl.FORMAT, openrlhf.FORMAT, megatron.FORMAT, swift.FORMAT)
 """Formats that are known by their flags, before those that share names with many programs."""
 
-PROJECT = (".git", "pyproject.toml", "setup.py", "requirements.txt", "README.md")
-"""One of these stands in the folder of a project."""
-
 SHELL = "shell script"
 """The key of the settings that `parse` gives."""
 
@@ -106,7 +103,7 @@ def _program(launch: Launch, file: str) -> Path | None:
     """The program that is started, where it is here and trains."""
     if launch.program is None or UNKNOWN in launch.program:
         return None
-    path = _place(launch, launch.program, file)
+    path = beside(file, launch.program, launch.folders)
     if not path.is_file():
         return None
     try:
@@ -115,18 +112,12 @@ def _program(launch: Launch, file: str) -> Path | None:
         return None
 
 
-def _place(launch: Launch, program: str, file: str) -> Path:
-    """Where the program lies: scripts/run.sh of a project may be started from the folder above."""
-    above = Path(file).resolve().parent.parent
-    return beside(file, program, launch.folders, above=int(any((above / name).exists() for name in PROJECT)))
-
-
 def unread_program(data: Settings, file: str) -> str | None:
     """The program of the launch, where it is not here."""
     launch = _first(data)
     if launch.program is None or launch.module or UNKNOWN in launch.program:
         return None
-    return None if _place(launch, launch.program, file).is_file() else launch.program
+    return None if beside(file, launch.program, launch.folders).is_file() else launch.program
 
 
 def starts(data: Settings, file: str) -> Started | None:
@@ -277,7 +268,6 @@ FORMAT = Format(
     parse=parse,
     runs=runs,
     follows=follows,
-    lenient=True,  # the files that a script names may lie where it will run
     flags=flags_of,
     starts=starts,
     unread_program=unread_program,
