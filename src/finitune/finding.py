@@ -122,6 +122,8 @@ class CheckResult(Printed):
     nothing_to_say: Sequence[str] = ()
     understood: Sequence[str] = ()
     not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    lengths: Sequence[Mapping[str, Any]] = ()
+    """Tokens of rows, prompts and targets: `what`, least, median, p95, most."""
     schema: str = "finitune.check/1"
 
     @property

@@ -11,10 +11,7 @@ from finitune.reports import sentences as say
 
 def lines(comparison: Comparison) -> list[str]:
     """One column for each run, as wide as what stands in it."""
-    table = list(rows(comparison))
-    widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    return [*text, "", *notes(comparison)]
+    return [*say.columns(list(rows(comparison))), "", *notes(comparison)]
 
 
 def rows(comparison: Comparison) -> Iterator[list[str]]:

@@ -52,6 +52,18 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def columns(table: Sequence[Sequence[str | int]]) -> list[str]:
+    """One line for each row, every column as wide as what stands in it; columns of numbers end together."""
+    texts = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in table]
+    widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
+    right = [any(isinstance(cell, int) for cell in cells) for cells in zip(*table, strict=True)]
+    spaced = [
+        [text.rjust(width) if ends else text.ljust(width) for text, width, ends in zip(row, widths, right, strict=True)]
+        for row in texts
+    ]
+    return ["  ".join(row).rstrip() for row in spaced]
+
+
 def several(noun: str, numbers: Sequence[int]) -> str:
     """`rows 2, 5`, or `row 2` when there is one."""
     return f"{noun}{'s' if len(set(numbers)) > 1 else ''} {ranges(numbers)}"
