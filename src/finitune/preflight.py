@@ -201,7 +201,8 @@ def check_each(*configs: str | Path, **given: Any) -> CheckResult:
     findings = [finding for result in results for finding in result.findings]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     passed = set[str]().union(*(result.passed for result in results)) - {finding.cause for finding in findings}
-    return CheckResult(findings=findings, not_checked=unread, passed=sorted(passed))
+    read = f"{len(results)} of {len(configs)} files are configurations that are known here, each by itself"
+    return CheckResult(findings=findings, not_checked=unread, passed=sorted(passed), understood=[read])
 
 
 def foresee(
