@@ -26,7 +26,7 @@ Adding the end token a second time. More epochs. A stop string at generation hid
 
 ## References
 
-unslothai/unsloth#416 (a reserved token as padding mended it), huggingface/trl#734, huggingface/transformers#22794 (the
+unslothai/unsloth#416 (a reserved token as padding fixed it), huggingface/trl#734, huggingface/transformers#22794 (the
 tokenizer did not append the end token, and the collator masked it).
 """
 
