@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.configs import hydra
@@ -49,7 +50,17 @@ class Named:
     @property
     def settings(self) -> Settings:
         """What counts in the run."""
-        return {**self.data, **self.flags.data} if self.flags else self.data
+        return over(self.data, self.flags.data) if self.flags else self.data
+
+
+def over(data: Settings, flags: Settings) -> Settings:
+    """The settings with the flags laid over them; inside a section what the flags do not name stays."""
+    found = dict(data)
+    for key, said in flags.items():
+        held = data.get(key)
+        inner = isinstance(held, Mapping) and isinstance(said, Mapping)
+        found[key] = over(cast(Settings, held), cast(Settings, said)) if inner else said
+    return found
 
 
 def runs_of(configs: Sequence[Config]) -> list[tuple[Named, ...]]:
