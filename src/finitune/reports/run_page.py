@@ -190,7 +190,8 @@ def _told(event: Mapping[str, Any]) -> str:
     match event["event"]:
         case "origin":
             known = _mapping(event.get("origin"))
-            return f"{known.get('module') or known.get('tensor')}, {known.get('op')} ({known.get('phase')})"
+            where = known.get("module") or known.get("tensor") or "the loss"
+            return f"{where}, {known.get('op')} ({known.get('phase')})"
         case "arm":
             placebo = " (placebo)" if event.get("placebo") is True else ""
             return f"{event.get('arm')}{placebo}: {event.get('result')}"

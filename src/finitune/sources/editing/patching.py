@@ -178,6 +178,9 @@ def _patched(file: Path, settings: Sequence[Setting]) -> Patched:
             changes = {(*one.standing.under, *one.path): one.value for one in settings}
             after = tree_text.edited(text, changes, kind)
             _compare(file, settings_of(file, text), settings_of(file, after), changes)
+            for one in settings:
+                if not one.standing.under:  # what its own format refuses is not written
+                    one.standing.format.read(settings_of(file, after), str(file))
     except UnreadableInput:
         raise
     except Exception as error:

@@ -109,6 +109,8 @@ def _placed(key: str, value: Any, ranked: Sequence[Standing]) -> list[Setting]:
     held: list[Setting] = []
     free: list[Setting] = []
     for one in ranked:
+        if value == "auto" and one.format.name != "deepspeed":
+            continue  # others want the value itself
         options = [[Setting(standing=one, path=_path(k), value=v) for k, v in o.items()] for o in _own(key, value, one)]
         told = next((option for option in options if any(_says(setting, ranked) for setting in option)), None)
         held += told or []
