@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any, cast
 
 from finitune.command_line import masked
@@ -18,6 +19,8 @@ from finitune.series import Series
 INCIDENTS_SHOWN = 10
 CAUSES_SHOWN = 4
 ROWS_SHOWN = 200
+LAST_DATE = 253_402_300_800
+"""Seconds; the first of year 10000, which has no date here."""
 
 
 def page(recording: Recording, diagnosis: Diagnosis) -> str:
@@ -217,6 +220,8 @@ def _facts(recording: Recording) -> Section | None:
         rows += _scalars(group, known.get(group))
     if command := _list(run.get("command")):
         run["command"] = shlex.join(masked([str(word) for word in command]))
+    if (started := number(run.get("started"))) is not None and 0 <= started < LAST_DATE:
+        run["started"] = datetime.fromtimestamp(started, tz=timezone.utc).isoformat(" ", "seconds")
     rows += _scalars("run", run)
     return Section(title="Facts", table=rows) if len(rows) > 1 else None
 
