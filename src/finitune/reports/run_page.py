@@ -108,7 +108,7 @@ def _incident(recording: Recording, incident: Incident, *, named: bool) -> list[
     origins = [e for e in recording.events("origin") if identity is not None and _key(e) == identity]
     causes = incident.causes[:CAUSES_SHOWN]
     return [
-        _captured(origins, incident, suffix),
+        _captured(origins, incident, suffix, half=_in_float16(recording, incident)),
         _experiments(arms, suffix),
         *(_evidence(cause, suffix, first=cause is causes[0]) for cause in causes),
     ]
@@ -148,7 +148,14 @@ def _evidence(cause: RankedCause, suffix: str, *, first: bool) -> Section:
     return Section(title=f"Evidence for {cause.cause} ({say.certainty(cause)}){suffix}", text=text, table=rows)
 
 
-def _captured(origins: Sequence[Mapping[str, Any]], incident: Incident, suffix: str) -> Section | None:
+def _in_float16(recording: Recording, incident: Incident) -> bool:
+    """Whether something may be computed in float16, whose range is what a peak is compared with."""
+    precision = recording.facts.precision
+    said = {precision.compute, precision.parameters} if precision else {"float16"}
+    return "float16" in said | {incident.origin.dtype if incident.origin else None}
+
+
+def _captured(origins: Sequence[Mapping[str, Any]], incident: Incident, suffix: str, *, half: bool) -> Section | None:
     """The peak of every module's output in the captured step."""
     layers = [_layer(layer) for event in origins for layer in _list(event.get("layers"))]
     drawable = [layer for layer in layers if layer is not None]
@@ -156,9 +163,11 @@ def _captured(origins: Sequence[Mapping[str, Any]], incident: Incident, suffix: 
         return None
     module = incident.origin.module if incident.origin else None
     bad = sum(count > 0 for _, _, count in drawable)
-    caption = f"{say.counted(len(drawable), 'module')} in forward order, from the top. The dashed line is the largest"
-    caption += f" float16. {bad} of them gave non-finite values (crosses)."
-    picture = Picture(svg=charts.profile(drawable, origin=module), caption=caption)
+    line = " The dashed line is the largest float16." if half else ""
+    caption = f"{say.counted(len(drawable), 'module')} in forward order, from the top.{line}"
+    caption += f" {bad} of them gave non-finite values (crosses)."
+    svg = charts.profile(drawable, origin=module, limit=charts.MAX_FLOAT16 if half else None)
+    picture = Picture(svg=svg, caption=caption)
     return Section(title=f"The captured step{suffix}", pictures=[picture])
 
 
