@@ -61,7 +61,9 @@ def _read_archive(archive: Path, limit: float) -> int:
         (inside,) = Path(folder).iterdir()
         held = {part: len(list((inside / part).rglob("*.py"))) for part in ("src", "tests", "examples")}
         said = ", ".join(f"{count:,} of {part}" for part, count in held.items() if count)
-        print(f"{archive.name} holds {sum(1 for _ in inside.rglob('*.py')):,} Python files{f' ({said})' if said else ''}")
+        print(
+            f"{archive.name} holds {sum(1 for _ in inside.rglob('*.py')):,} Python files{f' ({said})' if said else ''}"
+        )
         return _read_all(inside, limit)
 
 

@@ -120,7 +120,7 @@ class Labels:
     row_lines: Ints | None = None  # the line of each row in the file, from 1
     whole: Ints | None = None  # the targets before truncation
     lengths: Ints | None = None  # tokens before truncation
-    ends: tuple[int, int] | None = None  # rows with an end token, and those where it is a target; None: nobody looked
+    ends: Ints | None = None  # rows with an end token, and those where it is a target; None: nobody looked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ def _seen(labels: Labels, vocabulary: Vocabulary) -> Iterator[Finding]:
         message=f"the end token ({end}){why} is in {labels.ends[0]} of {len(labels.supervised)} rows and a target in "
         "none of them: the model does not learn to stop",
         where=Where(file=labels.source, tokens=[end] if end is not None else None),
-        evidence={"pad_id": pad, "eos_id": end, "rows_with_end": labels.ends[0], "rows_that_learn_it": 0},
+        evidence={"pad_id": pad, "eos_id": end, "rows_with_end": int(labels.ends[0]), "rows_that_learn_it": 0},
         remedy=None if end == pad else Remedy(name="change-settings", text="keep the label of the end token"),
     )
 

@@ -115,7 +115,7 @@ def read(
         return Reading(facts=Facts(tokens=use), not_checked=[NotChecked(input="labels", why=why)])
     labels = Labels(
         supervised=_ints(supervised), row_lines=_ints(lines), source=str(path), whole=_ints(whole),
-        lengths=_ints(lengths), ends=(ends[True] + ends[False], ends[True]) if any(ends.values()) else None,
+        lengths=_ints(lengths), ends=np.array([sum(ends.values()), ends[True]]) if any(ends.values()) else None,
     )  # fmt: skip
     limit = settings.max_length or 0
     cut = sum(length > limit for length in lengths) if limit else 0
