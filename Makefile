@@ -60,8 +60,13 @@ bench-check: $(VENV)/.demo ## public incidents, healthy configurations and whole
 	$(BIN)/python benchmarks/incidents_check.py $(FILE)
 	$(BIN)/python benchmarks/projects_check.py $(FOLDER)
 
-bench-scripts: $(VENV)/.demo ## every Python file of the installed packages that knows torch, read as check reads it: FOLDER=another
-	$(BIN)/python benchmarks/read_scripts.py $(FOLDER)
+# Where a source distribution cannot be downloaded the line for it says so, and the rest is read.
+bench-scripts: $(VENV)/.demo ## every Python file that knows torch, of the installed packages and of source distributions, read as check reads it: FOLDER=another
+	@mkdir -p .cache/sources
+	@[ -n "$(FOLDER)" ] || for name in transformers trl peft accelerate; do \
+		ls .cache/sources/$$name-*.tar.gz >/dev/null 2>&1 || $(BIN)/python -m pip --disable-pip-version-check download -qq \
+			--no-binary :all: --no-deps --dest .cache/sources $$name || echo "$$name: not downloaded"; done
+	$(BIN)/python benchmarks/read_scripts.py $(or $(FOLDER),--sources .cache/sources)
 
 bench-scan: $(VENV)/.demo ## how fast weights, embedding rows and tokens are read, in how much memory
 	$(BIN)/python benchmarks/scan.py

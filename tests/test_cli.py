@@ -22,7 +22,18 @@ from finitune.finding import CheckResult, Diagnosis, Finding
 
 SURFACE = {
     "causes": ["[NAME]"],
-    "check": ["--data", "--each", "--fail-on", "--format", "--gpu", "--model", "--requirements", "[CONFIGS]..."],
+    "check": [
+        "--data",
+        "--each",
+        "--fail-on",
+        "--format",
+        "--gpu",
+        "--model",
+        "--quiet",
+        "--requirements",
+        "-q",
+        "[CONFIGS]...",
+    ],
     "demo": ["[NAME]"],
     "diagnose": [
         "--case",
@@ -115,8 +126,9 @@ def test_demo_names_every_story(capsys: pytest.CaptureFixture[str]) -> None:
     assert [name for name in story.stories() if name not in said] == []
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_version(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([option]) == 0
     assert capsys.readouterr().out == f"finitune {__version__}\n"
 
 

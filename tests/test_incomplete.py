@@ -159,3 +159,19 @@ def test_users_each_file_is_reported_and_the_highest_code_is_returned(capsys: py
     assert "notes.txt" not in out
     assert main(["check", "--each", "notes.txt", "high.json"]) == 1
     assert main(["check", "--each", "notes.txt", config()]) == 0
+
+
+def test_each_says_how_many_of_the_files_were_read(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("notes.txt").write_text("hello\n")
+    assert main(["check", "--each", "notes.txt"]) == 0
+    assert "0 of 1 files are configurations that are known here" in capsys.readouterr().out
+
+
+def test_quiet_prints_findings_alone_and_keeps_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-q", config()]) == 0
+    assert not capsys.readouterr().out
+    assert main(["check", "-q", config("high.json", learning_rate=1.0)]) == 1
+    out = capsys.readouterr().out
+    assert "lr-too-high" in out
+    assert not {"passed", "not checked", "as training arguments"} & set(out.split("  "))
+    assert "not checked" not in out

@@ -318,7 +318,7 @@ def test_what_depends_on_an_unknown_version_is_not_passed(tmp_path, monkeypatch,
     assert not result.findings
     assert not OF_DEEPSPEED & {*result.passed, *result.nothing_to_say}
     assert {(one.input, one.why) for one in result.not_checked} >= {
-        ("versions", f"{cause}: versions unknown, give --requirements") for cause in OF_DEEPSPEED
+        ("versions", f"{cause}: version of deepspeed unknown, give --requirements") for cause in OF_DEEPSPEED
     }
 
 

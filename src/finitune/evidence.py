@@ -15,6 +15,7 @@ Tells = Mapping[str, tuple[float, str]]
 FLOAT16_ONLY: Tells = {
     "computes-bfloat16": (-DECISIVE, "bfloat16 has the range of float32"),
     "computes-float32": (-DECISIVE, "float32 has range enough"),
+    "scale-one": (-STRONG, "float16 is trained with a larger loss scale"),
     "sentinel-norm": (-DECISIVE, "the loss scaler of float16 would have skipped the step"),
     "zero-loss-zero-gradient": (-STRONG, "an overflow leaves no gradient of exactly 0"),
     "zero-loss-finite-gradient": (-STRONG, "an overflow that spoils the loss spoils the gradient too"),

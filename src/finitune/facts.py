@@ -108,8 +108,7 @@ class EmbeddingRows:
     """Fraction [0, 1] of the row's non-zero elements that become zero in the compute dtype."""
     dtype: str
     file: str | None = None
-    twins: Ints | None = None
-    """How many other rows are the same to the last bit."""
+    twins: Ints | None = None  # how many other rows are the same to the last bit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +120,7 @@ class Labels:
     row_lines: Ints | None = None  # the line of each row in the file, from 1
     whole: Ints | None = None  # the targets before truncation
     lengths: Ints | None = None  # tokens before truncation
+    ends: Ints | None = None  # rows with an end token, and those where it is a target; None: nobody looked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,11 +61,18 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Renamed:
+    """In a patch: the key itself changes, and its value stays."""
+
+    renamed_to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
     """A remedy made concrete for one finding: the command to type or the settings to change.
 
     `name` and `safety` are those of its chapter in `remedies/`, and filled in when a chapter is asked. `patch` maps
-    config keys to their new values; `text` says what to do where neither of them can.
+    config keys to their new values, or to a `Renamed`; `text` says what to do where neither of them can.
     """
 
     name: str = ""
@@ -115,6 +122,8 @@ class CheckResult(Printed):
     nothing_to_say: Sequence[str] = ()
     understood: Sequence[str] = ()
     not_asked: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    lengths: Sequence[Mapping[str, Any]] = ()
+    """Tokens of rows, prompts and targets: `what`, least, median, p95, most."""
     schema: str = "finitune.check/1"
 
     @property

@@ -13,12 +13,14 @@ from typing import Any
 from finitune.chapter import Chapter, causes, proposed, required
 from finitune.facts import Facts
 from finitune.finding import SEVERITIES, CheckResult, Finding, NotChecked, UnreadableInput, as_json, renamed
+from finitune.sources.collated import data_in
 from finitune.sources.configs.projects import project_of
 from finitune.sources.configs.runs import Config, is_config, known_of
+from finitune.sources.data import lengths
 from finitune.sources.editing.patching import standings_each, takes
 from finitune.sources.editing.spelling import Standing
 from finitune.sources.gather import gather_each
-from finitune.sources.objects import data_in, model_in, settings_of
+from finitune.sources.objects import model_in, settings_of
 from finitune.sources.result import Reading, Track, untracked
 
 INPUT_OF = {
@@ -34,6 +36,7 @@ INPUT_OF = {
 OPTIONAL = {"parallel", "quantization", "adapter", "attention", "batching", "training", "head_rows"}
 """Groups that a run may do without: where the files were read and have none, chapters about them say nothing."""
 
+NO_VERSIONS = "no versions known, give --requirements"
 
 _Run = tuple[Sequence[int], CheckResult]
 """The lines of a launch, where there are several, and what was found of it."""
@@ -48,19 +51,25 @@ def check(
     args: Any = None,
     tokenizer: Any = None,
     dataset: Any = None,
+    data_collator: Any = None,
     track: Track = untracked,
 ) -> CheckResult:
     """Will this run survive? Needs no GPU and no torch; the weights are read once, in less than 1 GiB of memory.
 
     `configs` are files, mappings, or arguments such as TrainingArguments, recognised by content; `args` is one more.
     `model` is a directory, or a model in memory beside its `tokenizer`; `data` a file, `dataset` rows in memory.
-    `track` shows how far the reading is. Raises UnreadableInput for an input that cannot be used.
+    `data_collator` is the program's own, and called to see which labels it makes. `track` shows how far the reading is.
+    Raises UnreadableInput for an input that cannot be used.
 
     For instance: `finitune.check(model=model, tokenizer=tokenizer, dataset=dataset, args=training_args, gpu="V100")`.
     """
+    if data_collator is not None and dataset is None:
+        raise UnreadableInput("data_collator: expected beside a dataset in memory")
     configs = tuple(map(settings_of, (*configs, *([args] if args is not None else []))))
     if not (model is None or isinstance(model, str | Path)) or tokenizer is not None or dataset is not None:
-        live = {"model": model, "data": data, "tokenizer": tokenizer, "dataset": dataset}
+        live = {
+            "model": model, "data": data, "tokenizer": tokenizer, "dataset": dataset, "data_collator": data_collator
+        }  # fmt: skip
         return _check_live(configs, live, gpu=gpu, requirements=requirements, track=track)
     folders = [config for config in configs if isinstance(config, str | Path) and Path(config).is_dir()]
     if folders:
@@ -90,7 +99,7 @@ def _check_live(configs: Sequence[Config], live: Mapping[str, Any], **given: Any
             model, found = model_in(Path(name), model, live["tokenizer"])
             left += found
         if live["dataset"] is not None:
-            data, found = data_in(Path(name), live["dataset"])
+            data, found = data_in(Path(name), live["dataset"], live["tokenizer"], live["data_collator"])
             left += found
         try:
             result = check(*configs, model=model, data=data, **given)
@@ -141,7 +150,8 @@ def _placed(result: CheckResult, reading: Reading) -> CheckResult:
         return dataclasses.replace(finding, where=dataclasses.replace(where, file=file, cell=cell, line=line))
 
     found = [with_line(finding) for finding in result.findings]
-    return dataclasses.replace(result, findings=found, understood=reading.understood)
+    held = list(lengths.of(reading.facts.labels)) if reading.facts.labels else []
+    return dataclasses.replace(result, findings=found, understood=reading.understood, lengths=held)
 
 
 def _with_commands(runs: Sequence[_Run], words: Sequence[str], found: Sequence[Sequence[Standing]]) -> list[_Run]:
@@ -191,7 +201,8 @@ def check_each(*configs: str | Path, **given: Any) -> CheckResult:
     findings = [finding for result in results for finding in result.findings]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     passed = set[str]().union(*(result.passed for result in results)) - {finding.cause for finding in findings}
-    return CheckResult(findings=findings, not_checked=unread, passed=sorted(passed))
+    read = f"{len(results)} of {len(configs)} files are configurations that are known here, each by itself"
+    return CheckResult(findings=findings, not_checked=unread, passed=sorted(passed), understood=[read])
 
 
 def foresee(
@@ -252,6 +263,7 @@ def _together(runs: Sequence[_Run]) -> CheckResult:
         findings=findings, not_checked=_one_per_input(left_out), passed=sorted(passed),
         nothing_to_say=sorted(answered - passed),
         understood=list(dict.fromkeys(line for _, result in runs for line in result.understood)),
+        lengths=next((result.lengths for _, result in runs if result.lengths), ()),
         not_asked={
             name: sorted({cause for _, result in runs for cause in result.not_asked.get(name, ())})
             for name in dict.fromkeys(name for _, result in runs for name in result.not_asked)
@@ -281,7 +293,7 @@ def _lack(wanted: str, cause: str, requirements: str | Path | None) -> str:
     if group == "versions" and entry and requirements:
         return f"{cause}: no exact version of {entry} in {requirements}"
     if group == "versions":
-        return f"{cause}: versions unknown, give --requirements"
+        return f"{cause}: version of {entry} unknown, give --requirements" if entry else f"{cause}: {NO_VERSIONS}"
     why = f"what was given says nothing about {(entry or group).replace('_', ' ')}"
     return f"{cause}: {why}" if entry else why
 

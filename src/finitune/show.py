@@ -7,9 +7,8 @@ from pathlib import Path
 
 from finitune.diagnosis.recorded import diagnose
 from finitune.diagnosis.side_by_side import compare
+from finitune.reports import compared
 from finitune.reports import report as render
-from finitune.reports import written
-from finitune.reports.comparison import page
 
 
 def report(run_dir: str | Path, output: str | Path | None = None, *, beside: Sequence[str | Path] = ()) -> Path:
@@ -19,6 +18,5 @@ def report(run_dir: str | Path, output: str | Path | None = None, *, beside: Seq
     FileNotFoundError when there is no recording, UnreadableInput when jinja2 or matplotlib is not installed.
     """
     if beside:
-        compared = compare(run_dir, *beside)
-        return Path(written(run_dir, page(compared), Path(run_dir) / "comparison.html" if output is None else output))
+        return compared(run_dir, output, compare(run_dir, *beside))
     return Path(render(run_dir, output, diagnosis=diagnose(run_dir)))

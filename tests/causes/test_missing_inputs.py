@@ -137,7 +137,10 @@ def test_fires_with_a_word_on_the_version_that_is_missing() -> None:
     rng = random.Random(1)
     facts = next(one for one in iter(lambda: world(rng), None) if _fires(one, "comm-overlap-race"))
     entries = foresee(dataclasses.replace(facts, versions=None)).not_checked
-    assert NotChecked(input="versions", why="comm-overlap-race: versions unknown, give --requirements") in entries
+    assert (
+        NotChecked(input="versions", why="comm-overlap-race: version of deepspeed unknown, give --requirements")
+        in entries
+    )
     listed = foresee(dataclasses.replace(facts, versions={"torch": "2.6.0"}), requirements="r.txt").not_checked
     assert NotChecked(input="versions", why="comm-overlap-race: no exact version of deepspeed in r.txt") in listed
 

@@ -132,9 +132,12 @@ def test_arguments_that_name_themselves_end(tmp_path):
     assert facts_of(settings(tmp_path / "a.json", fp16=True, deepspeed=str(tmp_path / "a.json"))).precision
 
 
-def test_a_named_file_that_is_not_there_is_unreadable(tmp_path):
-    with pytest.raises(UnreadableInput, match=r"none_of_this_name\.json: no such file"):
-        facts_of(settings(tmp_path / "a.json", fp16=True, deepspeed="none_of_this_name.json"))
+def test_a_named_file_that_is_not_there_is_said_and_the_rest_is_read(tmp_path):
+    path = settings(tmp_path / "a.json", fp16=True, deepspeed="none_of_this_name.json")
+    reading = gather(path, gpu="A100")
+    assert reading.facts.precision.compute == "float16"
+    assert reading.not_checked[0].why == f"{path} names none_of_this_name.json, which is not here"
+    assert reading.not_checked[0].given
 
 
 def test_settings_that_a_program_has_by_name_are_said_to_be_left_out():

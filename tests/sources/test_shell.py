@@ -123,12 +123,14 @@ def test_a_script_with_the_deepspeed_file_it_names(tmp_path):
     assert {entry.input for entry in reading.not_checked} == {"model", "data", "gpu", "program"}
 
 
-def test_the_named_file_may_lie_above_the_script_or_nowhere(tmp_path):
+def test_the_named_file_may_lie_in_the_root_of_the_project_or_nowhere(tmp_path):
     path = script(tmp_path, "deepspeed train.py --deepspeed ds/z.json --learning_rate 1e-5\n", "scripts/a/run.sh")
     (entry, *_) = gather(path).not_checked
     assert entry.why == f"{path} names ds/z.json, which is not here"
     (tmp_path / "ds").mkdir()
     settings(tmp_path / "ds/z.json", fp16={"enabled": True})
+    assert next(iter(gather(path).not_checked)) == entry
+    (tmp_path / ".git").mkdir()
     assert gather(path).facts.precision.compute == "float16"
 
 

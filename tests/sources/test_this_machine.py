@@ -84,3 +84,13 @@ def test_a_log_may_be_of_another_machine(config, card):
     (config.parent / "t.log").write_text("step 1: loss 2.0\nstep 2: loss nan\nstep 3: loss nan\n")
     (incident,) = diagnose_logs(config.parent / "t.log", configs=[config]).incidents
     assert "V100" not in str(incident)
+
+
+def test_without_a_lock_the_versions_are_those_of_this_environment(config):
+    """That they were guessed so is said; what --requirements says is taken alone."""
+    assert any(line.startswith("this environment (") and "numpy" in line for line in check(config).understood)
+    (config.parent / "own.txt").write_text("torch==2.1.0\n")
+    result = check(config, requirements=config.parent / "own.txt")
+    assert [line for line in result.understood if "for the versions" in line] == [
+        f"{config.parent / 'own.txt'} for the versions of packages"
+    ]

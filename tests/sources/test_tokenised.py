@@ -338,4 +338,4 @@ def test_what_truncation_takes_is_counted_and_said(tmp_path, words):
     assert cut.facts.labels.lengths.tolist() == whole.facts.labels.lengths.tolist()
     assert supervised(cut) < supervised(whole)
     (line,) = cut.understood
-    assert "4 rows cut to 5" in line
+    assert "4 rows, 4 of them cut to 5 tokens" in line

@@ -39,8 +39,8 @@ from collections.abc import Iterator
 
 from finitune.chapter import Experiment, Needs, needs
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, TRAINING_ONLY, Tells, evidence
-from finitune.facts import Adapter, Optimizer, Parallel, Precision
-from finitune.finding import Evidence, Finding, Origin, Severity, Where
+from finitune.facts import Adapter, Optimizer, Parallel, Precision, Training
+from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 
 ROUNDS_TO_ZERO = 2.0**-25
 """Up to half of the smallest float16, and the half itself, rounds to zero."""
@@ -83,17 +83,23 @@ tells: Tells = {
 
 
 def foresee(
-    precision: Precision, optimizer: Optimizer, adapter: Adapter | None = None, parallel: Parallel | None = None
+    precision: Precision,
+    optimizer: Optimizer,
+    adapter: Adapter | None = None,
+    parallel: Parallel | None = None,
+    training: Training | None = None,
 ) -> Iterator[Finding | Needs]:
     if not _at_risk(precision, optimizer) or (parallel and parallel.kind == "deepspeed"):
         return
     # PEFT holds the adapter in float32 beside a float16 base; only what is said to be trained in full is at risk.
     lora = optimizer.lora or (adapter is not None and adapter.kind not in (None, "none"))
     full = list(adapter.trainable or ()) if adapter is not None else []
-    if lora and not full:
+    single = lora and training is not None and training.framework == "torchtune"  # it holds everything in one dtype
+    if lora and not full and not single:
         yield from needs(adapter=adapter)
         return
-    what = f"{', '.join(full)} beside the adapter" if lora else "weights"
+    beside = f"{', '.join(full)} beside the adapter" if lora else "weights"
+    what = "weights of the adapter" if single else beside
     # Certain for an optimizer that is named; the default of recent trainers is a fused one, which survives.
     severity: Severity = "error" if optimizer.name else "warning"
     eps = DEFAULT_EPS if optimizer.eps is None else optimizer.eps
@@ -104,6 +110,7 @@ def foresee(
         f"{2.0**-24:.2g}): {optimizer.name or 'Adam'} divides by zero, and the weights are NaN after one step",
         where=Where(file=optimizer.source, key="adam_epsilon"),
         evidence={"eps": eps, "rounds_to_zero_up_to": ROUNDS_TO_ZERO, "parameters": precision.parameters},
+        remedy=Remedy(name="use-float32", text="set dtype to fp32, or bf16 where the card has it") if single else None,
     )
 
 

@@ -4,7 +4,7 @@
 
 With `overlap_comm` DeepSpeed reduces a bucket of gradients on a second stream while the backward pass goes on. Before
 0.14.3 the default stream did not wait for it, so the buffer was overwritten before communication had ended; later
-releases mended further gaps (0.17.5, 0.18.5, 0.19.0, 0.19.3). Ranks then average wrong numbers, and in bfloat16
+releases fixed further gaps (0.17.5, 0.18.5, 0.19.0, 0.19.3). Ranks then average wrong numbers, and in bfloat16
 nobody looks at them: the first sign is a NaN gradient norm, or exactly 1.0 or 1.414, the square root of the number of
 parameter groups.
 
@@ -21,7 +21,7 @@ waited for: it is not what the optimizer got (finitune does both, in the first s
 
 ## What to do
 
-Set `overlap_comm` to false (disable-overlap-comm), or install a release in which it is mended (upgrade-package).
+Set `overlap_comm` to false (disable-overlap-comm), or install a release in which it is fixed (upgrade-package).
 
 ## What does not help
 

@@ -16,7 +16,7 @@ Run the operation unfused in float32 on the same input and compare, at the size 
 
 ## What to do
 
-Switch the fused kernel off (change-settings) or install a release in which it is mended (upgrade-package).
+Switch the fused kernel off (change-settings) or install a release in which it is fixed (upgrade-package).
 
 ## What does not help
 

@@ -17,7 +17,7 @@ Run the captured step without the compiler: sound. With `backend="aot_eager"`: s
 
 ## What to do
 
-Do not compile, or exclude the one function (`torch.compiler.disable`); install a release in which it is mended
+Do not compile, or exclude the one function (`torch.compiler.disable`); install a release in which it is fixed
 (upgrade-package).
 
 ## What does not help

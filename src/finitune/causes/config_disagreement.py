@@ -25,7 +25,7 @@ Correcting the value in the file that does not count.
 
 ## References
 
-LianjiaTech/BELLE#154 (fp16 true in DeepSpeed, false in the trainer; "auto" mended it), transformers documentation
+LianjiaTech/BELLE#154 (fp16 true in DeepSpeed, false in the trainer; "auto" fixed it), transformers documentation
 (DeepSpeed, shared configuration); shibing624/MedicalGPT#296 (a flag and a file that disagree).
 """
 

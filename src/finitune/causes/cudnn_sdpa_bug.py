@@ -20,7 +20,7 @@ Run the captured step with `torch.backends.cuda.enable_cudnn_sdp(False)`: it bec
 
 ## What to do
 
-Use another kernel (disable-cudnn-attention), or install a release in which it is mended (upgrade-package).
+Use another kernel (disable-cudnn-attention), or install a release in which it is fixed (upgrade-package).
 
 ## What does not help
 

@@ -19,7 +19,7 @@ Train the same steps under the release before: if it is sound, the release is th
 
 ## What to do
 
-Install a release in which it is mended (upgrade-package). For the bucketed all-reduce
+Install a release in which it is fixed (upgrade-package). For the bucketed all-reduce
 `use_multi_rank_bucket_allreduce: false` is a workaround, for the float32 accumulation
 `bf16.immediate_grad_update: true`.
 
@@ -114,7 +114,7 @@ def foresee(
         soft = defect is BUCKETS and parallel.overlap_comm is not True
         yield Finding(
             severity="warning" if soft else defect.severity,
-            message=f"DeepSpeed {version} {defect.what}; mended in {defect.fixed_in}",
+            message=f"DeepSpeed {version} {defect.what}; fixed in {defect.fixed_in}",
             where=Where(file=parallel.source, key=defect.key),
             evidence={
                 "package": "deepspeed", "version": version, "affected": str(defect.affected),

@@ -18,7 +18,7 @@ Run the captured step with eager attention: it becomes sound.
 
 ## What to do
 
-Install a release in which it is mended (upgrade-package), or use another kernel (change-settings): eager or SDPA.
+Install a release in which it is fixed (upgrade-package), or use another kernel (change-settings): eager or SDPA.
 
 ## What does not help
 
@@ -127,7 +127,7 @@ def foresee(
             continue
         yield Finding(
             severity=defect.severity,
-            message=f"{defect.package} {version} {defect.what}; mended in {defect.fixed_in}",
+            message=f"{defect.package} {version} {defect.what}; fixed in {defect.fixed_in}",
             where=Where.said(attention.source),
             evidence={
                 "package": defect.package, "version": version, "affected": str(defect.affected),

@@ -70,7 +70,6 @@ tells: Tells = {
     "nonfinite-loss": (HINT, "a forward that overflows shows in the loss"),
     "gradient-first": (HINT, "an overflow at padding positions shows in the gradient alone"),
     "forward-lost": (STRONG, "no update has touched the weights, so the forward overflows by itself"),
-    "device-side-assert": (HINT, "sampling from NaN logits trips the assertion"),
     "computes-float16": (STRONG, "activations overflow above 65504"),
     "speaks-of-float16": (HINT, "activations overflow above 65504"),
     "updates-skipped": (STRONG, "the loss scaler skips these steps"),

@@ -19,7 +19,7 @@ Train the same batch once with 1 micro-step and once with 2 of half the size: lo
 
 ## What to do
 
-Install a release in which it is mended (upgrade-package), or train without accumulation.
+Install a release in which it is fixed (upgrade-package), or train without accumulation.
 
 ## What does not help
 
@@ -28,7 +28,7 @@ Lowering the learning rate by the same factor: with clipping and Adam the two do
 ## References
 
 huggingface/transformers#34191 and #34263 (4.46), #35438 and #35207 (4.47, loss doubled with 2 micro-steps), #35651
-(mended in 4.48.3, see turbo-llm/turbo-alignment#70), hiyouga/LLaMA-Factory#7443 (4.49, a vision model, 138 against 6.4)
+(fixed in 4.48.3, see turbo-llm/turbo-alignment#70), hiyouga/LLaMA-Factory#7443 (4.49, a vision model, 138 against 6.4)
 and #7743 (4.50).
 """
 

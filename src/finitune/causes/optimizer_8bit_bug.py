@@ -25,7 +25,7 @@ bfloat16 instead of float16: the state is 8-bit in both. A lower learning rate: 
 
 ## References
 
-bitsandbytes-foundation/bitsandbytes#227 (the block, mended in 0.41.1) and #152, kohya-ss/sd-scripts#523 (bfloat16 was
+bitsandbytes-foundation/bitsandbytes#227 (the block, fixed in 0.41.1) and #152, kohya-ss/sd-scripts#523 (bfloat16 was
 tried, in vain).
 """
 
@@ -67,7 +67,7 @@ def foresee(optimizer: Optimizer, versions: Mapping[str, str] | None = None) -> 
     # A warning: many runs of those months did converge, with a worse optimizer than they asked for.
     yield Finding(
         severity="warning",
-        message=f"bitsandbytes {version} builds the table of {optimizer.name}'s 8-bit state wrongly; mended in "
+        message=f"bitsandbytes {version} builds the table of {optimizer.name}'s 8-bit state wrongly; fixed in "
         f"{FIXED_IN}",
         where=Where(file=optimizer.source, key="optim"),
         evidence={

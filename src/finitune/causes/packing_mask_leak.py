@@ -25,7 +25,7 @@ that was tested and refuted.
 
 ## References
 
-axolotl-ai-cloud/axolotl#3796 (mended for eager and SDPA), huggingface/trl#3910 (measured: 0.03 to 0.15 of the final
+axolotl-ai-cloud/axolotl#3796 (fixed for eager and SDPA), huggingface/trl#3910 (measured: 0.03 to 0.15 of the final
 loss).
 """
 

@@ -26,7 +26,7 @@ Adding the end token a second time. More epochs. A stop string at generation hid
 
 ## References
 
-unslothai/unsloth#416 (a reserved token as padding mended it), huggingface/trl#734, huggingface/transformers#22794 (the
+unslothai/unsloth#416 (a reserved token as padding fixed it), huggingface/trl#734, huggingface/transformers#22794 (the
 tokenizer did not append the end token, and the collator masked it).
 """
 
@@ -38,8 +38,8 @@ from packaging.specifiers import SpecifierSet
 
 from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
-from finitune.facts import Batching, TokenUse, Training, Vocabulary
-from finitune.finding import Evidence, Finding, Where
+from finitune.facts import Batching, Labels, TokenUse, Training, Vocabulary
+from finitune.finding import Evidence, Finding, Remedy, Where
 
 MASKS_BY_ID = SpecifierSet("<0.17")
 """Releases of TRL whose SFTTrainer used the collator of transformers; its own came with 0.17."""
@@ -61,13 +61,33 @@ tells: Tells = {
 }
 
 
+def _seen(labels: Labels, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Of labels that somebody made: the end token is in the rows, and in none of them a target."""
+    if labels.ends is None or labels.ends[1] or not labels.supervised.any():
+        return
+    end, pad = vocabulary.eos_id, vocabulary.pad_id
+    why = ", which is padding too and masked with it," if end == pad else ""
+    yield Finding(
+        severity="warning",
+        message=f"the end token ({end}){why} is in {labels.ends[0]} of {len(labels.supervised)} rows and a target in "
+        "none of them: the model does not learn to stop",
+        where=Where(file=labels.source, tokens=[end] if end is not None else None),
+        evidence={"pad_id": pad, "eos_id": end, "rows_with_end": int(labels.ends[0]), "rows_that_learn_it": 0},
+        remedy=None if end == pad else Remedy(name="change-settings", text="keep the label of the end token"),
+    )
+
+
 def foresee(
     tokens: TokenUse,
     vocabulary: Vocabulary,
     training: Training | None = None,
     batching: Batching | None = None,
     versions: Mapping[str, str] | None = None,
+    labels: Labels | None = None,
 ) -> Iterator[Finding | Needs]:
+    if labels is not None and labels.ends is not None:
+        yield from _seen(labels, vocabulary)
+        return
     end, pad = vocabulary.eos_id, vocabulary.pad_id
     own = batching is not None and batching.pad_token is not None and batching.pad_token != batching.eos_token
     ends = int(tokens.counts[tokens.ids == end].sum()) if end is not None else 0

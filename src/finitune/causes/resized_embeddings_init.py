@@ -28,7 +28,7 @@ ranks still train different rows.
 
 ## References
 
-huggingface/transformers#25394 (each rank its own rows; mended in August 2023, released with 4.32),
+huggingface/transformers#25394 (each rank its own rows; fixed in August 2023, released with 4.32),
 huggingface/accelerate#2211 (resized after prepare), hiyouga/LLaMA-Factory#10547 (tail of a padded embedding).
 """
 

@@ -6,7 +6,7 @@ The head gives each token a logit: the product of its row with the last hidden s
 a logit near 0, while trained models keep the logits of most of the vocabulary far below that: the untrained token
 looks likely everywhere, and the first updates only push it down. Rows that are equal to the last bit give equal logits,
 so the model cannot prefer one of the tokens to the other. With an adapter that leaves the head frozen neither is ever
-mended: the end token is never produced, or always.
+fixed: the end token is never produced, or always.
 
 ## How to tell
 

@@ -42,7 +42,7 @@ class Verbs(click.Group):
 
 
 @click.group(cls=Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="finitune", message="%(prog)s %(version)s")
+@click.version_option(__version__, "--version", "-V", prog_name="finitune", message="%(prog)s %(version)s")
 @click.pass_context
 def finitune(ctx: click.Context) -> int:
     """Keep LLM fine-tuning numerically finite.

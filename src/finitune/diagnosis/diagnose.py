@@ -8,6 +8,7 @@ from typing import Any
 
 from finitune.diagnosis import cases, recorded
 from finitune.diagnosis.logged import incidents
+from finitune.diagnosis.side_by_side import Comparison, compare
 from finitune.finding import Diagnosis, UnreadableInput
 from finitune.sources.gather import Config
 from finitune.sources.logs.folders import log_in
@@ -23,10 +24,11 @@ def diagnose(
     gpu: str | None = None,
     requirements: str | Path | None = None,
     track: Track = untracked,
-) -> Diagnosis:
+) -> Diagnosis | Comparison:
     """The incidents of one recording (a directory), of the logs of one run with what lies beside them, or of a case.
 
-    `case` is a file (JSON) or a mapping with some of the keys framework, model, hardware, title, log, config.
+    `case` is a file (JSON) or a mapping with some of the keys framework, model, hardware, title, log, config. It is a
+    Diagnosis; of several directories, which are several runs, a Comparison of them.
 
     Raises UnreadableInput for a path that is neither, or for a case beside paths; FileNotFoundError for a directory
     without a recording.
@@ -40,6 +42,10 @@ def diagnose(
         if not path.is_file() and not path.is_dir():
             found = "a pipe or a device" if path.exists() else "no such file or directory"
             raise UnreadableInput(f"{path}: {found} (expected a recording or a log)")
+    if are_runs(*paths):
+        if beside:
+            raise UnreadableInput(f"{paths[0]}: several runs are only compared (expected nothing beside them)")
+        return compare(*paths)
     if not is_recording(*paths):
         return incidents.diagnose_logs(
             *paths, configs=configs, model=model, data=data, gpu=gpu, requirements=requirements, track=track
@@ -47,6 +53,11 @@ def diagnose(
     if beside:
         raise UnreadableInput(f"{paths[0]}: a recording holds the facts of its run (expected nothing beside it)")
     return recorded.diagnose(paths[0])
+
+
+def are_runs(*paths: str | Path) -> bool:
+    """Several directories are several runs; several files are the logs of one."""
+    return len(paths) > 1 and all(Path(path).is_dir() for path in paths)
 
 
 def is_recording(*paths: str | Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +33,9 @@ class Side:
     """The first cause of its first incident, with how sure it is."""
     last_loss: float | None
     """The newest that is finite."""
+    signals: Mapping[str, Series] = field(
+        default_factory=dict[str, Series], repr=False, compare=False, metadata={"json": False}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +65,22 @@ def compare(*runs: str | Path) -> Comparison:
     names = dict.fromkeys(name for said in settings for name in said)
     different = {name: [said.get(name) for said in settings] for name in names}
     return Comparison(
-        runs=[_side(str(run), *one) for run, one in zip(runs, read, strict=True)],
-        differ_from=_differ_from([losses for _, losses, _ in read]),
+        runs=[_side(str(run), diagnosis, signals) for run, (diagnosis, signals, _) in zip(runs, read, strict=True)],
+        differ_from=_differ_from([signals.get("loss") or Series() for _, signals, _ in read]),
         settings={k: values for k, values in different.items() if any(one != values[0] for one in values)},
     )
 
 
-def _read(run: Path) -> tuple[Diagnosis, Series, dict[str, Any]]:
-    """The diagnosis of one run, its losses and its settings."""
+def _read(run: Path) -> tuple[Diagnosis, Mapping[str, Series], dict[str, Any]]:
+    """The diagnosis of one run, its signals and its settings."""
     if not any(run.glob("rank*.jsonl")):
         reading = logs.read(run)
-        losses = reading.signals.get("loss") or Series()
-        return diagnose_logs(run), losses, _settings(as_json(reading.facts))
+        return diagnose_logs(run), reading.signals, _settings(as_json(reading.facts))
     recording = Recording.load(run)
     command: Any = recording.header.get("command")
     said = _settings(as_json(recording.facts))
     said |= {"command": " ".join(map(str, cast("list[Any]", command)))} if isinstance(command, list) else {}
-    return recorded.diagnose(run), recording.signals.get("loss") or Series(), said
+    return recorded.diagnose(run), recording.signals, said
 
 
 def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,9 +93,10 @@ def _settings(facts: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _side(run: str, diagnosis: Diagnosis, losses: Series, _settings: Mapping[str, Any]) -> Side:
+def _side(run: str, diagnosis: Diagnosis, signals: Mapping[str, Series]) -> Side:
     first = next((one for one in diagnosis.incidents if one.level == "incident"), None)
     cause = first.causes[0] if first and first.causes else None
+    losses = signals.get("loss") or Series()
     finite = [float(value) for value in losses.values if math.isfinite(value)]
     return Side(
         run=run,
@@ -103,6 +106,7 @@ def _side(run: str, diagnosis: Diagnosis, losses: Series, _settings: Mapping[str
         symptom=first.symptom if first else None,
         cause=f"{cause.cause} ({cause.strength})" if cause else None,
         last_loss=finite[-1] if finite else None,
+        signals=signals,
     )
 
 

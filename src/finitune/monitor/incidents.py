@@ -153,9 +153,7 @@ class Incidents:
         self._tell(inquiry)
 
     def crashed(self, step: int, *, text: str, seen: Origin | None, was_live: bool, **fields: Any) -> None:
-        """The program ended in an exception, in the step that it was about to make; `seen` is a weight that is not
-        finite, or what a live watch of that step found.
-        """
+        """The program ended in an exception; `seen` is a weight that is not finite, or what a live watch has found."""
         self._count += 1
         event = {"id": self._run.recorder.earlier_incidents + self._count, "level": "incident", "symptom": "crash"}
         open_ = self.open.event["id"] if self.open is not None else None

@@ -6,7 +6,8 @@ One key, or one value, of one file: the run gets the setting that was meant all 
 
 ## When it is safe
 
-When the proposed key is the one that was meant. The run changes with it, so look at what the setting does.
+When the proposed key is the one that was meant. The run changes with it, so look at what the setting does. Where two
+known names are as near, neither is a patch.
 
 ## References
 
@@ -15,15 +16,18 @@ shibing624/MedicalGPT#296 (a flag written as bp16).
 
 from __future__ import annotations
 
-from finitune.finding import Finding, Remedy
+from finitune.finding import Finding, Remedy, Renamed
 
 safety = "advice"
 
 
 def propose(finding: Finding | None = None) -> Remedy:
-    """What to write instead, where a known name is near."""
+    """What to write instead, where a known name is near; a patch where there is only one."""
     near = finding.evidence.get("near") if finding else None
-    if finding is None or not near:
+    if finding is None or not near or finding.where.key is None:
         return Remedy(text="look the setting up in the release that runs, and remove what it does not have")
-    said, wrong = finding.evidence.get("value"), finding.where.key
-    return Remedy(text=f"set {wrong} to {near[0]}" if said is not None else f"rename {wrong} to {near[0]}")
+    wrong, is_key = finding.where.key, finding.evidence.get("value") is None
+    if len(near) > 1:
+        which = " or ".join(near)
+        return Remedy(text=f"rename {wrong} to {which}" if is_key else f"set {wrong} to {which}")
+    return Remedy(patch={wrong: Renamed(renamed_to=near[0]) if is_key else near[0]})

@@ -10,7 +10,7 @@ When the value that is kept is the one that was meant; finitune shows both and d
 
 ## References
 
-LianjiaTech/BELLE#154 ("auto" in the DeepSpeed file mended it); the Trainer's own message: please correct the
+LianjiaTech/BELLE#154 ("auto" in the DeepSpeed file fixed it); the Trainer's own message: please correct the
 following DeepSpeed config values.
 """
 

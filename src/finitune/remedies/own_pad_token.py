@@ -13,7 +13,7 @@ resizing; for a new one resize the embedding before the optimizer or engine is m
 
 ## References
 
-unslothai/unsloth#416 (a reserved token as padding mended it), huggingface/trl#734.
+unslothai/unsloth#416 (a reserved token as padding fixed it), huggingface/trl#734.
 """
 
 from __future__ import annotations

@@ -17,15 +17,19 @@ huggingface/transformers#27179, huggingface/transformers#29739, ludwig-ai/ludwig
 
 from __future__ import annotations
 
-from finitune.facts import Batching, Training
+from finitune.facts import Batching, Training, Vocabulary
 from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(batching: Batching | None = None, training: Training | None = None) -> Remedy | None:
+def propose(
+    batching: Batching | None = None, training: Training | None = None, vocabulary: Vocabulary | None = None
+) -> Remedy | None:
     if training is not None and training.framework == "ludwig":
         return None  # its code pads on the left, whatever the files say
     if batching is not None and batching.padding_side == "right":
         return None
+    if batching is None and vocabulary is None and training is None:  # nobody saw the settings of the run
+        return Remedy(text="fill short rows up on the right, so that every row of the mask lets something be seen")
     return Remedy(patch={"padding_side": "right"})

@@ -1,4 +1,4 @@
-"""Install a release in which the defect is mended.
+"""Install a release in which the defect is fixed.
 
 ## What it changes
 

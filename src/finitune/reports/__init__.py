@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 from typing import Literal
@@ -23,15 +24,19 @@ def report(
     the packages for HTML are not installed or the file cannot be written.
     """
     if format == "html":
-        text = _html(Recording.load(run_dir), diagnosis)
+        text = _page("run", Recording.load(run_dir), diagnosis)
         output = Path(run_dir) / "report.html" if output is None else output
     else:
         text = json.render(diagnosis)
-    return text if output is None else written(run_dir, text, output)
+    return text if output is None else _written(run_dir, text, output)
 
 
-def written(run_dir: str | Path, text: str, output: str | Path) -> Path:
-    """The file with this text. Raises UnreadableInput where it cannot be written."""
+def compared(run_dir: str | Path, output: str | Path | None, comparison: object) -> Path:
+    """The page of several runs, by default in the directory of the first. Raises UnreadableInput as `report` does."""
+    return _written(run_dir, _page("comparison", comparison), output or Path(run_dir) / "comparison.html")
+
+
+def _written(run_dir: str | Path, text: str, output: str | Path) -> Path:
     try:
         _write(Path(run_dir), Path(output), text)
     except OSError as error:
@@ -54,11 +59,12 @@ def _write(run_dir: Path, output: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _html(recording: Recording, diagnosis: Diagnosis) -> str:
+def _page(kind: str, *read: object) -> str:
+    """The HTML of `reports.KIND_page`. Raises UnreadableInput where the packages for HTML are not installed."""
     try:
-        from finitune.reports import run_page
+        found = importlib.import_module(f"finitune.reports.{kind}_page")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("jinja2", "markupsafe", "matplotlib"):
             raise
         raise UnreadableInput("finitune report needs jinja2 and matplotlib: pip install 'finitune[report]'") from error
-    return run_page.page(recording, diagnosis)
+    return str(found.page(*read))

@@ -76,8 +76,10 @@ def lines(panels: Sequence[Panel], *, marks: Sequence[int] = ()) -> str:
     return _svg(draw, width=9.2, height=0.35 + 1.75 * len(panels))
 
 
-def profile(layers: Sequence[tuple[str, float, int]], *, limit: float = MAX_FLOAT16, origin: str | None = None) -> str:
-    """Largest finite magnitude per module, in forward order from top to bottom, against `limit`.
+def profile(
+    layers: Sequence[tuple[str, float, int]], *, limit: float | None = MAX_FLOAT16, origin: str | None = None
+) -> str:
+    """Largest finite magnitude per module, in forward order from top to bottom, against `limit` where there is one.
 
     `layers` holds module name, peak and number of non-finite elements; modules with any are crossed.
     """
@@ -85,7 +87,8 @@ def profile(layers: Sequence[tuple[str, float, int]], *, limit: float = MAX_FLOA
     def draw(drawing: Figure) -> None:
         axes = drawing.add_subplot()
         peaks = _drawn(np.array([peak for _, peak, _ in layers]), "log")
-        edge, usable = math.log10(limit), peaks[np.isfinite(peaks)]
+        usable = peaks[np.isfinite(peaks)]
+        edge = math.log10(limit) if limit is not None else float(usable.max(initial=0.0))
         low, high = float(usable.min(initial=0.0)) - 0.3, float(usable.max(initial=edge)) + 0.9
         rows = np.arange(len(layers))
         bad = np.array([count > 0 or not math.isfinite(peak) for _, peak, count in layers], dtype=bool)
@@ -94,17 +97,11 @@ def profile(layers: Sequence[tuple[str, float, int]], *, limit: float = MAX_FLOA
         axes.hlines(rows, low, ends, color=_COLOURS["c0"], linewidth=1.0, alpha=0.45)
         axes.plot(ends[~bad], rows[~bad], linestyle="none", marker="o", markersize=3, color=_COLOURS["c0"])
         axes.plot(ends[bad], rows[bad], linestyle="none", marker="x", markersize=5, color=_COLOURS["bad"])
-        axes.axvline(edge, color=_COLOURS["bad"], linewidth=0.9, linestyle=(0, (2, 2)))
-        above = axes.get_xaxis_transform()
-        axes.text(
-            edge,
-            1.0,
-            f"largest float16, {figure(limit)} ",
-            transform=above,
-            ha="right",
-            va="bottom",
-            color=_COLOURS["bad"],
-        )
+        if limit is not None:
+            axes.axvline(edge, color=_COLOURS["bad"], linewidth=0.9, linestyle=(0, (2, 2)))
+            above = axes.get_xaxis_transform()
+            label = f"largest float16, {figure(limit)} "
+            axes.text(edge, 1.0, label, transform=above, ha="right", va="bottom", color=_COLOURS["bad"])
         ticks = _ticks(low, high, "log")
         axes.set_xticks([position for position, _ in ticks], [label for _, label in ticks])
         axes.set_ylim(len(layers) - 0.4, -0.6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any, cast
 
 from finitune.command_line import masked
@@ -18,6 +19,8 @@ from finitune.series import Series
 INCIDENTS_SHOWN = 10
 CAUSES_SHOWN = 4
 ROWS_SHOWN = 200
+LAST_DATE = 253_402_300_800
+"""Seconds; the first of year 10000, which has no date here."""
 
 
 def page(recording: Recording, diagnosis: Diagnosis) -> str:
@@ -105,7 +108,7 @@ def _incident(recording: Recording, incident: Incident, *, named: bool) -> list[
     origins = [e for e in recording.events("origin") if identity is not None and _key(e) == identity]
     causes = incident.causes[:CAUSES_SHOWN]
     return [
-        _captured(origins, incident, suffix),
+        _captured(origins, incident, suffix, half=_in_float16(recording, incident)),
         _experiments(arms, suffix),
         *(_evidence(cause, suffix, first=cause is causes[0]) for cause in causes),
     ]
@@ -145,7 +148,14 @@ def _evidence(cause: RankedCause, suffix: str, *, first: bool) -> Section:
     return Section(title=f"Evidence for {cause.cause} ({say.certainty(cause)}){suffix}", text=text, table=rows)
 
 
-def _captured(origins: Sequence[Mapping[str, Any]], incident: Incident, suffix: str) -> Section | None:
+def _in_float16(recording: Recording, incident: Incident) -> bool:
+    """Whether something may be computed in float16, whose range is what a peak is compared with."""
+    precision = recording.facts.precision
+    said = {precision.compute, precision.parameters} if precision else {"float16"}
+    return "float16" in said | {incident.origin.dtype if incident.origin else None}
+
+
+def _captured(origins: Sequence[Mapping[str, Any]], incident: Incident, suffix: str, *, half: bool) -> Section | None:
     """The peak of every module's output in the captured step."""
     layers = [_layer(layer) for event in origins for layer in _list(event.get("layers"))]
     drawable = [layer for layer in layers if layer is not None]
@@ -153,9 +163,11 @@ def _captured(origins: Sequence[Mapping[str, Any]], incident: Incident, suffix: 
         return None
     module = incident.origin.module if incident.origin else None
     bad = sum(count > 0 for _, _, count in drawable)
-    caption = f"{say.counted(len(drawable), 'module')} in forward order, from the top. The dashed line is the largest"
-    caption += f" float16. {bad} of them gave non-finite values (crosses)."
-    picture = Picture(svg=charts.profile(drawable, origin=module), caption=caption)
+    line = " The dashed line is the largest float16." if half else ""
+    caption = f"{say.counted(len(drawable), 'module')} in forward order, from the top.{line}"
+    caption += f" {bad} of them gave non-finite values (crosses)."
+    svg = charts.profile(drawable, origin=module, limit=charts.MAX_FLOAT16 if half else None)
+    picture = Picture(svg=svg, caption=caption)
     return Section(title=f"The captured step{suffix}", pictures=[picture])
 
 
@@ -190,7 +202,8 @@ def _told(event: Mapping[str, Any]) -> str:
     match event["event"]:
         case "origin":
             known = _mapping(event.get("origin"))
-            return f"{known.get('module') or known.get('tensor')}, {known.get('op')} ({known.get('phase')})"
+            where = known.get("module") or known.get("tensor") or "the loss"
+            return f"{where}, {known.get('op')} ({known.get('phase')})"
         case "arm":
             placebo = " (placebo)" if event.get("placebo") is True else ""
             return f"{event.get('arm')}{placebo}: {event.get('result')}"
@@ -216,6 +229,8 @@ def _facts(recording: Recording) -> Section | None:
         rows += _scalars(group, known.get(group))
     if command := _list(run.get("command")):
         run["command"] = shlex.join(masked([str(word) for word in command]))
+    if (started := number(run.get("started"))) is not None and 0 <= started < LAST_DATE:
+        run["started"] = datetime.fromtimestamp(started, tz=timezone.utc).isoformat(" ", "seconds")
     rows += _scalars("run", run)
     return Section(title="Facts", table=rows) if len(rows) > 1 else None
 

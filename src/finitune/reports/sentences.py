@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from finitune.finding import Action, Incident, Origin, RankedCause, Remedy, Where, as_json, number_name
+from finitune.finding import Action, Incident, Origin, RankedCause, Remedy, Renamed, Where, as_json, number_name
 
 _RANGES_SHOWN = 8
 _SHOWN_BITS = 0.05
@@ -50,6 +50,18 @@ def ranges(numbers: Sequence[int]) -> str:
 
 def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def columns(table: Sequence[Sequence[str | int]]) -> list[str]:
+    """One line for each row, every column as wide as what stands in it; columns of numbers end together."""
+    texts = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in table]
+    widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
+    right = [any(isinstance(cell, int) for cell in cells) for cells in zip(*table, strict=True)]
+    spaced = [
+        [text.rjust(width) if ends else text.ljust(width) for text, width, ends in zip(row, widths, right, strict=True)]
+        for row in texts
+    ]
+    return ["  ".join(row).rstrip() for row in spaced]
 
 
 def several(noun: str, numbers: Sequence[int]) -> str:
@@ -205,7 +217,10 @@ def do(remedy: Remedy) -> str:
     """What to type or to set."""
     if remedy.patch:
         note = f" ({remedy.text})" if remedy.text else ""
-        return "set " + ", ".join(f"{key} = {setting(value)}" for key, value in remedy.patch.items()) + note
+        renamed = [f"rename {key} to {new.renamed_to}" for key, new in remedy.patch.items() if isinstance(new, Renamed)]
+        pairs = [(key, value) for key, value in remedy.patch.items() if not isinstance(value, Renamed)]
+        values = ["set " + ", ".join(f"{key} = {setting(value)}" for key, value in pairs)] if pairs else []
+        return ", ".join([*renamed, *values]) + note
     return remedy.command or remedy.text or remedy.name
 
 

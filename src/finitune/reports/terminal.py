@@ -55,12 +55,22 @@ def text_of(result: Any) -> str:
     return cast("io.StringIO", out.file).getvalue().rstrip("\n")
 
 
-def print_check(result: CheckResult, console: Console) -> None:
-    """Findings by severity, `place: message` with the remedy under each; then what passed and what was not checked."""
+def print_check(result: CheckResult, console: Console, *, quiet: bool = False) -> None:
+    """Findings by severity, `place: message` with the remedy under each; then what passed and what was not checked.
+
+    `quiet`: the findings alone.
+    """
     width = _width(console)
+    if quiet:
+        for finding in result.findings:
+            _print_all(console, _finding(finding, width))
+        return
     counts = {s: sum(f.severity == s for f in result.findings) for s in SEVERITIES}
     for line in result.understood:
         _print_all(console, _wrap(line, width, first="", rest="  "))
+    table = [("tokens", "least", "median", "95 %", "most"), *(tuple(one.values()) for one in result.lengths)]
+    for row in say.columns(table) if result.lengths else ():
+        _print(console, f"  {row}")
     found = ", ".join(say.counted(n, s) if s != "info" else f"{n:,} info" for s, n in counts.items() if n)
     _print(console, f"{result.verdict}: {found or 'nothing found'}", styled=result.verdict)
     for severity in SEVERITIES:

@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from finitune.finding import UnreadableInput
-from finitune.sources.configs.beside import MAX_ABOVE
+from finitune.sources.configs.beside import root_of
 from finitune.sources.text import kind_of, section, settings_of, short, text_of, why_not
 
 RELEVANT = (
@@ -25,14 +25,14 @@ RELEVANT = (
     "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "numpy",
 )  # fmt: skip
 
+NAMED = ("torch", "transformers", "trl", "deepspeed", "lightning", "numpy")
+"""Those of this environment that are named where it counts."""
+
 PINS = (
     "uv.lock", "pdm.lock", "poetry.lock", "pylock*.toml", "Pipfile.lock", "requirements*.lock", "requirements.txt",
     "requirements*.txt", "environment.yml", "environment.yaml", "pyproject.toml",
 )  # fmt: skip
 """Files that pin versions, those that pin all of them first."""
-
-ROOTS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
-"""What stands in the root of a project."""
 
 _CONDA = re.compile(r"^(?:[\w.-]+::)?([A-Za-z0-9][\w.-]*)\s*={1,2}\s*([0-9][^\s,;=*]*)(?:=[^=]*|\.\*)?$")
 _EXACT = re.compile(r"={0,3}\s*(\d[\w.+!-]*)")
@@ -51,21 +51,26 @@ def read(requirements: str | Path | None = None) -> dict[str, str]:
 
 
 def of_run(requirements: str | Path | None, files: Sequence[str]) -> tuple[dict[str, str], str | None]:
-    """The versions that hold for a run of these files, and whose word they are where nobody named `requirements`.
+    """The versions that hold for a run of these files, and whose word they are; None where there are none.
 
     Without `requirements` it is the first lock or requirements file of the project that pins one of the packages,
     beside the files or above them up to the root of the project; else this environment.
     """
     if requirements is not None:
-        return read(requirements), None
+        return read(requirements), f"{requirements} for the versions of packages"
     for path in _beside(files):
         try:
             found = read(path)
         except UnreadableInput:  # nobody gave it
             continue
         if found:
-            return found, f"{_short(path)} for the versions of packages: --requirements says another"
-    return read(), None
+            return found, f"{_short(path)} for the versions of packages: --requirements says others"
+    found = read()
+    some = ", ".join(f"{name} {found[name]}" for name in NAMED if name in found)
+    return (
+        found,
+        f"this environment ({some}) for the versions of packages: --requirements says others" if some else None,
+    )
 
 
 def _beside(files: Sequence[str]) -> Iterator[Path]:
@@ -73,9 +78,8 @@ def _beside(files: Sequence[str]) -> Iterator[Path]:
     first = next((Path(file).resolve().parent for file in files if Path(file).is_file()), None)
     if first is None:
         return
-    above = [first, *first.parents][: MAX_ABOVE + 1]
-    root = next((i for i, folder in enumerate(above) if any((folder / name).exists() for name in ROOTS)), 0)
-    for folder in above[: root + 1]:
+    root = root_of(first / "any")
+    for folder in (one for one in (first, *first.parents) if one.is_relative_to(root)):
         listed = [path for pattern in PINS for path in sorted(folder.glob(pattern))]
         yield from (path for path in listed if path.is_file() and not path.is_symlink())
 

@@ -1,24 +1,20 @@
-"""Objects of a running program (arguments, model, tokenizer, data set) -> settings and files that `check` reads.
+"""Objects of a running program (arguments, model, tokenizer) -> settings and files that `check` reads.
 
 What an object saves of itself is read like any other model or data; it lies in a folder of its own for so long.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from finitune.finding import NotChecked, UnreadableInput
-from finitune.sources.text import kind_of
 
-MODEL, DATA = "MODEL", "DATA.jsonl"
-"""How the files of a model and of data are called that a program holds."""
+MODEL = "MODEL"
+"""How the directory of a model is called that a program holds."""
 MAX_WEIGHTS = 4 * 2**30
 """Bytes of weights that are written down to be read; of larger models only the configuration is."""
-MAX_ROWS = 50_000
-"""Of a larger data set the first rows are read."""
 
 
 def settings_of(one: Any) -> Any:
@@ -51,36 +47,3 @@ def model_in(folder: Path, model: Any, tokenizer: Any) -> tuple[Path, list[NotCh
     if tokenizer is not None:
         tokenizer.save_pretrained(path)
     return path, left
-
-
-def data_in(folder: Path, rows: Any) -> tuple[Path, list[NotChecked]]:
-    """A data set that is in memory as JSON lines, and what of it was left out. Raises UnreadableInput."""
-    path, left, count = folder / DATA, list[NotChecked](), 0
-    with path.open("w", encoding="utf-8") as out:
-        row: Any
-        for row in _rows(rows):
-            if count == MAX_ROWS:
-                left.append(NotChecked(input="data", why=f"only the first {MAX_ROWS:,} rows were read"))
-                break
-            if not isinstance(row, Mapping | str):
-                raise UnreadableInput(f"dataset: row {count}: expected named columns, found {kind_of(row)}")
-            said: Any = {"text": row} if isinstance(row, str) else cast("Mapping[str, Any]", row)
-            out.write(json.dumps(said, default=_plain) + "\n")
-            count += 1
-    return path, left
-
-
-def _rows(rows: Any) -> Iterator[Any]:
-    kind = type(rows).__name__
-    held: Any = None if isinstance(rows, Mapping) else rows
-    if hasattr(held, "__getitem__") and hasattr(held, "__len__"):
-        for i in range(len(held)):
-            yield held[i]
-    elif hasattr(held, "__iter__"):
-        yield from held
-    else:
-        raise UnreadableInput(f"dataset: expected rows of one split, found {kind}")
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)

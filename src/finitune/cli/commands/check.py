@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from finitune.cli.commands import console, exit_code, print_json
@@ -22,6 +24,7 @@ UNREADABLE = 2
 @click.option(
     "--format", "form", type=click.Choice(["terminal", "json", "sarif"]), default="terminal", show_default=True
 )
+@click.option("--quiet", "-q", is_flag=True, help="Print findings alone, and nothing where there are none.")
 @click.option(
     "--fail-on", type=click.Choice(["error", "warning", "incomplete", "info", "never"]), default="error",
     show_default=True,
@@ -35,6 +38,7 @@ def command(
     gpu: str | None,
     requirements: str | None,
     each: bool,
+    quiet: bool,
     form: str,
     fail_on: str,
 ) -> int:
@@ -51,8 +55,9 @@ def command(
     from finitune.preflight import check, check_each
     from finitune.reports.progress import bar
 
+    shown: dict[str, Any] = {} if quiet else {"track": bar}
     ask = check_each if each else check
-    result = ask(*configs, model=model, data=data, gpu=gpu, requirements=requirements, track=bar)
+    result = ask(*configs, model=model, data=data, gpu=gpu, requirements=requirements, **shown)
     if form == "json":
         print_json(result)
     elif form == "sarif":
@@ -62,7 +67,7 @@ def command(
     else:
         from finitune.reports.terminal import print_check
 
-        print_check(result, console())
+        print_check(result, console(), quiet=quiet)
     if each and result.not_checked:  # every file was reported; some of them could not be read
         return UNREADABLE
     if fail_on == "incomplete":

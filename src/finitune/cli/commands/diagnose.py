@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from finitune.cli.commands import console, exit_code, fail_on, newest_run, output_format, print_json
-from finitune.finding import UnreadableInput
+from finitune.finding import Diagnosis, UnreadableInput
 
 
 @click.command
@@ -75,12 +75,10 @@ def _diagnosed(
     paths: tuple[str, ...], *, case: str | None, configs: tuple[str, ...], model: str | None, data: str | None,
     gpu: str | None, requirements: str | None, form: str, fail_on: str, prove: bool, verbose: bool,
 ) -> int:  # fmt: skip
-    from finitune.diagnosis.diagnose import diagnose, is_recording
+    from finitune.diagnosis.diagnose import are_runs, diagnose, is_recording
 
-    directories = sum(Path(path).is_dir() for path in paths)
-    if directories == len(paths) and directories > 1:
-        beside = bool(configs or model or data or gpu or requirements or prove)
-        return _side_by_side(paths, form, fail_on, beside=beside)
+    if are_runs(*paths) and prove:
+        raise click.UsageError("Several runs are only compared; give one for --prove.")
     recorded = is_recording(*paths)
     given = {
         "--config": configs,
@@ -106,24 +104,13 @@ def _diagnosed(
         click.echo(f"finitune: nothing was proved: {say}", err=True)
     if form == "json":
         print_json(result)
+    elif not isinstance(result, Diagnosis):
+        click.echo(str(result))
     else:
         from finitune.reports.terminal import print_diagnosis
 
         print_diagnosis(result, console(), run_dir=paths[0] if recorded else None, verbose=verbose)
-    return exit_code(("error" for _ in result.incidents), fail_on)
-
-
-def _side_by_side(paths: tuple[str, ...], form: str, fail_on: str, *, beside: bool) -> int:
-    from finitune.diagnosis.side_by_side import compare
-
-    if beside:
-        raise click.UsageError("Several runs are only compared; give one for --config, --model, --data or --prove.")
-    result = compare(*paths)
-    if form == "json":
-        print_json(result)
-    else:
-        click.echo(str(result))
-    return exit_code(("error" for side in result.runs if side.verdict == "incident"), fail_on)
+    return exit_code(["error"] * (result.verdict != "healthy"), fail_on)
 
 
 def _prove(run_dir: str, model: str | None) -> None:

@@ -141,6 +141,14 @@ def _failed(attempt: Attempt) -> FailedAttempt | None:
     return _failure(attempt, seen.symptom, seen.step, seen.text, place, observed, last_good)
 
 
+def _unscaled(attempt: Attempt) -> Iterator[Observation]:
+    """The loss scale that Megatron prints in bfloat16 and float32."""
+    scale = attempt.trace("loss_scale")
+    if len(scale) > 1 and all(value == 1 for value in scale.values) and not any(attempt.trace("skipped").values):
+        text = f"the loss scale is 1 in all {len(scale)} rows"
+        yield Observation(name="scale-one", text=text, place=place_at(attempt, scale, scale.steps[0]))
+
+
 def _failure(
     attempt: Attempt,
     symptom: str,
@@ -150,7 +158,7 @@ def _failure(
     observed: Iterable[Observation],
     last_good: int | None,
 ) -> FailedAttempt:
-    seen = {one.name: one for one in observed}
+    seen = {one.name: one for one in [*observed, *_unscaled(attempt)]}
     finite = _finite_loss(attempt) if symptom in ("loss-scale-collapse", "nonfinite-gradient") else ()
     return _with(
         FailedAttempt(

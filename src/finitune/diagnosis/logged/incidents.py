@@ -127,12 +127,15 @@ def ranked_causes(failed: FailedAttempt, reading: LogReading, inputs: Mapping[st
     return explained or ([] if failed.symptom == "crash" else ranked)
 
 
+def _without_frame(seen: Collection[str]) -> set[str]:
+    """Rare causes of whose frame nothing was seen."""
+    named = {name: getattr(chapter.module, "frame", None) for name, chapter in causes().items()}
+    return {name for name, frame in named.items() if frame is not None and frame not in seen}
+
+
 def frames_first(ranked: Sequence[RankedCause], seen: Collection[str]) -> list[RankedCause]:
     """The two first causes are ordinary ones, unless the frame of a rare one was seen."""
-    rare = {
-        name for name, chapter in causes().items()
-        if (frame := getattr(chapter.module, "frame", None)) is not None and frame not in seen
-    }  # fmt: skip
+    rare = _without_frame(seen)
     ordinary = [one for one in ranked if one.proved or one.cause not in rare][:ORDINARY]
     rest = [one for one in ranked if one not in ordinary]
     if not ordinary or ordinary[0].proved or ordinary == list(ranked[:ORDINARY]):
@@ -147,7 +150,11 @@ def _explains(cause: str, observed: Observed) -> bool:
 
 def _incident(failed: FailedAttempt, reading: LogReading, facts: Facts, silent: Observed) -> Incident:
     inputs = failed.inputs(facts, silent)
-    ranked = frames_first(ranked_causes(failed, reading, inputs), frames(reading, facts))
+    seen = frames(reading, facts)
+    # rows of a Trainer do not show whether DeepSpeed runs below it; the other frames print something
+    rare = _without_frame({*seen, "deepspeed"})
+    every = frames_first(ranked_causes(failed, reading, inputs), seen)
+    ranked = [one for one in every if one.proved or one.cause not in rare] or every
     shown = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)][:SHOWN]
     observed: Observed = inputs["observations"]
     incident = Incident(

@@ -213,7 +213,6 @@ FORMAT = Format(
     recognises=recognises,
     read=read,
     follows=follows,
-    lenient=True,  # the DeepSpeed files that come with Axolotl are named as they lie in its own folder
     takes_flags=True,
     settled=settled,
     supervision=supervision,

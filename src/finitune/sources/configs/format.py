@@ -74,8 +74,6 @@ class Format:
     """The line and the settings of each run, where a file may start several."""
     follows: Callable[[Settings], Iterable[str | Settings]] = _no_settings
     """Other configurations that this one names, or that stand in it."""
-    lenient: bool = False
-    """The configurations that it names may be absent: they lie where the run will be."""
     flags: Callable[[Settings], tuple[Format, Settings] | None] | None = None
     """Settings of its own that win over those of a file that it names, and their format where they stand alone."""
     of_flags: Callable[[Settings], Settings | None] | None = None

@@ -175,7 +175,6 @@ FORMAT = Format(
     recognises=recognises,
     read=lambda _data, _file: Facts(),
     follows=follows,
-    lenient=True,
     title=title,
     unused=unused,
     editable=False,  # a key may stand in any of its files, and be overridden by any other

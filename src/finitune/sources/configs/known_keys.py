@@ -65,7 +65,7 @@ def unknown(name: str, data: Mapping[str, Any], file: str, *, open_ended: bool) 
         return
     for key, value in _flat(data, fields.sections):
         if key in fields.choices and (isinstance(value, str) and value != "auto") and value not in fields.choices[key]:
-            near = difflib.get_close_matches(value[:LONGEST], fields.choices[key], SUGGESTIONS, LIKE)
+            near = _nearest(value, fields.choices[key], LIKE)
             yield UnknownKey(file=file, key=key, value=short(value), near=near, release=fields.release)
         leaf = key.rpartition(".")[2]
         if key not in fields.names and leaf[:1].isalpha() and not leaf.startswith("comment"):
@@ -106,8 +106,15 @@ def _one_odd_word(one: str, other: str) -> bool:
 def _like(key: str, fields: Fields, cutoff: float) -> list[str]:
     section, dot, leaf = key.rpartition(".")
     siblings = sorted(name[len(section + dot) :] for name in fields.names if name.rpartition(".")[0] == section)
-    near = [] if len(leaf) > LONGEST else difflib.get_close_matches(leaf, siblings, SUGGESTIONS, cutoff)
-    return [f"{section}{dot}{name}" for name in near]
+    return [f"{section}{dot}{name}" for name in _nearest(leaf, siblings, cutoff)]
+
+
+def _nearest(word: str, known: Sequence[str], cutoff: float) -> list[str]:
+    """Those that are one slip away, else those that are alike."""
+    if len(word) > LONGEST:
+        return []
+    slips = [name for name in known if _one_slip(word, name)]
+    return slips[:SUGGESTIONS] or difflib.get_close_matches(word, known, SUGGESTIONS, cutoff)
 
 
 def _one_slip(one: str, other: str) -> bool:

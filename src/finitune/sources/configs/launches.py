@@ -13,7 +13,7 @@ from finitune.sources.configs.format import Settings
 from finitune.sources.editing.shell_words import UNKNOWN, Command, flag_of
 
 LAUNCHERS = re.compile(
-    r"torchrun|torchpippy-run|deepspeed|accelerate|python(\d(\.\d+)?)?|llamafactory-cli|axolotl|trl|ludwig|swift|colossalai"
+    r"torchrun|torchpippy-run|deepspeed|accelerate|python(\d(\.\d+)?)?|llamafactory-cli|axolotl|trl|ludwig|swift|tune|colossalai"
 )
 MODULES = {
     "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
@@ -27,6 +27,9 @@ ASSIGNED = re.compile(r"\+{0,2}\w[\w.]*")
 
 DOTTED = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 """A module in a package."""
+
+RECIPE = "torchtune recipe"
+"""The flag under which the recipe of `tune run` is kept, and what it is told beside its file."""
 
 RUNNERS = {"uv", "srun", "poetry", "pdm", "rye", "hatch", "pixi", "conda", "mamba", "nohup", "time", "env"}
 """They start the command that follows, or a program itself."""
@@ -72,6 +75,8 @@ def launch_of(command: Command, text: str) -> Launch | None:
         launcher, rest = "python", words[start:]
     if launcher.startswith("python"):
         launcher, rest = _python(rest)
+    if launcher == "tune":
+        rest = _recipe(rest)
     entry = _entry(rest)
     before, after = (rest[:entry], rest[entry + 1 :]) if entry is not None else ([], rest)
     launcher_flags, _ = _flags(before)
@@ -95,6 +100,14 @@ def launch_of(command: Command, text: str) -> Launch | None:
             for word in command.words if (flag := flag_of(word.text) or _assigned(word.text))
         },
     )  # fmt: skip
+
+
+def _recipe(rest: Sequence[str]) -> list[str]:
+    """`tune run --nnodes 1 RECIPE --config FILE key=value...`, with what is typed over the file in front."""
+    at = next((i for i, word in enumerate(rest) if word.startswith("--config")), len(rest))
+    typed = [word for word in rest[at:] if _assigned(word)]
+    named = [f"--{RECIPE}", rest[at - 1]] if 0 < at < len(rest) else []
+    return [*typed, *(word for word in rest[at:] if word not in typed), *named]
 
 
 def _entry(rest: Sequence[str]) -> int | None:

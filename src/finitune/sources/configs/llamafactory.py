@@ -160,7 +160,6 @@ FORMAT = Format(
     recognises=recognises,
     read=read,
     follows=training_arguments.follows,
-    lenient=True,  # the DeepSpeed files that come with LLaMA-Factory are named as they lie in its own folder
     takes_flags=True,
     supervision=supervision,
     data=named_data,

@@ -20,9 +20,12 @@ TABLES = {
     "batching": {"packing": ("packing_samples",), "max_length": ("max_len",)},
     "training": {
         "model_name": ("pretrain",), "gradient_checkpointing": ("gradient_checkpointing",),
-        "reentrant": ("gradient_checkpointing_use_reentrant",),
+        "reentrant": ("gradient_checkpointing_use_reentrant",), "generations": ("n_samples_per_prompt",),
     },
 }  # fmt: skip
+GROUPS = ("group_norm", "dr_grpo", "rloo")
+"""Ways to estimate advantages that compare the answers of one prompt with each other."""
+ALONE = {name: keys for name, keys in TABLES["training"].items() if name != "generations"}
 OWN = {"micro_train_batch_size", "micro_rollout_batch_size", "actor_learning_rate", "reward_pretrain", "max_epochs"}
 OTHERS = ("bf16", "fp16", "zero_stage", "adam_offload", "flash_attn", "attn_implementation", "param_dtype")
 
@@ -39,8 +42,9 @@ def read(data: Settings, file: str) -> Facts:
     stage = whole(data, "zero_stage", file)
     offload = "cpu" if flag(data, "adam_offload", file) else None
     named = word(data, "attn_implementation") or ("flash_attention_2" if flag(data, "flash_attn", file) else None)
+    tables = TABLES if word(data, "advantage_estimator") in GROUPS else {**TABLES, "training": ALONE}
     return facts_of(
-        data, file, TABLES, framework="openrlhf", lora=rank > 0 if rank is not None else None,
+        data, file, tables, framework="openrlhf", lora=rank > 0 if rank is not None else None,
         precision=mixed("bfloat16" if brain else "float16", f"{file}: bf16", "deepspeed"),
         parallel=Parallel(kind="deepspeed", zero_stage=stage, offload_optimizer=offload, source=file),
         attention=Attention(implementation=named, source=f"{file}: flash_attn") if named else None,

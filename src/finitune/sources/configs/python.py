@@ -294,7 +294,7 @@ def left_out(data: Settings, file: str) -> Iterator[str]:
     if program.started and (others := len(cast(list[Program], data[PYTHON])) - 1):
         yield f"{file}: of {others + 1} trainings in it only the first was read with what {program.started.by} types"
     for key, one in program.setup.computed.items():
-        if not one.card and (key in READ or key in ("adapter", "autocast", "deepspeed")):
+        if not one.card and (key in READ or key in ("adapter", "autocast", "deepspeed", "labels")):
             name = "further settings" if key == "**" else key
             yield f"{file}: {name} (computed in {program.spelt(one.line)})"
 
@@ -347,7 +347,6 @@ FORMAT = Format(
     parse=parse,
     runs=runs,
     follows=follows,
-    lenient=True,  # the files that a program names may lie where it will run
     settled=settled,
     started=started,
     from_flags=from_flags,

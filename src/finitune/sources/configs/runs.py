@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.configs import hydra
@@ -49,7 +50,17 @@ class Named:
     @property
     def settings(self) -> Settings:
         """What counts in the run."""
-        return {**self.data, **self.flags.data} if self.flags else self.data
+        return over(self.data, self.flags.data) if self.flags else self.data
+
+
+def over(data: Settings, flags: Settings) -> Settings:
+    """The settings with the flags laid over them; inside a section what the flags do not name stays."""
+    found = dict(data)
+    for key, said in flags.items():
+        held = data.get(key)
+        inner = isinstance(held, Mapping) and isinstance(said, Mapping)
+        found[key] = over(cast(Settings, held), cast(Settings, said)) if inner else said
+    return found
 
 
 def runs_of(configs: Sequence[Config]) -> list[tuple[Named, ...]]:
@@ -107,7 +118,7 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
     inner: list[Named] = []
     for named in one.format.follows(one.settings) if depth < MAX_FOLLOWED else ():
         path = beside(one.file, named) if isinstance(named, str) else None
-        if path is not None and not path.is_file() and one.format.lenient:
+        if path is not None and not path.is_file():
             yield NotChecked(input="config", why=f"{one.file} names {named}, which is not here", given=True)
             continue
         if path is not None and path.resolve() in seen:

@@ -8,9 +8,9 @@ A Python program that it starts is read with these flags.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from finitune.sources.configs import (
     python,
     scheduler,
     swift,
+    torchtune,
     training_arguments,
     verl,
 )
@@ -30,8 +31,8 @@ from finitune.sources.configs.beside import beside
 from finitune.sources.configs.format import Asked, Format, Place, Settings, Started
 from finitune.sources.configs.keys import group
 from finitune.sources.configs.known_keys import fields_of
-from finitune.sources.configs.launches import CONFIG_FLAGS, DEEPSPEED_FLAGS, LAUNCHERS, Launch, launch_of
-from finitune.sources.editing.shell_words import UNKNOWN, Script
+from finitune.sources.configs.launches import CONFIG_FLAGS, DEEPSPEED_FLAGS, LAUNCHERS, RECIPE, Launch, launch_of
+from finitune.sources.editing.shell_words import UNKNOWN, Command, Script
 from finitune.sources.text import short, text_of
 
 MAX_CHARACTERS = 2**17
@@ -50,11 +51,12 @@ LAUNCHER_KEYS = {
     "world": ("num_processes", "nproc_per_node", "num_gpus"), "nodes": ("nnodes", "num_machines", "num_nodes"),
 }  # fmt: skip
 
-DIALECTS = (verl.FORMAT, openrlhf.FORMAT, megatron.FORMAT, swift.FORMAT)
-"""Formats that are known by their flags, before those that share names with many programs."""
+SHELLS, RUN_TEXT = ("bash", "sh", "zsh"), ("-c", "-lc", "-ic", "-xc")
+MAX_DEPTH = 2
+"""Shells within shells."""
 
-PROJECT = (".git", "pyproject.toml", "setup.py", "requirements.txt", "README.md")
-"""One of these stands in the folder of a project."""
+DIALECTS = (verl.FORMAT, openrlhf.FORMAT, megatron.FORMAT, swift.FORMAT, torchtune.FORMAT)
+"""Formats that are known by their flags, before those that share names with many programs."""
 
 SHELL = "shell script"
 """The key of the settings that `parse` gives."""
@@ -79,7 +81,7 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
         script = Script(text=text)
     except ValueError as error:
         raise UnreadableInput(f"{file}: {error} (expected a shell script)") from None
-    telling = list(islice((one for one in _launches(script) if _tells(one, file)), MAX_LAUNCHES + 1))
+    telling = list(itertools.islice((one for one in _launches(script) if _tells(one, file)), MAX_LAUNCHES + 1))
     if not telling:
         absent = sorted({name for one in _launches(script) if (name := unread_program({SHELL: [one]}, file))})
         why = f" ({short(', '.join(absent))}, which it starts, is not here)" if absent else ""
@@ -87,9 +89,24 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
     return {SHELL: telling, CARD: scheduler.asked(script.text)}
 
 
-def _launches(script: Script) -> Iterator[Launch]:
+def _inner(command: Command, text: str) -> Script | None:
+    """What `bash -c '...'` runs, in its place in a script that is empty but for it."""
+    words = [PurePosixPath(word.text).name for word in command.words]
+    at = next((i for i, pair in enumerate(itertools.pairwise(words)) if pair[0] in SHELLS and pair[1] in RUN_TEXT), -1)
+    if at < 0 or at + 2 >= len(words):
+        return None
+    start, end = command.words[at + 2].place
+    if end - start < 2 or text[start] not in "'\"" or text[end - 1] != text[start]:
+        return None
+    return Script(text=re.sub(r"[^\n]", " ", text[: start + 1]) + text[start + 1 : end - 1])
+
+
+def _launches(script: Script, *, depth: int = 0) -> Iterator[Launch]:
     folders: list[str] = []
     for command in script.commands():
+        if depth < MAX_DEPTH and (inner := _inner(command, script.text)):
+            yield from _launches(inner, depth=depth + 1)
+            continue
         words = [word.text for word in command.words]
         if words[0] == "cd" and len(words) == 2 and UNKNOWN not in words[1]:
             folders.append(words[1])
@@ -106,7 +123,7 @@ def _program(launch: Launch, file: str) -> Path | None:
     """The program that is started, where it is here and trains."""
     if launch.program is None or UNKNOWN in launch.program:
         return None
-    path = _place(launch, launch.program, file)
+    path = beside(file, launch.program, launch.folders)
     if not path.is_file():
         return None
     try:
@@ -115,18 +132,12 @@ def _program(launch: Launch, file: str) -> Path | None:
         return None
 
 
-def _place(launch: Launch, program: str, file: str) -> Path:
-    """Where the program lies: scripts/run.sh of a project may be started from the folder above."""
-    above = Path(file).resolve().parent.parent
-    return beside(file, program, launch.folders, above=int(any((above / name).exists() for name in PROJECT)))
-
-
 def unread_program(data: Settings, file: str) -> str | None:
     """The program of the launch, where it is not here."""
     launch = _first(data)
     if launch.program is None or launch.module or UNKNOWN in launch.program:
         return None
-    return None if _place(launch, launch.program, file).is_file() else launch.program
+    return None if beside(file, launch.program, launch.folders).is_file() else launch.program
 
 
 def starts(data: Settings, file: str) -> Started | None:
@@ -194,7 +205,8 @@ def flags_of(data: Settings) -> tuple[Format, Settings] | None:
 
 def format_of_flags(said: Settings) -> tuple[Format, Settings] | None:
     """A trainer's own, or the arguments of transformers, whose names most programs use; with its settings."""
-    flags = {key: value for key, value in said.items() if key not in (*DEEPSPEED_FLAGS, *CONFIG_FLAGS)}
+    kept = ("config",) if RECIPE in said else ()
+    flags = {k: value for k, value in said.items() if k in kept or k not in (*DEEPSPEED_FLAGS, *CONFIG_FLAGS)}
     for kind in DIALECTS:
         if kind.of_flags and (settings := kind.of_flags(flags)) is not None:
             return kind, settings
@@ -277,7 +289,6 @@ FORMAT = Format(
     parse=parse,
     runs=runs,
     follows=follows,
-    lenient=True,  # the files that a script names may lie where it will run
     flags=flags_of,
     starts=starts,
     unread_program=unread_program,

@@ -51,7 +51,6 @@ FORMAT = Format(
     read=read,
     of_flags=lambda flags: flags if recognises(flags) else None,
     follows=training_arguments.follows,
-    lenient=True,
     open_ended=True,
     supervision=training_arguments.supervision,
     data=lambda data: [name.partition("#")[0] for name in (words(data, "dataset") or [])[:1]],

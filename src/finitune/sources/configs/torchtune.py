@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from finitune.facts import Facts, Optimizer, Precision, Quantization
 from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import dtype_of
-from finitune.sources.configs.tables import facts_of, unused, whole
+from finitune.sources.configs.launches import RECIPE
+from finitune.sources.configs.tables import facts_of, nested, unused, whole
 from finitune.sources.text import section, word
 
 TABLES = {
@@ -35,12 +37,24 @@ BUILT = ("model", "optimizer", "tokenizer", "dataset", "loss", "checkpointer")
 
 def recognises(data: Settings) -> bool:
     """True where a part of a recipe names its component."""
-    return any(COMPONENT in section(data, part) for part in BUILT)
+    return RECIPE in data or any(COMPONENT in section(data, part) for part in BUILT)
+
+
+def of_flags(flags: Settings) -> Settings | None:
+    """What `tune run RECIPE` is told beside its file; None for other launches."""
+    return nested(flags) if RECIPE in flags else None
+
+
+def left_out(data: Settings, file: str) -> Iterator[str]:
+    """A file that comes with torchtune and is named by its place there."""
+    name = word(data, "config")
+    if RECIPE in data and name and not name.endswith((".yaml", ".yml")):
+        yield f"{file}: {name} comes with torchtune, and is read where `tune cp {name} FILE` has copied it"
 
 
 def read(data: Settings, file: str) -> Facts:
     """What the recipe is told."""
-    builder = word(section(data, "model"), COMPONENT) or ""
+    builder = word(section(data, "model"), COMPONENT) or word(data, RECIPE) or ""
     adapted = "lora_rank" in section(data, "model") or "lora" in builder.rpartition(".")[2]
     named = word(section(data, "optimizer"), COMPONENT)
     facts = facts_of(
@@ -69,6 +83,9 @@ FORMAT = Format(
     name="torchtune",
     recognises=recognises,
     read=read,
+    of_flags=of_flags,
+    takes_flags=True,
+    left_out=left_out,
     open_ended=True,
     tables=TABLES,
     title=lambda _data: "torchtune",

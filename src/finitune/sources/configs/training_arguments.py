@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, cast
@@ -18,6 +19,7 @@ from finitune.facts import (
     Quantization,
     Training,
 )
+from finitune.finding import UnreadableInput
 from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import both_halves, dtype_of, group, named
 from finitune.sources.result import Supervision
@@ -173,6 +175,12 @@ def _precision(data: Settings, file: str, framework: str) -> Precision | None:
 
 
 def _optimizer(data: Settings, file: str) -> Optimizer | None:
+    hints = typing.get_type_hints(Optimizer)
+    for name, keys in OPTIMIZER_KEYS.items():
+        numeric = {int, float} & set(typing.get_args(hints[name]))
+        for key in keys if numeric else ():
+            if data.get(key) == "auto":
+                raise UnreadableInput(f"{file}: {key}: 'auto' (expected a number: auto stands in DeepSpeed's own file)")
     betas = [real(data, key, file) for key in ("adam_beta1", "adam_beta2")]
     warmup = real(data, "warmup_steps", file)
     # transformers 5 reads a warmup_steps below 1 as a fraction of the run

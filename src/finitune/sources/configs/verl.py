@@ -40,7 +40,12 @@ TABLES = {
 GROUPS = ("grpo", "rloo", "grpo_passk", "reinforce_plus_plus_baseline")
 """Ways to estimate advantages that compare the answers of one prompt with each other."""
 
-DTYPES = (f"{ACTOR}.fsdp_config.model_dtype", f"{ACTOR}.fsdp_config.dtype", "model.fsdp_config.model_dtype")
+DTYPES = (
+    f"{ACTOR}.fsdp_config.mixed_precision.param_dtype",
+    f"{ACTOR}.fsdp_config.model_dtype",
+    f"{ACTOR}.fsdp_config.dtype",
+    "model.fsdp_config.model_dtype",
+)
 
 
 def recognises(data: Settings) -> bool:

@@ -69,6 +69,8 @@ class _Tokens:
     """The targets before truncation."""
     length: int
     """The tokens before truncation."""
+    end: bool | None = None
+    """Whether an end token is a target, where one is in the row; only of labels that somebody made."""
 
 
 def read(
@@ -87,6 +89,7 @@ def read(
     settings = supervision or Supervision()
     census = _Census()
     lines, supervised, whole, lengths = array("q"), array("q"), array("q"), array("q")
+    ends = {True: 0, False: 0}
     render = _Renderer(tokenizer)
     try:
         examples = chain.from_iterable(map(_examples, track(rows(path), "rows of data", None)))
@@ -97,6 +100,8 @@ def read(
                 supervised.append(tokens.supervised)
                 whole.append(tokens.whole)
                 lengths.append(tokens.length)
+                if tokens.end is not None:
+                    ends[tokens.end] += 1
     except NoTokenizer as error:
         why = why_no_tokenizer if tokenizer is None else str(error)
         return Reading(not_checked=[NotChecked(input="data", why=f"{path}: not tokenised: {why}")])
@@ -110,22 +115,12 @@ def read(
         return Reading(facts=Facts(tokens=use), not_checked=[NotChecked(input="labels", why=why)])
     labels = Labels(
         supervised=_ints(supervised), row_lines=_ints(lines), source=str(path), whole=_ints(whole),
-        lengths=_ints(lengths),
+        lengths=_ints(lengths), ends=np.array([sum(ends.values()), ends[True]]) if any(ends.values()) else None,
     )  # fmt: skip
-    return Reading(facts=Facts(tokens=use, labels=labels), understood=[_lengths(path, labels, settings.max_length)])
-
-
-def _lengths(path: Path, labels: Labels, limit: int | None) -> str:
-    """How long rows and their targets are: least, median, most."""
-    rows, kept, whole = labels.lengths, labels.supervised, labels.whole
-    said = [f"rows of {_spread(rows)} tokens", f"of these {_spread(kept)} targets"]
-    cut = int(np.count_nonzero(rows > limit)) if limit and rows is not None else 0
-    said += [f"{cut:,} rows cut to {limit}, which had {_spread(whole)} targets"] if cut else []
-    return f"{path}, least-median-most: {len(kept):,} {'; '.join(said)}"
-
-
-def _spread(values: Ints | None) -> str:
-    return "?" if values is None else f"{values.min():,}-{int(np.median(values)):,}-{values.max():,}"
+    limit = settings.max_length or 0
+    cut = sum(length > limit for length in lengths) if limit else 0
+    read = f"{path}: {len(lines):,} rows" + (f", {cut:,} of them cut to {limit:,} tokens" if cut else "")
+    return Reading(facts=Facts(tokens=use, labels=labels), understood=[read])
 
 
 class _Census:
@@ -217,7 +212,8 @@ def _tokenised(
     path: Path, batch: Sequence[Row], tokenizer: Tokenizer | None, render: _Renderer, settings: Supervision
 ) -> list[_Tokens]:
     limit = settings.max_length
-    ready = {i: _given_tokens(path, row, limit) for i, row in enumerate(batch) if "input_ids" in row.data}
+    end = tokenizer.eos_id if tokenizer else None
+    ready = {i: _given_tokens(path, row, limit, end) for i, row in enumerate(batch) if "input_ids" in row.data}
     asked = {i: _asked(path, row, settings) for i, row in enumerate(batch) if i not in ready}
     chats = {i: chat for i, chat in asked.items() if isinstance(chat, _Chat)}
     texts = {i: text for i, text in asked.items() if isinstance(text, _Text)}
@@ -279,7 +275,7 @@ def _after_last(ids: Ints, marker: Sequence[int]) -> int:
     return len(ids) - starts[-1] - size if starts else 0
 
 
-def _given_tokens(path: Path, row: Row, limit: int | None) -> _Tokens:
+def _given_tokens(path: Path, row: Row, limit: int | None, end: int | None) -> _Tokens:
     where = f"{path}: line {row.line}"
     ids = _token_list(where, row.data, "input_ids")
     if len(ids) and not 0 <= ids.min() <= ids.max() <= MAX_TOKEN_ID:
@@ -293,7 +289,9 @@ def _given_tokens(path: Path, row: Row, limit: int | None) -> _Tokens:
     real = ids[:limit] if mask is None else ids[:limit][mask[:limit] != 0]
     count = int(np.count_nonzero(labels[1:limit] != IGNORED))
     whole = int(np.count_nonzero(labels[1:] != IGNORED)) if labels is not ids else count
-    return _Tokens(ids=ids[:limit], real=real, supervised=count, whole=whole, length=len(ids))
+    ends = ids[1:limit] == end if labels is not ids and end is not None else np.zeros(0, bool)
+    learned = bool((labels[1:limit][ends] != IGNORED).any()) if ends.any() else None
+    return _Tokens(ids=ids[:limit], real=real, supervised=count, whole=whole, length=len(ids), end=learned)
 
 
 def _asked(path: Path, row: Row, settings: Supervision) -> _Text | _Chat:

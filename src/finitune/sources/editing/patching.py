@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from finitune.facts import Facts
-from finitune.finding import NotChecked, UnreadableInput
+from finitune.finding import NotChecked, Renamed, UnreadableInput
 from finitune.sources.configs import shell
 from finitune.sources.configs.format import Format
 from finitune.sources.configs.launches import Launch
@@ -178,12 +178,20 @@ def _patched(file: Path, settings: Sequence[Setting]) -> Patched:
             changes = {(*one.standing.under, *one.path): one.value for one in settings}
             after = tree_text.edited(text, changes, kind)
             _compare(file, settings_of(file, text), settings_of(file, after), changes)
+            for one in settings:
+                if not one.standing.under:  # what its own format refuses is not written
+                    one.standing.format.read(settings_of(file, after), str(file))
     except UnreadableInput:
         raise
     except Exception as error:
         raise UnreadableInput(f"{file}: cannot be patched here: {short(error)}; change it by hand") from None
-    changed = [KeyChange(file=str(file), key=one.key, before=_old(one), after=one.value) for one in settings]
-    return Patched(file=file, before=text, after=after, changes=changed)
+    return Patched(file=file, before=text, after=after, changes=[_change(one) for one in settings])
+
+
+def _change(one: Setting) -> KeyChange:
+    """Of a key that is renamed the change is that of the right one, which was not there."""
+    before, after = (None, _old(one)) if isinstance(one.value, Renamed) else (_old(one), one.value)
+    return KeyChange(file=one.standing.file, key=one.key, before=before, after=after)
 
 
 def raw_text(file: Path) -> str:
@@ -210,6 +218,9 @@ def _with(data: Any, changes: Mapping[tuple[str, ...], Any]) -> Any:
     out: dict[str, Any] = dict(data)
     for (name, *inner), value in changes.items():
         held = out.get(name)
+        if isinstance(value, Renamed) and not inner:
+            out[value.renamed_to.rpartition(".")[2]] = out.pop(name)
+            continue
         out[name] = _with(held if isinstance(held, Mapping) else {}, {tuple(inner): value}) if inner else value
     return out
 
@@ -236,6 +247,10 @@ def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
     first = _launches(file, text)
     for one in _in_order(settings):
         dotted = ".".join(one.path)
+        if isinstance(one.value, Renamed):
+            alike = {other.standing.launch for other in settings if (other.path, other.value) == (one.path, one.value)}
+            text = _renamed(file, text, dotted, one.value.renamed_to, one.standing.launch, alike)
+            continue
         name, *inner = (dotted,) if dotted in first[one.standing.launch].flags else one.path
         if inner and name in one.standing.data:
             raise ValueError(f"{name} holds no section")
@@ -252,6 +267,21 @@ def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
             raise ValueError(f"no place in the script sets {name} for the launch in line {before[at].line} alone")
         text = done
     return text
+
+
+def _renamed(file: Path, text: str, name: str, new: str, at: int, alike: Collection[int]) -> str:
+    """The script with the flag spelt otherwise, in the launch `at` and in those whose flag stands in the same place."""
+    before = _launches(file, text)
+    if name not in before[at].flags:
+        return text
+    after = shell_text.renamed(text, before[at].command, name, new)
+    for i, (old, one) in enumerate(zip(before, _launches(file, after), strict=True)):
+        meant = {new if key == name and i in alike else key: value for key, value in old.flags.items()}
+        if dataclasses.replace(one, flags=meant) != dataclasses.replace(old, flags=meant) or one.flags not in (
+            [meant, old.flags] if i != at else [meant]
+        ):
+            raise ValueError(f"no place in the script holds {name} for the launch in line {before[at].line} alone")
+    return after
 
 
 def _in_order(settings: Sequence[Setting]) -> list[Setting]:

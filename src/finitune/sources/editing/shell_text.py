@@ -35,6 +35,17 @@ def edited(text: str, command: Command, name: str, value: Any, beside: Collectio
     yield f"{text[: command.end]} {_flag(words, words[-1], name, value, bare=False)}{text[command.end :]}"
 
 
+def renamed(text: str, command: Command, name: str, new: str) -> str:
+    """The script with the flag `name` of the command spelt `new`, with the dashes that it has. Raises ValueError."""
+    words = [word for word in command.words if flag_of(word.text) == name or word.text.startswith(f"{name}=")]
+    start, end = words[0].place if len(words) == 1 else (0, 0)
+    spelt = next((way for way in (name, name.replace("_", "-")) if text[start:end].lstrip("-").startswith(way)), None)
+    if spelt is None:
+        raise ValueError(f"{name} stands in no word of its own")
+    at = text.index(spelt, start)
+    return text[:at] + (new.replace("_", "-") if "-" in spelt else new) + text[at + len(spelt) :]
+
+
 def _change(text: str, words: Sequence[Word], at: int, value: Any) -> Iterator[str]:
     word = words[at]
     name, said, after = word.text.partition("=")

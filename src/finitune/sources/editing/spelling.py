@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from finitune.finding import Renamed
 from finitune.sources.configs import training_arguments
 from finitune.sources.configs.format import Format
 from finitune.sources.configs.known_keys import fields_of
@@ -45,7 +46,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One key of one file and its new value; `flag` is its name in a script."""
+    """One key of one file and its new value, or its new name."""
 
     standing: Standing
     path: Path
@@ -53,7 +54,8 @@ class Setting:
 
     @property
     def key(self) -> str:
-        return ".".join((*self.standing.under, *self.path))
+        path = _path(self.value.renamed_to) if isinstance(self.value, Renamed) else self.path
+        return ".".join((*self.standing.under, *path))
 
 
 class NoPlace(ValueError):
@@ -72,7 +74,9 @@ def settled(patch: Mapping[str, Any], standings: Sequence[Standing], first: str 
     if asked:
         found += _precision(asked, patch, ranked)
     for key, value in flat.items():
-        if not (key in HALVES and isinstance(value, bool)):
+        if isinstance(value, Renamed):
+            found.append(_renamed(key, value, [one for one in ranked if one.file == first]))
+        elif not (key in HALVES and isinstance(value, bool)):
             found += _placed(key, value, ranked)
     return [one for one in found if not _is_so(one)]
 
@@ -105,6 +109,8 @@ def _placed(key: str, value: Any, ranked: Sequence[Standing]) -> list[Setting]:
     held: list[Setting] = []
     free: list[Setting] = []
     for one in ranked:
+        if value == "auto" and one.format.name != "deepspeed":
+            continue  # others want the value itself
         options = [[Setting(standing=one, path=_path(k), value=v) for k, v in o.items()] for o in _own(key, value, one)]
         told = next((option for option in options if any(_says(setting, ranked) for setting in option)), None)
         held += told or []
@@ -115,6 +121,17 @@ def _placed(key: str, value: Any, ranked: Sequence[Standing]) -> list[Setting]:
     if held or free or key in REPEATS:
         return held or ([] if key in REPEATS else free)
     raise NoPlace(f"{key}: no file here takes it")
+
+
+def _renamed(key: str, new: Renamed, there: Sequence[Standing]) -> Setting:
+    """The key where the file of the finding has it. Raises NoPlace where it has the right one already."""
+    path, right = _path(key), _path(new.renamed_to)
+    one = next((one for one in there if _at(one.data, path) is not NOTHING), None)
+    if one is None:
+        raise NoPlace(f"{key}: no file here takes it")
+    if path[:-1] != right[:-1] or _at(one.data, right) is not NOTHING:
+        raise NoPlace(f"{key}: {new.renamed_to} is set already")
+    return Setting(standing=one, path=path, value=new)
 
 
 def _of_model(setting: Setting) -> bool:

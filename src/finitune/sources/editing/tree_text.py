@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tree_sitter import Node
 
+from finitune.finding import Renamed
 from finitune.sources.editing.syntax import parsed
 
 MAPPINGS = ("object", "flow_mapping", "block_mapping")
@@ -26,7 +27,7 @@ Path = tuple[str, ...]
 
 
 def edited(text: str, changes: Mapping[Path, Any], language: Literal["json", "yaml"]) -> str:
-    """The text with every path of `changes` set to its value; `text` must hold named settings, without a BOM.
+    """The text with every path of `changes` set to its value, or its last key renamed; `text` has no BOM.
 
     A new key stands behind another one of `changes` in the same mapping, else at its end. Raises ValueError where
     that cannot be done without touching something else.
@@ -64,10 +65,20 @@ def _set(text: str, mapping: Node | None, path: Path, value: Any, beside: Collec
         for key in reversed(inner):
             value = {key: value}
         return _add(text, mapping, name, value, beside)
+    if isinstance(value, Renamed) and not inner:
+        return _rename(text, held, value.renamed_to.rpartition(".")[2])
     last = held[-1]  # of a repeated key the last counts
     if inner:
         return _set(text, _mapping(last.child_by_field_name("value")), tuple(inner), value, beside)
     return _replace(text, last, name, value)
+
+
+def _rename(text: str, held: Sequence[Node], new: str) -> str:
+    key = held[0].child_by_field_name("key")
+    if key is None or len(held) > 1:
+        raise ValueError(f"{_name(text, held[0])} stands there {len(held)} times")
+    quote = text[key.start_byte] if text[key.start_byte] in ("'", '"') else ""
+    return f"{text[: key.start_byte]}{quote}{new}{quote}{text[key.end_byte :]}"
 
 
 def _mapping(node: Node | None) -> Node | None:

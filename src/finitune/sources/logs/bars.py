@@ -11,6 +11,7 @@ _PAIR = re.compile(rb"([a-z_/-]{2,30})(?: is)?([\s=:#(]{1,20})['\"]?([-+]?[\dni]
 """A name, what stands between, and a number or what may be one, in lower case."""
 NAMES = {
     b"loss": "loss", b"loss_step": "loss", b"train_loss": "loss", b"training_loss": "loss", b"train/loss": "loss",
+    b"reduced_train_loss": "loss",
     b"train_loss_step": "loss", b"grad_norm": "grad_norm", b"gradnorm": "grad_norm", b"gradient_norm": "grad_norm",
     b"gnorm": "grad_norm", b"norm": "grad_norm", b"lr": "lr", b"learning_rate": "lr", b"learningrate": "lr",
     b"rate": "lr", b"step": "step", b"steps": "step", b"global_step": "step", b"iter": "step", b"iteration": "step",

@@ -24,7 +24,8 @@ _ITERATION = re.compile(rb"Grad overflow on iteration:? (\d{1,12})")
 _CHANGED = re.compile(rb"(?:Reducing|Increasing) dynamic loss scale from [\d.e+-]{1,40} to %b" % _NUMBER)
 _STEP = re.compile(rb"\bstep=(\d{1,12}), skipped=(\d{1,12})(?:, lr=\[([^\]]{1,200})\])?")
 _MEGATRON = re.compile(
-    rb"iteration\s{1,20}(\d{1,12})\s{0,20}/.{0,400}?lm loss: ([-+.\dEenaif]{1,40})"
+    rb"iteration\s{1,20}(\d{1,12})\s{0,20}/(?:.{0,300}?learning rate: ([\d.E+-]{1,40}))?"
+    rb".{0,400}?lm loss: ([-+.\dEenaif]{1,40})"
     rb"(?:.{0,80}?loss scale: ([\d.E+]{1,40}))?(?:.{0,40}?grad norm: ([-+.\dEenaif]{1,40}))?"
 )
 
@@ -48,13 +49,13 @@ def groups_written_as(norm: float) -> int | None:
 
 def read(text: bytes, line: int, log: ParsedLog) -> bool:
     """True when the line was one of DeepSpeed's own."""
-    if text.find(b"oss scale") >= 0 or text.find(b"verflow") >= 0 or text.find(OVERFLOW) >= 0:
-        return _scaler(text, line, log)
     if text.find(b"lm loss:") >= 0 and (found := _MEGATRON.search(text, max(0, text.find(b"iteration")))):
-        names = ("loss", "loss_scale", "grad_norm")
+        names = ("lr", "loss", "loss_scale", "grad_norm")
         values = {n: v for n, t in zip(names, found.groups()[1:], strict=True) if t and (v := number_in(t)) is not None}
         log.row(values, line, step=int(found[1]))
         return True
+    if text.find(b"oss scale") >= 0 or text.find(b"verflow") >= 0 or text.find(OVERFLOW) >= 0:
+        return _scaler(text, line, log)
     if text.find(b"skipped=") >= 0 and (found := _STEP.search(text)):
         _progress(int(found[1]), int(found[2]), number_in(found[3].split(b",")[0]) if found[3] else None, line, log)
         return True

@@ -15,7 +15,8 @@ _RAISED = re.compile(
 """The last line of a traceback."""
 _KILLED = re.compile(
     rb"^(?:.*: line \d+:\s+\d+ )?(Killed|Segmentation fault|Bus error|Aborted)\b|oom[-_ ]kill|Exited with exit code 137"
-    rb"|died with <Signals\.(?!SIGINT|SIGTERM)\w+"
+    rb"|died with <Signals\.(?!SIGINT|SIGTERM)\w+|Signal \d+ \(SIG(?!INT|TERM)\w+\) received"
+    rb"|Watchdog caught collective operation timeout|^terminate called after throwing"
 )
 _TITLE = b"Traceback (most recent call last)"
 _OF_A_LAUNCHER = (b"ChildFailedError", b"CalledProcessError")

@@ -10,7 +10,7 @@ from finitune.sources.logs.parsed_log import ParsedLog
 
 MOST_STEPS = 500_000
 TAGS = (
-    ("loss", re.compile(r"(train(ing)?[/_])?loss(_step)?|Train/.*loss", re.IGNORECASE)),
+    ("loss", re.compile(r"((reduced_)?train(ing)?[/_])?loss(_step)?|Train/.*loss", re.IGNORECASE)),
     ("grad_norm", re.compile(r"(train(ing)?[/_])?grad(ient)?_?norm(_step)?", re.IGNORECASE)),
     ("lr", re.compile(r"(train/)?(lr|learning_rate)|lr-.*|Train/.*lr", re.IGNORECASE)),
     ("loss_scale", re.compile(r"(train/)?loss_scale|Train/.*loss_scale", re.IGNORECASE)),

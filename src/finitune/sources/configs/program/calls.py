@@ -28,6 +28,9 @@ TRAINER_KEYS = ("max_seq_length", "packing")
 LOADED_FORMS = ("json", "csv", "parquet", "text", "pandas", "arrow")
 """What `load_dataset` takes for the form of files, and not for a name."""
 
+RESPONSES = {"DataCollatorForCompletionOnlyLM": "response_template", "train_on_responses_only": "response_part"}
+"""Calls that mask what stands before an answer, and where they are told how an answer begins."""
+
 READ = training_arguments.KEYS | {
     key.partition(".")[0] for table in training_arguments.FORMAT.tables.values() for keys in table.values()
     for key in keys
@@ -218,6 +221,21 @@ def _tokens(reader: Reader, setup: Setup) -> None:
             setup.lines.setdefault("chat_template", call.line)
 
 
+def _response_template(reader: Reader, setup: Setup) -> None:
+    """The text behind which targets begin; what a program makes of its rows itself is not known here."""
+    for name, key in RESPONSES.items():
+        for call in reader.names.calls_named(name):
+            said = keywords(reader, call).get(key)
+            if said is None and call.node.args and name.startswith("DataCollator"):
+                said = told(reader, call.node.args[0], call.site)
+            formats = any("formatting_func" in keywords(reader, one) for one in reader.names.calls)
+            if isinstance(said, str) and not formats and not reader.names.calls_named("map"):
+                setup.arguments.setdefault("response_template", said)
+                setup.lines.setdefault("response_template", call.line)
+            else:
+                setup.computed.setdefault("labels", Computed(call.line))
+
+
 def _small_settings(reader: Reader, setup: Setup) -> None:
     """Settings that are made by one line each."""
     for one in reader.names.attributes:
@@ -235,6 +253,7 @@ def _small_settings(reader: Reader, setup: Setup) -> None:
             setup.lines["chat_template"] = one.value.lineno
     _loaded_data(reader, setup)
     _tokens(reader, setup)
+    _response_template(reader, setup)
     for call in reader.names.calls_named("gradient_checkpointing_enable"):
         if surely(reader, call):
             setup.arguments.setdefault("gradient_checkpointing", True)
