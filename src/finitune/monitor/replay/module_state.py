@@ -46,7 +46,7 @@ def _restore(value: Any, depth: int = 0) -> Callable[[], None] | None:
     if type(value) not in _CONTAINERS or len(value) > LARGEST or depth == DEEPEST:
         return None
     copy = value.copy()
-    inner = [back for each in _entries(copy) if (back := _restore(each, depth + 1)) is not None]
+    inner = [within for each in _entries(copy) if (within := _restore(each, depth + 1)) is not None]
 
     def back() -> None:
         if not _same(copy, value):

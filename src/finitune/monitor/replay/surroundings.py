@@ -33,8 +33,8 @@ class Randomness:
     @staticmethod
     def now() -> Randomness:
         device = accelerator()
-        module: Any = torch.get_device_module(device) if device else None
-        begun = module is not None and getattr(module, "is_initialized", lambda: True)()
+        module: Any = torch.get_device_module(device or "cpu")
+        begun = device is not None and getattr(module, "is_initialized", lambda: True)()
         return Randomness(
             cpu=torch.get_rng_state(),
             devices={i: module.get_rng_state(i) for i in range(module.device_count())} if begun else {},
