@@ -12,3 +12,7 @@ def test_stays_quiet_where_the_framework_always_pads_on_the_left():
 
 def test_stays_quiet_for_right_padding():
     assert propose(Batching(padding_side="right")) is None
+
+
+def test_stays_quiet_for_rows_that_are_masked_as_a_whole():
+    assert propose(Batching(padded_rows=1)) is None

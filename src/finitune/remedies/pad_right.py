@@ -30,6 +30,8 @@ def propose(
         return None  # its code pads on the left, whatever the files say
     if batching is not None and batching.padding_side == "right":
         return None
+    if batching is not None and batching.padding_side is None and batching.padded_rows:
+        return None  # rows that are masked as a whole stay empty on either side
     if batching is None and vocabulary is None and training is None:  # nobody saw the settings of the run
         return Remedy(text="fill short rows up on the right, so that every row of the mask lets something be seen")
     return Remedy(patch={"padding_side": "right"})

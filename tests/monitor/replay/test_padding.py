@@ -37,6 +37,15 @@ def test_padding_that_the_mask_covers_is_what_the_mask_says():
     assert not found.attended
 
 
+def test_a_row_that_is_masked_as_a_whole_says_of_no_side():
+    mask = torch.ones_like(LEFT)
+    mask[1] = 0
+    found = padding_of(LEFT, mask)
+    assert (found.side, found.rows, found.attended) == (None, 1, False)
+    mask[0, :2] = 0
+    assert padding_of(LEFT, mask).side == "left"
+
+
 @pytest.mark.parametrize("ids", [LEFT[1:2], torch.tensor([[1, 5, 6], [1, 7, 8]]), torch.tensor([[5, 5, 6], [5, 5, 8]])])
 def test_a_batch_without_padding(ids):
     assert padding_of(ids, None) is None

@@ -21,8 +21,8 @@ class Padding:
     """The padding of one batch; `where` is True at padded positions, shape [rows, positions]."""
 
     where: Tensor
-    side: str
-    """"left" or "right"."""
+    side: str | None
+    """"left" or "right"; None where rows are masked as a whole, which says of no side."""
     token: int
     attended: bool | None
     """The attention mask lets some of it be seen; None where no mask was recognised, so that it is not known."""
@@ -39,9 +39,13 @@ def padding_of(ids: Tensor, mask: Any) -> Padding | None:
     A mask says it. Where the mask says nothing, it is the one token that fills the edge of rows to different lengths.
     """
     fits = isinstance(mask, Tensor) and mask.shape == ids.shape
+    whole = (mask == 0).all(dim=1) if fits else None
     for side in ("left", "right"):
-        if fits and bool((where := _edge(mask == 0, side)).any()):
+        if whole is not None and bool((where := _edge(mask == 0, side))[~whole].any()):
             return Padding(where=where, side=side, token=int(ids[where][0]), attended=False)
+    if whole is not None and whole.any():
+        where = whole[:, None].expand_as(ids)
+        return Padding(where=where, side=None, token=int(ids[where][0]), attended=False)
     found: list[Padding] = []
     for side in ("left", "right"):
         edge = ids[:, 0 if side == "left" else -1]
