@@ -154,8 +154,14 @@ def test_hostile_8_ctrl_c_for_the_launcher_alone_ends_the_training() -> None:
     pytest.importorskip("torch")
     Path("train.py").write_text(LOOP)
     command = [sys.executable, "-m", "finitune", "run", "--run-dir", "run", "--", sys.executable, "train.py", "2000"]
+
+    def heed() -> None:  # tests that run in the background of a shell ignore the signal, and their children would
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
     # in a session of its own, so that the signal reaches nobody but the launcher
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=heed
+    ) as process:
         assert process.stdout is not None
         while not process.stdout.readline().startswith(b"step 2"):
             pass
