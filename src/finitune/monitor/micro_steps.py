@@ -16,16 +16,16 @@ from finitune.monitor.replay.capture import MicroStep
 ALL = 2048
 """Parameters of which every gradient is compared; of more a sample, evenly spaced."""
 
-Gradients = tuple[tuple[int, int], ...]
+Gradients = Sequence[tuple[int, int]]
 """Identity and version of each gradient; (0, 0) where there is none."""
 
 
 def gradients_now(parameters: Sequence[Tensor]) -> Gradients:
     stride = -(-len(parameters) // ALL) or 1
-    return tuple(
+    return [
         (0, 0) if gradient is None else (id(gradient), gradient._version)
         for gradient in [p.grad for p in parameters[::stride]]
-    )
+    ]
 
 
 @dataclass(slots=True)

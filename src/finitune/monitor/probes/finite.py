@@ -14,6 +14,10 @@ CHUNK = 2**24
 """Elements that are looked at at once, so that a look at logits needs little memory."""
 
 
+LARGE = 2**14
+"""Elements from which on the ends of a tensor are found faster than its norm."""
+
+
 def norms(tensors: Sequence[Tensor]) -> Tensor:
     """L2 norm of each tensor, accumulated in float32: shape [len(tensors)], on the first tensor's device.
 
@@ -33,22 +37,34 @@ def _norms(tensors: Sequence[Tensor], order: float) -> Tensor:
     if not tensors:
         return torch.zeros(0)
     dense = [values_of(t) for t in tensors]
-    device = dense[0].device
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for i, tensor in enumerate(dense):
-        if tensor.is_floating_point() and tensor.numel():
-            groups.setdefault((tensor.device, tensor.dtype), []).append(i)
+        groups.setdefault((tensor.device, tensor.dtype), []).append(i)
+    device = dense[0].device
     out: list[Tensor] = [torch.zeros((), device=device)] * len(tensors)
-    for (_, dtype), indices in groups.items():
+    for (place, dtype), indices in groups.items():
+        if not dtype.is_floating_point:
+            continue
+        if order != 2.0:  # an empty tensor has no largest element
+            indices = [i for i in indices if dense[i].numel()]
         accumulate = torch.float64 if dtype == torch.float64 else torch.float32
         if dtype.itemsize == 1:  # float8 has no arithmetic
             found = [torch.linalg.vector_norm(dense[i].to(torch.float32), order) for i in indices]
         elif order == 2.0:
             found = torch._foreach_norm([dense[i] for i in indices], 2, dtype=accumulate)
+        elif place.type == "cpu" and sum(dense[i].numel() for i in indices) > LARGE * len(indices):
+            # Six times as fast there as the norm, and a NaN is both its ends; but slow to start.
+            ends = [dense[i].aminmax() for i in indices]
+            found = [torch.maximum(-least, most) for least, most in ends]
         else:
             found = torch._foreach_norm([dense[i] for i in indices], order)
-        for i, norm in zip(indices, found, strict=True):
-            out[i] = norm.to(device=device, dtype=torch.float32)
+        if not found:
+            continue
+        each = torch.stack(found).to(device=device, dtype=torch.float32)
+        if len(indices) == len(tensors):
+            return each
+        for i, norm in zip(indices, each.unbind(), strict=True):
+            out[i] = norm
     return torch.stack(out)
 
 

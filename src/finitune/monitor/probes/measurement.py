@@ -25,7 +25,7 @@ class Unclipped:
     norms: Tensor
     total: Tensor | None
     """The norm that clipping measured, shape []; None where it lies in parts on several ranks."""
-    seen: tuple[tuple[int, int], ...]
+    seen: Sequence[tuple[int, int]]
     """Identity and version of each gradient."""
     writes: int = 1
     """How often this clipping changes a gradient in place, at most."""
@@ -269,5 +269,5 @@ def _total(each: Tensor) -> Tensor:
     return torch.linalg.vector_norm(each / peak) * peak
 
 
-def _versions(gradients: Sequence[Tensor]) -> tuple[tuple[int, int], ...]:
-    return tuple((id(g), g._version) for g in gradients)
+def _versions(gradients: Sequence[Tensor]) -> list[tuple[int, int]]:
+    return [(id(g), g._version) for g in gradients]

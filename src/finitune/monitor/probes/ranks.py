@@ -153,6 +153,8 @@ def is_sharded(tensors: Sequence[Tensor]) -> bool:
 
 def local(tensor: Tensor) -> Tensor:
     """The shard that this rank holds; a tensor that is not sharded as it is."""
+    if type(tensor) is Tensor:
+        return tensor
     sharded: Any = tensor
     return sharded.to_local() if hasattr(tensor, "to_local") else getattr(tensor, "ds_tensor", tensor)
 
