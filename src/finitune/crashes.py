@@ -13,6 +13,12 @@ def in_words(facts: Sequence[dict[str, Any]]) -> list[str]:
         if "token" in fact:
             where = f"in sample {fact['sample']} at position {fact['position']}"
             out.append(f"token {fact['token']} of a vocabulary of {fact['vocabulary']}, {where} ({fact['name']})")
+        elif "id" in fact:
+            places = (("in sample", fact.get("sample")), ("at position", fact.get("position")))
+            where = " ".join(f"{word} {number}" for word, number in places if number is not None)
+            label = f"label {fact['id']} of {fact.get('classes')} classes"
+            row = f"id {fact['id']} of an embedding of {fact.get('rows')} rows"
+            out.append(f"{label if 'classes' in fact else row}, {where}")
         elif "values" in fact:
             out.append(f"{fact['name']} holds {fact['values']}, first in sample {fact['sample']}")
         elif "inputs" in fact:

@@ -77,6 +77,14 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
         else:
             yield evidence("origin", -STRONG, f"{origin.op} gives {origin.values} of a batch that is finite")
         return
+    if origin is not None and origin.phase == "input" and origin.shape == []:
+        yield evidence("origin", -STRONG, f"one number is {origin.values}, which is no sample of the batch")
+        return
+    if origin is not None and origin.phase == "input" and origin.line and _everywhere(origin):
+        yield evidence(
+            "origin", HINT, f"every sample of the batch has {origin.values}, which the loop may have computed"
+        )
+        return
     if origin is not None and origin.phase == "input":
         yield evidence("origin", DECISIVE, f"the batch itself holds {origin.values or 'values that are not finite'}")
         return
@@ -91,3 +99,7 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
     if odd and typical > 0 and set((origin and origin.rows) or odd) <= set(odd):
         where = f"sample {odd[0]} of {len(peaks)} reaches {peaks[odd[0]]:.3g}, the median of the batch {typical:.3g}"
         yield evidence("origin", DECISIVE, where)
+
+
+def _everywhere(origin: Origin) -> bool:
+    return origin.rows == list(range((origin.shape or (0,))[0]))

@@ -5,7 +5,8 @@
 A schedule counts steps, and a run has as many as data, epochs, batch, accumulation and processes make. A warm-up that
 is longer than the run never reaches the rate that was asked for; a schedule that ends earlier trains the rest at zero;
 one that is counted in micro-steps or per process is off by that factor. Nothing is non-finite; the model hardly moves,
-or the last third of the run does nothing.
+or the last third of the run does nothing. A schedule of one's own that divides by the steps that are left makes a
+learning rate of infinity or NaN at its end, and all weights with it.
 
 ## How to tell
 
@@ -37,9 +38,9 @@ import math
 from collections.abc import Iterator
 
 from finitune.chapter import Needs, needs
-from finitune.evidence import DECISIVE, evidence
+from finitune.evidence import DECISIVE, STRONG, evidence
 from finitune.facts import Batching, Optimizer, Parallel, TokenUse
-from finitune.finding import Evidence, Finding, Remedy, Severity, Where
+from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.series import Series
 
 HALF = 0.5
@@ -83,7 +84,14 @@ def foresee(
         )  # fmt: skip
 
 
-def weigh(optimizer: Optimizer, lr: Series, symptoms: set[str]) -> Iterator[Evidence]:
+def weigh(optimizer: Optimizer, lr: Series, symptoms: set[str], origin: Origin | None = None) -> Iterator[Evidence]:
+    if len(lr) and not math.isfinite(lr.values[-1]):
+        yield evidence("learning rate", DECISIVE, f"the schedule has made the learning rate {lr.values[-1]:g}")
+        if origin is not None and origin.phase == "optimizer":
+            yield evidence(
+                "origin", STRONG, "the update is the first that is not finite, and it is made with that rate"
+            )
+        return
     if optimizer.lr and len(lr) and float(lr.values.max()) >= HALF * optimizer.lr:
         yield evidence("learning rate", -DECISIVE, "the learning rate has reached what was asked for")
     elif symptoms:

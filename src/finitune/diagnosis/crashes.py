@@ -27,6 +27,10 @@ def observed(event: Mapping[str, Any]) -> dict[str, Observation]:
     for fact in _facts(event):
         if fact.startswith("token "):
             found |= observed_as("token-out-of-range", fact)
+        elif fact.startswith("label "):
+            found |= observed_as("target-out-of-range", fact)
+        elif fact.startswith("id "):  # of another table than that of the tokens, as of positions
+            found.pop("token-out-of-range", None)
     return found
 
 

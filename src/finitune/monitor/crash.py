@@ -7,7 +7,7 @@ import threading
 import traceback
 from types import TracebackType
 
-from finitune.monitor.probes.crash_facts import facts_of_batch
+from finitune.monitor.probes.crash_facts import facts_of_batch, facts_of_frames
 from finitune.monitor.process import Monitor, Stopped
 from finitune.monitor.replay.source_line import described, is_ours, is_users
 
@@ -71,7 +71,10 @@ def record_crash(
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:LONGEST]}"
         monitor.crashed(
             text=text, frames=own[-FRAMES:], line=own[-1] if own else None,
-            facts=facts_of_batch(monitor.last_calls(), monitor.vocabulary()),
+            facts=[
+                *facts_of_frames([frame for frame, _ in frames]),
+                *facts_of_batch(monitor.last_calls(), monitor.vocabulary()),
+            ],
             thread=thread.name if thread is not None else None,
         )  # fmt: skip
     except Exception as failed:  # the user's own error has been shown already

@@ -120,6 +120,8 @@ def _samples_at_fault(inquiry: Investigation) -> Mapping[str, str | None]:
         with suppress(Exception):  # samples that cannot be told apart, a budget that is used up
             hints = inquiry.origin.rows if inquiry.origin and inquiry.origin.rows else ()
             inquiry.at_fault = guilty(inquiry.capture, partial(_is_finite, inquiry), hints)
+    if not inquiry.at_fault:
+        return {"{bad_rows}": None, "{other_samples}": None}
     others = [row for row in range(sum(map(rows_of, inquiry.capture.micro_steps))) if row not in inquiry.at_fault]
     join = lambda rows: ",".join(map(str, rows)) or None  # noqa: E731
     return {"{bad_rows}": join(inquiry.at_fault), "{other_samples}": join(others[: len(inquiry.at_fault)])}

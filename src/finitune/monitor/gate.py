@@ -12,17 +12,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
-from finitune.monitor.micro_steps import Pending, gradients_now
+from finitune.monitor.micro_steps import Pending, all_zero, gradients_now
 from finitune.monitor.optimizers import Deferred, Watched, step_of
-from finitune.monitor.probes import activations, float16_update
+from finitune.monitor.probes import activations
 from finitune.monitor.probes.activations import Activations
 from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, any_bad, confirmed, measure, shares_of
-from finitune.monitor.probes.optimizers import learning_rate
+from finitune.monitor.probes.optimizers import learning_rate, will_spoil
 from finitune.monitor.probes.readback import Readback
 from finitune.monitor.probes.resumed_steps import steps_before
 from finitune.monitor.probes.schedules import Schedules
@@ -76,7 +75,8 @@ class Gate:
         on = self._pending.of(watched.number)
         pairs = watched.update.gradients()
         gradients = [gradient for _, gradient in pairs]
-        if not gradients or (not on and not self.step and not self._pending.micro_steps):
+        begun = on or self.step or self._pending.micro_steps
+        if not gradients or (not begun and all_zero(gradients)):
             return True  # nothing to step with, or a framework that has its optimizer make its state
         self._safely(self._number, watched, on)
         watched.stepping_on = on
@@ -158,7 +158,7 @@ class Gate:
         rate = learning_rate(watched.optimizer())
         if isinstance(rate, Tensor):
             more["lr"] = rate
-        spoils = float16_update.spoils(watched.optimizer()) if self._run.guards else None
+        spoils = will_spoil(watched.optimizer(), rate) if self._run.guards else None
         if spoils is not None:
             more[SPOILS] = spoils
         samples = self._samples_of(watched)
@@ -185,8 +185,7 @@ class Gate:
         if check is not None and summed is not None:
             self._incidents.compare_reduction(watched, check, summed, reading, capture)
         if reading.bad_update:
-            names = [self._run.modules.name(p) for p in reading.parameters if p.dtype == torch.float16]
-            self._incidents.bad_update(watched, reading, capture, names, "float16")
+            self._incidents.bad_update(watched, reading, capture)
         elif reading.bad:
             may_settle = watched.update.skips_overflows or watched.update.scaler_decides
             self._incidents.bad(watched, reading, capture, may_settle=may_settle, acted=acted, live=live)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.probes.optimizers import learning_rate
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.replay.limits import Limits
@@ -91,10 +91,9 @@ class Incidents:
             self._investigate(watched, reading, capture, limits, may_settle=may_settle, acted=acted, live=live)
 
     @randomness_kept()
-    def bad_update(
-        self, watched: Watched, reading: Reading, capture: Capture, names: Sequence[str], dtype: str
-    ) -> None:
+    def bad_update(self, watched: Watched, reading: Reading, capture: Capture) -> None:
         """Loss and gradients were finite, the weights that the optimizer makes of them are not."""
+        bad = [p for p in reading.parameters if p.dtype == torch.float16] or reading.parameters
         self.describe_run(watched, capture)
         watched.bad_in_a_row += 1
         self.bad_steps += 1
@@ -102,12 +101,13 @@ class Incidents:
             self._continue(watched, reading, acted=reading.skipped)
             return
         inquiry = self._inquiry(watched, reading, capture, "nonfinite-update", reading.what, acted=reading.skipped)
-        inquiry.event["bad"] = list(names)[:100]
-        inquiry.blame_update_of(names[0] if names else "?", dtype)
+        inquiry.event["bad"] = [self._run.modules.name(p) for p in bad[:100]]
+        if (rate := reading.more.get("lr", learning_rate(watched.optimizer()))) is not None:
+            self._run.signals["lr"].add(reading.step, float(rate))
+        inquiry.blame_update_of(inquiry.event["bad"][0], dtype_name(bad[0].dtype))
         self._opened(inquiry, watched)
         inquiry.record()
-        try_causes(inquiry)
-        self._tell(inquiry)
+        self._prove_and_tell(inquiry)
 
     @randomness_kept()
     def bad_weights(self, watched: Watched, reading: Reading, capture: Capture) -> None:
@@ -125,7 +125,7 @@ class Incidents:
         inquiry.event["bad"] = names[:100]
         inquiry.blame_update_of(names[0], dtype_name(bad[0].dtype))
         inquiry.record()
-        self._tell(inquiry)
+        self._run.speech.say(*inquiry.lines())
 
     @randomness_kept()
     def compare_reduction(
@@ -150,7 +150,7 @@ class Incidents:
         inquiry.passes = int(seen.repeats is not None)
         inquiry.repeats, inquiry.why_not = False, "every number is finite"
         inquiry.record()
-        self._tell(inquiry)
+        self._run.speech.say(*inquiry.lines())
 
     def crashed(self, step: int, *, text: str, seen: Origin | None, was_live: bool, **fields: Any) -> None:
         """The program ended in an exception; `seen` is a weight that is not finite, or what a live watch has found."""
@@ -203,8 +203,7 @@ class Incidents:
             return
         if inquiry.locate_live(live, capture, reading.step):
             inquiry.record_origin()
-            try_causes(inquiry)
-            self._tell(inquiry, again=True)
+            self._prove_and_tell(inquiry, again=True)
 
     def loss_seen(self, live: LiveWatch, micro: MicroStep, root: Tensor) -> None:
         """A step that is watched live is about to run its backward from `root`."""
@@ -255,7 +254,7 @@ class Incidents:
         if self._count > MAX_INVESTIGATIONS:
             inquiry.why_not = f"more than {MAX_INVESTIGATIONS} incidents in this run"
             inquiry.record()
-            self._tell(inquiry)
+            self._run.speech.say(*inquiry.lines())
             return
         inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
         if live is not None and inquiry.origin is None:
@@ -273,8 +272,7 @@ class Incidents:
             )
             return  # another rank says what it was
         inquiry.record()
-        try_causes(inquiry)
-        self._tell(inquiry)
+        self._prove_and_tell(inquiry)
 
     @randomness_kept()
     def _diverged(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:
@@ -327,8 +325,7 @@ class Incidents:
         inquiry.record()
         self.suspicions += level == "suspicion"
         if level == "incident":
-            try_causes(inquiry)
-            self._tell(inquiry)
+            self._prove_and_tell(inquiry)
             self.sighted = inquiry
             return
         more = f"; {seen.confirm}" if seen.confirm else ""
@@ -379,8 +376,11 @@ class Incidents:
         left = steps_left(scales)
         return f" Loss scale {reading.scale:g}; at this rate at its minimum in {left} steps." if left else ""
 
-    def _tell(self, inquiry: Investigation, *, again: bool = False) -> None:
-        self._run.speech.say(*inquiry.lines(again=again))
+    def _prove_and_tell(self, inquiry: Investigation, *, again: bool = False) -> None:
+        try:
+            try_causes(inquiry)
+        finally:  # an experiment of ours that fails takes nothing of what is known
+            self._run.speech.say(*inquiry.lines(again=again))
 
     def describe_run(self, watched: Watched, capture: Capture) -> None:
         """Write the header, once the first step has shown the dtype of its forward or the program has died before."""

@@ -27,7 +27,7 @@ from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, named_tensors
 from finitune.monitor.replay.loose_tensors import LooseTensors
 from finitune.monitor.replay.objective import Place, node_at, same_form
-from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, why_not_runnable
+from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, trained_in, why_not_runnable
 from finitune.monitor.replay.source_line import calling_line
 from finitune.monitor.replay.statements import bad_statement, operator_in
 from finitune.recording import Recorder
@@ -159,7 +159,7 @@ class Investigation:
         constant = any(micro.objective and micro.objective.constant for micro in self.capture.micro_steps)
         if self.model is not None and silences_hooks(self.model):
             self.why_not = "hooks on accumulated gradients are not run again, and one of them may have made it"
-        elif not bad_loss and len(self.modules.owners([p for g in _groups(self.optimizer) for p in g])) > 1:
+        elif not bad_loss and self._trains_elsewhere():
             self.why_not = "a part of what is trained belongs to another module, and may have made it"
         elif bad_loss and constant:
             self.why_not = "a term of the loss without a graph was not kept, so the step cannot be run again as it was"
@@ -172,6 +172,13 @@ class Investigation:
         else:
             return
         self.repeats = None
+
+    def _trains_elsewhere(self) -> bool:
+        """Of what the optimizer holds, something with a gradient belongs to a module that the step did not call."""
+        trained = [p for group in _groups(self.optimizer) for p in group]
+        covered = {id(p) for p in trained_in(self.setting())} if self.model is not None else set[int]()
+        outside = any(p.grad is not None and id(p) not in covered for p in trained)
+        return outside and len(self.modules.owners(trained)) > 1
 
     @property
     def is_located(self) -> bool:

@@ -105,7 +105,7 @@ class Listener:
         self._training_begins()
         self._interrupted()
         self._pending.begin()
-        micro = self._calls.micro_step(roots)
+        micro = self._calls.micro_step(roots, self._pending.calls())
         self._gate.loss_seen(roots, micro)
         if micro.unreadable is not None and self._deeper < DEEPEST:
             self._deeper += 1
@@ -137,8 +137,15 @@ class Listener:
             self._intervals.backward_ended(micro)
 
     def gradients_asked(self, roots: list[Tensor], inputs: list[Tensor]) -> None:
-        if not self.here.busy:
-            self._training_begins()
+        if self.here.busy:
+            return
+        self._training_begins()
+        asked = {id(tensor) for tensor in inputs}
+        if any(not asked.isdisjoint(map(id, watched.parameters())) for watched in self._optimizers):
+            micro = self._calls.micro_step(roots, self._pending.calls())
+            self._gate.loss_seen(roots, micro)
+            self._pending.ask(micro)
+        else:
             self._intervals.gradients_asked(self._calls, roots, inputs)
 
     def gradients_returned(self, gradients: Sequence[Any]) -> None:
@@ -237,7 +244,7 @@ class Listener:
     # What these use.
 
     def calls_of_this_step(self) -> list[Call]:
-        return [*(call for micro in self._pending.micro_steps for call in micro.calls), *self._calls.kept()]
+        return [*self._pending.calls(), *self._calls.kept()]
 
     def vocabulary(self) -> int | None:
         """Rows of the input embedding of the first model that is trained; None where there is none."""

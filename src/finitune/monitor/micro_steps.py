@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from finitune.monitor.replay.capture import MicroStep
+from finitune.monitor.probes.finite import values_of
+from finitune.monitor.replay.capture import Call, MicroStep
 
 ALL = 2048
 """Parameters of which every gradient is compared; of more a sample, evenly spaced."""
 
+MOST_ASKED = 16
+"""Losses whose gradients were asked for, of one step: as many as a loop of many tasks has."""
 Gradients = Sequence[tuple[int, int]]
 """Identity and version of each gradient; (0, 0) where there is none."""
 
@@ -28,22 +31,40 @@ def gradients_now(parameters: Sequence[Tensor]) -> Gradients:
     ]
 
 
+def all_zero(gradients: Sequence[Tensor]) -> bool:
+    """True where no gradient pushes; read on the host."""
+    return not any(bool(values_of(gradient).any()) for gradient in gradients)
+
+
 @dataclass(slots=True)
 class Pending:
     """The backwards that wait for an optimizer, oldest first."""
 
     micro_steps: list[MicroStep] = field(default_factory=list[MicroStep])
+    asked: list[MicroStep] = field(default_factory=list[MicroStep])
+    """Losses whose gradients the loop has asked for since the last backward, to put them into parameters by itself."""
 
     def begin(self) -> None:
         """A backward is about to run: what touched no optimizer and was stepped on belongs to the past."""
         self.micro_steps = [micro for micro in self.micro_steps if micro.touched or not micro.used]
+        self.asked = []
+
+    def ask(self, micro: MicroStep) -> None:
+        self.asked = [*self.asked, micro][-MOST_ASKED:]
 
     def of(self, number: int) -> list[MicroStep]:
-        """Those that changed gradients of this optimizer, or of none that is known: it may copy them elsewhere."""
-        return [m for m in self.micro_steps if number in m.touched or (not m.touched and not m.used)]
+        """Those that changed gradients of this optimizer, or of none that is known: it may copy them elsewhere. Where
+        no backward has run, the losses whose gradients were asked for.
+        """
+        return [m for m in self.micro_steps if number in m.touched or (not m.touched and not m.used)] or self.asked
+
+    def calls(self) -> list[Call]:
+        """Of the model, in what waits."""
+        return [call for micro in (*self.micro_steps, *self.asked) for call in micro.calls]
 
     def stepped(self, number: int, on: Sequence[MicroStep]) -> None:
         """The optimizer has made its step on these."""
+        self.asked = []
         for micro in on:
             micro.used = True
             micro.touched.discard(number)
@@ -60,4 +81,4 @@ class Pending:
         return lost
 
     def clear(self) -> None:
-        self.micro_steps = []
+        self.micro_steps, self.asked = [], []

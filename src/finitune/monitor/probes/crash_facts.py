@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -29,6 +30,42 @@ def facts_of_batch(calls: Sequence[Call], vocabulary: int | None) -> list[dict[s
     return facts
 
 
+def facts_of_frames(frames: Sequence[FrameType]) -> list[dict[str, Any]]:
+    """What a function of torch that raised was called with: the first label that is no class, or id that is no row.
+
+    `frames` are those of the traceback. Nothing is read of tensors on an accelerator, which may be lost.
+    """
+    called = [f for f in frames if f.f_globals.get("__name__") == "torch.nn.functional"]
+    return [fact for frame in called[-1:] if (fact := _fact_of_call(frame.f_code.co_name, frame.f_locals)) is not None]
+
+
+def _fact_of_call(function: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    ids, rows, of, ignored = None, 0, "", None
+    first, second = given.get("input"), given.get("weight" if function == "embedding" else "target")
+    if not isinstance(first, Tensor) or not isinstance(second, Tensor) or not first.dim():
+        return None
+    if function == "embedding":
+        ids, rows, of = first, len(second), "rows"
+    elif function in ("cross_entropy", "nll_loss") and not second.is_floating_point():
+        ids, rows, of, ignored = second, first.shape[min(1, first.dim() - 1)], "classes", given.get("ignore_index")
+    place = _first_beyond(ids, rows, ignored) if ids is not None and ids.device.type == "cpu" else None
+    if ids is None or place is None:
+        return None
+    axes = ("position",) if ids is first and ids.dim() == 1 else ("sample", "position")
+    where = dict(zip(axes, place, strict=False))
+    return {"name": "input" if ids is first else "target", "id": int(ids[tuple(place)]), of: rows, **where}
+
+
+def _first_beyond(ids: Tensor, count: int, ignored: int | None = None) -> list[int] | None:
+    beyond = (ids >= count) | (ids < 0)
+    beyond = beyond if ignored is None else beyond & (ids != ignored)
+    return torch.nonzero(beyond)[0].tolist() if bool(beyond.any()) else None
+
+
+def _where(place: list[int]) -> dict[str, int]:
+    return {"sample": place[0] if place else 0, "position": place[1] if len(place) > 1 else 0}
+
+
 def _named(call: Call) -> list[tuple[str, Tensor]]:
     given = [*enumerate(call.args), *call.kwargs.items()]
     return [(f"input {name}" if isinstance(name, int) else name, t) for name, t in given if isinstance(t, Tensor)]
@@ -48,14 +85,8 @@ def _fact(name: str, tensor: Tensor, vocabulary: int | None) -> dict[str, Any] |
         }
     if vocabulary is None or tensor.dtype not in (torch.int64, torch.int32) or "mask" in name:
         return None
-    beyond = (tensor >= vocabulary) | ((tensor < 0) & (tensor != IGNORED_LABEL))
-    if not bool(beyond.any()):
-        return None
-    place = torch.nonzero(beyond)[0].tolist()
-    return {
-        "name": name, "token": int(tensor[tuple(place)]), "vocabulary": vocabulary,
-        "sample": place[0] if place else 0, "position": place[1] if len(place) > 1 else 0,
-    }  # fmt: skip
+    place = _first_beyond(tensor, vocabulary, IGNORED_LABEL)
+    return place and {"name": name, "token": int(tensor[tuple(place)]), "vocabulary": vocabulary, **_where(place)}
 
 
 def _dtype(tensor: Tensor) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import weakref
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from finitune.monitor.probes import float16_update
 from finitune.monitor.probes.finite import is_finite
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD)
@@ -28,12 +30,26 @@ def parameters_of(optimizer: Any) -> list[nn.Parameter]:
 
 
 def learning_rate(optimizer: Any) -> Tensor | float | None:
-    """The largest over groups; a tensor where a group keeps it as one, which reading would wait for."""
+    """The largest over groups, or one that is not finite; a tensor where a group keeps it as one, which reading would
+    wait for.
+    """
     rates = [group["lr"] for group in getattr(optimizer, "param_groups", ()) if "lr" in group]
     tensors = [rate for rate in rates if isinstance(rate, Tensor)]
     if tensors:
         return torch.stack([rate.detach().reshape(()).to(tensors[0].device) for rate in tensors]).max()
-    return max(map(float, rates)) if rates else None
+    numbers = [float(rate) for rate in rates]
+    return next((rate for rate in numbers if not math.isfinite(rate)), max(numbers, default=None))
+
+
+def will_spoil(optimizer: Any, rate: Tensor | float | None) -> Tensor | float | None:
+    """Whether the update that is about to be made of finite gradients is not finite: 1 or 0, on the device where it
+    depends on what lies there; None where nothing speaks of it. `rate` is the learning rate.
+    """
+    half = float16_update.spoils(optimizer)
+    if isinstance(rate, Tensor):
+        bad = ~torch.isfinite(rate).reshape(())
+        return bad if half is None else bad | half.to(bad.device)
+    return 1.0 if rate is not None and not math.isfinite(rate) else half
 
 
 def skips_whole_call(optimizer: Any) -> bool:

@@ -6,7 +6,7 @@ Nothing is copied on a healthy step but the random number state (5 KB on a CPU).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,7 +63,7 @@ class Call:
             if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
                 try:
                     with _disable_current_modes():
-                        fed[place], leaves[place] = _read(leaf, before), None
+                        fed[place], leaves[place] = _read(leaf, before, exact=True), None
                     edges |= {place: edge(leaf)} if watched else {}
                 except (objective.NotReadable, AttributeError, RuntimeError) as error:
                     unfed = str(error)
@@ -237,8 +237,8 @@ class Calls:
         """Hooks on saved tensors are set: outside the model they are not read, as what they keep can be taken once."""
         self._packed = self._packed or self._depth == 0
 
-    def micro_step(self, roots: list[Tensor]) -> MicroStep:
-        """What the backward of `roots` closes."""
+    def micro_step(self, roots: list[Tensor], earlier: Sequence[Call] = ()) -> MicroStep:
+        """What the backward of `roots` closes; a retained graph may use `earlier` calls of the step once more."""
         micro = MicroStep()
         scalars = [root.detach() for root in roots if root.numel() == 1]
         if scalars:
@@ -253,7 +253,7 @@ class Calls:
             if len(roots) != 1 or micro.root is None:
                 raise objective.NotReadable("backward was given no single number")
             with _disable_current_modes():  # a live watch must not see how nodes are read
-                calls, read = self._objective(roots[0])
+                calls, read = self._objective(roots[0], [*earlier, *self._calls])
             micro.objective = read
             # Calls whose outputs the loss does not use need not be run again.
             micro.calls = _used(calls, read)
@@ -264,23 +264,23 @@ class Calls:
             micro.calls, self._calls = self._calls, []
         return micro
 
-    def _objective(self, root: Tensor) -> tuple[list[Call], objective.Objective]:
+    def _objective(self, root: Tensor, calls: list[Call]) -> tuple[list[Call], objective.Objective]:
         """The loss in terms of the calls within wrappers where it can be read so, else of those of the wrappers.
 
         Raises NotReadable.
         """
-        inner = [each for call in self._calls for each in call.within or [call]]
-        if any(call.unfed is not None for call in inner) or not any(call.within for call in self._calls):
-            return self._calls, _read(root, self._calls)
+        inner = [each for call in calls for each in call.within or [call]]
+        if any(call.unfed is not None for call in inner) or not any(call.within for call in calls):
+            return calls, _read(root, calls)
         try:
             read = _read(root, inner)
         except objective.NotReadable:
-            return self._calls, _read(root, self._calls)
+            return calls, _read(root, calls)
         if read.constant:
             with suppress(objective.NotReadable):
-                whole = _read(root, self._calls)
+                whole = _read(root, calls)
                 if not whole.constant:
-                    return self._calls, whole
+                    return calls, whole
         return inner, read
 
     def forget(self) -> None:
@@ -298,10 +298,10 @@ def _used(calls: list[Call], loss: Objective) -> list[Call]:
     return used[::-1]
 
 
-def _read(root: Tensor, calls: list[Call]) -> Objective:
+def _read(root: Tensor, calls: list[Call], *, exact: bool = False) -> Objective:
     outputs = {number for call in calls for number in call.outputs}
     most = 4 * sum(call.nbytes for call in calls) if calls else MAX_LOOSE_BYTES
-    return objective.read(root, outputs, most_bytes=most)
+    return objective.read(root, outputs, most_bytes=most, exact=exact)
 
 
 def output_tensors(output: Any) -> list[Tensor]:

@@ -82,7 +82,7 @@ def save_capture(
     }
     write_json(path, data)
     here = any(
-        (micro.objective and micro.objective.weights) or any(call.fed for call in micro.calls)
+        (micro.objective and micro.objective.only_here) or any(call.fed for call in micro.calls)
         for micro in capture.micro_steps
     )  # what the program computes of its own weights, or between two calls, is not written
     return path, written and not here and capture.runnable is None and why_not(described) is None

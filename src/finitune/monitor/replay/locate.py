@@ -47,15 +47,24 @@ def locate(setting: Setting) -> Located:
     watch = OperatorWatch(own, lambda: calls, setting.limits)
     eager = replace(setting, eager=True)
     watch.summed = lambda: None if eager.summing is None else own.get(id(eager.summing))
-    outcome = rerun(eager, _watching(list(setting.model.named_modules()), watch))
+    outcome = rerun(eager, _watching(_named_modules(eager), watch))
     bad_loss = not all(map(math.isfinite, outcome.losses))
-    leaf = bad_leaf(named_tensors(setting.model), calls)
+    leaf = bad_leaf(named_tensors(setting.model), calls) or _bad_input(watch, calls)
     operand, place = _bad_operand(setting.capture) if leaf is None else (None, None)
     origin = leaf or operand or watch.found(bad_loss=bad_loss)
     if outcome.sound:
         origin = None
     term = place if operand is not None else watch.term if origin is not None and origin is watch.origin else None
     return Located(origin=origin, outcome=outcome, layers=watch.layers, term=term, inside=watch.inside)
+
+
+def _named_modules(setting: Setting) -> list[tuple[str, nn.Module]]:
+    """Those of the model, and of the other modules that the loop calls, under the class of these."""
+    named = list(setting.model.named_modules())
+    for other in setting.models[1:]:
+        kind = type(other).__name__
+        named += [(f"{kind}.{name}" if name else kind, module) for name, module in other.named_modules()]
+    return list({id(module): (name, module) for name, module in reversed(named)}.values())[::-1]
 
 
 def calls_of(capture: Capture) -> list[Call]:
@@ -81,7 +90,28 @@ def bad_leaf(tensors: Iterable[tuple[str, Tensor]], calls: Iterable[Call]) -> Or
             if isinstance(leaf, Tensor) and leaf.is_floating_point() and not leaf.requires_grad and not is_finite(leaf):
                 found = places(leaf)
                 if found.nan or found.inf:
-                    return leaf_origin("input", pytree.keystr(path), leaf, found)
+                    return leaf_origin("input", _input_name(path), leaf, found)
+    return None
+
+
+def _input_name(path: tuple[Any, ...]) -> str:
+    """`input 0`, `pixel_values`, `input 1['mask']`: where a tensor stands among (args, kwargs)."""
+    if len(path) < 2:
+        return pytree.keystr(path)
+    first = path[1]
+    name = str(first.key) if isinstance(first, pytree.MappingKey) else f"input {first.idx}"
+    return name + pytree.keystr(path[2:])
+
+
+def _bad_input(watch: OperatorWatch, calls: list[Call]) -> Origin | None:
+    """An input that holds -inf alone, where the first bad value was made of it by an operator that takes no mask."""
+    if watch.bad_input is None or watch.origin is None:
+        return None
+    storage = watch.bad_input.untyped_storage()._cdata
+    for call in calls:
+        for path, leaf in pytree.tree_flatten_with_path((call.args, call.kwargs))[0]:
+            if isinstance(leaf, Tensor) and leaf.layout == torch.strided and leaf.untyped_storage()._cdata == storage:
+                return leaf_origin("input", _input_name(path), leaf, places(leaf))
     return None
 
 

@@ -13,6 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from finitune.monitor.replay import joins
+from finitune.monitor.replay.node_operators import signed
+
 Kept = Mapping[str, Any]
 Operator = tuple[Callable[[Any], Kept], Callable[..., Any]]
 _REDUCTIONS = ("none", "mean", "sum")
@@ -30,7 +33,7 @@ LINEAR = frozenset({
     "SliceBackward0", "SelectBackward0", "GatherBackward0", "ToCopyBackward0", "CloneBackward0", "StackBackward0",
     "CatBackward0", "ExpandBackward0", "PermuteBackward0", "TBackward0", "WhereBackward0", "MaskedFillBackward0",
     "IndexBackward0", "CumsumBackward0", "UnbindBackward0", "SplitBackward0", "FlipBackward0", "RepeatBackward0",
-    "IndexSelectBackward0", "DiagonalBackward0", "TrilBackward0", "TriuBackward0", "RollBackward0",
+    "IndexSelectBackward0", "DiagonalBackward0", "TrilBackward0", "TriuBackward0", "RollBackward0", "MulBackward1",
 })  # fmt: skip
 """Below these alone an added constant changes the loss by a constant, and no gradient: it need not be known."""
 DROPS_CONSTANT = frozenset({
@@ -39,6 +42,7 @@ DROPS_CONSTANT = frozenset({
 })  # fmt: skip
 """Their nodes do not keep the operand without a graph. It is found from the result, where what takes the result keeps
 that; else it is taken as 0."""
+JOINS = ("CatBackward0", "StackBackward0")
 BEYOND = 1e4
 """Whose exponential is 0 or infinite in every dtype, and which float16 holds."""
 
@@ -66,6 +70,9 @@ GIVEN: dict[str, Callable[[Any], tuple[Tensor | None, ...]]] = {
     ),
     "ExpBackward0": lambda node: (_bounded(node._saved_result.log()),),
     "SqrtBackward0": lambda node: (node._saved_result.square(),),
+    "RsqrtBackward0": lambda node: (node._saved_result.square().reciprocal(),),
+    "ReciprocalBackward0": lambda node: (node._saved_result.reciprocal(),),
+    "LinalgCholeskyExBackward0": lambda node: (node._saved_L @ node._saved_L.mH,),
     "SigmoidBackward0": lambda node: (_bounded(node._saved_result.logit()),),
     "LogSoftmaxBackward0": lambda node: (node._saved_result,),
     "SoftmaxBackward0": lambda node: (_bounded(node._saved_result.log()),),
@@ -171,14 +178,14 @@ def _sum_of(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Any:
 def _dimensions(node: Any) -> Kept:
     if not node.name().endswith("1"):
         return {}
-    return {"dim": _signed(node._saved_dim), "keepdim": node._saved_keepdim}
+    return {"dim": signed(node._saved_dim), "keepdim": node._saved_keepdim}
 
 
 def _classes(node: Any) -> Kept:
     return {
         "target": node._saved_target,
         "weight": node._saved_weight,
-        "ignore_index": _signed(node._saved_ignore_index),
+        "ignore_index": signed(node._saved_ignore_index),
         "reduction": _REDUCTIONS[node._saved_reduction],
     }
 
@@ -205,7 +212,7 @@ def _into(node: Any) -> Kept:
         raise NotReadable("what is added at places has no graph")
     of = node._input_metadata[0]
     alpha = {"alpha": node._saved_alpha} if hasattr(node, "_saved_alpha") else {}
-    return {"shape": list(of.shape), "dim": _signed(node._saved_dim), "index": node._saved_index, **alpha}
+    return {"shape": list(of.shape), "dim": signed(node._saved_dim), "index": node._saved_index, **alpha}
 
 
 def _added_at(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -232,14 +239,7 @@ def _shape(node: Any) -> Kept:
 
 def _saved(*names: str) -> Callable[[Any], Kept]:
     """What a node keeps under these names."""
-    return lambda node: {name: _signed(getattr(node, f"_saved_{name}")) for name in names}
-
-
-def _signed(value: Any) -> Any:
-    """Sizes and dimensions are saved unsigned: -1 reads as 2**64 - 1."""
-    if isinstance(value, tuple | list):
-        return [_signed(v) for v in value]
-    return value - 2**64 if isinstance(value, int) and value >= 2**63 else value
+    return lambda node: {name: signed(getattr(node, f"_saved_{name}")) for name in names}
 
 
 def _indices(node: Any) -> Kept:
@@ -339,8 +339,8 @@ OPERATORS: dict[str, Operator] = {
         _saved("targets", "input_lengths", "target_lengths", "blank", "zero_infinity"),
         lambda kept, x: torch.ops.aten._ctc_loss(x, **kept)[0],
     ),
-    "StackBackward0": (_saved("dim"), lambda kept, *parts: torch.stack(parts, kept["dim"])),
-    "CatBackward0": (_saved("dim"), lambda kept, *parts: torch.cat(parts, kept["dim"])),
+    "StackBackward0": (_saved("dim"), joins.stack),
+    "CatBackward0": (_saved("dim"), joins.cat),
     "ViewBackward0": _reshaped,
     "UnsafeViewBackward0": _reshaped,
     "ReshapeAliasBackward0": _reshaped,

@@ -1,15 +1,19 @@
-"""What modules keep beside parameters and buffers: counts, histories and statistics in plain attributes."""
+"""What a run of modules changes beside gradients: buffers, and counts, histories and statistics in plain attributes."""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from finitune.monitor.replay.surroundings import Randomness
+
+SMALL_BUFFER = 2**20
+"""Elements: larger buffers (weights of a quantised model) are not copied, as no forward writes them."""
 LARGEST = 4096
 """Entries of a container, and elements of a tensor, that are put back; what is larger is left as a run leaves it."""
 DEEPEST = 3
@@ -18,6 +22,29 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 _WRAPPERS = ("torch.", "deepspeed.")
 """Their attributes belong to a state that lies elsewhere too, as in a reducer."""
 _CONTAINERS = (list, dict, set, deque, Counter, OrderedDict, defaultdict)
+
+
+@contextmanager
+def untouched(*models: nn.Module) -> Iterator[None]:
+    """Afterwards buffers, attributes and random number states are as before. Gradients are not touched by a run at all.
+
+    Only small buffers are copied: statistics of a batch norm and the like. Large ones are checked by their version.
+    """
+    randomness = Randomness.now()
+    small = [b for model in models for b in model.buffers() if b.numel() <= SMALL_BUFFER]
+    saved = [(b, b.detach().clone()) for b in small]
+    try:
+        with ExitStack() as kept:
+            for model in models:
+                kept.enter_context(attributes_kept(model))
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, copy in saved:
+                if buffer.dtype == copy.dtype and not torch.equal(buffer, copy):
+                    buffer.copy_(copy)
+        torch.clear_autocast_cache()
+        randomness.restore()
 
 
 @contextmanager

@@ -18,10 +18,14 @@ from torch import Tensor
 from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.replay import node_operators
+from finitune.monitor.replay.added_constants import with_constant
+from finitune.monitor.replay.joins import REST, runs_without_graph
 from finitune.monitor.replay.loss_operators import (
     CHOOSES,
     DROPS_CONSTANT,
     GIVEN,
+    JOINS,
     LINEAR,
     OPERATORS,
     PASSES_THROUGH,
@@ -94,6 +98,11 @@ class Objective:
             running.set(None)
 
     @property
+    def only_here(self) -> bool:
+        """It is computed with weights of the loop's own, or with an operator that no file may name."""
+        return self.weights or any(term.name not in OPERATORS for term in terms(self.whole))
+
+    @property
     def factor(self) -> float:
         """The numbers that the loop has multiplied its loss with, and not divided it by, last of all."""
         found, of = 1.0, self.whole
@@ -125,31 +134,34 @@ class Objective:
             ):
                 return f"operand of {name}", constant, (self.whole, path)
             for kept in (term.kept.get("left"), term.kept.get("right")):
-                if isinstance(kept, Tensor) and kept.is_floating_point() and bool(kept.isnan().any()):
+                if isinstance(kept, Tensor) and kept.is_floating_point() and _is_bad_operand(term.name, kept):
                     return f"operand of {name}", kept, (self.whole, path)
         return None
 
     def _value(self, of: Input, outputs: Mapping[int, Tensor], path: Path) -> Any:
         if not isinstance(of, Term):
             return None if of is None else outputs[of]
-        _, apply = OPERATORS[of.name]
+        apply = OPERATORS[of.name][1] if of.name in OPERATORS else node_operators.apply
         inputs = [self._value(each, outputs, (*path, place)) for place, each in enumerate(of.inputs)]
         running.set((self.whole, path))
         value = apply(of.kept, *inputs)
         if RESULT not in of.kept:
             return value
-        return _with_constant(id(of), value, of.kept[RESULT], self.first, in_part=IN_PART in of.kept)
+        return with_constant(id(of), value, of.kept[RESULT], self.first, in_part=IN_PART in of.kept)
 
 
-def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30) -> Objective:
+def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30, exact: bool = False) -> Objective:
     """Read the objective whose value is `root`; `outputs` holds the sequence numbers of the model outputs' nodes.
 
-    Constants that are together larger than `most_bytes` are not kept. Raises NotReadable.
+    Constants that are together larger than `most_bytes` are not kept. With `exact` a constant that only shifts the
+    value is kept too, where `root` shows it: another module is called with that value. Raises NotReadable.
     """
     if root.grad_fn is None:
         raise NotReadable("the loss has no graph")
-    walk = _Walk(outputs=outputs, room=max(most_bytes, LEAST_BYTES), known=_known(root.grad_fn, outputs))
-    whole = _read(root.grad_fn, root.output_nr, walk, linear=True)
+    walk = _Walk(
+        outputs=outputs, room=max(most_bytes, LEAST_BYTES), known=_known(root.grad_fn, outputs), exact=exact
+    )  # fmt: skip
+    whole = _read(root.grad_fn, root.output_nr, walk, linear=True, value=root.detach if exact else None)
     if not walk.uses and not walk.weights:
         raise NotReadable("the loss does not come from a call of the model that was seen")
     return Objective(
@@ -217,6 +229,7 @@ class _Walk:
     room: int
     known: dict[Edge, Value]
     """What nodes came to in the step, where something that took it has kept that."""
+    exact: bool = False
     uses: set[int] = field(default_factory=set[int])
     targets: list[Tensor] = field(default_factory=list[Tensor])
     constant: bool = False
@@ -225,8 +238,12 @@ class _Walk:
     nodes: int = 0
 
 
-def _read(node: Any, output: int, walk: _Walk, *, linear: bool, value: Value | None = None) -> Term | int:
-    """`value` gives what this node came to in the step, where what takes it has kept that."""
+def _read(
+    node: Any, output: int, walk: _Walk, *, linear: bool, covered: bool = False, value: Value | None = None
+) -> Term | int:
+    """`value` gives what this node came to in the step, where what takes it has kept that. With `linear` a constant
+    that is added here shifts the loss alone, or, with `covered`, a term above whose result is known.
+    """
     number = node._sequence_nr()
     if number in walk.outputs:
         walk.uses.add(number)
@@ -238,27 +255,39 @@ def _read(node: Any, output: int, walk: _Walk, *, linear: bool, value: Value | N
     name = node.name()
     if name in PASSES_THROUGH:
         child, place = node.next_functions[output]
-        return _read(child, place, walk, linear=linear, value=value)
-    if name not in OPERATORS:
+        return _read(child, place, walk, linear=linear, covered=covered, value=value)
+    derived = node_operators.kept_of(node, output) if name not in OPERATORS else None
+    if name not in OPERATORS and derived is None:
         raise NotReadable(name)
     edges = node.next_functions
     kept: dict[str, Any] = {}
-    if name in DROPS_CONSTANT and (len(edges) == 1 or any(without_graph(node, n) for n in range(len(edges)))):
-        result = None if linear or value is None else value()
-        if result is not None:
+    bare = any(without_graph(node, n) for n in range(len(edges)))
+    if (name in DROPS_CONSTANT and (len(edges) == 1 or bare)) or (name in JOINS and bare):
+        result = None if value is None or (linear and not walk.exact) else value()
+        in_part = isinstance(value, partial) and value.func is _positive
+        if name == "CatBackward0" and runs_without_graph(edges) > 1:
+            raise NotReadable("parts without a graph between others, whose sizes the graph does not keep")
+        if name in JOINS:
+            kept["shape"] = list(node._input_metadata[0].shape)
+        if result is not None and name in JOINS and not in_part:
+            kept[REST] = result.detach()
+        elif result is not None and name not in JOINS:
             kept[RESULT], walk.recovers = result.detach(), True
-            kept |= {IN_PART: True} if isinstance(value, partial) and value.func is _positive else {}
+            kept |= {IN_PART: True} if in_part else {}
         elif linear:
-            walk.constant = True
+            walk.constant = walk.constant or not covered
         else:
             raise NotReadable(f"a term without a graph within {name}, which the graph does not keep")
-    below = linear and name in LINEAR
+    alone = sum(child is not None for child, _ in edges) == 1
+    covers = RESULT in kept
+    below = (linear or covers) and name in LINEAR and (alone or name not in ("MulBackward0", "DivBackward0"))
     inputs = tuple(
-        None if child is None else _read(child, to, walk, linear=below, value=_into(node, place, child, to, value))
+        None
+        if child is None
+        else _read(child, to, walk, linear=below, covered=covers or covered, value=_into(node, place, child, to, value))
         for place, (child, to) in enumerate(edges)
     )
-    keep, _ = OPERATORS[name]
-    kept |= keep(node)
+    kept |= OPERATORS[name][0](node) if derived is None else derived
     kept |= {"part": output} if name in SEVERAL else {}
     if name == WEIGHT:
         walk.weights = True
@@ -282,20 +311,25 @@ def _known(root: Any, outputs: set[int]) -> dict[Edge, Value]:
             continue
         seen.add(node)
         for place, edge in enumerate(node.next_functions):
-            if node.name() in GIVEN and edge[0] is not None and edge not in found:
+            if _keeps_inputs(node) and edge[0] is not None and edge not in found:
                 found[edge] = partial(_given, node, place)
             open_.append(edge[0])
     return found
 
 
+def _keeps_inputs(node: Any) -> bool:
+    name = node.name()
+    return name in GIVEN or (name not in RESHAPES and node_operators.keeps_inputs(node))
+
+
 def _given(node: Any, place: int) -> Tensor | None:
-    return (*GIVEN[node.name()](node), None)[place]
+    return (*GIVEN.get(node.name(), node_operators.given_to)(node), None)[place]
 
 
 def _into(node: Any, place: int, child: Any, output: int, value: Value | None) -> Value | None:
     """The value of the input `place` of a node, where something has kept it."""
     name = node.name()
-    if name in GIVEN:
+    if _keeps_inputs(node):
         return partial(_given, node, place)
     if name == "ReluBackward0":
         return partial(_positive, node)
@@ -317,47 +351,11 @@ def _carried(value: Value, shape: Any, sign: int) -> Tensor | None:
     return None if known is None else sign * known.reshape(shape)
 
 
+def _is_bad_operand(name: str, operand: Tensor) -> bool:
+    """NaN is bad anywhere; an infinity where it is a factor: what is added or compared may be a mask."""
+    return not is_finite(operand) if name == "MulBackward0" else bool(operand.isnan().any())
+
+
 def _tensors(kept: Kept) -> list[Tensor]:
     values = [each for value in kept.values() for each in (value if isinstance(value, list) else [value])]
     return [value for value in values if isinstance(value, Tensor)]
-
-
-def _with_constant(
-    term: int, known: Tensor, result: Tensor, first: dict[int, tuple[Tensor, Tensor]], *, in_part: bool
-) -> Tensor:
-    """The value of a term of which one part is `known`: `result` where that part is as it was, else with the same
-    constant added.
-    """
-    known = known.to(torch.promote_types(known.dtype, result.dtype)).expand_as(result)
-    if term not in first:
-        added = _one_number(result, known.detach()).expand_as(result) if in_part else result - known.detach()
-        first[term] = known.detach(), added
-    before, constant = first[term]
-    if in_part:
-        result = torch.where(result.isnan(), before + constant, result)
-    same = (known.detach() == before) | (known.detach().isnan() & before.isnan())
-    if not bool((same | torch.isfinite(constant)).all()):
-        raise NotReadable("an operand that the graph does not keep, where the model's output was not finite")
-    changed: Any = _Changed.apply(known, torch.where(same, result, known.detach() + constant))
-    return changed
-
-
-def _one_number(result: Tensor, known: Tensor) -> Tensor:
-    """The number that was added to `known`; raises NotReadable where it is nowhere seen, or more than one number."""
-    constant, seen = result - known, torch.isfinite(result) & torch.isfinite(known)
-    rounding = 4 * torch.finfo(result.dtype).eps
-    if not seen.any() or constant[seen].max() - constant[seen].min() > rounding * result[seen].abs().max():
-        raise NotReadable("a term without a graph within a relu, of which too little is known")
-    return constant[seen].median()
-
-
-class _Changed(torch.autograd.Function):
-    """A tensor with other values, whose gradient is its own."""
-
-    @staticmethod
-    def forward(ctx: Any, known: Tensor, values: Tensor) -> Tensor:
-        return values.to(known.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return gradients[0], None

@@ -37,6 +37,8 @@ _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli
 _DIVISIONS = ("div", "div_", "true_divide", "_div_by")
 _COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
 """Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution", "native_layer_norm")
+"""Operators into which a -inf is no mask, but a value that should not be there."""
 UNSEEN = "outside aten"
 """What stands for an operator that torch was not told of: a kernel of Triton or C, or numpy."""
 
@@ -91,6 +93,8 @@ class OperatorWatch(TorchDispatchMode):
         self.inside: torch.dtype | None = None
         self.term: objective.Place | None = None
         """The term of the objective that the origin lies in, where a replay has computed that."""
+        self.bad_input: Tensor | None = None
+        """What the batch itself brought into the origin, where that is a -inf that is no mask."""
         self.operators = 0
         self.failed: Exception | None = None
         """Why a step that is watched live was not seen to its end."""
@@ -218,6 +222,8 @@ class OperatorWatch(TorchDispatchMode):
         new = not bad or found.nan or all(bad.values())  # else an infinity that was known is passed on
         if origin is None and new and inputs and not (bad and minus_only):
             origin = self._as_origin(name, tensor, inputs, found, node, divisor)
+            brought = [t for t in inputs if id(t) in bad and id(t) not in known]
+            self.bad_input = next((t for t in brought if name in _PRODUCTS and self._is_input(t)), None)
         if quiet and not minus_only and inputs and not (bad and not new):
             # A metric, or a target: it is to blame only where something with a gradient is made of it.
             self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))

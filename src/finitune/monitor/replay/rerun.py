@@ -19,12 +19,12 @@ from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import ALONE, Group, is_sharded
 from finitune.monitor.replay.capture import Call, Capture, MicroStep, output_tensors
 from finitune.monitor.replay.limits import Limits
-from finitune.monitor.replay.module_state import attributes_kept
+from finitune.monitor.replay.loss_operators import WEIGHT
+from finitune.monitor.replay.module_state import untouched
+from finitune.monitor.replay.objective import terms
 from finitune.monitor.replay.padding import Run
-from finitune.monitor.replay.surroundings import Autocast, Randomness
+from finitune.monitor.replay.surroundings import Autocast
 
-SMALL_BUFFER = 2**20
-"""Elements: larger buffers (weights of a quantised model) are not copied, as no forward writes them."""
 MAX_TRIAL_BYTES = 2 * 2**30
 """A trial update copies weights and optimizer state; beyond this it is not made."""
 
@@ -57,10 +57,21 @@ class Setting:
     summing: nn.Parameter | None = None
     """Whose gradients are being summed up over the micro-steps now."""
 
+    @property
+    def models(self) -> list[nn.Module]:
+        """`model`, and the other modules that the loop calls in the step, none of them within another."""
+        found = [self.model]
+        for module in (call.module for micro in self.capture.micro_steps for call in micro.calls):
+            within = {id(m) for known in found for m in known.modules()}
+            if id(module) not in within:
+                inside = {id(m) for m in module.modules()}
+                found = [known for known in found if known is self.model or id(known) not in inside] + [module]
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one run of the step gave. `norms` has one entry per trainable parameter, in order."""
+    """What one run of the step gave. `norms` has one entry per trained tensor, in the order of `trained_in`."""
 
     losses: tuple[float, ...]
     norms: Tensor
@@ -108,8 +119,8 @@ def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> 
 
 
 def _run(setting: Setting, arm: AbstractContextManager[None] | None) -> Outcome:
-    parameters = trainable(setting.model)
-    with untouched(setting.model), _compiling_nothing(eager=setting.eager), setting.limits.alone(setting.group):
+    parameters = trained_in(setting)
+    with untouched(*setting.models), _compiling_nothing(eager=setting.eager), setting.limits.alone(setting.group):
         with arm or nullcontext():  # around the step alone: what is measured of it is no part of it
             losses, sums = _summed(setting, parameters)
             after = None
@@ -134,9 +145,9 @@ def _summed(setting: Setting, parameters: list[nn.Parameter]) -> tuple[list[floa
 
 
 def gradients(setting: Setting) -> list[tuple[nn.Parameter, Tensor | None]]:
-    """Every trainable parameter with its gradient in this step, None where none reaches it; raises as `rerun` does."""
-    parameters = trainable(setting.model)
-    with untouched(setting.model), _compiling_nothing(), setting.limits.alone(setting.group):
+    """Every trained tensor with its gradient in this step, None where none reaches it; raises as `rerun` does."""
+    parameters = trained_in(setting)
+    with untouched(*setting.models), _compiling_nothing(), setting.limits.alone(setting.group):
         return list(zip(parameters, _summed(setting, parameters)[1], strict=True))
 
 
@@ -157,13 +168,13 @@ def why_not_runnable(setting: Setting) -> str | None:
 
 def losses_of(setting: Setting) -> tuple[float, ...]:
     """Forward only, of every micro-step; wrap in `torch.no_grad()` to keep no graph."""
-    with untouched(setting.model), _compiling_nothing():
+    with untouched(*setting.models), _compiling_nothing():
         return tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)
 
 
 def own_gradients(setting: Setting, parameters: list[nn.Parameter]) -> list[Tensor]:
     """What this rank computes in the step, summed over micro-steps; hooks of the loop, which reduce, do not run."""
-    with untouched(setting.model), _compiling_nothing(), setting.limits.alone(setting.group), torch.enable_grad():
+    with untouched(*setting.models), _compiling_nothing(), setting.limits.alone(setting.group), torch.enable_grad():
         each = [torch.autograd.grad(_loss(setting, micro), parameters) for micro in setting.capture.micro_steps]
         sums = list(each[0])
         for gradients in each[1:]:
@@ -175,30 +186,17 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
 
 
+def trained_in(setting: Setting) -> list[nn.Parameter]:
+    """What the captured step can have given a gradient: of the modules that are called, and of the loss by itself."""
+    objectives = [micro.objective for micro in setting.capture.micro_steps if micro.objective is not None]
+    alone = [term.kept["variable"] for one in objectives for term in terms(one.whole) if term.name == WEIGHT]
+    found = [*(p for model in setting.models for p in trainable(model)), *(p for p in alone if p.requires_grad)]
+    return list({id(p): p for p in found}.values())
+
+
 def silences_hooks(model: nn.Module) -> bool:
     """True where a run of the model leaves out hooks that the real step has called; see `rerun`."""
     return any(p._post_accumulate_grad_hooks for p in model.parameters())
-
-
-@contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
-    """Afterwards buffers, attributes and random number states are as before. Gradients are not touched by a run at all.
-
-    Only small buffers are copied: statistics of a batch norm and the like. Large ones are checked by their version.
-    """
-    randomness = Randomness.now()
-    small = [b for b in model.buffers() if b.numel() <= SMALL_BUFFER]
-    saved = [(b, b.detach().clone()) for b in small]
-    try:
-        with attributes_kept(model):
-            yield
-    finally:
-        with torch.no_grad():
-            for buffer, copy in saved:
-                if buffer.dtype == copy.dtype and not torch.equal(buffer, copy):
-                    buffer.copy_(copy)
-        torch.clear_autocast_cache()
-        randomness.restore()
 
 
 def _compiling_nothing(*, eager: bool = False) -> AbstractContextManager[Any]:
@@ -260,7 +258,7 @@ def _micro_step(
                 raise RuntimeError("no gradient reaches the parameters when the step is run again")
             return float(root.detach()), gradients
         del root
-        with _other_leaves(setting.model, parameters) as leaves:
+        with _other_leaves(setting.models, parameters) as leaves:
             return _accumulated(setting, micro, leaves)
 
 
@@ -302,10 +300,11 @@ def _accumulated(
 
 
 @contextmanager
-def _other_leaves(model: nn.Module, parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Parameters that share their values with those of the model, and have none of the hooks that act on the run."""
+def _other_leaves(models: list[nn.Module], parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Parameters that share their values with those of the models, and have none of the hooks that act on the run."""
     others = {id(p): nn.Parameter(p.detach()) for p in parameters}
-    places = [(m, name, p) for m in model.modules() for name, p in m._parameters.items() if p is not None]
+    modules = (m for model in models for m in model.modules())
+    places = [(m, name, p) for m in modules for name, p in m._parameters.items() if p is not None]
     try:
         for module, name, p in places:
             module._parameters[name] = others.get(id(p), p)

@@ -104,13 +104,12 @@ def _origin(frame: FrameType, statements: list[_Statement], at: int, values: Map
     operator = _operator(one.value, values) if not one.reads & overwritten else None
     phase = "forward" if bad.requires_grad else "input"
     spelled = _spelled(one.value) if not one.reads & one.writes else None
-    return replace(
-        leaf_origin(phase, name, bad, places(bad)),
-        op=operator.op if operator else spelled or phase,
-        peak=operator.peak if operator else None,
-        divisor=operator.divisor if operator else None,
-        line=described(frame.f_code.co_filename, one.line, frame.f_code.co_name),
-    )
+    at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
+    whole = leaf_origin(phase, name, bad, places(bad))
+    if operator is None:
+        return replace(whole, op=spelled or phase, peak=None, line=at_line)
+    rows = operator.rows or (whole.rows if operator.shape == whole.shape else None)
+    return replace(operator, module=None, phase=phase, tensor=name, rows=rows, line=at_line)
 
 
 def _operator(value: ast.expr, values: Mapping[str, Any]) -> Origin | None:

@@ -1,0 +1,51 @@
+"""A constant that a loop adds in its own code: the graph does not keep it, the result of the sum shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from finitune.monitor.replay.loss_operators import NotReadable
+
+
+def with_constant(
+    term: int, known: Tensor, result: Tensor, first: dict[int, tuple[Tensor, Tensor]], *, in_part: bool
+) -> Tensor:
+    """The value of a term of which one part is `known`: `result` where that part is as it was, else with the same
+    constant added.
+    """
+    known = known.to(torch.promote_types(known.dtype, result.dtype)).expand_as(result)
+    if term not in first:
+        added = _one_number(result, known.detach()).expand_as(result) if in_part else result - known.detach()
+        first[term] = known.detach(), added
+    before, constant = first[term]
+    if in_part:
+        result = torch.where(result.isnan(), before + constant, result)
+    same = (known.detach() == before) | (known.detach().isnan() & before.isnan())
+    if not bool((same | torch.isfinite(constant)).all()):
+        raise NotReadable("an operand that the graph does not keep, where the model's output was not finite")
+    changed: Any = _Changed.apply(known, torch.where(same, result, known.detach() + constant))
+    return changed
+
+
+def _one_number(result: Tensor, known: Tensor) -> Tensor:
+    """The number that was added to `known`; raises NotReadable where it is nowhere seen, or more than one number."""
+    constant, seen = result - known, torch.isfinite(result) & torch.isfinite(known)
+    rounding = 4 * torch.finfo(result.dtype).eps
+    if not seen.any() or constant[seen].max() - constant[seen].min() > rounding * result[seen].abs().max():
+        raise NotReadable("a term without a graph within a relu, of which too little is known")
+    return constant[seen].median()
+
+
+class _Changed(torch.autograd.Function):
+    """A tensor with other values, whose gradient is its own."""
+
+    @staticmethod
+    def forward(ctx: Any, known: Tensor, values: Tensor) -> Tensor:
+        return values.to(known.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0], None
