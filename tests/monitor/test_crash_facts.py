@@ -1,0 +1,64 @@
+"""What a function of torch that raised was called with."""
+
+import sys
+import traceback
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from finitune.crashes import in_words
+from finitune.monitor.probes.crash_facts import facts_of_frames
+
+SCORES = torch.zeros(3, 4)
+
+
+def frames(call):
+    with pytest.raises((IndexError, RuntimeError)):
+        call()
+    try:
+        call()
+    except (IndexError, RuntimeError):
+        return [frame for frame, _ in traceback.walk_tb(sys.exc_info()[2])]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: F.cross_entropy(SCORES, torch.tensor([0, 9, 1])), "label 9 of 4 classes, in sample 1"),
+        (lambda: F.nll_loss(SCORES, torch.tensor([0, 1, -1])), "label -1 of 4 classes, in sample 2"),
+        (
+            lambda: F.cross_entropy(torch.zeros(2, 4, 3), torch.tensor([[0, 1, 2], [0, 4, 1]])),
+            "label 4 of 4 classes, in sample 1 at position 1",
+        ),
+        (lambda: F.embedding(torch.tensor([0, 7]), SCORES), "id 7 of an embedding of 3 rows, at position 1"),
+        (
+            lambda: F.embedding(torch.tensor([[0, 1], [2, 3]]), SCORES),
+            "id 3 of an embedding of 3 rows, in sample 1 at position 1",
+        ),
+    ],
+)
+def test_the_first_id_that_is_none(call, words):
+    assert in_words(facts_of_frames(frames(call))) == [words]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: F.cross_entropy(SCORES, torch.tensor([0, 1])),
+        lambda: F.linear(SCORES, torch.zeros(2, 3)),
+        lambda: F.cross_entropy(SCORES, torch.zeros(3, 5)),
+    ],
+)
+def test_quiet_where_another_thing_is_wrong(call):
+    try:
+        call()
+    except (RuntimeError, ValueError):
+        found = [frame for frame, _ in traceback.walk_tb(sys.exc_info()[2])]
+    assert facts_of_frames(found) == []
+
+
+def test_an_ignored_label_is_none_that_is_wrong():
+    call = lambda: F.cross_entropy(SCORES, torch.tensor([-100, 0, 5]))  # noqa: E731
+    assert in_words(facts_of_frames(frames(call))) == ["label 5 of 4 classes, in sample 2"]

@@ -1,0 +1,83 @@
+"""Gradients that no backward has put where the optimizer takes them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from finitune.monitor.probes.optimizers import learning_rate, will_spoil
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
+
+
+def train(directory, give, *, steps=5):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=directory):
+        for step in range(1, steps + 1):
+            give(model, step)
+            optimizer.step()
+    return (Recording.load(directory) if directory.exists() else None), model
+
+
+def asked(model, step):
+    loss = (model(torch.ones(3, 4)) * (math.nan if step == 3 else 1.0)).square().mean()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    for p, gradient in zip(model.parameters(), gradients, strict=True):
+        p.grad = gradient
+
+
+def without_backward(model, step):
+    for p in model.parameters():
+        p.grad = torch.full_like(p, math.nan if step == 3 else 0.1)
+
+
+@pytest.mark.parametrize("give", [asked, without_backward])
+def test_every_step_is_watched_and_the_bad_one_discarded(tmp_path, give):
+    recording, model = train(tmp_path / "run", give)
+    assert recording.signals["grad_norm"].pairs()[-1][0] == 5
+    assert [event["step"] for event in recording.events("incident")] == [3]
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
+def test_what_was_asked_for_is_located(tmp_path):
+    recording, _ = train(tmp_path / "run", asked)
+    assert recording.events("origin")[0]["origin"] is not None
+
+
+def test_zeros_before_the_first_step_make_state_and_no_step(tmp_path):
+    def zeros(model, step):
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p)
+
+    assert train(tmp_path / "run", zeros)[0] is None
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_update_at_a_rate_that_is_not_finite_is_not_made(tmp_path, rate, place):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW([{"params": part.parameters(), "lr": 1e-3} for part in model])
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            optimizer.param_groups[place]["lr"] = rate if step == 3 else 1e-3
+            optimizer.zero_grad()
+            model(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+    assert all(p.isfinite().all() for p in model.parameters())
+    (incident,) = Recording.load(tmp_path / "run").events("incident")
+    assert (incident["step"], incident["symptom"]) == (3, "nonfinite-update")
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf, 0.1])
+def test_a_rate_on_the_device_is_judged_there(rate):
+    optimizer = torch.optim.Adam(nn.Linear(2, 2).parameters(), lr=torch.tensor(0.1))
+    optimizer.param_groups[0]["lr"].fill_(rate)
+    flag = will_spoil(optimizer, learning_rate(optimizer))
+    assert isinstance(flag, torch.Tensor)
+    assert bool(flag) == (not math.isfinite(rate))
