@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from tests.reports.examples import DIAGNOSIS, INCIDENT, ORIGIN, OVERFLOW, record
 
+from finitune.diagnosis.recorded import diagnose
+from finitune.facts import Facts
 from finitune.finding import Diagnosis, Evidence, NotChecked, Remedy, UnreadableInput
 from finitune.recording import Recorder, Recording
 from finitune.reports import report
@@ -234,3 +236,38 @@ def test_missing_extra_is_one_line(tmp_path: Path, package: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     expected = "finitune report needs jinja2 and matplotlib: pip install 'finitune[report]'"
     assert done.stderr.splitlines()[-1] == f"finitune.finding.UnreadableInput: {expected}"
+
+
+def page_of(directory, symptom, phase, gradients):
+    recorder = Recorder(directory)
+    recorder.header(Facts())
+    recorder.step(1, loss=1.0, grad_norm=math.nan)
+    recorder.event(
+        "incident", step=1, id=1, symptom=symptom, text="not finite", action="skipped-step", gradients=gradients
+    )  # fmt: skip
+    origin = {"module": "layers.1", "op": "aten.div", "phase": phase, "dtype": "float32"}
+    recorder.event("origin", step=1, incident=1, origin=origin, repeats=True)
+    recorder.close()
+    return assert_harmless(page(Recording.load(directory), diagnose(directory))).text
+
+
+MODULES = [{"module": f"layers.{n}", "norm": 0.1 * n, "nonfinite": int(n < 2)} for n in range(4)]
+
+
+def test_the_gradients_of_a_backward_that_went_wrong_are_drawn(tmp_path):
+    text = page_of(tmp_path, "nonfinite-gradient", "backward", MODULES)
+    assert "Gradients of 4 modules" in text
+    assert "2 of them are not finite" in text
+    assert "made in layers.1" in text
+
+
+@pytest.mark.parametrize(
+    ("symptom", "phase", "gradients"),
+    [
+        ("nonfinite-loss", "forward", MODULES),
+        ("nonfinite-gradient", "backward", []),
+        ("nonfinite-gradient", "backward", [{"module": "x"}, "no module", None]),
+    ],
+)
+def test_no_gradients_are_drawn_of_another_fault_nor_of_what_was_not_recorded(tmp_path, symptom, phase, gradients):
+    assert "Gradients of" not in page_of(tmp_path, symptom, phase, gradients)

@@ -80,7 +80,7 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
     if origin is not None and origin.phase == "input" and origin.shape == []:
         yield evidence("origin", -STRONG, f"one number is {origin.values}, which is no sample of the batch")
         return
-    if origin is not None and origin.phase == "input" and origin.line and _everywhere(origin):
+    if origin is not None and origin.phase == "input" and _everywhere(origin) and (origin.line or _whole(origin)):
         yield evidence(
             "origin", HINT, f"every sample of the batch has {origin.values}, which the loop may have computed"
         )
@@ -103,3 +103,8 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
 
 def _everywhere(origin: Origin) -> bool:
     return origin.rows == list(range((origin.shape or (0,))[0]))
+
+
+def _whole(origin: Origin) -> bool:
+    """No element is finite, as where a loop divides by the spread of one sample."""
+    return (origin.values or "").partition(" ")[0] == str(math.prod(origin.shape or (0,)))

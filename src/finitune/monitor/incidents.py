@@ -20,7 +20,7 @@ from finitune.monitor.experiments import result, try_causes
 from finitune.monitor.investigation import Investigation, plainly
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
-from finitune.monitor.probes.measurement import Reading
+from finitune.monitor.probes.measurement import Reading, of_modules
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.probes.optimizers import learning_rate
@@ -336,8 +336,7 @@ class Incidents:
     ) -> Investigation:
         self._count, names = self._count + 1, self._run.modules
         parameters = reading.parameters or [p for p, _ in watched.update.gradients()]
-        norms = reading.norms.tolist()
-        bad = [names.name(p) for p, norm in zip(parameters, norms, strict=False) if not math.isfinite(norm)]
+        named = [(names.name(p), norm) for p, norm in zip(parameters, reading.norms.tolist(), strict=False)]
         return Investigation(
             recorder=self._run.recorder, modules=self._run.modules, signals=self._run.signals,
             run_facts=self._facts or {}, model=watched.model, optimizer=watched.optimizer(), group=watched.group,
@@ -349,7 +348,8 @@ class Incidents:
                 "level": "incident",
                 "symptom": symptom,
                 "text": text,
-                "bad": bad[:100],
+                "bad": [name for name, norm in named if not math.isfinite(norm)][:100],
+                "gradients": of_modules(named, reading.scale),
                 "tensors": len(reading.norms),
                 "loss": reading.loss,
                 "grad_norm": reading.grad_norm,

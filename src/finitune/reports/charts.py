@@ -77,11 +77,15 @@ def lines(panels: Sequence[Panel], *, marks: Sequence[int] = ()) -> str:
 
 
 def profile(
-    layers: Sequence[tuple[str, float, int]], *, limit: float | None = MAX_FLOAT16, origin: str | None = None
+    layers: Sequence[tuple[str, float, int]],
+    *,
+    limit: float | None = MAX_FLOAT16,
+    origin: str | None = None,
+    label: str = "largest magnitude in the captured step",
 ) -> str:
-    """Largest finite magnitude per module, in forward order from top to bottom, against `limit` where there is one.
+    """A magnitude per module, in forward order from top to bottom, against `limit` where there is one.
 
-    `layers` holds module name, peak and number of non-finite elements; modules with any are crossed.
+    `layers` holds module name, magnitude and number of non-finite elements; modules with any are crossed.
     """
 
     def draw(drawing: Figure) -> None:
@@ -100,17 +104,17 @@ def profile(
         if limit is not None:
             axes.axvline(edge, color=_COLOURS["bad"], linewidth=0.9, linestyle=(0, (2, 2)))
             above = axes.get_xaxis_transform()
-            label = f"largest float16, {figure(limit)} "
-            axes.text(edge, 1.0, label, transform=above, ha="right", va="bottom", color=_COLOURS["bad"])
+            most = f"largest float16, {figure(limit)} "
+            axes.text(edge, 1.0, most, transform=above, ha="right", va="bottom", color=_COLOURS["bad"])
         ticks = _ticks(low, high, "log")
-        axes.set_xticks([position for position, _ in ticks], [label for _, label in ticks])
+        axes.set_xticks([position for position, _ in ticks], [text for _, text in ticks])
         axes.set_ylim(len(layers) - 0.4, -0.6)
         labelled = _labelled(layers, bad, origin)
         axes.set_yticks(labelled, [_short(layers[row][0]) for row in labelled])
-        for row, label in zip(labelled, axes.get_yticklabels(), strict=True):
+        for row, tick in zip(labelled, axes.get_yticklabels(), strict=True):
             if bad[row]:
-                label.set_color(_COLOURS["bad"])
-        axes.set_xlabel("largest magnitude in the captured step")
+                tick.set_color(_COLOURS["bad"])
+        axes.set_xlabel(label)
         axes.grid(visible=False, axis="y")
 
     return _svg(draw, width=9.2, height=min(max(0.2 * min(len(layers), 34) + 0.8, 1.6), 7.6))

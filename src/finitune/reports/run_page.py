@@ -103,23 +103,29 @@ def _overview(incidents: Sequence[Incident]) -> Section:
 def _incident(recording: Recording, incident: Incident, *, named: bool) -> list[Section | None]:
     """Experiments, evidence and the captured step of one incident."""
     suffix = f", {say.steps(incident)}" if named else ""
-    identity = _identity(recording, incident)
-    arms = [e for e in recording.events("arm") if identity is not None and _key(e) == identity]
-    origins = [e for e in recording.events("origin") if identity is not None and _key(e) == identity]
+    event = _event(recording, incident)
+    of = (event["rank"], event.get("id")) if event else None
+    arms = [e for e in recording.events("arm") if event and _key(e) == of]
+    origins = [e for e in recording.events("origin") if event and _key(e) == of]
     causes = incident.causes[:CAUSES_SHOWN]
+    pictures = [
+        _outputs(origins, incident, half=_in_float16(recording, incident)),
+        _gradients(event, incident),
+    ]
+    drawn = [picture for picture in pictures if picture is not None]
     return [
-        _captured(origins, incident, suffix, half=_in_float16(recording, incident)),
+        Section(title=f"The captured step{suffix}", pictures=drawn) if drawn else None,
         _experiments(arms, suffix),
         *(_evidence(cause, suffix, first=cause is causes[0]) for cause in causes),
     ]
 
 
-def _identity(recording: Recording, incident: Incident) -> tuple[Any, Any] | None:
-    """Rank and number of the recorded incident that this one came from."""
+def _event(recording: Recording, incident: Incident) -> Mapping[str, Any]:
+    """The recorded event that this incident came from; empty where there is none."""
     for event in recording.events("incident"):
         if event["rank"] == incident.rank and event.get("step") == incident.step:
-            return event["rank"], event.get("id")
-    return None
+            return event
+    return {}
 
 
 def _key(event: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -155,25 +161,46 @@ def _in_float16(recording: Recording, incident: Incident) -> bool:
     return "float16" in said | {incident.origin.dtype if incident.origin else None}
 
 
-def _captured(origins: Sequence[Mapping[str, Any]], incident: Incident, suffix: str, *, half: bool) -> Section | None:
+def _outputs(origins: Sequence[Mapping[str, Any]], incident: Incident, *, half: bool) -> Picture | None:
     """The peak of every module's output in the captured step."""
-    layers = [_layer(layer) for event in origins for layer in _list(event.get("layers"))]
-    drawable = [layer for layer in layers if layer is not None]
-    if not drawable:
+    layers = _drawable([layer for event in origins for layer in _list(event.get("layers"))], "peak")
+    if not layers:
         return None
-    module = incident.origin.module if incident.origin else None
-    bad = sum(count > 0 for _, _, count in drawable)
     line = " The dashed line is the largest float16." if half else ""
-    caption = f"{say.counted(len(drawable), 'module')} in forward order, from the top.{line}"
-    caption += f" {bad} of them gave non-finite values (crosses)."
-    svg = charts.profile(drawable, origin=module, limit=charts.MAX_FLOAT16 if half else None)
-    picture = Picture(svg=svg, caption=caption)
-    return Section(title=f"The captured step{suffix}", pictures=[picture])
+    caption = f"{say.counted(len(layers), 'module')} in forward order, from the top.{line}"
+    caption += f" {sum(count > 0 for _, _, count in layers)} of them gave non-finite values (crosses)."
+    module = incident.origin.module if incident.origin else None
+    svg = charts.profile(layers, origin=module, limit=charts.MAX_FLOAT16 if half else None)
+    return Picture(svg=svg, caption=caption)
 
 
-def _layer(layer: Any) -> tuple[str, float, int] | None:
+def _gradients(event: Mapping[str, Any], incident: Incident) -> Picture | None:
+    """The gradients that the backward gave, where that is what went wrong."""
+    origin = incident.origin
+    if incident.symptom != "nonfinite-gradient" and (origin is None or origin.phase != "backward"):
+        return None
+    modules = _drawable(_list(event.get("gradients")), "norm")
+    if not modules:
+        return None
+    caption = (
+        f"Gradients of {say.counted(len(modules), 'module')} in forward order: the backward runs from the bottom. "
+    )
+    caption += f"{sum(count > 0 for _, _, count in modules)} of them are not finite (crosses)."
+    if origin is not None and origin.module is not None:
+        caption += f" The first bad value was made in {origin.module or 'the model itself'}."
+    label = "norm of the gradient, without the loss scale"
+    svg = charts.profile(modules, origin=origin.module if origin else None, limit=None, label=label)
+    return Picture(svg=svg, caption=caption)
+
+
+def _drawable(layers: Sequence[Any], what: str) -> list[tuple[str, float, int]]:
+    found = [_layer(layer, what) for layer in layers]
+    return [layer for layer in found if layer is not None]
+
+
+def _layer(layer: Any, what: str) -> tuple[str, float, int] | None:
     known = _mapping(layer)
-    peak, count = number(known.get("peak")), number(known.get("nonfinite"))
+    peak, count = number(known.get(what)), number(known.get("nonfinite"))
     if peak is None:
         return None
     return str(known.get("module")), peak, int(count) if count is not None and math.isfinite(count) else 0

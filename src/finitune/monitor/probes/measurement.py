@@ -7,9 +7,10 @@ optimizer itself can take the verdict on the device, nothing waits for that tran
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,6 +57,8 @@ class Unclipped:
         )
 
 
+MOST_MODULES = 1024
+"""Of which the gradients of a bad step are recorded."""
 SPOILS = "spoils"
 """Among the further signals: the update itself would not be finite."""
 
@@ -253,6 +256,23 @@ def confirmed(reading: Reading, measured: Measured) -> Reading:
 def any_bad(roots: Sequence[Tensor], gradients: Sequence[Tensor]) -> bool:
     """The verdict alone, by the plainest means, where measuring failed."""
     return not all(is_finite(tensor) for tensor in [*roots, *gradients])
+
+
+def of_modules(norms: Iterable[tuple[str, float]], scale: float) -> list[dict[str, Any]]:
+    """The gradient norm of each module, in the order of its first parameter, without the loss scale; and how many of
+    its tensors are not finite. `norms` holds the name of a parameter and the norm of its gradient.
+    """
+    found: dict[str, list[float]] = {}
+    for name, norm in norms:
+        found.setdefault(name.rpartition(".")[0], []).append(norm / scale)
+    return [
+        {
+            "module": module,
+            "norm": math.hypot(*filter(math.isfinite, own)),
+            "nonfinite": sum(not math.isfinite(norm) for norm in own),
+        }
+        for module, own in list(found.items())[:MOST_MODULES]
+    ]
 
 
 def _scalar(value: Tensor | float, *, device: torch.device, dtype: torch.dtype) -> Tensor:
