@@ -32,12 +32,13 @@ FATAL = (signal.SIGABRT, signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.S
 
 def run(
     command: Sequence[str], *, run_dir: str | Path | None = None, mode: str = "guard", inject: Sequence[str] = (),
-    signals: str = "economy", watch_step: int | None = None, rerun: bool = False,
+    signals: str = "economy", watch_step: int | None = None, rerun: bool = False, skip_spikes: bool = False,
 ) -> int:  # fmt: skip
     """Run `command`, watched, and return its exit code; 3 when finitune stopped it.
 
     `watch_step` ends the run right after that step, which is seen operator by operator. `rerun` starts the command
-    once more by itself where a bad step could not be located, with saves held back, to watch that step.
+    once more by itself where a bad step could not be located, with saves held back, to watch that step. With
+    `skip_spikes` a finite step far above all that the run has shown is left out as well.
     Raises UnreadableInput for a command that cannot be started or an injection that cannot be read.
     """
     if not command or shutil.which(command[0]) is None:
@@ -50,6 +51,7 @@ def run(
         "FINITUNE_MODE": mode,
         "FINITUNE_SIGNALS": signals,
         "FINITUNE_INJECT": json.dumps(list(inject)),
+        "FINITUNE_SKIP_SPIKES": "1" if skip_spikes else "",
         "FINITUNE_WATCH_STEP": "" if watch_step is None else str(watch_step),
     }
     code, recorded, stopped = _once(command, directory, settings)

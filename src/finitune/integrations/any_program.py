@@ -28,6 +28,7 @@ def attach() -> None:
         mode=_from_environment("FINITUNE_MODE", "guard"),
         signals=_from_environment("FINITUNE_SIGNALS", "economy"),
         everything=True,
+        skip_spikes=bool(_from_environment("FINITUNE_SKIP_SPIKES", "")),
         watch_step=int(_from_environment("FINITUNE_WATCH_STEP", "") or 0) or None,
     )
     if os.environ.get("FINITUNE_RERUN"):

@@ -29,6 +29,7 @@ from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.run import Run
 from finitune.monitor.samples import OF_UPDATE, WEIGHTS, WEIGHTS_BEFORE, Samples
+from finitune.monitor.spikes import Spikes
 
 if TYPE_CHECKING:
     from finitune.monitor.heal.policy import Healing
@@ -49,6 +50,7 @@ class Gate:
         """Every update is discarded: the run is about to end."""
         self.began = time.perf_counter()
         self.healing: Healing | None = None
+        self.spikes: Spikes | None = None
         """In mode `heal`."""
         self.schedules = Schedules()
         self._run = run
@@ -87,6 +89,8 @@ class Gate:
         alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients
         discard = bad and self._run.guards and not leaves_it and not alone
+        if reading is not None and not bad and self.spikes is not None:
+            discard = self.spikes.skips(watched, reading)
         if discard:
             self.discard(watched, skippable=skippable)
         watched.reading = reading
@@ -143,7 +147,8 @@ class Gate:
 
     def _defers(self, watched: Watched) -> bool:
         update, group = watched.update, watched.group
-        return self._run.mode == "guard" and group.size == 1 and update.takes_flag and not self._live.running
+        alone = group.size == 1 and not self._live.running and self.spikes is None
+        return self._run.mode == "guard" and alone and update.takes_flag
 
     def _measured(self, watched: Watched, capture: Capture, gradients: list[Tensor]) -> Measured:
         update, group = watched.update, watched.group
@@ -238,12 +243,7 @@ class Gate:
 
     def _watch_activations(self) -> None:
         """Those of the next step, where its model is not compiled."""
-        roots = self._run.modules.roots()
-        reason = activations.why_not(roots)
-        if reason is None:
-            self._activations = Activations(roots)
-        else:
-            self._run.speech.once("activations", f"activations and attention logits are not recorded: {reason}")
+        self._activations = activations.begun(self._run.modules.roots(), self._run.speech.once)
 
     def settle(self, watched: Watched) -> None:
         """Read the verdict of the step before, where the device acted on it alone."""

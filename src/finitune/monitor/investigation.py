@@ -322,8 +322,9 @@ class Investigation:
         return [f"seen again in the step after it, operator by operator: {lines[0]}", *lines[1:]] if again else lines
 
     def _plain_lines(self) -> list[str]:
+        discarded = " Update discarded." if self.event["action"] == "skipped-step" else ""
         return [
-            f"step {self.event['step']}: {self.event['text']}.",
+            f"step {self.event['step']}: {self.event['text']}.{discarded}",
             f"  first bad value  {plainly(self.origin) if self.origin else self.why_not or 'not known'}",
             f"  more             finitune diagnose {self.recorder.directory}",
         ]

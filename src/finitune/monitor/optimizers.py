@@ -49,9 +49,9 @@ class Watched:
     deferred: Deferred | None = None
     stepping_on: list[MicroStep] = field(default_factory=list[MicroStep])
     discarded: bool = False
+    """The last step was."""
     skips_by_hand: bool = False
     """The loop itself skipped the bad step that came last."""
-    """The last step was."""
     shares: tuple[int, Tensor | None] = (-1, None)
     bad_in_a_row: int = 0
     recent: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT))

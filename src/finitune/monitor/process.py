@@ -34,6 +34,7 @@ from finitune.monitor.probes.update import update_of
 from finitune.monitor.replay.capture import Call, Calls, Capture
 from finitune.monitor.run import Mode, Run
 from finitune.monitor.speech import Speech
+from finitune.monitor.spikes import Spikes
 from finitune.printed import untruth
 from finitune.recording import Recorder
 from finitune.series import Series
@@ -65,7 +66,7 @@ class Monitor:
 
     def __init__(
         self, *, run_dir: str | Path | None = None, mode: Mode = "guard", signals: Level = "economy",
-        everything: bool = False, watch_step: int | None = None,
+        everything: bool = False, watch_step: int | None = None, skip_spikes: bool = False,
     ) -> None:  # fmt: skip
         if mode not in MODES:
             raise ValueError(f"mode is {mode!r}; it must be one of {', '.join(MODES)}")
@@ -84,6 +85,8 @@ class Monitor:
         calls_now, say = self._listener.calls_of_this_step, self._run.speech.say
         self._live = LiveStep(self._modules, calls_now, say, watch_step)
         self._gate = Gate(self._run, self._pending, self._incidents, self._live, self._stop, self.broken)
+        if skip_spikes and mode != "observe":
+            self._gate.spikes = Spikes(self._run)
         if mode == "heal":
             from finitune.monitor.heal.policy import Healing  # needs more than torch
 

@@ -15,7 +15,7 @@ from finitune.signals import Level
 
 def watch(
     model: nn.Module, optimizer: Any, *, run_dir: str | Path | None = None, mode: Mode = "guard",
-    signals: Level = "economy",
+    signals: Level = "economy", skip_spikes: bool = False,
 ) -> Monitor:  # fmt: skip
     """Watch every step of `optimizer` on `model` from now on; nothing else in the loop changes.
 
@@ -25,6 +25,9 @@ def watch(
 
     `mode`: `observe` alters nothing, `guard` discards updates that are not finite, `heal` also applies remedies whose
     cause was proved, and undoes those that do not hold.
+
+    With `skip_spikes` a finite step whose loss or gradient norm lies far above all that the run has shown is left out
+    as well, at most three in a row.
 
     Raises TypeError for what is no model or optimizer, ValueError for an optimizer that trains none of the model.
     """
@@ -40,7 +43,7 @@ def watch(
             running.note_directory(run_dir)
         return running
     _check_belongs(model, optimizer)
-    monitor = Monitor(run_dir=run_dir, mode=mode, signals=signals)
+    monitor = Monitor(run_dir=run_dir, mode=mode, signals=signals, skip_spikes=skip_spikes)
     monitor.add(optimizer, model)
     return monitor
 

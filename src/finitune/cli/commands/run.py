@@ -29,10 +29,15 @@ import click
     is_flag=True,
     help="After a bad step that could not be located, run COMMAND again to watch that step; its saves are held back.",
 )
+@click.option(
+    "--skip-spikes", is_flag=True,
+    help="Also leave out a step whose loss or gradient norm lies far above all that the run has shown, at most "
+    "three in a row.",
+)  # fmt: skip
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def command(
     run_dir: str | None, mode: str, inject: tuple[str, ...], signals: str, watch_step: int | None,
-    words: tuple[str, ...], *, rerun: bool,
+    words: tuple[str, ...], *, rerun: bool, skip_spikes: bool,
 ) -> int:  # fmt: skip
     """Watch the training command you already use.
 
@@ -47,4 +52,5 @@ def command(
     return run(
         list(words),
         run_dir=run_dir, mode=mode, inject=list(inject), signals=signals, watch_step=watch_step, rerun=rerun,
+        skip_spikes=skip_spikes,
     )  # fmt: skip

@@ -31,6 +31,15 @@ def why_not(roots: Sequence[nn.Module]) -> str | None:
     return None if roots else "what is trained belongs to no module"
 
 
+def begun(roots: Sequence[nn.Module], once: Callable[[str, str], None]) -> Activations | None:
+    """A watch of the next step; None where nothing can be seen of it, which is said `once`."""
+    reason = why_not(roots)
+    if reason is None:
+        return Activations(roots)
+    once("activations", f"activations and attention logits are not recorded: {reason}")
+    return None
+
+
 class Activations:
     """Watches all modules below `roots` until `end`."""
 
