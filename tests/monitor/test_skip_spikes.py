@@ -1,4 +1,4 @@
-"""A step whose loss or gradient norm lies far above all before is left out where the user asks for it, and only there."""
+"""A step far above all that the run has shown is left out where the user asks for it, and only there."""
 
 from __future__ import annotations
 

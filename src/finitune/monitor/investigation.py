@@ -356,7 +356,8 @@ def is_finite_at(setting: Setting) -> bool | None:
 
 def plainly(origin: Origin) -> str:
     """A line about the origin where nothing but torch may be there to write it."""
-    what = f"{origin.module or 'the loss'}, {origin.op}" if origin.op != origin.phase else origin.tensor
+    where = "the loss" if origin.module is None else origin.module or "the model"
+    what = f"{where}, {origin.op}" if origin.op != origin.phase else origin.tensor
     text = f"{what} ({origin.phase}), {origin.dtype}: {origin.values}"
     return f"{text}; {origin.line}" if origin.line else text
 

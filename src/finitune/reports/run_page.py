@@ -229,7 +229,8 @@ def _told(event: Mapping[str, Any]) -> str:
     match event["event"]:
         case "origin":
             known = _mapping(event.get("origin"))
-            where = known.get("module") or known.get("tensor") or "the loss"
+            module = known.get("module")
+            where = module or known.get("tensor") or say.place(module if isinstance(module, str) else None)
             return f"{where}, {known.get('op')} ({known.get('phase')})"
         case "arm":
             placebo = " (placebo)" if event.get("placebo") is True else ""

@@ -93,6 +93,11 @@ def _spot(where: Where) -> str | None:
     return f"{where.file}:{where.line}" if where.cell is None else f"{where.file}, cell {where.cell}, line {where.line}"
 
 
+def place(module: str | None) -> str:
+    """Where an operator ran: a module, the forward of the whole model, or the loop's own code after it."""
+    return "the loss" if module is None else module or "the model"
+
+
 def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
     """`model.layers.7.mlp, aten.mul (forward), float16: inf in rows 2, 5 at padding positions 0-3`."""
     if origin is None:
@@ -104,7 +109,7 @@ def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
         head = f"{origin.tensor} ({origin.phase}), {origin.dtype}"
     else:
         where = origin.tensor if origin.phase == "optimizer" else origin.module
-        head = ", ".join([where or "the loss", f"{origin.op} ({origin.phase})", origin.dtype])
+        head = ", ".join([place(where), f"{origin.op} ({origin.phase})", origin.dtype])
     seen = [origin.values or "not finite"]
     seen += [f"in {several('row', origin.rows)}"] if origin.rows else []
     if origin.positions:
