@@ -230,7 +230,7 @@ def _told(event: Mapping[str, Any]) -> str:
         case "origin":
             known = _mapping(event.get("origin"))
             module = known.get("module")
-            where = module or known.get("tensor") or say.place(module if isinstance(module, str) else None)
+            where = module or known.get("tensor") or say.ran_in(module if isinstance(module, str) else None)
             return f"{where}, {known.get('op')} ({known.get('phase')})"
         case "arm":
             placebo = " (placebo)" if event.get("placebo") is True else ""

@@ -93,7 +93,7 @@ def _spot(where: Where) -> str | None:
     return f"{where.file}:{where.line}" if where.cell is None else f"{where.file}, cell {where.cell}, line {where.line}"
 
 
-def place(module: str | None) -> str:
+def ran_in(module: str | None) -> str:
     """Where an operator ran: a module, the forward of the whole model, or the loop's own code after it."""
     return "the loss" if module is None else module or "the model"
 
@@ -109,7 +109,7 @@ def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
         head = f"{origin.tensor} ({origin.phase}), {origin.dtype}"
     else:
         where = origin.tensor if origin.phase == "optimizer" else origin.module
-        head = ", ".join([place(where), f"{origin.op} ({origin.phase})", origin.dtype])
+        head = ", ".join([ran_in(where), f"{origin.op} ({origin.phase})", origin.dtype])
     seen = [origin.values or "not finite"]
     seen += [f"in {several('row', origin.rows)}"] if origin.rows else []
     if origin.positions:
