@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finitune.series import Series, lowest_level
+from finitune.series import BEGINNING, Series, lowest_level
 
 steps = st.integers(-(2**40), 2**40)
 points = st.dictionaries(steps, st.floats(), max_size=30).map(lambda d: sorted(d.items()))
@@ -106,3 +106,17 @@ def test_a_series_that_does_not_increase_is_refused(at: list[int], values: list[
 )  # fmt: skip
 def test_a_loss_that_begins_at_zero_or_passes_it_has_no_level(losses: list[float], level: float | None) -> None:
     assert lowest_level(np.array(losses, float)) == level
+
+
+@given(st.integers(2 * BEGINNING + 4, 400), st.integers(0, 2000))
+def test_a_bounded_series_keeps_its_beginning_and_its_newer_half(most: int, length: int) -> None:
+    whole = build([(2 * step, float(step)) for step in range(length)])
+    bounded = Series(most=most)
+    for step, value in whole.pairs():
+        bounded.add(step, value)
+        assert len(bounded) <= most
+    assert bounded.head(BEGINNING) == whole.head(BEGINNING)
+    assert bounded.tail(most // 2) == whole.tail(most // 2)
+    assert set(bounded.pairs()) <= set(whole.pairs())
+    assert sorted(bounded.steps.tolist()) == bounded.steps.tolist()
+    assert len(bounded) == length or len(bounded) > most // 2

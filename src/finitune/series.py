@@ -28,12 +28,21 @@ CLIMBED = 2.0
 NEWEST, QUARTERS = 3, 4
 
 
+BEGINNING = 64
+"""The oldest values, which a series that is bounded keeps, as it keeps the newer half of what it may hold."""
+
+
 class Series:
-    """Steps (strictly increasing) and their values (any float, NaN and infinities included)."""
+    """Steps (strictly increasing) and their values (any float, NaN and infinities included).
 
-    __slots__ = ("_steps", "_values")
+    With `most` it never holds more values than that: of those between its beginning and its newer half every second
+    is dropped when it is full, so that the memory of a run does not grow with its length.
+    """
 
-    def __init__(self, steps: Iterable[int] = (), values: Iterable[float] = ()) -> None:
+    __slots__ = ("_most", "_steps", "_values")
+
+    def __init__(self, steps: Iterable[int] = (), values: Iterable[float] = (), *, most: int | None = None) -> None:
+        self._most = most
         self._steps = array("q", steps)
         self._values = array("d", values)
         if len(self._steps) != len(self._values):
@@ -48,6 +57,9 @@ class Series:
             self._values.pop()
         self._steps.append(step)
         self._values.append(value)
+        if self._most is not None and len(self._steps) > self._most:
+            old = slice(BEGINNING, self._most // 2, 2)
+            del self._steps[old], self._values[old]
 
     def __len__(self) -> int:
         return len(self._steps)

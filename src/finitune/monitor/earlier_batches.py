@@ -11,6 +11,7 @@ from finitune.chapter import Sighting
 from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import Setting, losses_of
 from finitune.monitor.replay.surroundings import randomness_kept
+from finitune.monitor.run import MOST_VALUES
 from finitune.outliers import beginning, median
 from finitune.series import Series, Signals
 from finitune.symptoms.divergence import VERY_FAR
@@ -63,7 +64,7 @@ class EarlierBatch:
         step = signals["loss"].last_step
         jump = self._jump(signals["loss"])
         if jump is not None and model is not None and self.is_damaged(model, math.sqrt(jump)) is False:
-            self._fresh = {name: Series() for name in OF_DATA}
+            self._fresh = {name: Series(most=MOST_VALUES) for name in OF_DATA}
         for name, fresh in self._fresh.items():
             if signals[name].last_step == step:
                 fresh.add(step, signals[name].last)

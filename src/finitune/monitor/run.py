@@ -13,6 +13,8 @@ from finitune.series import Series
 from finitune.signals import SIGNALS, Level
 
 Mode = Literal["observe", "guard", "heal"]
+MOST_VALUES = 2**15
+"""Of one signal that are kept in memory, 0.5 MB; the recording has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class Run:
     level: Level
     speech: Speech
     modules: Modules
-    signals: dict[str, Series] = field(default_factory=lambda: {name: Series() for name in SIGNALS})
+    signals: dict[str, Series] = field(default_factory=lambda: {name: Series(most=MOST_VALUES) for name in SIGNALS})
 
     @property
     def run_dir(self) -> Path:
