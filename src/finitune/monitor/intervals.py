@@ -32,6 +32,8 @@ UNCLAIMED = 2
 """The first backward whose gradients are no optimizer's may be copied to one; from this one on the loop updates."""
 
 
+A_SCALE = 2.0**8
+"""By which a loss is multiplied to keep float16 gradients from zero; weights of terms of a loss are smaller."""
 CERTAIN = 2
 """Times that the weights of an optimizer have changed between a backward and its end, while nothing stepped."""
 
@@ -183,10 +185,13 @@ class Intervals:
         reading = confirmed(measured.read(), measured)
         live = self._live.taken()
         if reading.bad:
-            self._run.speech.once(
-                "no step", f"step {reading.step}: no optimizer is stepped here, so a bad update cannot be discarded"
-            )
-            self._incidents.bad(watched, reading, capture, may_settle=False, acted=False, live=live)
+            by_hand = not reading.bad_loss and _is_scaled(capture)
+            self._incidents.bad(
+                watched, reading, capture, may_settle=by_hand, acted=False, live=live, by_hand=by_hand
+            )  # fmt: skip
+            if watched.bad_in_a_row:
+                text = f"step {reading.step}: no optimizer is stepped here, so a bad update cannot be discarded"
+                self._run.speech.once("no step", text)
         self._gate.finish(watched, reading, capture)
 
     # Optimizers of other classes.
@@ -220,6 +225,11 @@ class Intervals:
             watched.last, watched.steps = self._gate.step, 1
             self._run.modules.find(parameters)
             self._pending.clear()
+
+
+def _is_scaled(capture: Capture) -> bool:
+    """Every loss is multiplied with a large number of the loop's own: whoever does that skips what overflows."""
+    return all(m.objective is not None and abs(m.objective.factor) >= A_SCALE for m in capture.micro_steps)
 
 
 def _look(parameter: Tensor) -> Tensor:
