@@ -160,7 +160,7 @@ def weigh(labels: Labels | None = None, origin: Origin | None = None) -> Iterato
     if supervised:
         yield evidence("labels", -DECISIVE, f"{supervised} tokens of the batch are supervised")
         return
-    yield evidence("labels", DECISIVE, f"none of the {len(labels.supervised)} rows of the batch has a supervised token")
+    yield evidence("labels", DECISIVE, "no row of the batch has a supervised token")
     if origin is not None and origin.op in _MEANS and origin.values and "nan" in origin.values:
         yield evidence("origin", STRONG, f"{origin.op} divides by the number of targets, which is zero")
     elif origin is not None:

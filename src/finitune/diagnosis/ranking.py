@@ -14,6 +14,8 @@ from finitune.finding import Evidence, Finding, RankedCause, Severity
 from finitune.observations import Observation, Observed, about
 
 SHOWN = 3
+DIVERGED = "diverged"
+"""How an arm came out that is finite, and whose loss is many times the lowest of the run."""
 EVEN = 4.0
 """Incidents that every cause is thought to have had besides those counted: public reports are few and selected."""
 FORESEEN: Mapping[Severity, float] = {"error": DECISIVE, "warning": STRONG, "info": HINT}
@@ -147,7 +149,7 @@ def proof_of(experiments: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """
     cured = [e for e in experiments if not e.get("placebo") and e.get("expect") == e.get("result") == "finite"]
     placebos = [e for e in experiments if e.get("placebo")]
-    if not cured or not placebos or any(e.get("result") not in ("non-finite", "diverged") for e in placebos):
+    if not cured or not placebos or any(e.get("result") not in ("non-finite", DIVERGED) for e in placebos):
         return ()
     return str(cured[-1].get("arm")), str(placebos[0].get("arm"))
 
@@ -160,7 +162,7 @@ def experiments_of(cause: str) -> list[Experiment]:
 def _refutes(event: Mapping[str, Any]) -> bool:
     """The arm that should have removed the cause did not: a remedy that does the same would not help."""
     cures = event.get("expect") == "finite" and not event.get("placebo") and not event.get("optional")
-    return cures and event.get("result") != "finite"
+    return cures and event.get("result") not in ("finite", DIVERGED)
 
 
 def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:
@@ -168,6 +170,10 @@ def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:
     as_predicted = event.get("result") == event.get("expect")
     kind = "placebo" if event.get("placebo") else "experiment"
     cured = event.get("expect") == "finite" and not event.get("placebo")
+    if cured and event.get("result") == DIVERGED:  # without some samples a loss is another one
+        bits = 0.0 if str(event.get("arm")).startswith("leave-rows-out") else -STRONG
+        text = f"{kind} {event.get('arm')}: finite, with a loss far above the run's own, which proves nothing"
+        return Evidence(text=text, bits=bits)
     bits = (DECISIVE if cured else HINT) if as_predicted else 0 if event.get("optional") else -DECISIVE
     verb = "as predicted" if as_predicted else f"but {event.get('expect')} was predicted"
     return Evidence(text=f"{kind} {event.get('arm')}: {event.get('result')}, {verb}", bits=bits)

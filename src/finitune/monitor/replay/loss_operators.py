@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from finitune.monitor.replay import joins
-from finitune.monitor.replay.node_operators import signed
+from finitune.monitor.replay.node_operators import name_of, signed
 
 Kept = Mapping[str, Any]
 Operator = tuple[Callable[[Any], Kept], Callable[..., Any]]
@@ -165,7 +165,7 @@ def _denominator(node: Any) -> Kept:
 
 
 def _alpha(node: Any) -> Kept:
-    sign = -1 if node.name() == "SubBackward0" else 1
+    sign = -1 if name_of(node) == "SubBackward0" else 1
     return {"alpha": sign * getattr(node, "_saved_alpha", 1)}
 
 
@@ -176,7 +176,7 @@ def _sum_of(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Any:
 
 
 def _dimensions(node: Any) -> Kept:
-    if not node.name().endswith("1"):
+    if not name_of(node).endswith("1"):
         return {}
     return {"dim": signed(node._saved_dim), "keepdim": node._saved_keepdim}
 

@@ -46,9 +46,14 @@ class _Form:
     arguments: tuple[_Argument, ...]
 
 
+def name_of(node: Any) -> str:
+    """The name of a node; what a view gives where it must be copied is named like the view."""
+    return node.name().removesuffix("_copy")
+
+
 def kept_of(node: Any, output: int) -> Mapping[str, Any] | None:
     """What is needed to apply the operator of `node` again beside its inputs; None where something is not kept."""
-    found = [kept for form in _forms(node.name()) if (kept := _arguments(node, form)) is not None]
+    found = [kept for form in _forms(name_of(node)) if (kept := _arguments(node, form)) is not None]
     return {**max(found, key=len), PART: output} if found else None
 
 
@@ -68,7 +73,7 @@ def given_to(node: Any) -> tuple[Tensor | None, ...]:
 
 def _tensors_of(node: Any) -> Iterator[list[str]]:
     """For each form that has as many tensors as the node has edges, their names."""
-    for form in _forms(node.name()):
+    for form in _forms(name_of(node)):
         names = [one.name for one in form.arguments if one.is_tensor]
         others = [one.name for one in form.arguments if not one.is_tensor and not one.may_lack]
         if len(names) == len(node.next_functions) and all(hasattr(node, f"_saved_{name}") for name in others):

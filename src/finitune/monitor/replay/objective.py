@@ -36,6 +36,7 @@ from finitune.monitor.replay.loss_operators import (
     NotReadable,
     without_graph,
 )
+from finitune.monitor.replay.node_operators import name_of
 
 MAX_NODES = 400
 LEAST_BYTES = 2**16
@@ -203,7 +204,7 @@ def node_at(root: Edge, path: Path) -> Any:
     """The node of the term at `path` in the graph that ends at `root`; None where there is none."""
     node, output = root
     for place in (*path, None):
-        while node is not None and node.name() in PASSES_THROUGH:
+        while node is not None and name_of(node) in PASSES_THROUGH:
             node, output = node.next_functions[output]
         if node is None or place is None or place >= len(node.next_functions):
             return node if place is None else None
@@ -252,7 +253,7 @@ def _read(
     walk.nodes += 1
     if walk.nodes > MAX_NODES:
         raise NotReadable(f"more than {MAX_NODES} operators between model and loss")
-    name = node.name()
+    name = name_of(node)
     if name in PASSES_THROUGH:
         child, place = node.next_functions[output]
         return _read(child, place, walk, linear=linear, covered=covered, value=value)
@@ -318,17 +319,17 @@ def _known(root: Any, outputs: set[int]) -> dict[Edge, Value]:
 
 
 def _keeps_inputs(node: Any) -> bool:
-    name = node.name()
+    name = name_of(node)
     return name in GIVEN or (name not in RESHAPES and node_operators.keeps_inputs(node))
 
 
 def _given(node: Any, place: int) -> Tensor | None:
-    return (*GIVEN.get(node.name(), node_operators.given_to)(node), None)[place]
+    return (*GIVEN.get(name_of(node), node_operators.given_to)(node), None)[place]
 
 
 def _into(node: Any, place: int, child: Any, output: int, value: Value | None) -> Value | None:
     """The value of the input `place` of a node, where something has kept it."""
-    name = node.name()
+    name = name_of(node)
     if _keeps_inputs(node):
         return partial(_given, node, place)
     if name == "ReluBackward0":
