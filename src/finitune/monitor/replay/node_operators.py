@@ -8,7 +8,7 @@ be applied again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -59,7 +59,7 @@ def kept_of(node: Any, output: int) -> Mapping[str, Any] | None:
 
 def keeps_inputs(node: Any) -> bool:
     """True where a node keeps some tensor that went into it."""
-    return any(any(hasattr(node, f"_saved_{name}") for name in names) for names in _tensors_of(node))
+    return any(hasattr(node, f"_saved_{name}") for names in _tensors_of(node) for name in names)
 
 
 def given_to(node: Any) -> tuple[Tensor | None, ...]:
@@ -71,13 +71,20 @@ def given_to(node: Any) -> tuple[Tensor | None, ...]:
     return (None,) * len(node.next_functions)
 
 
-def _tensors_of(node: Any) -> Iterator[list[str]]:
+def _tensors_of(node: Any) -> tuple[tuple[str, ...], ...]:
     """For each form that has as many tensors as the node has edges, their names."""
-    for form in _forms(name_of(node)):
-        names = [one.name for one in form.arguments if one.is_tensor]
+    return _tensor_names(name_of(node), len(node.next_functions), type(node))
+
+
+@cache
+def _tensor_names(name: str, edges: int, kind: type) -> tuple[tuple[str, ...], ...]:
+    found: list[tuple[str, ...]] = []
+    for form in _forms(name):
+        names = tuple(one.name for one in form.arguments if one.is_tensor)
         others = [one.name for one in form.arguments if not one.is_tensor and not one.may_lack]
-        if len(names) == len(node.next_functions) and all(hasattr(node, f"_saved_{name}") for name in others):
-            yield names
+        if len(names) == edges and all(hasattr(kind, f"_saved_{other}") for other in others):
+            found.append(names)
+    return tuple(found)
 
 
 def apply(kept: Mapping[str, Any], *inputs: Tensor | None) -> Any:

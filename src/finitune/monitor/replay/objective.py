@@ -39,6 +39,7 @@ from finitune.monitor.replay.loss_operators import (
 from finitune.monitor.replay.node_operators import name_of
 
 MAX_NODES = 400
+MANY = f"more than {MAX_NODES} operators between model and loss"
 LEAST_BYTES = 2**16
 """Constants of a loss are kept up to this size whatever the batch."""
 RESULT = "result"
@@ -252,7 +253,7 @@ def _read(
     value = value or walk.known.get((node, output))
     walk.nodes += 1
     if walk.nodes > MAX_NODES:
-        raise NotReadable(f"more than {MAX_NODES} operators between model and loss")
+        raise NotReadable(MANY)
     name = name_of(node)
     if name in PASSES_THROUGH:
         child, place = node.next_functions[output]
@@ -315,6 +316,8 @@ def _known(root: Any, outputs: set[int]) -> dict[Edge, Value]:
             if _keeps_inputs(node) and edge[0] is not None and edge not in found:
                 found[edge] = partial(_given, node, place)
             open_.append(edge[0])
+    if len(seen) > MAX_NODES:
+        raise NotReadable(MANY)
     return found
 
 
