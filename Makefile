@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow test-bare test-programs programs strangers check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-heal bench-budget conformance fields build clean
+.PHONY: help demo systems test test-slow test-bare test-oldest test-programs programs strangers check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-heal bench-budget conformance fields build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -32,6 +32,10 @@ test-slow: $(VENV)/.dev $(SYSTEMS) $(VENV)/.conformance ## the slow tests, in re
 
 test-bare: .venv-bare/.made ## the tests of the part that works without torch, in an environment that has none
 	OMP_NUM_THREADS=1 .venv-bare/bin/python -m pytest -n $(WORKERS) -m "not slow and not programs"
+
+test-oldest: .venv-oldest/.made ## the fast tests with the oldest torch, transformers, TRL and PEFT that pyproject.toml promises (several GB)
+	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 .venv-oldest/bin/python -m pytest -n $(WORKERS) \
+		-m "not slow and not programs"
 
 test-programs: $(VENV)/.dev $(VENV)/.conformance ## programs as strangers write them, healthy, sick and crashing, each alone and watched
 	$(TEST) -n $(WORKERS) -m programs tests/programs
@@ -173,6 +177,13 @@ $(VENV)/.deepspeed: $(VENV)/.demo
 	$(PYTHON) -m venv --clear --without-pip $(@D)
 	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install -qq --editable '.[report]' \
 		hypothesis jsonschema pytest pytest-timeout pytest-xdist --constraint constraints.txt
+	@touch $@
+
+.venv-oldest/.made: $(VENV)/.created pyproject.toml constraints-oldest.txt
+	@echo "making .venv-oldest, the oldest releases that finitune takes (several GB, minutes)"
+	$(PYTHON) -m venv --clear --without-pip $(@D)
+	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install -qq --editable '.[hf,report]' \
+		hypothesis jsonschema pytest pytest-timeout pytest-xdist --constraint constraints-oldest.txt
 	@touch $@
 
 # Some systems ship Python without the means to put pip into an environment; then the pip or the virtualenv

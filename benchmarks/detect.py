@@ -36,8 +36,9 @@ from multiprocessing import get_context
 
 import torch
 from detection.faults import FAULTS
+from detection.language import STEPS
 from detection.peers import PEERS
-from detection.programs import HEALTHY, PROGRAMS, SHIFTS, STEPS
+from detection.programs import HEALTHY, PROGRAMS, SHIFTS
 from detection.training import Training, fork, train
 
 from finitune.chapter import sightings

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from detection import programs
+from detection.language import VOCABULARY, generator
 from detection.training import Batch, Training
 from torch import Tensor, nn
 from torch.optim import AdamW
@@ -74,7 +74,7 @@ def rate_zero(training: Training) -> None:
 
 def _noise(batch: Batch, step: int) -> Batch:
     """The same shapes, filled at random: words, pixels, labels."""
-    g = programs.generator(77, step)
+    g = generator(77, step)
     out = dict(batch)
     for name, tensor in batch.items():
         if tensor.is_floating_point() and tensor.dim():
@@ -82,7 +82,7 @@ def _noise(batch: Batch, step: int) -> Batch:
         elif name == "labels" and "input_ids" not in batch:
             out[name] = torch.randint(int(tensor.max()) + 1, tensor.shape, generator=g)
     if "input_ids" in batch:
-        words = torch.randint(programs.VOCABULARY, batch["input_ids"].shape, generator=g)
+        words = torch.randint(VOCABULARY, batch["input_ids"].shape, generator=g)
         out |= {"input_ids": words, "labels": words.masked_fill(batch["labels"] == -100, -100)}
     return out
 
@@ -110,7 +110,7 @@ def shuffled_labels(training: Training) -> None:
 
     def spoil(batch: Batch, step: int) -> Batch:
         labels = batch["labels"]
-        order = torch.randperm(labels.numel(), generator=programs.generator(78, step))
+        order = torch.randperm(labels.numel(), generator=generator(78, step))
         return batch | {"labels": labels.flatten()[order].view_as(labels)}
 
     _spoil_next(training, float("inf"), spoil)
