@@ -72,7 +72,10 @@ def unobservable() -> bool:
     """True while a function is traced, or a graph of the device is captured: no hook may touch anything then."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return True
-    accelerator = torch.accelerator.current_accelerator()
+    try:
+        accelerator = torch.accelerator.current_accelerator()
+    except RuntimeError:  # torch 2.6, where there is none
+        return False
     if accelerator is None:
         return False
     module = torch.get_device_module(accelerator)

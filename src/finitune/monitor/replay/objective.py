@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay import node_operators
@@ -219,8 +218,9 @@ def sequence_number(tensor: Tensor) -> int | None:
 
 
 def packs_now() -> bool:
-    """True where hooks on saved tensors are set now, as when activations are offloaded."""
-    return _top_saved_tensors_default_hooks(*(True,)) is not None
+    """True where hooks on saved tensors are set now, as when activations are offloaded; older torch does not say."""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return top is not None and top(True) is not None  # noqa: FBT003
 
 
 @dataclass(slots=True, kw_only=True)
