@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.monitor.heal.attention import eager_in_float16, in_own_kernel, sharpened
 from tests.monitor.heal.small import LanguageModel, Regression, digest
 
 import finitune.monitor.heal.remedies as live_remedies
@@ -33,6 +34,15 @@ class Gym:
         return list(train(self.run))
 
 
+class Sharpened(Gym):
+    def __init__(self, run, times):
+        super().__init__(run)
+        self.times = times
+
+    def train(self):
+        return list(sharpened(self.run, self.times))
+
+
 def half_adam(_):
     model = tiny("llama", hidden=32).half()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -45,8 +55,10 @@ def of_gym(fault, family):
 
 PROGRAMS = {
     "clip_gradients": lambda _: Regression("outlier"),
+    "fused_attention": lambda _: Sharpened(eager_in_float16(), 600.0),
     "float32_modules": of_gym("fp16-activation-overflow", "llama"),
     "lower_learning_rate": of_gym("lr-too-high", "llama"),
+    "math_attention": lambda _: Sharpened(in_own_kernel(), 60.0),
     "raise_adam_eps": half_adam,
     "reinit_token_rows": of_gym("untrained-token-embeddings", "llama"),
     "restore_weights": lambda _: Regression("flip"),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.replay.attention import PLAIN, TORCHS, by_mathematics, kernel_of, on_copies, take_kernel
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.fewer_rows import without
 from finitune.monitor.replay.padding import (
@@ -195,6 +196,28 @@ def _ids_of(call: Call) -> Tensor:
 
 def _padding_of(call: Call) -> Padding | None:
     return padding_of(_ids_of(call), call.mask())
+
+
+@contextmanager
+def attention_math(setting: Setting) -> Iterator[None]:
+    """Attention by plain mathematics, without the kernel that the model takes."""
+    kernel = kernel_of(setting.model)
+    if kernel == PLAIN:
+        raise ValueError("attention is computed by plain mathematics as it is")
+    undo = take_kernel(setting.model, PLAIN) if kernel not in (None, TORCHS) else None
+    try:
+        with by_mathematics():
+            yield
+    finally:
+        if undo is not None:
+            undo()
+
+
+@contextmanager
+def attention_copies(setting: Setting) -> Iterator[None]:
+    """The same kernel on copies of queries, keys and values: a placebo for causes in the kernel."""
+    with on_copies(setting.model):
+        yield
 
 
 @contextmanager
