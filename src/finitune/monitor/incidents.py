@@ -15,6 +15,7 @@ from torch import Tensor
 from finitune.chapter import Sighting, sightings
 from finitune.crashes import in_words
 from finitune.finding import Origin, as_json
+from finitune.monitor.consequences import consequence, forecast
 from finitune.monitor.dead_model import death
 from finitune.monitor.earlier_batches import EarlierBatch
 from finitune.monitor.experiments import result, try_causes
@@ -31,8 +32,7 @@ from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
 from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.monitor.run import Run
-from finitune.monitor.settling import has_collapsed, settles
-from finitune.symptoms.loss_scale_collapse import steps_left
+from finitune.monitor.settling import has_collapsed, is_spent, settles
 
 PATIENCE = 3
 """Bad steps in a row after which a fault counts as persistent."""
@@ -54,13 +54,11 @@ class Incidents:
         self._run = run
         self._facts: dict[str, Any] | None = None
         self._earlier: dict[int, EarlierBatch] = {}
-        self._count = self._looked = 0
         self.sighted: Investigation | None = None  # the newest incident of finite numbers
         self.open: Investigation | None = None
         self._open_for: int | None = None
-        self._live_watches = 0
         self._seen: set[str] = set()
-        self.bad_steps = self.suspicions = 0
+        self._count = self._looked = self._live_watches = self.bad_steps = self.suspicions = 0
 
     @randomness_kept()
     def bad(
@@ -76,6 +74,8 @@ class Incidents:
         self._looked = 0
         limits = Limits()
         may_settle = may_settle and not reading.bad_loss and not self._is_open_for(watched)
+        heals = self._run.mode == "heal"  # and may help a scaler that is at its end
+        may_settle = may_settle and not (heals and is_spent(watched, reading, capture, self._run.signals))
         if may_settle and not has_collapsed(self._run.signals, reading):
             settled, self._looked = settles(watched, reading, capture, limits, by_hand=by_hand)
             if settled:
@@ -233,7 +233,9 @@ class Incidents:
 
     def _continue(self, watched: Watched, reading: Reading, *, acted: bool) -> None:
         assert self.open is not None
-        text = f"{reading.what}. {self._consequence(watched, reading, acted=acted)}{self._forecast(reading)}"
+        last_good = self.open.event["last_good"]
+        text = f"{reading.what}. {consequence(self._run, watched, reading, last_good=last_good, acted=acted)}"
+        text += forecast(self._run.signals, reading)
         self._run.recorder.event(
             "action", step=reading.step, incident=self.open.event["id"], action=self.open.event["action"], text=text
         )  # fmt: skip
@@ -361,23 +363,9 @@ class Incidents:
                 "action": "skipped-step" if acted or reading.skipped else "none",
                 "settles": False,
                 "last_good": reading.step - 1,
+                "scaler_spent": reading.scaler_spent,
             },
         )  # fmt: skip
-
-    def _consequence(self, watched: Watched, reading: Reading, *, acted: bool) -> str:
-        if acted:
-            last_good = self.open.event["last_good"] if self.open else reading.step - 1
-            return f"Update discarded; weights are those of step {last_good}."
-        if reading.skipped or watched.update.skips_overflows:
-            return f"The trainer skips it; weights are those of step {reading.step - 1}."
-        return "Only observed, nothing was changed." if self._run.mode == "observe" else "It could not be discarded."
-
-    def _forecast(self, reading: Reading) -> str:
-        """How long a loss scale that falls with every bad step will last."""
-        scales = self._run.signals["loss_scale"].until(reading.step - 1)
-        scales.add(reading.step, reading.scale)
-        left = steps_left(scales)
-        return f" Loss scale {reading.scale:g}; at this rate at its minimum in {left} steps." if left else ""
 
     def _tell(self, inquiry: Investigation, *, again: bool = False) -> None:
         self._run.speech.say(*inquiry.lines(again=again))

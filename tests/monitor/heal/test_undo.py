@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.monitor.heal.attention import eager_in_float16, in_own_kernel, sharpened
+from tests.monitor.heal.scales import in_float16, short_window
 from tests.monitor.heal.small import LanguageModel, Regression, digest
 
 import finitune.monitor.heal.remedies as live_remedies
@@ -55,6 +56,7 @@ def of_gym(fault, family):
 
 PROGRAMS = {
     "clip_gradients": lambda _: Regression("outlier"),
+    "dynamic_loss_scale": lambda _: Gym(in_float16(short_window())),
     "fused_attention": lambda _: Sharpened(eager_in_float16(), 600.0),
     "float32_modules": of_gym("fp16-activation-overflow", "llama"),
     "lower_learning_rate": of_gym("lr-too-high", "llama"),

@@ -52,8 +52,8 @@ class Tiny(nn.Module):
 
 
 ARMS = [
-    "again", "float32", "bfloat16", "loss-scale-1", "module-float32=inner", "replace-embedding-rows=3,5",
-    "repair-weight=inner.weight", "label-every-token", "shuffle-tokens", "update-times=0.01", "optimizer-float32",
+    "again", "float32", "bfloat16", "loss-scale-1", "loss-scale-half", "module-float32=inner",
+    "replace-embedding-rows=3,5", "repair-weight=inner.weight", "label-every-token", "shuffle-tokens", "update-times=0.01", "optimizer-float32",
     "row-by-row", "reverse-rows", "leave-rows-out=1", "attention-math", "attention-copies",
 ]  # fmt: skip
 

@@ -72,6 +72,13 @@ def loss_scale_1(setting: Setting) -> Iterator[None]:
 
 
 @contextmanager
+def loss_scale_half(setting: Setting) -> Iterator[None]:
+    """The loss scale of the step before, which had not grown yet."""
+    setting.run_scale = setting.scale / 2
+    yield
+
+
+@contextmanager
 def module_float32(setting: Setting, name: str) -> Iterator[None]:
     """One module in float32, its output cast back to the dtype it had."""
     module = setting.model.get_submodule(name)
