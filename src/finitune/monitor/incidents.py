@@ -18,7 +18,7 @@ from finitune.finding import Origin, as_json
 from finitune.monitor.consequences import consequence, forecast
 from finitune.monitor.dead_model import death
 from finitune.monitor.earlier_batches import EarlierBatch
-from finitune.monitor.experiments import result, try_causes
+from finitune.monitor.experiments import STANDS_STILL, result, try_causes
 from finitune.monitor.investigation import Investigation, plainly
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
@@ -328,8 +328,10 @@ class Incidents:
         inquiry.why_not = "every number of this step is finite"
         inquiry.record()
         self.suspicions += level == "suspicion"
-        if level == "incident":
+        examined = level == "incident" or (self._run.mode == "heal" and seen.symptom in STANDS_STILL)
+        if examined:
             try_causes(inquiry)
+        if level == "incident" or (examined and inquiry.proved()):
             self._tell(inquiry)
             self.sighted = inquiry
             return

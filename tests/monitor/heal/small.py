@@ -29,7 +29,11 @@ def digest(model, optimizer, past=None):
                     bits = value.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
                     whole.update(name.encode() + (bits if isinstance(value, torch.Tensor) else repr(value).encode()))
     scaler = getattr(optimizer, "scaler", None)
-    whole.update(repr(scaler).encode())
+    hooks = [
+        *getattr(optimizer, "_optimizer_step_pre_hooks", ()),
+        *getattr(optimizer, "_optimizer_step_post_hooks", ()),
+    ]
+    whole.update(repr((scaler, len(hooks))).encode())
     own = [name for name, module in model.named_modules() if "forward" in vars(module)]
     configs = [getattr(module, "config", None) for module in model.modules()]
     own += [kernel for one in configs if (kernel := getattr(one, "_attn_implementation", None)) is not None]

@@ -225,6 +225,8 @@ def _why_not(watched: Watched, capture: Capture, clip: Unclipped | None) -> str 
         return "the loop's own scaler or closure takes part in each step"
     if model is None or capture.runnable is not None or (clip is not None and clip.max_norm is None):
         return capture.runnable or "the steps of this loop cannot be taken again"
+    if getattr(optimizer, "_optimizer_step_pre_hooks", None):
+        return "hooks on the optimizer's step take part in each step"
     if any(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
         return "the learning rate lies on the device"
     own = parameters_of(optimizer)

@@ -14,6 +14,7 @@ from typing import Any
 
 from finitune.chapter import causes, remedies
 from finitune.finding import Remedy
+from finitune.monitor.experiments import STANDS_STILL
 from finitune.monitor.heal.cure import NOT_REPEATED, Case, Cure, Unable, Undo, established, live
 from finitune.monitor.heal.past import Past
 from finitune.monitor.heal.step_again import check_able, put_gradients
@@ -243,9 +244,9 @@ class Healing:
 
     def _prove(self, case: Case, cure: Cure) -> None:
         if not case.finite(cure.change):
-            raise Unable("the captured step is not finite with it")
+            raise Unable("the captured step comes out no better with it")
         if cure.placebo is not None and case.finite(cure.placebo):
-            raise Unable(f"the captured step is finite with {cure.instead} as well")
+            raise Unable(f"the captured step comes out as well with {cure.instead}")
 
     def _record_applied(self, case: Case, name: str, action: str, cure: Cure, undo: Undo | None) -> None:
         step = case.reading.step
@@ -278,9 +279,10 @@ class Healing:
             command=one.remedy.command, places=list(one.places),
         )  # fmt: skip
         other = f", not with {cure.instead}" if cure.placebo is not None else ""
+        is_so = "The update moves weights" if case.inquiry.event["symptom"] in STANDS_STILL else "Finite"
         known = "the step does not repeat" if case.cause == NOT_REPEATED else f"{case.cause}, proved"
         self._run.speech.say(
-            f"step {step}: healed ({known}): {text}. Finite with it{other}{price}; {_times(took)}{watch}"
+            f"step {step}: healed ({known}): {text}. {is_so} with it{other}{price}; {_times(took)}{watch}"
         )
 
     def step_follows(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,17 @@ def learning_rate(optimizer: Any) -> Tensor | float | None:
     if tensors:
         return torch.stack([rate.detach().reshape(()).to(tensors[0].device) for rate in tensors]).max()
     return max(map(float, rates)) if rates else None
+
+
+@contextmanager
+def fresh_state(optimizer: Any, parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """For a while the optimizer remembers nothing of these parameters."""
+    own = {p: optimizer.state.pop(p) for p in parameters if p in optimizer.state}
+    try:
+        yield
+    finally:
+        for p, entries in own.items():
+            optimizer.state[p] = entries
 
 
 def skips_whole_call(optimizer: Any) -> bool:

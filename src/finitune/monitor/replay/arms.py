@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.probes.optimizers import fresh_state, parameters_of
 from finitune.monitor.replay.attention import PLAIN, TORCHS, by_mathematics, kernel_of, on_copies, take_kernel
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.fewer_rows import without
@@ -250,6 +251,29 @@ def optimizer_float32(setting: Setting) -> Iterator[None]:
 
 
 @contextmanager
+def fresh_moments(setting: Setting) -> Iterator[None]:
+    """A trial update by an optimizer that remembers nothing."""
+    setting.update_times = 1.0
+    with fresh_state(setting.optimizer, parameters_of(setting.optimizer)):
+        yield
+
+
+@contextmanager
+def fresh_first_moment(setting: Setting) -> Iterator[None]:
+    """A trial update with the mean of the gradients forgotten, and their squares kept: a placebo."""
+    setting.update_times = 1.0
+    state = setting.optimizer.state
+    own = {p: entries["exp_avg"] for p, entries in state.items() if "exp_avg" in entries}
+    for p, mean in own.items():
+        state[p]["exp_avg"] = torch.zeros_like(mean)
+    try:
+        yield
+    finally:
+        for p, mean in own.items():
+            state[p]["exp_avg"] = mean
+
+
+@contextmanager
 def update_times(setting: Setting, factor: str) -> Iterator[None]:
     """A trial update with the learning rate times `factor`: sound where the loss of the same batch does not rise."""
     setting.update_times = float(factor)
@@ -355,6 +379,9 @@ def _cast_parameters(module: nn.Module, dtype: torch.dtype | None) -> Iterator[N
                 stack.callback(setattr, layer, "compute_dtype", layer.compute_dtype)
                 layer.compute_dtype = dtype  # pyright: ignore[reportArgumentType]
             for tensor, data in kept:
+                if tensor.grad is not None:  # no tensor takes a gradient of another dtype
+                    stack.callback(setattr, tensor, "grad", tensor.grad)
+                    tensor.grad = None
                 stack.callback(setattr, tensor, "data", data)
                 tensor.data = data.to(dtype)
         yield
