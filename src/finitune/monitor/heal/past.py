@@ -86,6 +86,11 @@ class Past:
     """Why nothing is kept."""
     factor: float = 1.0
     """By which a remedy multiplies the learning rate of every step, whatever the schedule of the loop makes it."""
+    most: float = 1.0
+    """To which the factor may come back; below 1 where the run diverged a second time."""
+    raise_at: int = 0
+    waits: int = 0
+    """The step from which a higher factor is tried, and how many steps were waited for it (`heal.rewarm`)."""
     own_rates: list[float] | None = None
     """Those of the step that runs now, without the factor."""
     clip: TensorClip | None = None

@@ -2,8 +2,9 @@
 
 Needs: one process, a torch optimizer without a scaler around it, batches that are still what they were, and room for
 copies of weights and optimizer state (see `heal.past`). The schedule of the loop, its counters and its data go on as
-they are; each step multiplies the rate that the schedule sets. Price: the steps that are taken again, the copies, and
-slower learning. Undo: weights, state and rates are those of the bad step, bit for bit.
+they are; each step multiplies the rate that the schedule sets, and where the run bears it the factor comes back to 1
+(`heal.rewarm`). Price: the steps that are taken again, the copies, and slower learning. Undo: weights, state and rates
+are those of the bad step, bit for bit.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from finitune.reports.sentences import counted
 action = "rolled-back"
 FACTORS = (0.1, 0.01, 0.001)
 """The largest that the steps bear is taken; those from the climb on alone, where that is enough."""
+AGAIN = 0.5
+"""Of a rate to which the run had come back and diverged again, the most that is tried afterwards."""
 JUMPED = 2.0
 """Where the rate is so many times that of the step before, the run is first given back the rate that it bore."""
 WORSE = 1.05
@@ -51,7 +54,7 @@ def cure(case: Case) -> Cure:
         change=_again(past, factor, since),
         placebo=_again(past, 1.0),
         instead="the same steps taken again at their own rate",
-        apply=lambda: _apply(case, past, factor, since),
+        apply=lambda: _apply(case, past, factor, since, jumped=found in _jumps_back(past)),
         patch={"learning_rate": max(past.steps[-1].rates) * factor},
     )
 
@@ -101,9 +104,10 @@ def _again(past: Past, factor: float, since: int = 0) -> Change:
     return lambda setting: past.again(setting, factor, since)
 
 
-def _apply(case: Case, past: Past, factor: float, since: int) -> Undo:
+def _apply(case: Case, past: Past, factor: float, since: int, *, jumped: bool) -> Undo:
+    """`jumped`: the factor gives back the rate from before a jump of the schedule."""
     optimizer = case.watched.optimizer()
-    before, own = State.of(optimizer), past.factor
+    before, own, most = State.of(optimizer), past.factor, past.most
     try:
         past.take_again(case.inquiry.setting(), factor, since)
         if not all(map(is_finite, case.watched.parameters())):
@@ -112,9 +116,10 @@ def _apply(case: Case, past: Past, factor: float, since: int) -> Undo:
         before.restore(optimizer)
         raise Unable(str(error)) from None
     past.factor = own * factor
+    past.most = past.factor if jumped else most if own == 1.0 else max(own * AGAIN, past.factor)
 
     def undo() -> None:
         before.restore(optimizer)
-        past.factor = own
+        past.factor, past.most = own, most
 
     return undo
