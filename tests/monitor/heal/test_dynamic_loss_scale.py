@@ -50,7 +50,7 @@ def test_a_floor_that_is_too_high_is_lowered_before_the_scaler_ends_the_run(tmp_
     assert losses[-1] < losses[0] - 0.5
     assert run.optimizer.scaler.min_scale == 1.0
     assert proved(tmp_path / "run") == ("healed", "fp16-backward-overflow", True)
-    assert "the loss scale may fall to 1 (its floor was 4.1943e+06)" in capsys.readouterr().err
+    assert "and may fall to 1 (its floor was 4.1943e+06)" in capsys.readouterr().err
     (done,) = repair(from_run=tmp_path / "run").by_hand
     assert done.remedy.patch == {"fp16.min_loss_scale": 1}
 

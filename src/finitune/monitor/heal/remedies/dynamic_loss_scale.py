@@ -66,11 +66,8 @@ def _orders(scaler: LossScaler, own: float, borne: float) -> tuple[Mapping[str, 
         text = f"the loss scale is {room:g} from now on (it was fixed at {own:g}; the step bears {borne:g})"
         return {"scale": room}, text, {"fp16.loss_scale": 0, "fp16.min_loss_scale": 1}
     if floor is not None and own <= floor:
-        return (
-            {"floor": FLOOR},
-            f"the loss scale may fall to {FLOOR:g} (its floor was {floor:g})",
-            {"fp16.min_loss_scale": 1},
-        )
+        text = f"the loss scale is {borne:g} and may fall to {FLOOR:g} (its floor was {floor:g})"
+        return {"floor": FLOOR, "scale": borne}, text, {"fp16.min_loss_scale": 1}
     if window is not None and window < WINDOW:
         text = f"the loss scale waits for {WINDOW} finite steps before it grows (it was {window:g})"
         return {"window": WINDOW}, text, {"fp16.loss_scale_window": WINDOW}
