@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -58,6 +59,8 @@ class Incidents:
         self.open: Investigation | None = None
         self._open_for: int | None = None
         self._seen: set[str] = set()
+        self.assisted: Callable[[Watched, int | None], AbstractContextManager[None]] = lambda *_: nullcontext()
+        """In mode `heal`: the other ranks take steps again with the one that investigates."""
         self._count = self._looked = self._live_watches = self.bad_steps = self.suspicions = 0
 
     @randomness_kept()
@@ -273,9 +276,11 @@ class Incidents:
                 f"waits {reading.step}",
                 f"step {reading.step}: {reading.what}; rank {speaker} investigates, for at most {limits.seconds:g} s",
             )
-            return  # another rank says what it was
+            with self.assisted(watched, speaker):
+                return  # another rank says what it was
         inquiry.record()
-        try_causes(inquiry)
+        with self.assisted(watched, speaker):
+            try_causes(inquiry)
         self._tell(inquiry)
 
     @randomness_kept()

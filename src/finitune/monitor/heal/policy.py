@@ -19,7 +19,7 @@ from finitune.monitor.heal.cure import NOT_REPEATED, Case, Cure, Unable, Undo, e
 from finitune.monitor.heal.past import Past
 from finitune.monitor.heal.rewarm import raised
 from finitune.monitor.heal.step_again import check_able, put_gradients
-from finitune.monitor.heal.together import all_or_none, decided, may_act, who_decides
+from finitune.monitor.heal.together import all_or_none, assisted, decided, may_act, who_decides
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
@@ -72,6 +72,7 @@ class Healing:
     def __init__(self, run: Run, incidents: Incidents) -> None:
         self._run = run
         self._incidents = incidents
+        incidents.assisted = assisted
         self._looked_at: dict[int, str | None] = {}
         self._runs = 0
         self._seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)

@@ -26,6 +26,8 @@ LEAST_STEPS = 16
 def raised(watched: Watched, step: int) -> Callable[[], None] | None:
     """Raise the rate of the later steps if the time for it has come and it is borne; returns how to take it back."""
     past: Past | None = watched.past
+    if watched.group.size > 1:
+        return None  # each rank would judge by its own batches
     if past is None or not past.factor < past.most or len(past.steps) < LEAST_STEPS or step < past.raise_at:
         return None
     own = past.factor
