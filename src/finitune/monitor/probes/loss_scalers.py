@@ -20,6 +20,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "floor": ("min_scale", "min_loss_scale"),
 }
 """In DeepSpeed, torch.amp.GradScaler, and loops of people's own."""
+KEEPERS = ("loss_scaler", "loss_scale_config", "scaler")
+"""Attributes of an optimizer that scales by itself: of DeepSpeed's ZeRO, of its FP16 optimizers, of people's own."""
 SHORT_WINDOW = 19
 """Finite steps between two attempts to raise the scale: one step in twenty is then lost (`loss-scale-exhaustion`)."""
 TIMES = 4
@@ -70,7 +72,7 @@ class LossScaler:
 def scaler_of(optimizer: Any, capture: Capture) -> LossScaler | None:
     """That of DeepSpeed's optimizer or another that scales by itself, else the GradScaler that scaled the losses."""
     own = innermost(optimizer)
-    keeper = next((k for name in ("loss_scaler", "scaler") if (k := getattr(own, name, None)) is not None), None)
+    keeper = next((k for name in KEEPERS if (k := getattr(own, name, None)) is not None), None)
     keeper = keeper if keeper is not None else next((m.scaler for m in capture.micro_steps if m.scaler), None)
     found = LossScaler(keeper=keeper)
     return found if keeper is not None and found.get("scale") is not None else None
