@@ -131,9 +131,9 @@ def weigh(
     elif symptoms - {"standstill"}:
         yield evidence("loss", -DECISIVE, "rounding gives neither a non-finite value nor a spike")
     elif optimizer.lr:
-        moved = moved_fraction(optimizer.lr, USUAL_RMS)
-        size = STRONG if moved < HALF else -STRONG
-        yield evidence("size of updates", size, f"about {moved:.1%} of bfloat16 weights move in a step")
+        share = moved_fraction(optimizer.lr, USUAL_RMS)
+        size = STRONG if share < HALF else -STRONG
+        yield evidence("size of updates", size, f"about {share:.1%} of bfloat16 weights move in a step")
 
 
 def moved_fraction(lr: float, rms: float) -> float:

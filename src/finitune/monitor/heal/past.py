@@ -164,8 +164,8 @@ class Past:
             for one in self.steps:
                 _take(setting, one, times if one.step >= since else 1.0, clip or copy.deepcopy(one.clip), group)
         finally:
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate
+            for entries, rate in zip(optimizer.param_groups, rates, strict=True):
+                entries["lr"] = rate
             for p, gradient in held:
                 p.grad = gradient
 
@@ -240,8 +240,8 @@ def _take(setting: Setting, one: Taken, times: float, clip: TensorClip | None, g
         torch.nn.utils.clip_grad_norm_([p for p, _ in pairs], one.max_norm)
     if clip is not None:
         clip.clip([p.grad for p in parameters_of(optimizer)])
-    for group, rate in zip(optimizer.param_groups, one.rates, strict=True):
-        group["lr"] = rate * times
+    for entries, rate in zip(optimizer.param_groups, one.rates, strict=True):
+        entries["lr"] = rate * times
     optimizer.step()
     for p, _ in pairs:
         p.grad = None

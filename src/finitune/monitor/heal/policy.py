@@ -314,7 +314,8 @@ class Healing:
         lowered = [one for one in self.applied if one.name == LOWERED and one.watched == watched.number]
         undo = raised(watched, step) if lowered else None
         if undo is not None:
-            factor, largest = watched.past.factor, max(map(float, (g["lr"] for g in watched.optimizer().param_groups)))
+            optimizer: Any = watched.optimizer()
+            factor, largest = watched.past.factor, max(float(group["lr"]) for group in optimizer.param_groups)
             patch = {"learning_rate": largest * factor} if factor < 1 else {"warmup_steps": step}
             lowered[-1].remedy = replace(lowered[-1].remedy, patch=patch)  # for the user's files
             one = replace(

@@ -18,7 +18,7 @@ OWN = "_attn_implementation_internal"
 PLAIN, TORCHS = "eager", "sdpa"
 
 
-def by_mathematics() -> AbstractContextManager[None]:
+def by_mathematics() -> AbstractContextManager[Any]:
     """`scaled_dot_product_attention` by its plain mathematics, without a fused kernel."""
     return sdpa_kernel(SDPBackend.MATH)
 
