@@ -1,6 +1,6 @@
 """Healing, measured: broken runs of fresh seeds, each five ways, and healthy ones that must not be touched.
 
-    python benchmarks/heal.py [SEEDS]        by default 101,102,103; none of them is used by a test
+    python benchmarks/heal.py [SEEDS [FAULT,...]]     by default seeds 101,102,103, which no test uses, and all faults
 
 Each fault is one that a remedy can cure. A run counts as cured where it ends by itself, its last steps are finite, and
 its final loss (mean of the last FINAL steps) is not above that of the same run without the fault by more than NOISE
@@ -31,10 +31,13 @@ from finitune.gym.models import embedding_rows
 from finitune.monitor.heal.cure import Case, Unable
 from finitune.monitor.heal.float32_forward import compute_in_float32
 from finitune.monitor.heal.policy import MOST_PER_RUN, Healing
+from finitune.monitor.heal.remedies.float32_trainable_weights import Masters
 from finitune.monitor.heal.remedies.reinit_token_rows import new_rows, write_rows
 from finitune.monitor.heal.step_again import check_able, put_gradients
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
+from finitune.monitor.probes.loss_scalers import scaler_of
 from finitune.monitor.process import Stopped
+from finitune.monitor.replay.attention import take_kernel
 from finitune.monitor.replay.fewer_rows import rows_of, without
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
@@ -73,8 +76,8 @@ class ByChance(Healing):
             cause="", inquiry=inquiry, watched=watched, reading=reading, waits=waits, clip=clip,
             grad_norms=self._run.signals["grad_norm"],
         )  # fmt: skip
-        with contextlib.suppress(Unable, ValueError, AttributeError):
-            self.chance.choice((_rows, _module, _sample, _rate))(case, self.chance)
+        with contextlib.suppress(Unable, ValueError, AttributeError, IndexError, TypeError):
+            self.chance.choice((_rows, _module, _sample, _rate, _kernel, _scale, _moments, _masters))(case, self.chance)
             self.applied.append(None)  # pyright: ignore[reportArgumentType]
             self._close_incident(watched)
 
@@ -111,6 +114,26 @@ def _sample(case: Case, chance: random.Random) -> None:
 
 def _rate(case: Case, chance: random.Random) -> None:
     case.watched.past.factor *= chance.choice((0.1, 0.01, 0.001))
+
+
+def _kernel(case: Case, chance: random.Random) -> None:
+    take_kernel(case.watched.model, chance.choice(("sdpa", "eager")))  # pyright: ignore[reportArgumentType]
+
+
+def _scale(case: Case, chance: random.Random) -> None:
+    scaler = scaler_of(case.watched.optimizer(), case.inquiry.capture)
+    what = chance.choice(("scale", "floor", "window"))
+    scaler.put(what, scaler.get(what) * chance.choice((0.25, 4.0)))  # pyright: ignore[reportOptionalMemberAccess, reportOptionalOperand]
+
+
+def _moments(case: Case, chance: random.Random) -> None:
+    state = case.watched.optimizer().state
+    del state[chance.choice([*state])]
+
+
+def _masters(case: Case, chance: random.Random) -> None:
+    chosen = [p for p in case.watched.parameters() if p.dtype == torch.bfloat16]
+    Masters(case.watched.optimizer(), [chance.choice(chosen)])
 
 
 def ended(run: Plain, *, mode: str | None, healing: type[Healing] = Healing) -> Ended:
@@ -164,7 +187,8 @@ def main() -> None:
         f"{'changes':>9}{'cost':>9}"
     )
     cured = dict.fromkeys(("unguarded", "guarded", "healed", "random"), 0)
-    for name, family, build in [(name, family, build) for name, (build, of) in FAULTS.items() for family in of]:
+    asked = {fault: FAULTS[fault] for fault in (sys.argv[2].split(",") if len(sys.argv) > 2 else FAULTS)}
+    for name, family, build in [(name, family, build) for name, (build, of) in asked.items() for family in of]:
         whole = [ended(build(family, seed, faulty=False), mode=None) for seed in seeds]
         ways = {
             "unguarded": [ended(build(family, seed, faulty=True), mode=None) for seed in seeds],
@@ -191,8 +215,10 @@ def main() -> None:
         )
         print(f"{'':<30}final losses healed {', '.join(f'{one.loss:.3f}' for one in healed)}; never faulted "
               f"{', '.join(f'{one.loss:.3f}' for one in whole)}")  # fmt: skip
-    total = len(seeds) * sum(len(families) for _, families in FAULTS.values())
+    total = len(seeds) * sum(len(families) for _, families in asked.values())
     print(f"\ncured: {', '.join(f'{way} {count} of {total}' for way, count in cured.items())}")
+    if len(sys.argv) > 2:
+        return
     steps, harmed = controls()
     print(f"healthy controls: {len(CONTROLS)} runs, {steps} steps, {harmed} changed or different in the last bit")
 

@@ -16,10 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.optim import SGD, AdamW
+from transformers import AttentionInterface
 
 from finitune.gym.bits import with_stuck_exponent
 from finitune.gym.data import batches
 from finitune.gym.faults import fp16_activation_overflow
+from finitune.gym.float16_optimizer import Float16Optimizer
 from finitune.gym.loop import Options, Run, prepare, train
 from finitune.gym.loss_scale import DynamicLossScaler
 from finitune.gym.models import embedding_rows, tiny
@@ -234,6 +236,125 @@ class Own(nn.Module):
         return torch.softmax(scores.masked_fill(~seen, -math.inf), dim=-1) @ self.v(h)
 
 
+def scores_beyond_float16(family: str, seed: int, *, faulty: bool) -> Plain:
+    """Attention logits grow; eager attention stores their raw product in float16, a fused kernel in float32."""
+    model = tiny(family, seed=seed, attn_implementation="eager" if faulty else "sdpa")
+    options = Options(dtype="float16", scaler=lambda: DynamicLossScaler(scale=2.0**8), initial_scale=2.0**8)
+    run = prepare(model, batches(STEPS, seed=seed), lambda p: AdamW(p, lr=5e-4), options)
+    return _run(run, at={BEGINS: lambda: _sharpen(run, 600.0)})
+
+
+def kernel_without_maximum(family: str, seed: int, *, faulty: bool) -> Plain:
+    """Attention logits grow; a kernel that users installed computes exp(score) in its backward without the maximum."""
+    model = tiny(family, seed=seed, attn_implementation=_Kernel.NAME if faulty else "sdpa")
+    run = prepare(model, batches(STEPS, seed=seed), lambda p: AdamW(p, lr=1e-3))
+    return _run(run, at={BEGINS: lambda: _sharpen(run, 60.0)})
+
+
+def _sharpen(run: Run, times: float) -> None:
+    with torch.no_grad():
+        for name, p in run.model.named_parameters():
+            if name.endswith(("q_proj.weight", "k_proj.weight")):
+                p.mul_(times)
+        for half, master in run.optimizer._pairs() if isinstance(run.optimizer, Float16Optimizer) else ():
+            master.copy_(half)
+
+
+class _Kernel(torch.autograd.Function):
+    NAME = "without-maximum"
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.save_for_backward(query, key, value, mask)
+        ctx.scale = scale
+        return (query @ key.transpose(-1, -2) * scale + mask).softmax(-1) @ value
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        query, key, value, mask = ctx.saved_tensors
+        score = (query @ key.transpose(-1, -2) * ctx.scale + mask).exp()
+        p = score / score.sum(-1, keepdim=True)
+        to_p = gradient @ value.transpose(-1, -2)
+        to_score = p * (to_p - (to_p * p).sum(-1, keepdim=True)) * ctx.scale
+        return to_score @ key, to_score.transpose(-1, -2) @ query, p.transpose(-1, -2) @ gradient, None, None
+
+
+def _installed(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float, **_: Any  # noqa: ARG001
+) -> tuple[Tensor, None]:  # fmt: skip
+    key, value = (t.repeat_interleave(query.shape[1] // key.shape[1], 1) for t in (key, value))
+    causal = torch.full((query.shape[2], query.shape[2]), -math.inf).triu(1)
+    out: Any = _Kernel.apply(query, key, value, causal, scaling)
+    return out.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(_Kernel.NAME, _installed)
+
+
+def scale_floor_too_high(family: str, seed: int, *, faulty: bool) -> Plain:
+    """The loss scale may not fall to where the gradients fit float16, so the scaler ends the run."""
+    return _scaled(family, seed, DynamicLossScaler(scale=2.0**24, min_scale=2.0**22 if faulty else 1.0))
+
+
+def scale_fixed_too_high(family: str, seed: int, *, faulty: bool) -> Plain:
+    """A fixed loss scale beyond what the gradients bear: every step is skipped, for ever."""
+    return _scaled(family, seed, _Fixed() if faulty else DynamicLossScaler())
+
+
+@dataclass(slots=True)
+class _Fixed:
+    """As DeepSpeed keeps a fixed scale."""
+
+    cur_scale: float = 2.0**24
+
+    @property
+    def scale(self) -> float:
+        return self.cur_scale
+
+    def update(self, *, overflow: bool) -> None:
+        pass
+
+
+def _scaled(family: str, seed: int, scaler: Any) -> Plain:
+    options = Options(dtype="float16", scaler=lambda: scaler)
+    return _run(prepare(tiny(family, seed=seed), batches(STEPS, seed=seed), lambda p: AdamW(p, lr=1e-3), options))
+
+
+def outlier_in_moments(family: str, seed: int, *, faulty: bool) -> Plain:
+    """One batch weighs 100,000 times what it should; Adam bounds the step, and divides all later ones by the memory."""
+    steps, generator = 320, torch.Generator().manual_seed(seed)
+    odd = random.Random(seed).randrange(80, 112) if faulty else 0
+    model = _regression(family, seed) if family == "tanh" else tiny(family, hidden=32, vocabulary=128, seed=seed)
+    data = iter(batches(steps, rows=4, length=16, vocabulary=128, seed=seed))
+    optimizer = AdamW(model.parameters(), lr=2e-3)
+
+    def mean_loss() -> Tensor:
+        if family != "tanh":
+            return model(**next(data)).loss
+        x = torch.randn(16, 8, generator=generator)
+        return mse_loss(model(x), x[:, :2] - x[:, 2:4])
+
+    def losses() -> Iterator[float]:
+        for step in range(1, steps + 1):
+            loss = mean_loss()
+            (loss * (1e5 if step == odd else 1.0)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield float(loss.detach())
+
+    return Plain(model=model, optimizer=optimizer, steps=losses(), length=steps)
+
+
+def updates_round_away(family: str, seed: int, *, faulty: bool) -> Plain:
+    """Held and trained in bfloat16, where updates of the usual rate are below half of the distance between numbers."""
+    model, steps = tiny(family, hidden=32, vocabulary=128, seed=seed, initializer_range=0.3), 320
+    data = batches(steps, rows=4, length=16, vocabulary=128, seed=seed)
+    options = Options(dtype="bfloat16" if faulty else "bfloat16-autocast")
+    run = _run(prepare(model, data, lambda p: AdamW(p, lr=2e-4), options))
+    run.length = steps
+    return run
+
+
 def _regression(family: str, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     between = {"tanh": nn.Tanh(), "gelu": nn.GELU()}[family]
@@ -261,5 +382,11 @@ FAULTS: dict[str, tuple[Callable[..., Plain], tuple[str, ...]]] = {
     "bad records": (bad_records, ("tanh", "gelu")),
     "outlier batch": (outlier_batch, ("tanh", "gelu")),
     "pads see nothing": (pads_that_see_nothing, ("multihead", "own")),
+    "scores beyond float16": (scores_beyond_float16, ("llama", "qwen2")),
+    "kernel without maximum": (kernel_without_maximum, ("llama", "mistral")),
+    "scale floor too high": (scale_floor_too_high, ("llama", "gpt2")),
+    "scale fixed too high": (scale_fixed_too_high, ("llama", "gpt2")),
+    "outlier in moments": (outlier_in_moments, ("tanh", "llama")),
+    "updates round away": (updates_round_away, ("llama", "qwen2")),
 }
 """With the model families that each is planted in."""

@@ -230,10 +230,12 @@ class Experiment:
     """
 
     arm: str
-    expect: Literal["finite", "non-finite"]
+    expect: Literal["finite", "non-finite", "stuck"]
     placebo: bool = False
     optional: bool = False
     """A prediction that the cause allows but does not demand: its failure says nothing."""
+    symptom: str = ""
+    """Asked where this is the symptom; empty for any."""
 
 
 def tells_of(chapter: Chapter) -> list[tuple[str, float, str]]:

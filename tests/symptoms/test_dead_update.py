@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.symptoms.runs import NAN, noise, seen, series
 
+from finitune.series import Series
 from finitune.symptoms.dead_update import see
 
 EVERY, SAMPLES = 16, 30
@@ -29,6 +30,15 @@ def test_fires_where_the_update_fell_to_a_hundredth():
     ratios = noise(SAMPLES, level=1e-3)
     ratios[20:] /= 100
     assert fired(ratios)[0] == EVERY * 22
+
+
+def test_fires_where_the_norms_of_before_were_forgotten():
+    """After an outlier the history of the gradient norm begins anew."""
+    ratios = noise(SAMPLES, level=1e-3)
+    ratios[20:] /= 100
+    steps = EVERY * 22
+    kept = Series(range(EVERY * 18, steps + 1), noise(steps + 1 - EVERY * 18))
+    assert see(series(ratios[:22], every=EVERY), series([1e-3] * steps), kept).step == steps
 
 
 def test_fires_with_the_rate_and_the_norm():

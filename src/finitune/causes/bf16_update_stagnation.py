@@ -3,35 +3,28 @@
 ## What happens
 
 bfloat16 has 8 bits of precision: neighbours are 2**-7 to 2**-8 of the value apart. Adam moves a weight by about the
-learning rate, and a move of less than half the distance to the neighbour rounds back to where it was. At 1e-5 and
-weights of the usual size 0.02 only 15 % of the weights move in a step, at 1e-6 2 %; a weight equal to 1.0 (a norm)
-needs more than 2e-3. Nothing is non-finite, the loss falls slowly or stands still, and as the schedule lowers the
-rate ever fewer weights move. Weight decay, lr * decay of the weight, always rounds away.
+learning rate, and a move of less than half that distance rounds back. Nothing is non-finite. At 1e-5 and
+weights of the usual size 0.02 only 15 % of the weights move in a step, at 1e-6 2 %. Weight decay always rounds away.
 
 ## How to tell
 
-Trained weights in bfloat16, no float32 copy (DeepSpeed's bf16 mode keeps one), no stochastic rounding. Count the
-elements that change in a step. The first loss is the same in every epoch.
+Trained weights in bfloat16, no float32 copy (DeepSpeed's bf16 mode keeps one). Few elements change in a step.
 
 ## How to prove
 
-Take one step on a float32 copy and one in bfloat16 from the same state, and compare how many elements changed.
+Take one step on a float32 copy and one in bfloat16 from the same state, and count the elements that changed.
 
 ## What to do
 
-Hold what is trained in float32 and compute in bfloat16 (float32-trainable-weights), or use stochastic rounding or
-Kahan summation in the optimizer. For adapters float32 costs nothing to speak of.
+Hold what is trained in float32 and compute in bfloat16 (float32-trainable-weights), or round stochastically.
 
 ## What does not help
 
-More steps: an update that rounds away does so every time. A higher rate moves more weights and may diverge. Float32
-reduction of gradients, or fused kernels: the loss is in the last addition.
+More steps: an update that rounds away does so every time. A higher rate moves more weights and may diverge.
 
 ## References
 
-meta-pytorch/torchtune#2254, NVIDIA-NeMo/Automodel#2248 (maintainer), Nerogar/OneTrainer#996 (weight decay); arXiv
-2502.20566 (stochastic rounding); moved fractions were measured in this project's science survey and agree with
-`moved_fraction` to the last digit printed.
+meta-pytorch/torchtune#2254, NVIDIA-NeMo/Automodel#2248, Nerogar/OneTrainer#996 (weight decay); arXiv 2502.20566.
 """
 
 from __future__ import annotations
@@ -42,11 +35,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from finitune.chapter import Needs, needs
+from finitune.chapter import Experiment, Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Parallel, Precision, Weights
 from finitune.finding import Evidence, Finding, Severity, Where
 from finitune.rates import ADAM
+from finitune.series import Series
 
 USUAL_RMS = 0.02
 """Initial standard deviation of most transformers, near which the weights of released models stay."""
@@ -60,6 +54,10 @@ ALWAYS_LOST = 2.0**-9
 """A change of a bfloat16 value by less than this share of it rounds away, whatever its bits."""
 COMPENSATED = re.compile(r"anyprecision|kahan|stochastic|_sr$")
 
+experiments = [
+    Experiment(arm="optimizer-float32", expect="finite"),
+    Experiment(arm="update-times=1", expect="stuck", placebo=True),
+]
 remedies = ["float32-trainable-weights"]
 public_incidents = 7
 foresees = "weight dtype"
@@ -120,18 +118,22 @@ def foresee(
     )  # fmt: skip
 
 
-def weigh(precision: Precision, optimizer: Optimizer, symptoms: set[str]) -> Iterator[Evidence]:
+def weigh(
+    precision: Precision, optimizer: Optimizer, symptoms: set[str], moved: Series | None = None
+) -> Iterator[Evidence]:
     if precision.parameters is None and not optimizer.lora:
         return
     if precision.parameters != "bfloat16" or optimizer.lora:
         yield evidence("weight dtype", -DECISIVE, f"weights are not trained in bfloat16 ({precision.parameters})")
         return
-    if symptoms - {"standstill"}:
+    if "stagnation" in symptoms and moved:  # measured, so nothing is estimated
+        yield evidence("size of updates", DECISIVE, f"{moved.last:.1%} of the weights with a gradient changed in it")
+    elif symptoms - {"standstill"}:
         yield evidence("loss", -DECISIVE, "rounding gives neither a non-finite value nor a spike")
     elif optimizer.lr:
-        moved = moved_fraction(optimizer.lr, USUAL_RMS)
-        size = STRONG if moved < HALF else -STRONG
-        yield evidence("size of updates", size, f"about {moved:.1%} of bfloat16 weights move in a step")
+        share = moved_fraction(optimizer.lr, USUAL_RMS)
+        size = STRONG if share < HALF else -STRONG
+        yield evidence("size of updates", size, f"about {share:.1%} of bfloat16 weights move in a step")
 
 
 def moved_fraction(lr: float, rms: float) -> float:

@@ -16,7 +16,8 @@ attention.
 
 ## How to prove
 
-Run the captured step with `torch.backends.cuda.enable_cudnn_sdp(False)`: it becomes sound.
+Run the captured step with attention by plain mathematics: it becomes sound. On copies of queries, keys and values the
+same kernel is as bad.
 
 ## What to do
 
@@ -40,7 +41,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.specifiers import SpecifierSet
 
-from finitune.chapter import Needs, needs
+from finitune.chapter import Experiment, Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Attention, Batching, Hardware
 from finitune.finding import Evidence, Finding, Origin, Where
@@ -49,7 +50,11 @@ FIRST = SpecifierSet("==2.5.0")
 AGAIN = SpecifierSet(">=2.11")
 HOPPER = re.compile(r"\bG?H(100|200|800|20)\b")
 
-remedies = ["disable-cudnn-attention", "upgrade-package"]
+experiments = [
+    Experiment(arm="attention-math", expect="finite"),
+    Experiment(arm="attention-copies", expect="non-finite", placebo=True, optional=True),
+]
+remedies = ["disable-cudnn-attention", "upgrade-package", "math-attention"]
 public_incidents = 5
 frame = "fused attention"
 foresees = "torch release"

@@ -3,26 +3,24 @@
 ## What happens
 
 Fused kernels support what they were written for. FlashAttention 2.6.0 and 2.6.1 cap attention scores (Gemma 2) in the
-forward and not in the backward: the first loss is right, every gradient NaN. Before 2.6 the cap is left out and the
-model is another one. Before 2.1 the backward of causal attention with more queries than keys gives NaN. xformers 0.0.16
-gives NaN in training on cards of compute capability 8.6.
+forward and not in the backward: every gradient is NaN. Before 2.6 the cap is left out. Before 2.1 the backward of
+causal attention with more queries than keys gives NaN. xformers 0.0.16 does on cards of compute capability 8.6.
 
 ## How to tell
 
-The version of the kernel, the family of the model, the card. With `attn_implementation: eager` the same batch is sound.
-The first bad value is the gradient of the query.
+The version of the kernel, the model, the card. The first bad value is the gradient of the query.
 
 ## How to prove
 
-Run the captured step with eager attention: it becomes sound.
+Run the captured step with eager attention: it becomes sound. With the same kernel on copies it does not.
 
 ## What to do
 
-Install a release in which it is fixed (upgrade-package), or use another kernel (change-settings): eager or SDPA.
+Install a release in which it is fixed (upgrade-package), or use another kernel (math-attention): SDPA or eager.
 
 ## What does not help
 
-A lower learning rate, bfloat16 for float16: the kernel is wrong in both. Clipping a NaN norm.
+A lower learning rate, bfloat16 for float16: the kernel is wrong in both.
 
 ## References
 
@@ -39,7 +37,7 @@ from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
 
-from finitune.chapter import Needs, needs
+from finitune.chapter import Experiment, Needs, needs
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Attention, Hardware, Model, Training
 from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
@@ -50,7 +48,12 @@ CAPABILITY_8_6 = re.compile(r"\b(A10G?|A16|A40|RTX A\d000|RTX 30\d0)\b")
 AMPERE = ("flash_attention_2", "flash_attention_3")
 """Kernels that were never written for cards before compute capability 8.0, which are those without bfloat16."""
 
-remedies = ["upgrade-package", "fused-attention"]
+FUSED, TORCHS = ("flash", "xformers", "efficient_attention"), ("eager", "sdpa")
+experiments = [
+    Experiment(arm="attention-math", expect="finite"),
+    Experiment(arm="attention-copies", expect="non-finite", placebo=True),
+]
+remedies = ["upgrade-package", "math-attention", "fused-attention"]
 public_incidents = 7
 frame = "fused attention"
 foresees = "fused attention"
@@ -146,14 +149,14 @@ def _refused(kernel: str, hardware: Hardware, attention: Attention) -> Finding:
     )
 
 
-def weigh(origin: Origin, attention: Attention) -> Iterator[Evidence]:
-    fused = "flash" in origin.op or "xformers" in origin.op or "efficient_attention" in origin.op
-    if not fused:
+def weigh(origin: Origin, attention: Attention | None = None) -> Iterator[Evidence]:
+    other = attention.implementation if attention is not None and attention.implementation not in TORCHS else None
+    within = other is not None and "att" in (origin.module or "").rpartition(".")[2].lower()
+    if origin.phase not in ("forward", "backward") or not (within or any(name in origin.op for name in FUSED)):
         yield evidence("origin", -DECISIVE, f"the first bad value is in {origin.op}, not in a fused attention kernel")
-    else:
-        backward = origin.phase == "backward"
-        text = f"{attention.implementation} makes the first bad value, in the {origin.phase}"
-        yield evidence("origin", DECISIVE if backward else STRONG, text)
+        return
+    text = f"{other or origin.op} makes the first bad value, in the {origin.phase}"
+    yield evidence("origin", DECISIVE if origin.phase == "backward" else STRONG, text)
 
 
 def _defects(kernel: str, *, capped: bool, hardware: Hardware | None) -> Iterator[_Defect]:

@@ -34,7 +34,8 @@ shape is sound up to 2**13 to 2**15.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, HINT, STRONG, Tells, evidence
@@ -48,7 +49,10 @@ HIGH_FLOOR = 2.0**10
 LARGEST = 65504.0
 """Of float16."""
 
-experiments = [Experiment(arm="loss-scale-1", expect="finite")]
+experiments = [
+    Experiment(arm="loss-scale-1", expect="finite"),
+    Experiment(arm="again", expect="non-finite", placebo=True),
+]
 remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 4
 foresees = "loss scale"
@@ -90,7 +94,10 @@ def foresee(precision: Precision) -> Iterator[Finding]:
         yield _finding(precision, "min_loss_scale", text)
 
 
-def weigh(origin: Origin) -> Iterator[Evidence]:
+def weigh(origin: Origin, incident: Mapping[str, Any] | None = None) -> Iterator[Evidence]:
+    what, words = (incident or {}).get("scaler_spent") or ("", "")
+    if what in ("scale", "floor"):
+        yield evidence("loss scale", DECISIVE, f"the loss scale {words} and cannot give way")
     if origin.phase == "backward" and origin.dtype == "float16":
         yield evidence("origin", STRONG, f"the forward is finite; {origin.op} overflows float16 in the backward")
         if (origin.peak or 0.0) > LARGEST:

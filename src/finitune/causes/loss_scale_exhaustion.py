@@ -17,7 +17,8 @@ from a scale s the run has log2(s / floor) halvings left.
 ## How to prove
 
 Run the captured step again at scale 1: if it overflows there, no setting of the scale helps (fp16-activation-overflow,
-untrained-token-embeddings). If it is sound, the setting was the fault.
+untrained-token-embeddings). If it is sound, the setting was the fault. Where the scale is raised too often: at its own
+scale the step overflows, at half of it not.
 
 ## What to do
 
@@ -37,10 +38,12 @@ deepinsight/insightface#2262 (scale 0 for ever), pytorch/pytorch#98828; DeepSpee
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
+from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, STRONG, Tells, evidence
 from finitune.facts import DEFAULT_SCALE_POWER, Precision
 from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
@@ -53,6 +56,10 @@ SHORT_WINDOW = 19
 LOW_STATIC = 2.0**7
 """Gradients of a usual size (1e-4 to 1e-8 per element) want 2**7 to 2**15 to lie within float16."""
 
+experiments = [
+    Experiment(arm="loss-scale-half", expect="finite"),
+    Experiment(arm="again", expect="non-finite", placebo=True),
+]
 remedies = ["dynamic-loss-scale", "use-bfloat16"]
 public_incidents = 2
 foresees = "loss scale"
@@ -86,14 +93,21 @@ def foresee(precision: Precision) -> Iterator[Finding]:
         yield _finding(precision, "loss_scale_window", text, "loss_scale_window", 1000)
 
 
-def weigh(precision: Precision, loss_scale: Series, origin: Origin | None = None) -> Iterator[Evidence]:
+def weigh(
+    precision: Precision, loss_scale: Series, origin: Origin | None = None, incident: Mapping[str, Any] | None = None
+) -> Iterator[Evidence]:
     scales = loss_scale.values[np.isfinite(loss_scale.values)]
-    if not any(foresee(precision)) and _open(precision):
+    what, words = (incident or {}).get("scaler_spent") or ("", "")
+    if not any(foresee(precision)) and _open(precision) and what != "window":
         return
-    if not any(foresee(precision)) or not len(scales):
+    if what == "window":  # measured twice over: what it is set to, and that it comes to nothing each time
+        yield evidence("loss scale", DECISIVE, f"the loss scale {words}")
+        yield evidence("skipped", STRONG, "these steps are lost for good, one after a few, at one and the same scale")
+    elif not any(foresee(precision)) or not len(scales):
         yield evidence("loss scale", -DECISIVE, "the loss scale has the room it needs")
         return
-    yield evidence("loss scale", STRONG, f"the loss scale has little room, and was {scales[-1]:g}")
+    else:
+        yield evidence("loss scale", STRONG, f"the loss scale has little room, and was {scales[-1]:g}")
     if origin is not None and origin.phase != "backward":
         yield evidence(
             "origin", -DECISIVE, f"but the first bad value arises in the {origin.phase}, which it does not touch"

@@ -13,11 +13,12 @@ overflows. The loss spikes and may not come back.
 ## How to prove
 
 Take the last steps again from weights that were kept, each tensor's gradient clipped to twice what it was: the loss
-does not rise. Unclipped, it rises again.
+does not rise. Unclipped, it rises again. Where updates have come to nothing since: with the moments forgotten the next
+one is of its usual size, with the first moment alone forgotten it is not.
 
 ## What to do
 
-Clip at 1.0 (clip-gradients).
+Clip at 1.0 (clip-gradients). Moments that an outlier has filled are forgotten (reset-moments).
 
 ## What does not help
 
@@ -41,11 +42,13 @@ from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Precision
 from finitune.finding import Evidence, Finding, Severity, Where
-from finitune.rates import LIKE_LORA
+from finitune.rates import ADAM, LIKE_LORA
 from finitune.series import Series
 
 SPIKE = 10.0
 """Gradient norm over its median: ordinary noise stays within a factor of two or three."""
+FILLS = 300.0
+"""The same where it leaves (1 - 0.999) times its square, 100 times the usual, in the second moment of Adam."""
 WINDOW = 3
 TINY = 1e-30
 HIGH_FULL, HIGH = 1e-4, 1e-3
@@ -54,8 +57,10 @@ HIGH_FULL, HIGH = 1e-4, 1e-3
 experiments = [
     Experiment(arm="last-steps-clipped", expect="finite", optional=True),
     Experiment(arm="last-steps=1", expect="non-finite", placebo=True, optional=True),
+    Experiment(arm="fresh-moments", expect="finite", symptom="dead-update"),
+    Experiment(arm="fresh-first-moment", expect="stuck", placebo=True, symptom="dead-update"),
 ]
-remedies = ["clip-gradients"]
+remedies = ["clip-gradients", "reset-moments"]
 public_incidents = 3
 foresees = "not clipped"
 
@@ -96,9 +101,12 @@ def foresee(
 
 def weigh(
     grad_norm: Series, optimizer: Optimizer | None = None, incident: Mapping[str, Any] | None = None,
-    clip_factor: Series | None = None,
+    clip_factor: Series | None = None, symptoms: set[str] | None = None,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Of a run that was watched, `clip_factor` tells; of others, their settings."""
+    if "dead-update" in (symptoms or ()):
+        yield from _filled(grad_norm, optimizer)
+        return
     clip = optimizer.clip if optimizer else None
     watched = incident is not None and incident.get("optimizer") is not None
     if clip is None and not watched:
@@ -114,3 +122,15 @@ def weigh(
         yield evidence("gradient norm", size, f"the gradient norm spiked to {norms[-WINDOW:].max():.3g} just before")
     else:
         yield evidence("gradient norm", -STRONG, "gradients are not clipped, but their norm had not spiked")
+
+
+def _filled(grad_norm: Series, optimizer: Optimizer | None) -> Iterator[Evidence]:
+    """Updates have come to nothing: of Adam, after an outlier, because its second moment remembers that alone."""
+    norms = np.where(np.isfinite(grad_norm.values), grad_norm.values, 0.0)
+    times = norms.max() / max(float(np.median(norms)), TINY) if len(norms) else 0.0
+    if optimizer is None or not ADAM.match((optimizer.name or "").lower()) or times < FILLS:
+        yield evidence("gradient norm", -DECISIVE, "no gradient far beyond the others has filled the moments of Adam")
+        return
+    step = int(grad_norm.steps[norms.argmax()])
+    yield evidence("gradient norm", DECISIVE, f"the gradient norm of step {step} was {times:.3g} times the median")
+    yield evidence("update", STRONG, "updates have come to nothing since, at gradients of their usual size")

@@ -149,7 +149,7 @@ def proof_of(experiments: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """
     cured = [e for e in experiments if not e.get("placebo") and e.get("expect") == e.get("result") == "finite"]
     placebos = [e for e in experiments if e.get("placebo")]
-    if not cured or not placebos or any(e.get("result") not in ("non-finite", DIVERGED) for e in placebos):
+    if not cured or not placebos or any(e.get("result") not in ("non-finite", DIVERGED, "stuck") for e in placebos):
         return ()
     return str(cured[-1].get("arm")), str(placebos[0].get("arm"))
 

@@ -15,7 +15,11 @@ from finitune.monitor.replay.fewer_rows import guilty, rows_of
 from finitune.monitor.replay.limits import empty_cache
 from finitune.monitor.replay.placeholders import placeholders
 from finitune.monitor.replay.rerun import Setting, rerun
+from finitune.monitor.replay.trial import Trial
+from finitune.outliers import median
 from finitune.series import lowest_level
+from finitune.symptoms.dead_update import BEFORE, COLLAPSE, IN_A_ROW
+from finitune.symptoms.stagnation import HALF
 
 MAX_EXPERIMENTS = 8
 DIVERGED = 4.0
@@ -24,6 +28,11 @@ BEARABLE_SCALE = 2.0**10
 """A loss that is bad by itself is examined at a loss scale that a healthy float16 run bears; a scale that has yet to
 settle would spoil the gradients of an arm that cures."""
 
+STANDS_STILL: Mapping[str, Callable[[Trial, Investigation], bool]] = {
+    "stagnation": lambda trial, _: trial.moved < HALF,
+    "dead-update": lambda trial, inquiry: trial.ratio < COLLAPSE * _usual_update(inquiry),
+}
+"""Symptoms of an update that comes to nothing -> whether a trial update does."""
 CONTENDERS = 2
 """How many leading causes are put to the test."""
 
@@ -47,7 +56,8 @@ def _try_causes(inquiry: Investigation, contenders: int, most: int) -> None:
             if len(inquiry.arms()) >= most or inquiry.limits.left <= 0:
                 break
             for experiment in experiments_of(contender.cause):
-                _try(inquiry, contender.cause, experiment)
+                if experiment.symptom in ("", inquiry.event["symptom"]):
+                    _try(inquiry, contender.cause, experiment)
             if proof_of([event for event in inquiry.arms() if event["cause"] == contender.cause]):
                 break
     except ImportError:  # nothing beside torch is installed here
@@ -70,7 +80,8 @@ def _try(inquiry: Investigation, cause: str, experiment: Any) -> None:
 
 
 def result(inquiry: Investigation, spelling: str) -> str | None:
-    """How the step comes out: finite, non-finite, or diverged (a finite loss far above the run's own).
+    """How the step comes out: finite, non-finite, diverged (a finite loss far above the run's own), or stuck (every
+    number is finite, and an update comes to nothing, where that is the symptom).
 
     None where the arm does not apply to this step, or where the budget is used up.
     """
@@ -90,6 +101,9 @@ def outcome(inquiry: Investigation, change: Callable[[Setting], AbstractContextM
         again = rerun(setting, change(setting))
     except Exception:  # an arm that the model or the batch does not support proves nothing
         return None
+    still = STANDS_STILL.get(inquiry.event["symptom"])
+    if still is not None:  # no update, no answer
+        return None if again.trial is None else "stuck" if still(again.trial, inquiry) else "finite"
     loss = sum(again.losses) / (setting.run_scale or setting.scale)
     lowest = lowest_level(inquiry.signals["loss"].window(len(inquiry.signals["loss"])))
     if again.sound and lowest is not None and loss > DIVERGED * lowest:
@@ -97,6 +111,13 @@ def outcome(inquiry: Investigation, change: Callable[[Setting], AbstractContextM
     if again.sound and inquiry.event["symptom"] == "divergence" and not again.norms.any():
         return "diverged"  # it gives one answer to everything, and no update will change that
     return "finite" if again.sound else "non-finite"
+
+
+def _usual_update(inquiry: Investigation) -> float:
+    """The ratio of update to weights at the present rate, from before it fell."""
+    ratios, rates = inquiry.signals["update_ratio"], inquiry.signals["lr"]
+    earlier = [ratio / rate for at, ratio in ratios.tail(BEFORE + IN_A_ROW)[:-IN_A_ROW] if (rate := rates.at(at)) > 0]
+    return median(earlier) * rates.last if earlier else 0.0
 
 
 def _spellings(inquiry: Investigation, experiment: Any) -> Iterator[str]:

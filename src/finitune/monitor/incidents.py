@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,9 +16,10 @@ from torch import Tensor
 from finitune.chapter import Sighting, sightings
 from finitune.crashes import in_words
 from finitune.finding import Origin, as_json
+from finitune.monitor.consequences import consequence, forecast
 from finitune.monitor.dead_model import death
 from finitune.monitor.earlier_batches import EarlierBatch
-from finitune.monitor.experiments import result, try_causes
+from finitune.monitor.experiments import STANDS_STILL, result, try_causes
 from finitune.monitor.investigation import Investigation, plainly
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
@@ -31,8 +34,7 @@ from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
 from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.monitor.run import Run
-from finitune.monitor.settling import has_collapsed, settles
-from finitune.symptoms.loss_scale_collapse import steps_left
+from finitune.monitor.settling import has_collapsed, is_spent, settles
 
 PATIENCE = 3
 """Bad steps in a row after which a fault counts as persistent."""
@@ -54,13 +56,13 @@ class Incidents:
         self._run = run
         self._facts: dict[str, Any] | None = None
         self._earlier: dict[int, EarlierBatch] = {}
-        self._count = self._looked = 0
         self.sighted: Investigation | None = None  # the newest incident of finite numbers
         self.open: Investigation | None = None
         self._open_for: int | None = None
-        self._live_watches = 0
         self._seen: set[str] = set()
-        self.bad_steps = self.suspicions = 0
+        self.assisted: Callable[[Watched, int | None], AbstractContextManager[None]] = lambda *_: nullcontext()
+        """In mode `heal`: the other ranks take steps again with the one that investigates."""
+        self._count = self._looked = self._live_watches = self.bad_steps = self.suspicions = 0
 
     @randomness_kept()
     def bad(
@@ -76,6 +78,8 @@ class Incidents:
         self._looked = 0
         limits = Limits()
         may_settle = may_settle and not reading.bad_loss and not self._is_open_for(watched)
+        heals = self._run.mode == "heal"  # and may help a scaler that is at its end
+        may_settle = may_settle and not (heals and is_spent(watched, reading, capture, self._run.signals))
         if may_settle and not has_collapsed(self._run.signals, reading):
             settled, self._looked = settles(watched, reading, capture, limits, by_hand=by_hand)
             if settled:
@@ -232,7 +236,9 @@ class Incidents:
 
     def _continue(self, watched: Watched, reading: Reading, *, acted: bool) -> None:
         assert self.open is not None
-        text = f"{reading.what}. {self._consequence(watched, reading, acted=acted)}{self._forecast(reading)}"
+        last_good = self.open.event["last_good"]
+        text = f"{reading.what}. {consequence(self._run, watched, reading, last_good=last_good, acted=acted)}"
+        text += forecast(self._run.signals, reading)
         self._run.recorder.event(
             "action", step=reading.step, incident=self.open.event["id"], action=self.open.event["action"], text=text
         )  # fmt: skip
@@ -270,9 +276,10 @@ class Incidents:
                 f"waits {reading.step}",
                 f"step {reading.step}: {reading.what}; rank {speaker} investigates, for at most {limits.seconds:g} s",
             )
-            return  # another rank says what it was
+            with self.assisted(watched, speaker):
+                return  # another rank says what it was
         inquiry.record()
-        self._prove_and_tell(inquiry)
+        self._prove_and_tell(inquiry, beside=self.assisted(watched, speaker))
 
     @randomness_kept()
     def _diverged(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:
@@ -324,8 +331,14 @@ class Incidents:
         inquiry.why_not = "every number of this step is finite"
         inquiry.record()
         self.suspicions += level == "suspicion"
+        proved = False
         if level == "incident":
             self._prove_and_tell(inquiry)
+        elif self._run.mode == "heal" and seen.symptom in STANDS_STILL:
+            try_causes(inquiry)
+            if proved := bool(inquiry.proved()):
+                self._run.speech.say(*inquiry.lines())
+        if level == "incident" or proved:
             self.sighted = inquiry
             return
         more = f"; {seen.confirm}" if seen.confirm else ""
@@ -358,27 +371,16 @@ class Incidents:
                 "action": "skipped-step" if acted or reading.skipped else "none",
                 "settles": False,
                 "last_good": reading.step - 1,
+                "scaler_spent": reading.scaler_spent,
             },
         )  # fmt: skip
 
-    def _consequence(self, watched: Watched, reading: Reading, *, acted: bool) -> str:
-        if acted:
-            last_good = self.open.event["last_good"] if self.open else reading.step - 1
-            return f"Update discarded; weights are those of step {last_good}."
-        if reading.skipped or watched.update.skips_overflows:
-            return f"The trainer skips it; weights are those of step {reading.step - 1}."
-        return "Only observed, nothing was changed." if self._run.mode == "observe" else "It could not be discarded."
-
-    def _forecast(self, reading: Reading) -> str:
-        """How long a loss scale that falls with every bad step will last."""
-        scales = self._run.signals["loss_scale"].until(reading.step - 1)
-        scales.add(reading.step, reading.scale)
-        left = steps_left(scales)
-        return f" Loss scale {reading.scale:g}; at this rate at its minimum in {left} steps." if left else ""
-
-    def _prove_and_tell(self, inquiry: Investigation, *, again: bool = False) -> None:
+    def _prove_and_tell(
+        self, inquiry: Investigation, *, again: bool = False, beside: AbstractContextManager[None] | None = None
+    ) -> None:
         try:
-            try_causes(inquiry)
+            with beside or nullcontext():
+                try_causes(inquiry)
         finally:  # an experiment of ours that fails takes nothing of what is known
             self._run.speech.say(*inquiry.lines(again=again))
 

@@ -113,7 +113,7 @@ class Listener:
         for root in roots:
             _, scaler = self._scaled.pop(id(root), (None, None))
             if scaler is not None and scaler._scale is not None:
-                micro.scale = scaler._scale.detach().clone()
+                micro.scale, micro.scaler = scaler._scale.detach().clone(), scaler
         for watched in self._optimizers:
             watched.before_gradients = gradients_now(watched.parameters())
             self._gate.backward_begins(watched)

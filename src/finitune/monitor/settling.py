@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from finitune.chapter import sightings
 from finitune.monitor.investigation import is_finite_at
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.loss_scalers import scaler_of
 from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.replay.capture import Capture
@@ -70,3 +71,12 @@ def has_collapsed(signals: Mapping[str, Series], reading: Reading) -> bool:
     known["loss_scale"].add(reading.step, reading.scale)
     known["skipped"].add(reading.step, 1.0)
     return any(seen.symptom == "loss-scale-collapse" for seen in sightings(known))
+
+
+def is_spent(watched: Watched, reading: Reading, capture: Capture, signals: Mapping[str, Series]) -> bool:
+    """True where the scaler cannot or will not settle this overflow; the reading then says why."""
+    scaler = scaler_of(watched.optimizer(), capture)
+    if scaler is not None:
+        scales, skipped = signals["loss_scale"], signals["skipped"]
+        reading.scaler_spent = scaler.spent(reading.scale, scales, skipped, reading.step)
+    return reading.scaler_spent is not None

@@ -40,13 +40,14 @@ def repair_from_run(
 def healed(recording: Recording) -> list[Healed]:
     """What was done to the run and not undone, each different change once, in the order in which it was done first."""
     events = [one for one in recording.events("remedy") if one.get("remedy")]
-    ends = {(one.get("incident"), one["remedy"]): one.get("state") for one in events}
+    ends = {_change(one): one.get("state") for one in events}
     found: dict[tuple[str, str], Healed] = {}
     for one in events:
-        undone = ends[one.get("incident"), one["remedy"]] == "undone"
-        if undone or one.get("state") not in ("applied", "for its step"):
+        if ends[_change(one)] == "undone" or one.get("state") not in ("applied", "for its step"):
             continue
         remedy, said = _remedy(one), one.get("places")
+        if one.get("replaces"):  # it changed what the same remedy had set
+            found = {key: value for key, value in found.items() if key[0] != remedy.name}
         places = [str(place) for place in cast("list[Any]", said)] if isinstance(said, list) else []
         before = found.get((remedy.name, repr(remedy.patch)))
         found[remedy.name, repr(remedy.patch)] = Healed(
@@ -55,6 +56,11 @@ def healed(recording: Recording) -> list[Healed]:
             places=[*(before.places if before else ()), *places],
         )  # fmt: skip
     return list(found.values())
+
+
+def _change(event: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What one change is known by, from when it is applied until it is kept or undone."""
+    return event.get("incident"), event["remedy"], repr(event.get("targets"))
 
 
 def _remedy(event: Mapping[str, Any]) -> Remedy:

@@ -12,7 +12,8 @@ whole update rounds away) in 2 samples in a row, while the rate is at least a te
 norm a thousandth of what it was at the beginning. Or a thirtieth of what it was: of the median of 16 samples before,
 in 2 in a row, for both ratio / rate (that of Adam) and ratio / (rate x gradient norm) (that of SGD, whose steps shrink
 with the gradient), while the gradient norm is a tenth of what it was at the beginning: steps of Rprop and of line
-searches shrink by themselves where a run has converged.
+searches shrink by themselves where a run has converged. Norms from before an outlier are not kept; they count as the
+present one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def see(update_ratio: Series, lr: Series, grad_norm: Series) -> Sighting | None:
     newest = update_ratio.tail(BEFORE + IN_A_ROW)
     if len(newest) < IN_A_ROW:
         return None
-    rows = [(ratio, lr.at(step), grad_norm.at(step)) for step, ratio in newest]
+    now = grad_norm.at(newest[-1][0])
+    norms = [norm if (norm := grad_norm.at(step)) == norm else now for step, _ in newest]
+    rows = [(ratio, lr.at(step), norm) for (step, ratio), norm in zip(newest, norms, strict=True)]
     known = [row for row in rows if all(map(math.isfinite, row)) and row[1] > 0 and row[2] > 0]
     if len(known) < IN_A_ROW or known[-IN_A_ROW:] != rows[-IN_A_ROW:]:
         return None

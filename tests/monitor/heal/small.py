@@ -28,7 +28,15 @@ def digest(model, optimizer, past=None):
                 for name, value in sorted(each.state.get(p, {}).items()):
                     bits = value.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
                     whole.update(name.encode() + (bits if isinstance(value, torch.Tensor) else repr(value).encode()))
+    scaler = getattr(optimizer, "scaler", None)
+    hooks = [
+        *getattr(optimizer, "_optimizer_step_pre_hooks", ()),
+        *getattr(optimizer, "_optimizer_step_post_hooks", ()),
+    ]
+    whole.update(repr((scaler, len(hooks))).encode())
     own = [name for name, module in model.named_modules() if "forward" in vars(module)]
+    configs = [getattr(module, "config", None) for module in model.modules()]
+    own += [kernel for one in configs if (kernel := getattr(one, "_attn_implementation", None)) is not None]
     whole.update(repr((own, None if past is None else (past.factor, past.clip))).encode())
     return whole.hexdigest()
 

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.monitor.heal.attention import eager_in_float16, in_own_kernel, sharpened
+from tests.monitor.heal.moments import Filled
+from tests.monitor.heal.scales import in_float16, short_window
 from tests.monitor.heal.small import LanguageModel, Regression, digest
+from tests.monitor.heal.stagnant import in_bfloat16
 
 import finitune.monitor.heal.remedies as live_remedies
 from finitune.gym.data import batches
@@ -33,6 +37,15 @@ class Gym:
         return list(train(self.run))
 
 
+class Sharpened(Gym):
+    def __init__(self, run, times):
+        super().__init__(run)
+        self.times = times
+
+    def train(self):
+        return list(sharpened(self.run, self.times))
+
+
 def half_adam(_):
     model = tiny("llama", hidden=32).half()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -45,10 +58,15 @@ def of_gym(fault, family):
 
 PROGRAMS = {
     "clip_gradients": lambda _: Regression("outlier"),
+    "dynamic_loss_scale": lambda _: Gym(in_float16(short_window())),
+    "float32_trainable_weights": lambda _: Gym(in_bfloat16()),
+    "fused_attention": lambda _: Sharpened(eager_in_float16(), 600.0),
     "float32_modules": of_gym("fp16-activation-overflow", "llama"),
     "lower_learning_rate": of_gym("lr-too-high", "llama"),
+    "math_attention": lambda _: Sharpened(in_own_kernel(), 60.0),
     "raise_adam_eps": half_adam,
     "reinit_token_rows": of_gym("untrained-token-embeddings", "llama"),
+    "reset_moments": lambda _: Filled(),
     "restore_weights": lambda _: Regression("flip"),
     "zero_masked_rows": lambda _: LanguageModel(),
 }

@@ -52,9 +52,10 @@ class Tiny(nn.Module):
 
 
 ARMS = [
-    "again", "float32", "bfloat16", "loss-scale-1", "module-float32=inner", "replace-embedding-rows=3,5",
-    "repair-weight=inner.weight", "label-every-token", "shuffle-tokens", "update-times=0.01", "optimizer-float32",
-    "row-by-row", "reverse-rows", "leave-rows-out=1",
+    "again", "float32", "bfloat16", "loss-scale-1", "loss-scale-half", "module-float32=inner",
+    "replace-embedding-rows=3,5", "repair-weight=inner.weight", "label-every-token", "shuffle-tokens",
+    "update-times=0.01", "optimizer-float32", "fresh-moments", "fresh-first-moment", "row-by-row", "reverse-rows",
+    "leave-rows-out=1", "attention-math", "attention-copies",
 ]  # fmt: skip
 
 
@@ -285,7 +286,7 @@ def test_update_times():
     assert wild.losses == small.losses
     assert not wild.sound
     assert small.sound
-    assert small.losses_after[0] < small.losses[0]
+    assert small.trial.losses[0] < small.losses[0]
     assert optimizer.param_groups[0]["lr"] == 1000.0
     assert not optimizer.state
 

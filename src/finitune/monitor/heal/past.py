@@ -8,20 +8,24 @@ unless a remedy asks for it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
+from finitune.monitor.heal.averaging import averaged
 from finitune.monitor.heal.tensor_clip import TensorClip
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Unclipped
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.optimizers import TorchUpdate, parameters_of
+from finitune.monitor.probes.ranks import ALONE, Group
 from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.limits import free_bytes
 from finitune.monitor.replay.rerun import Setting, gradients
@@ -86,6 +90,13 @@ class Past:
     """Why nothing is kept."""
     factor: float = 1.0
     """By which a remedy multiplies the learning rate of every step, whatever the schedule of the loop makes it."""
+    most: float = 1.0
+    """To which the factor may come back; below 1 where the run diverged a second time."""
+    group: Group = ALONE
+    """The other ranks wait to take steps again together with this one (`heal.together.assisted`)."""
+    raise_at: int = 0
+    waits: int = 0
+    """The step from which a higher factor is tried, and how many steps were waited for it (`heal.rewarm`)."""
     own_rates: list[float] | None = None
     """Those of the step that runs now, without the factor."""
     clip: TensorClip | None = None
@@ -133,12 +144,15 @@ class Past:
         places = [place for place, one in enumerate(self.steps) if one.before is not None]
         return replace(self, steps=self.steps[places[-1] :] if places else [])
 
-    def take_again(self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None) -> None:
+    def take_again(
+        self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None, group: Group = ALONE
+    ) -> None:
         """From the oldest state on, every step once more; those from step `since` on with their rate times `times`,
         and their gradients clipped by `clip`.
 
-        Weights and optimizer state are those after it; who calls this keeps what was there. Raises ValueError where
-        nothing is kept, and what the model raises.
+        With a `group` all of its ranks call this alike, and gradients are averaged over it as in the run; without, a
+        rank takes the steps on its own batches alone. Weights and optimizer state are those after it; who calls this
+        keeps what was there. Raises ValueError where nothing is kept, and what the model raises.
         """
         if not self.steps or self.steps[0].before is None:
             raise ValueError(self.why_not or "no earlier step is kept")
@@ -148,18 +162,36 @@ class Past:
         self.steps[0].before.restore(optimizer)
         try:
             for one in self.steps:
-                setting.limits.check()
-                if one.capture.runnable is not None:
-                    raise ValueError(one.capture.runnable)
-                _take(setting, one, times if one.step >= since else 1.0, clip or copy.deepcopy(one.clip))
+                _take(setting, one, times if one.step >= since else 1.0, clip or copy.deepcopy(one.clip), group)
         finally:
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate
+            for entries, rate in zip(optimizer.param_groups, rates, strict=True):
+                entries["lr"] = rate
             for p, gradient in held:
                 p.grad = gradient
 
+    def take_together(self, setting: Setting, times: float, since: int, clip: TensorClip | None) -> None:
+        """The same by all ranks that wait for it, or by this process alone."""
+        if self.group.size > 1:
+            order = {"times": times, "since": since, "clips": clip is not None, "steps": [s.step for s in self.steps]}
+            with _disable_current_modes():  # what refuses a model's own collectives is not meant for these
+                self.group.text(json.dumps(order), self.group.rank, device_of(setting.model))
+                self.take_as_ordered(setting, order)
+        else:
+            self.take_again(setting, times, since, clip)
+
+    def take_as_ordered(self, setting: Setting, order: Mapping[str, Any]) -> None:
+        """What one rank has ordered, on each rank alike; raises on all where one cannot."""
+        mine = [one.step for one in self.steps] == order["steps"] and bool(self.steps)
+        if setting.group.agree(not mine, device=device_of(setting.model))[0]:
+            raise ValueError("the ranks do not keep the same steps")
+        self.take_again(
+            setting, order["times"], order["since"], TensorClip() if order["clips"] else None, setting.group
+        )
+
     def gives_finite(self, setting: Setting) -> bool | None:
         """Whether the newest steps, taken again at their own rate, leave every weight finite; None: not known."""
+        if setting.group.size > 1:
+            return None  # one rank alone has a part of their gradients
         try:
             with self.newest().again(setting, 1.0):
                 return all(map(is_finite, parameters_of(setting.optimizer)))
@@ -190,41 +222,53 @@ class Past:
     ) -> Iterator[None]:  # fmt: skip
         """The same for the time of one run of the captured step."""
         before = State.of(setting.optimizer)
+        if setting.group.size > 1 and self.group.size == 1:
+            raise ValueError("the other ranks do not take part")
         try:
-            self.take_again(setting, times, since, clip)
+            self.take_together(setting, times, since, clip)
             yield
         finally:
             before.restore(setting.optimizer)
 
 
-def _take(setting: Setting, one: Taken, times: float, clip: TensorClip | None) -> None:
+def _take(setting: Setting, one: Taken, times: float, clip: TensorClip | None, group: Group) -> None:
     optimizer = setting.optimizer
-    new = {id(p): g for p, g in gradients(replace(setting, capture=one.capture, run_scale=None))}
-    pairs = [(p, g) for p in parameters_of(optimizer) if (g := new.get(id(p))) is not None]
+    pairs = averaged(group, parameters_of(optimizer), lambda: _gradients(setting, one))
     for p, gradient in pairs:
         p.grad = gradient
     if one.max_norm is not None:
         torch.nn.utils.clip_grad_norm_([p for p, _ in pairs], one.max_norm)
     if clip is not None:
         clip.clip([p.grad for p in parameters_of(optimizer)])
-    for group, rate in zip(optimizer.param_groups, one.rates, strict=True):
-        group["lr"] = rate * times
+    for entries, rate in zip(optimizer.param_groups, one.rates, strict=True):
+        entries["lr"] = rate * times
     optimizer.step()
     for p, _ in pairs:
         p.grad = None
 
 
+def _gradients(setting: Setting, one: Taken) -> dict[int, Tensor | None]:
+    """By the identity of their parameter. Raises ValueError where the step cannot be run again."""
+    setting.limits.check()
+    if one.capture.runnable is not None:
+        raise ValueError(one.capture.runnable)
+    return {id(p): g for p, g in gradients(replace(setting, capture=one.capture, run_scale=None))}
+
+
 def _why_not(watched: Watched, capture: Capture, clip: Unclipped | None) -> str | None:
     optimizer: Any = watched.optimizer()
     model = watched.model
-    if watched.group.size > 1 or watched.group.split:
-        return "several ranks train together"
+    group = watched.group
+    if group.split or group.sharded or not group.known:
+        return "the ranks hold parts of the model or of its gradients, or their group is not known"
     if type(watched.update) is not TorchUpdate or not str(type(optimizer).step.__module__).startswith("torch.optim."):
         return f"{type(optimizer).__name__} keeps more than weights, gradients and state"
     if any(micro.scale is not None for micro in capture.micro_steps) or watched.before is not None:
         return "the loop's own scaler or closure takes part in each step"
     if model is None or capture.runnable is not None or (clip is not None and clip.max_norm is None):
         return capture.runnable or "the steps of this loop cannot be taken again"
+    if getattr(optimizer, "_optimizer_step_pre_hooks", None):
+        return "hooks on the optimizer's step take part in each step"
     if any(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
         return "the learning rate lies on the device"
     own = parameters_of(optimizer)

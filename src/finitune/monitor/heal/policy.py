@@ -14,10 +14,12 @@ from typing import Any
 
 from finitune.chapter import causes, remedies
 from finitune.finding import Remedy
+from finitune.monitor.experiments import STANDS_STILL
 from finitune.monitor.heal.cure import NOT_REPEATED, Case, Cure, Unable, Undo, established, live
 from finitune.monitor.heal.past import Past
+from finitune.monitor.heal.rewarm import raised
 from finitune.monitor.heal.step_again import check_able, put_gradients
-from finitune.monitor.heal.together import all_or_none, decided, may_act, who_decides
+from finitune.monitor.heal.together import all_or_none, assisted, decided, may_act, who_decides
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
@@ -34,6 +36,7 @@ PARTS: Sequence[str] = ("capture", "locate", "prove", "cure")
 """What the time of a healed incident goes to: writing the step down, its origin, its cause, and the remedy."""
 NOT_PROVED = "no cause is proved, and nothing is changed on a symptom alone"
 UNPROVED = "a step is bad, and nothing proves another cause"
+LOWERED = "lower-learning-rate"
 MOST_PER_INCIDENT = 3
 """Remedies that are tried on one captured step."""
 MOST_PER_RUN = 16
@@ -69,10 +72,13 @@ class Healing:
     def __init__(self, run: Run, incidents: Incidents) -> None:
         self._run = run
         self._incidents = incidents
+        incidents.assisted = assisted
         self._looked_at: dict[int, str | None] = {}
         self._runs = 0
         self._seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self.applied: list[Applied] = []
+        self._raised: list[Applied] = []
+        """A lowered rate that comes back, twofold at a time."""
 
     def treat(self, watched: Watched, reading: Reading, *, waits: bool = False, clip: Unclipped | None = None) -> None:
         """A step was bad, and its verdict acted on. `waits`: its update was discarded before the optimizer's own step;
@@ -243,9 +249,9 @@ class Healing:
 
     def _prove(self, case: Case, cure: Cure) -> None:
         if not case.finite(cure.change):
-            raise Unable("the captured step is not finite with it")
+            raise Unable("the captured step comes out no better with it")
         if cure.placebo is not None and case.finite(cure.placebo):
-            raise Unable(f"the captured step is finite with {cure.instead} as well")
+            raise Unable(f"the captured step comes out as well with {cure.instead}")
 
     def _record_applied(self, case: Case, name: str, action: str, cure: Cure, undo: Undo | None) -> None:
         step = case.reading.step
@@ -278,9 +284,10 @@ class Healing:
             command=one.remedy.command, places=list(one.places),
         )  # fmt: skip
         other = f", not with {cure.instead}" if cure.placebo is not None else ""
+        is_so = "The update moves weights" if case.inquiry.event["symptom"] in STANDS_STILL else "Finite"
         known = "the step does not repeat" if case.cause == NOT_REPEATED else f"{case.cause}, proved"
         self._run.speech.say(
-            f"step {step}: healed ({known}): {text}. Finite with it{other}{price}; {_times(took)}{watch}"
+            f"step {step}: healed ({known}): {text}. {is_so} with it{other}{price}; {_times(took)}{watch}"
         )
 
     def step_follows(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
@@ -299,9 +306,32 @@ class Healing:
                 one.state, one.undo = "kept", None
                 text = f"{one.name} of step {one.step} is kept: {WATCHED_STEPS} finite steps"
                 self._say(one, reading.step, text)
+        if not reading.bad and not self._in_watch(watched):
+            self._raise_rate(watched, reading.step)
+
+    def _raise_rate(self, watched: Watched, step: int) -> None:
+        """One remedy ends by itself: the rate comes back to what the schedule sets, as far as the run bears it."""
+        lowered = [one for one in self.applied if one.name == LOWERED and one.watched == watched.number]
+        undo = raised(watched, step) if lowered else None
+        if undo is not None:
+            optimizer: Any = watched.optimizer()
+            factor, largest = watched.past.factor, max(float(group["lr"]) for group in optimizer.param_groups)
+            patch = {"learning_rate": largest * factor} if factor < 1 else {"warmup_steps": step}
+            lowered[-1].remedy = replace(lowered[-1].remedy, patch=patch)  # for the user's files
+            one = replace(
+                lowered[-1], step=step, undo=undo, state="applied", left=WATCHED_STEPS,
+                targets=frozenset({f"learning rate times {factor:g}"}),
+            )  # fmt: skip
+            self._raised.append(one)
+            text = (
+                f"{LOWERED}: the rate comes back to {factor:g} times the schedule's: the last steps learn more with it"
+            )
+            self._record(one, step, text, patch=patch, replaces=True)
+            self._run.speech.say(f"step {step}: {text}; watched for {WATCHED_STEPS} steps")
 
     def _in_watch(self, watched: Watched) -> list[Applied]:
-        return [one for one in self.applied if one.state == "applied" and one.watched == watched.number]
+        known = (*self.applied, *self._raised)
+        return [one for one in known if one.state == "applied" and one.watched == watched.number]
 
     def _undo(self, these: list[Applied], watched: Watched, step: int, why: str) -> None:
         """The newest first, so that each finds what it left."""

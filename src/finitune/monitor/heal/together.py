@@ -7,12 +7,18 @@ verdict they share.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from finitune.monitor.heal.cure import Undo
+from finitune.monitor.heal.past import Past, State
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.modules import device_of
+from finitune.monitor.probes.ranks import ALONE
+from finitune.monitor.replay.capture import Capture
+from finitune.monitor.replay.rerun import Setting
+from finitune.monitor.replay.surroundings import randomness_kept
 
 
 def may_act(watched: Watched) -> bool:
@@ -26,15 +32,52 @@ def who_decides(watched: Watched, wants: bool) -> int | None:  # noqa: FBT001
     return watched.group.first(wants, device_of(watched.model))
 
 
+@contextmanager
+def assisted(watched: Watched, speaker: int | None) -> Iterator[None]:
+    """While one rank, the `speaker`, runs the block, the others take steps again with it whenever it orders them to;
+    they come to the block when it has left it.
+    """
+    group, past, device = watched.group, watched.past, device_of(watched.model)
+    if speaker is None or group.size == 1 or not may_act(watched):
+        yield
+        return
+    if group.rank != speaker:
+        while order := group.text("", speaker, device):
+            _assist(watched, json.loads(order))
+        yield
+        return
+    if past is not None:
+        past.group = group
+    try:
+        yield
+    finally:
+        if past is not None:
+            past.group = ALONE
+        group.text("", speaker, device)
+
+
+def _assist(watched: Watched, order: Mapping[str, Any]) -> None:
+    """Take the steps as ordered, and be as before. What fails is raised on the rank that ordered it."""
+    assert watched.model is not None
+    past, optimizer = watched.past or Past(), watched.optimizer()
+    before = State.of(optimizer)
+    last = past.steps[-1].capture if past.steps else Capture()
+    setting = Setting(model=watched.model, optimizer=optimizer, capture=last, group=watched.group)
+    with randomness_kept(), suppress(Exception):
+        past.take_as_ordered(setting, order)
+    before.restore(optimizer)
+
+
 def decided(watched: Watched, rank: int, decide: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
     """What that rank decides, on every rank. What fails while it decides is a decision for nothing."""
     text = ""
     error: Exception | None = None
-    if watched.group.rank == rank:
-        try:
-            text = json.dumps(decide())
-        except Exception as raised:
-            error = raised
+    with assisted(watched, rank):
+        if watched.group.rank == rank:
+            try:
+                text = json.dumps(decide())
+            except Exception as raised:
+                error = raised
     text = watched.group.text(text, rank, device_of(watched.model))
     if error is not None:
         raise error

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.facts import (
+    Attention,
     EmbeddingRows,
     Facts,
     Hardware,
@@ -50,6 +51,7 @@ def run_facts(model: nn.Module | None, optimizer: Any, compute: torch.dtype | No
     return Facts(
         precision=precision(model, optimizer, compute),
         model=_model(model),
+        attention=_attention(model),
         optimizer=_optimizer(model, optimizer),
         hardware=_hardware(model),
         versions=_versions(),
@@ -101,6 +103,11 @@ def _model(model: nn.Module) -> Model:
         trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
         total=sum(p.numel() for p in model.parameters()),
     )
+
+
+def _attention(model: nn.Module) -> Attention | None:
+    name = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    return Attention(implementation=name, source="the live model") if isinstance(name, str) else None
 
 
 def _optimizer(model: nn.Module, optimizer: Any) -> Optimizer:

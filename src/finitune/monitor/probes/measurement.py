@@ -87,6 +87,8 @@ class Reading:
     parameters: Sequence[Tensor] = ()
     """To which the gradients belong, in the same order."""
     skipped: bool = False
+    scaler_spent: tuple[str, str] | None = None
+    """What the loop's own scaler lacks to settle this overflow, and the same in words, where that is known."""
     reduction_error: float | None = None
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,17 @@ def will_spoil(optimizer: Any, rate: Tensor | float | None) -> Tensor | float | 
         bad = ~torch.isfinite(rate).reshape(())
         return bad if half is None else bad | half.to(bad.device)
     return 1.0 if rate is not None and not math.isfinite(rate) else half
+
+
+@contextmanager
+def fresh_state(optimizer: Any, parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """For a while the optimizer remembers nothing of these parameters."""
+    own = {p: optimizer.state.pop(p) for p in parameters if p in optimizer.state}
+    try:
+        yield
+    finally:
+        for p, entries in own.items():
+            optimizer.state[p] = entries
 
 
 def skips_whole_call(optimizer: Any) -> bool:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.probes.optimizers import fresh_state, parameters_of
+from finitune.monitor.replay.attention import PLAIN, TORCHS, by_mathematics, kernel_of, on_copies, take_kernel
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.fewer_rows import without
 from finitune.monitor.replay.padding import (
@@ -67,6 +69,13 @@ def loss_scale_1(setting: Setting) -> Iterator[None]:
         factors = {micro.objective.factor for micro in setting.capture.micro_steps if micro.objective is not None}
         setting.scale = max(1.0, *factors) if len(factors) == 1 else 1.0
     setting.run_scale = 1.0
+    yield
+
+
+@contextmanager
+def loss_scale_half(setting: Setting) -> Iterator[None]:
+    """The loss scale of the step before, which had not grown yet."""
+    setting.run_scale = setting.scale / 2
     yield
 
 
@@ -198,6 +207,28 @@ def _padding_of(call: Call) -> Padding | None:
 
 
 @contextmanager
+def attention_math(setting: Setting) -> Iterator[None]:
+    """Attention by plain mathematics, without the kernel that the model takes."""
+    kernel = kernel_of(setting.model)
+    if kernel == PLAIN:
+        raise ValueError("attention is computed by plain mathematics as it is")
+    undo = take_kernel(setting.model, PLAIN) if kernel not in (None, TORCHS) else None
+    try:
+        with by_mathematics():
+            yield
+    finally:
+        if undo is not None:
+            undo()
+
+
+@contextmanager
+def attention_copies(setting: Setting) -> Iterator[None]:
+    """The same kernel on copies of queries, keys and values: a placebo for causes in the kernel."""
+    with on_copies(setting.model):
+        yield
+
+
+@contextmanager
 def leave_rows_out(setting: Setting, rows: str) -> Iterator[None]:
     """Some samples of the step (comma-separated, from 0, counted through its micro-steps) left out of it."""
     setting.capture = without(setting.capture, {int(row) for row in rows.split(",")})
@@ -217,6 +248,29 @@ def optimizer_float32(setting: Setting) -> Iterator[None]:
             yield
         finally:
             state.update(own)
+
+
+@contextmanager
+def fresh_moments(setting: Setting) -> Iterator[None]:
+    """A trial update by an optimizer that remembers nothing."""
+    setting.update_times = 1.0
+    with fresh_state(setting.optimizer, parameters_of(setting.optimizer)):
+        yield
+
+
+@contextmanager
+def fresh_first_moment(setting: Setting) -> Iterator[None]:
+    """A trial update with the mean of the gradients forgotten, and their squares kept: a placebo."""
+    setting.update_times = 1.0
+    state = setting.optimizer.state
+    own = {p: entries["exp_avg"] for p, entries in state.items() if "exp_avg" in entries}
+    for p, mean in own.items():
+        state[p]["exp_avg"] = torch.zeros_like(mean)
+    try:
+        yield
+    finally:
+        for p, mean in own.items():
+            state[p]["exp_avg"] = mean
 
 
 @contextmanager
@@ -325,6 +379,9 @@ def _cast_parameters(module: nn.Module, dtype: torch.dtype | None) -> Iterator[N
                 stack.callback(setattr, layer, "compute_dtype", layer.compute_dtype)
                 layer.compute_dtype = dtype  # pyright: ignore[reportArgumentType]
             for tensor, data in kept:
+                if tensor.grad is not None:  # no tensor takes a gradient of another dtype
+                    stack.callback(setattr, tensor, "grad", tensor.grad)
+                    tensor.grad = None
                 stack.callback(setattr, tensor, "data", data)
                 tensor.data = data.to(dtype)
         yield

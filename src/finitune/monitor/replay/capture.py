@@ -124,6 +124,8 @@ class MicroStep:
     """Why there is no objective."""
     scale: Tensor | None = None
     """By which a GradScaler multiplied the loss, shape [1], on the device."""
+    scaler: Any = None
+    """That GradScaler."""
     touched: set[int] = field(default_factory=set[int])
     """Numbers of the optimizers whose gradients it changed."""
     used: bool = False

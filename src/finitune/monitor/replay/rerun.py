@@ -24,9 +24,7 @@ from finitune.monitor.replay.module_state import untouched
 from finitune.monitor.replay.objective import terms
 from finitune.monitor.replay.padding import Run
 from finitune.monitor.replay.surroundings import Autocast
-
-MAX_TRIAL_BYTES = 2 * 2**30
-"""A trial update copies weights and optimizer state; beyond this it is not made."""
+from finitune.monitor.replay.trial import Trial, trial_update
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,8 +75,8 @@ class Outcome:
     norms: Tensor
     """As backward left them, so multiplied by the loss scale where it was kept."""
 
-    losses_after: tuple[float, ...] | None = None
-    """On the same batch after a trial update, where one was asked for."""
+    trial: Trial | None = None
+    """What a trial update did, where one was asked for."""
     bad_elsewhere: bool = False
     """Not finite on some rank of those that the model is spread over."""
 
@@ -90,7 +88,7 @@ class Outcome:
     @property
     def sound(self) -> bool:
         """Finite, and not made worse by a trial update."""
-        better = self.losses_after is None or sum(self.losses_after) <= sum(self.losses)
+        better = self.trial is None or sum(self.trial.losses) <= sum(self.losses)
         return self.finite and not self.bad_elsewhere and better
 
 
@@ -123,11 +121,13 @@ def _run(setting: Setting, arm: AbstractContextManager[None] | None) -> Outcome:
     with untouched(*setting.models), _compiling_nothing(eager=setting.eager), setting.limits.alone(setting.group):
         with arm or nullcontext():  # around the step alone: what is measured of it is no part of it
             losses, sums = _summed(setting, parameters)
-            after = None
+            trial = None
             if setting.update_times is not None:
-                after = _losses_after_update(setting, setting.update_times, parameters, sums)
+                again = lambda: tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)  # noqa: E731
+                pairs = list(zip(parameters, sums, strict=True))
+                trial = trial_update(setting.optimizer, setting.update_times, pairs, again)
         each = norms([p.new_zeros(()) if g is None else g for p, g in zip(parameters, sums, strict=True)]).cpu()
-        return Outcome(losses=tuple(losses), norms=each, losses_after=after)
+        return Outcome(losses=tuple(losses), norms=each, trial=trial)
 
 
 def _summed(setting: Setting, parameters: list[nn.Parameter]) -> tuple[list[float], list[Tensor | None]]:
@@ -206,42 +206,6 @@ def _compiling_nothing(*, eager: bool = False) -> AbstractContextManager[Any]:
     if "torch._dynamo" not in sys.modules:
         return nullcontext()
     return torch.compiler.set_stance("force_eager" if eager else "eager_on_recompile")
-
-
-def _losses_after_update(
-    setting: Setting, times: float, parameters: list[nn.Parameter], gradients: list[Tensor | None]
-) -> tuple[float, ...]:
-    """Take the optimizer's step with its learning rate multiplied, and give weights and state back."""
-    optimizer = setting.optimizer
-    own = [p for group in optimizer.param_groups for p in group["params"]]
-    state = {p: dict(optimizer.state.get(p, {})) for p in own}
-    tensors = [t for t in [*own, *(v for entry in state.values() for v in entry.values())] if isinstance(t, Tensor)]
-    if hasattr(optimizer, "loss_scale") or sum(t.nbytes for t in tensors) > MAX_TRIAL_BYTES:
-        raise ValueError("no trial update for an optimizer with its own loss scaler, or of this size")
-    saved = [(t, t.detach().clone()) for t in tensors]
-    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-    kept = [(p, p.grad) for p in parameters]
-    try:
-        for p, gradient in zip(parameters, gradients, strict=True):
-            p.grad = gradient
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * times
-        optimizer.step()
-        with torch.no_grad():
-            return tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)
-    finally:
-        with torch.no_grad():
-            for tensor, copy in saved:
-                tensor.copy_(copy)
-        for group, entries in zip(optimizer.param_groups, groups, strict=True):
-            group.update(entries)
-        for p, gradient in kept:
-            p.grad = gradient
-        for p, entries in state.items():
-            if entries:
-                optimizer.state[p].update(entries)
-            else:
-                optimizer.state.pop(p, None)
 
 
 def _micro_step(

@@ -1,27 +1,35 @@
 """The last steps are taken again, and the later ones too, with a learning rate that they bear.
 
-Needs: one process, a torch optimizer without a scaler around it, batches that are still what they were, and room for
-copies of weights and optimizer state (see `heal.past`). The schedule of the loop, its counters and its data go on as
-they are; each step multiplies the rate that the schedule sets. Price: the steps that are taken again, the copies, and
-slower learning. Undo: weights, state and rates are those of the bad step, bit for bit.
+Needs: a torch optimizer without a scaler around it, batches that are still what they were, and room for copies of
+weights and optimizer state (see `heal.past`). Of several ranks each must hold the whole model, as in
+DistributedDataParallel; one of them tries it on its own batches, and all take the steps together. The schedule of the
+loop, its counters and its data go on as they are; each step multiplies the rate that the schedule sets, and where a
+single process bears it the factor comes back to 1 (`heal.rewarm`). Price: the steps that are taken again, the copies,
+and slower learning. Undo: weights, state and rates are those of the bad step, bit for bit.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 from finitune.monitor.earlier_batches import RISE
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
 from finitune.monitor.heal.past import Past, State
 from finitune.monitor.heal.step_again import UNLIKE
+from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
-from finitune.monitor.replay.rerun import Outcome, rerun
+from finitune.monitor.probes.modules import device_of
+from finitune.monitor.replay.rerun import Outcome, Setting, rerun
 from finitune.reports.sentences import counted
 
 action = "rolled-back"
 FACTORS = (0.1, 0.01, 0.001)
 """The largest that the steps bear is taken; those from the climb on alone, where that is enough."""
+AGAIN = 0.5
+"""Of a rate to which the run had come back and diverged again, the most that is tried afterwards."""
 JUMPED = 2.0
 """Where the rate is so many times that of the step before, the run is first given back the rate that it bore."""
 WORSE = 1.05
@@ -43,6 +51,10 @@ def cure(case: Case) -> Cure:
     if found is None:
         raise Unable(f"the last {steps} are not borne at {FACTORS[-1]:g} times their rate")
     since, factor = found
+    orders = {
+        "steps": [one.step for one in past.steps], "since": since, "factor": factor,
+        "jumped": found in _jumps_back(past),
+    }  # fmt: skip
     copies = sum(state.nbytes for one in past.steps if (state := one.before) is not None)
     return Cure(
         text=f"the last {steps} taken again, from step {since} on at {factor:g} times the learning rate",
@@ -51,7 +63,8 @@ def cure(case: Case) -> Cure:
         change=_again(past, factor, since),
         placebo=_again(past, 1.0),
         instead="the same steps taken again at their own rate",
-        apply=lambda: _apply(case, past, factor, since),
+        apply=lambda: repeat(case.watched, orders),
+        orders=orders,
         patch={"learning_rate": max(past.steps[-1].rates) * factor},
     )
 
@@ -101,20 +114,30 @@ def _again(past: Past, factor: float, since: int = 0) -> Change:
     return lambda setting: past.again(setting, factor, since)
 
 
-def _apply(case: Case, past: Past, factor: float, since: int) -> Undo:
-    optimizer = case.watched.optimizer()
-    before, own = State.of(optimizer), past.factor
+def repeat(watched: Watched, orders: Mapping[str, Any]) -> Undo:
+    """All ranks take the same steps again, each on its own batches, with the gradients averaged as in the run."""
+    optimizer: Any = watched.optimizer()
+    past: Past = watched.past or Past()
+    (other,) = watched.group.agree([one.step for one in past.steps] != orders["steps"], device=device_of(watched.model))
+    if other or watched.model is None:
+        raise Unable("the ranks do not keep the same steps")
+    setting = Setting(
+        model=watched.model, optimizer=optimizer, capture=past.steps[-1].capture, group=watched.group, past=past
+    )
+    before, own, most = State.of(optimizer), past.factor, past.most
     try:
-        past.take_again(case.inquiry.setting(), factor, since)
-        if not all(map(is_finite, case.watched.parameters())):
+        past.take_again(setting, orders["factor"], orders["since"], group=watched.group)
+        if not all(map(is_finite, watched.parameters())):
             raise Unable("the weights after these steps are not finite")
     except Exception as error:
         before.restore(optimizer)
         raise Unable(str(error)) from None
-    past.factor = own * factor
+    past.factor = own * orders["factor"]
+    past.most = past.factor if orders["jumped"] else most if own == 1.0 else max(own * AGAIN, past.factor)
+    past.steps.clear()
 
     def undo() -> None:
         before.restore(optimizer)
-        past.factor = own
+        past.factor, past.most = own, most
 
     return undo

@@ -8,17 +8,17 @@ scores. Undo: their forward is their own again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
+from finitune.monitor.heal.cure import Case, Cure, Unable, Undo
+from finitune.monitor.heal.forwards import for_one_run, run_within
 from finitune.monitor.optimizers import Watched
-from finitune.monitor.replay.rerun import Setting
 from finitune.reports.sentences import counted
 
 action = "healed"
@@ -33,14 +33,15 @@ def cure(case: Case) -> Cure:
         raise Unable("the model is compiled, and compiled code does not see the change")
     kind = type(model.get_submodule(origin.module))
     names = [name for name, part in model.named_modules() if name and type(part) is kind]
+    parts = [model.get_submodule(name) for name in names]
     return Cure(
         text=f"rows of attention that see no key give zeros from now on ({counted(len(names), kind.__name__)})",
         price="a few microseconds per operator of these modules",
         targets=frozenset(names),
-        change=_for_one_run(names, neighbours=False),
-        placebo=_for_one_run(names, neighbours=True),
+        change=lambda _: for_one_run(parts, _Zeros),
+        placebo=lambda _: for_one_run(parts, partial(_Zeros, neighbours=True)),
         instead="as many rows beside them instead",
-        apply=lambda: _applied(model, names),
+        apply=lambda: run_within(parts, _Zeros),
         orders={"modules": names},
     )
 
@@ -48,7 +49,7 @@ def cure(case: Case) -> Cure:
 def repeat(watched: Watched, orders: Mapping[str, Any]) -> Undo:
     """The same modules on every rank."""
     assert watched.model is not None
-    return _applied(watched.model, orders["modules"])
+    return run_within([watched.model.get_submodule(name) for name in orders["modules"]], _Zeros)
 
 
 class _Zeros(TorchDispatchMode):
@@ -67,45 +68,3 @@ class _Zeros(TorchDispatchMode):
         if self._neighbours:
             empty = empty.roll(1) & ~empty
         return output.masked_fill(empty, 0.0)
-
-
-def _applied(model: nn.Module, names: Sequence[str], *, neighbours: bool = False) -> Undo:
-    undone = [_wrapped(model.get_submodule(name), neighbours=neighbours) for name in names]
-
-    def undo() -> None:
-        for one in reversed(undone):
-            one()
-
-    return undo
-
-
-def _wrapped(module: nn.Module, *, neighbours: bool) -> Undo:
-    own, replaced = module.forward, "forward" in vars(module)
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        with _Zeros(neighbours=neighbours):
-            return own(*args, **kwargs)
-
-    module.forward = forward
-
-    def undo() -> None:
-        if vars(module).get("forward") is not forward:
-            return  # the program has replaced or removed it since
-        if replaced:
-            module.forward = own
-        else:
-            del module.forward
-
-    return undo
-
-
-def _for_one_run(names: Sequence[str], *, neighbours: bool) -> Change:
-    @contextmanager
-    def changed(setting: Setting) -> Iterator[None]:
-        undo = _applied(setting.model, names, neighbours=neighbours)
-        try:
-            yield
-        finally:
-            undo()
-
-    return changed

@@ -1,0 +1,78 @@
+"""A trial update: the optimizer takes its step on given gradients, what it did is looked at, and it is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+MAX_BYTES = 2 * 2**30
+"""Weights and optimizer state are copied; beyond this no trial is made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What a trial update did. `losses` are those of the same batch after it."""
+
+    losses: tuple[float, ...]
+    moved: float
+    """Share of the elements with a gradient that it changed."""
+    ratio: float
+    """Norm of the update over that of the weights, the median over tensors with a gradient."""
+
+
+def trial_update(
+    optimizer: Any, times: float, gradients: Sequence[tuple[nn.Parameter, Tensor | None]],
+    losses: Callable[[], tuple[float, ...]],
+) -> Trial:  # fmt: skip
+    """One step with the learning rate times `times`; weights, state and gradients are given back bit for bit.
+
+    Raises ValueError where an optimizer scales the loss by itself, or where the copies are too large.
+    """
+    own = [p for group in optimizer.param_groups for p in group["params"]]
+    state = {p: dict(optimizer.state.get(p, {})) for p in own}
+    tensors = [t for t in [*own, *(v for entry in state.values() for v in entry.values())] if isinstance(t, Tensor)]
+    if hasattr(optimizer, "loss_scale") or sum(t.nbytes for t in tensors) > MAX_BYTES:
+        raise ValueError("no trial update for an optimizer with its own loss scaler, or of this size")
+    saved = [(t, t.detach().clone()) for t in tensors]
+    before = {id(t): copy for t, copy in saved}
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    kept = [(p, p.grad) for p, _ in gradients]
+    try:
+        for p, gradient in gradients:  # autograd remembers the dtype that a parameter had before an arm has cast it
+            p.grad = None if gradient is None else gradient.to(p.dtype)
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * times
+        optimizer.step()
+        trained = [(p.detach(), before[id(p)], g) for p, g in gradients if g is not None and id(p) in before]
+        with torch.no_grad():
+            moved, ratio = _update_of([(now, was, g) for now, was, g in trained if now.numel()])
+            return Trial(losses=losses(), moved=moved, ratio=ratio)
+    finally:
+        with torch.no_grad():
+            for tensor, copy in saved:
+                tensor.copy_(copy)
+        for group, entries in zip(optimizer.param_groups, groups, strict=True):
+            group.update(entries)
+        for p, gradient in kept:
+            p.grad = gradient
+        for p, entries in state.items():
+            if entries:
+                optimizer.state[p].update(entries)
+            else:
+                optimizer.state.pop(p, None)
+
+
+def _update_of(trained: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[float, float]:
+    """Of weights after, weights before and gradients: the share that moved, and the median ratio."""
+    if not trained:
+        return 0.0, 0.0
+    pushed = [(now != was) & (g != 0) for now, was, g in trained]
+    moved = sum(int(each.sum()) for each in pushed) / max(1, sum(int((g != 0).sum()) for _, _, g in trained))
+    ratios = [
+        float((now.float() - was.float()).norm() / was.float().norm().clamp_min(1e-30)) for now, was, _ in trained
+    ]
+    return moved, sorted(ratios)[len(ratios) // 2]
