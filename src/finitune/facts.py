@@ -120,7 +120,7 @@ class Labels:
     row_lines: Ints | None = None  # the line of each row in the file, from 1
     whole: Ints | None = None  # the targets before truncation
     lengths: Ints | None = None  # tokens before truncation
-    ends: Ints | None = None  # rows with an end token, and those where it is a target; None: nobody looked
+    end_tokens: Mapping[str, int] | None = None  # whole `rows`, end token `held`, `learned`; the id `closing` others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,8 +188,8 @@ class Optimizer:
     """Largest global gradient norm; 0 means that clipping is switched off."""
     batch: int | None = None
     """Sequences per device and micro-step."""
-    accumulation: int | None = None
-    """Micro-steps per optimizer step."""
+    clips_scaled: bool | None = None  # while gradients are still multiplied by the loss scale
+    accumulation: int | None = None  # micro-steps per optimizer step
     global_batch: int | None = None
     """Sequences per optimizer step over all devices, where a file says so: the product of those two and the devices."""
     schedule: str | None = None
