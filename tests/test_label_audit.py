@@ -193,11 +193,9 @@ ENDED = NO_END.replace("{% endfor %}", "{% if m['role'] == 'assistant' %}</s>{% 
 """The space is what templates often leave behind the end."""
 
 
-def of_template(tmp_path, template, rows=None, config=None, **files):
+def of_template(tmp_path, template, rows=None, config=None):
     folder = worlds.model(tmp_path / "m", tokenizer=False)
     worlds.add_tokenizer(folder, chat_template=template)
-    for name, text in files.items():
-        (folder / f"{name}.json").write_text(text)
     data = worlds.jsonl(tmp_path / "d.jsonl", rows or [worlds.chat(), worlds.chat("what", "it is")])
     return finitune.check(*([config] if config else []), model=folder, data=data, gpu="A100")
 
@@ -210,19 +208,11 @@ def test_fires_where_no_row_holds_the_end(tmp_path):
     assert "{{ eos_token }}" in one.remedy.text
 
 
-def test_says_where_turns_close_with_another_token(tmp_path):
-    (one,) = found(of_template(tmp_path, worlds.CHATML), "pad-eos-label-masking")
-    assert one.severity == "info"
-    assert "<|im_end|>" in one.message
-    assert one.evidence["closing_id"] == 7
-
-
 @pytest.mark.parametrize(
     ("template", "more"),
     [
         (ENDED, {}),
-        (worlds.CHATML, {"generation_config": '{"eos_token_id": [2, 7]}'}),
-        (worlds.CHATML, {"config": {"eos_token": "<|im_end|>", "learning_rate": 1e-5, "output_dir": "o"}}),
+        (worlds.CHATML, {}),  # it closes turns with a token of its own
         (NO_END, {"config": {"max_length": 3, "learning_rate": 1e-5, "output_dir": "o"}}),  # all rows are cut
         (NO_END, {"config": {"packing": True, "learning_rate": 1e-5, "output_dir": "o"}}),
     ],

@@ -120,7 +120,7 @@ class Labels:
     row_lines: Ints | None = None  # the line of each row in the file, from 1
     whole: Ints | None = None  # the targets before truncation
     lengths: Ints | None = None  # tokens before truncation
-    end_tokens: Mapping[str, int] | None = None  # whole `rows`, end token `held`, `learned`; the id `closing` others
+    end_tokens: Mapping[str, int] | None = None  # whole `rows`, those with an end `held`, and `learned`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,3 +159,15 @@ def test_here_documents_that_nobody_reads_into_a_variable_are_left_out() -> None
     optimizer = gather(write("x.sh", text)).facts.optimizer
     assert optimizer is not None
     assert optimizer.lr == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "offload"), [("zero1", 1, "none"), ("zero2", 2, "none"), ("zero3_offload", 3, "cpu")]
+)
+def test_stages_that_ms_swift_has_by_name(tmp_path, name, stage, offload):
+    path = tmp_path / "swift.sh"
+    path.write_text(dialects.SWIFT.replace("--lora_rank", f"--deepspeed {name} --lora_rank"))
+    reading = gather(path, gpu="A100")
+    assert reading.facts.parallel.zero_stage == stage
+    assert reading.facts.parallel.offload_optimizer == offload
+    assert not any("deepspeed" in one.why for one in reading.not_checked if one.input == "config")

@@ -5,7 +5,7 @@
 A collator that sets the label of every padding id to -100 cannot tell the padding behind a text from the end token
 that belongs to it. The model never learns to stop: the loss is healthy, the text goes on and on. Adding the end token
 to the data changes nothing, because its label is masked again. The same comes of rows that never held an end token:
-a chat template that does not write it, or closes a turn with another token than the one at which `generate` stops.
+a chat template that closes an answer with neither the end token nor a special token of its own.
 
 ## How to tell
 
@@ -47,8 +47,6 @@ MASKS_BY_ID = SpecifierSet("<0.17")
 """Releases of TRL whose SFTTrainer used the collator of transformers; its own came with 0.17."""
 CONCERNED = ("transformers", "trl")
 """Frameworks whose collator masks by id, or did. The others build labels where they still know what padding is."""
-WRITE = "write {{ eos_token }} after each answer in the chat template, or append the end token to each row"
-
 remedies = ["own-pad-token"]
 public_incidents = 6
 foresees = "pads with eos"
@@ -78,33 +76,27 @@ def _masked(labels: Labels, held: int, vocabulary: Vocabulary) -> Finding:
     )
 
 
-def _absent(labels: Labels, ends: Mapping[str, int], eos: int | None, closing: str | None) -> Finding:
-    """No answer ends with the end token; another special token may stand there, at which `generate` does not stop."""
+def _absent(labels: Labels, rows: int, eos: int | None) -> Finding:
     line = int(labels.row_lines[0]) if labels.row_lines is not None and len(labels.row_lines) else None
-    outlook, do = ": the model does not learn to stop", WRITE
-    if closing is not None:
-        outlook = f" but {closing}: generation stops only where it is asked to stop there"
-        do = f"set eos_token = {closing} in the tokenizer, or its id as eos_token_id in generation_config.json"
     return Finding(
-        severity="warning" if closing is None else "info",
-        message=f"none of {ends['rows']} answers ends with the end token ({eos}){outlook}",
+        severity="warning",
+        message=f"none of {rows} answers ends with the end token ({eos}): the model does not learn to stop",
         where=Where(file=labels.source, line=line, tokens=None if eos is None else [eos]),
-        evidence={"eos_id": eos, "rows": ends["rows"], "rows_with_end": 0, "closing_id": ends.get("closing")},
-        remedy=Remedy(name="change-settings", text=do),
+        evidence={"eos_id": eos, "rows": rows, "rows_with_end": 0},
+        remedy=Remedy(
+            name="change-settings",
+            text="write {{ eos_token }} after each answer in the chat template, or append the end token to each row",
+        ),
     )
 
 
-def _ends(
-    labels: Labels, tokens: TokenUse, vocabulary: Vocabulary, training: Training | None, own: str | None
-) -> Iterator[Finding | Needs]:
+def _ends(labels: Labels, vocabulary: Vocabulary, training: Training | None) -> Iterator[Finding | Needs]:
     """What the rows themselves show."""
     ends = labels.end_tokens
     if ends is None or (training is not None and training.framework not in (None, *CONCERNED)):
         yield Needs("labels.end_tokens")  # plain text, or turns that a framework writes in a way of its own
-        return
-    closing = tokens.names.get(ends["closing"]) if "closing" in ends else None
-    if not ends["held"] and (closing is None or closing != own) and labels.supervised.any():
-        yield _absent(labels, ends, vocabulary.eos_id, closing)
+    elif not ends["held"] and labels.supervised.any():
+        yield _absent(labels, ends["rows"], vocabulary.eos_id)
     elif ends["held"] and ends.get("learned") == 0 and labels.supervised.any():
         yield _masked(labels, ends["held"], vocabulary)
 
@@ -120,7 +112,7 @@ def foresee(
     written = int(tokens.counts[tokens.ids == vocabulary.eos_id].sum()) if vocabulary.eos_id is not None else 0
     ends = labels.end_tokens if labels is not None else None
     if labels is not None and vocabulary.eos_id is not None and (ends is not None or not written):
-        yield from _ends(labels, tokens, vocabulary, training, batching.eos_token if batching else None)
+        yield from _ends(labels, vocabulary, training)
         if ends is None or "learned" in ends or not ends["held"]:
             return
     end, pad = vocabulary.eos_id, vocabulary.pad_id

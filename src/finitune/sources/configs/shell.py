@@ -206,6 +206,8 @@ def flags_of(data: Settings) -> tuple[Format, Settings] | None:
 def format_of_flags(said: Settings) -> tuple[Format, Settings] | None:
     """A trainer's own, or the arguments of transformers, whose names most programs use; with its settings."""
     kept = ("config",) if RECIPE in said else ()
+    if isinstance(engine := said.get("deepspeed"), str) and not PurePosixPath(engine).suffix:
+        kept = (*kept, "deepspeed")  # settings that the program has by name
     flags = {k: value for k, value in said.items() if k in kept or k not in (*DEEPSPEED_FLAGS, *CONFIG_FLAGS)}
     for kind in DIALECTS:
         if kind.of_flags and (settings := kind.of_flags(flags)) is not None:

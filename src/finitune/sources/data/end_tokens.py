@@ -7,7 +7,6 @@ here whether the trainer appends an end, and whether the text is meant to have o
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -39,39 +38,27 @@ class End(IntEnum):
     LEARNED = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a row ends; `closing` is another special token at its end."""
-
-    end: End = End.NOT_JUDGED
-    closing: int | None = None
-
-
-UNKNOWN = Ended()
-
-
-def of_chat(ids: Ints, tokenizer: Tokenizer) -> Ended:
-    """A conversation as the chat template renders it, whole."""
+def of_chat(ids: Ints, tokenizer: Tokenizer) -> End:
+    """A conversation as the chat template renders it, whole. A special token of its own may close it."""
     if tokenizer.eos_id is None:
-        return UNKNOWN
-    last = ids[1:][-LAST:].tolist()
-    held = any(token in tokenizer.end_ids for token in last)
-    return Ended(end=End.HELD if held else End.ABSENT, closing=None if held else _closing(last, tokenizer))
+        return End.NOT_JUDGED
+    return End.HELD if _closed(ids, tokenizer) else End.ABSENT
 
 
-def of_labels(ids: Ints, labels: Ints, tokenizer: Tokenizer | None, *, complete: bool) -> Ended:
+def of_labels(ids: Ints, labels: Ints, tokenizer: Tokenizer | None, *, complete: bool) -> End:
     """Labels that somebody made; where none is ignored it may be a text as any, unless it is `complete`."""
     if tokenizer is None or tokenizer.eos_id is None:
-        return UNKNOWN
-    ends = np.isin(ids[1:], sorted(tokenizer.end_ids))
+        return End.NOT_JUDGED
+    ends = ids[1:] == tokenizer.eos_id
     if ends.any():
-        return Ended(end=End.LEARNED if (labels[1:][ends] != IGNORED).any() else End.IGNORED)
+        return End.LEARNED if (labels[1:][ends] != IGNORED).any() else End.IGNORED
     judged = complete or bool((labels[1:] == IGNORED).any() and (labels[1:] != IGNORED).any())
-    return Ended(end=End.ABSENT, closing=_closing(ids[1:][-LAST:].tolist(), tokenizer)) if judged else UNKNOWN
+    return End.NOT_JUDGED if not judged or _closed(ids, tokenizer) else End.ABSENT
 
 
-def _closing(last: list[int], tokenizer: Tokenizer) -> int | None:
-    return next((token for token in reversed(last) if token in tokenizer.special), None)
+def _closed(ids: Ints, tokenizer: Tokenizer) -> bool:
+    others = {tokenizer.bos_id, tokenizer.pad_id, tokenizer.unk_id} - {tokenizer.eos_id}
+    return any(token in tokenizer.special and token not in others for token in ids[1:][-LAST:].tolist())
 
 
 @dataclass(slots=True)
@@ -79,12 +66,9 @@ class EndTokens:
     """Counts rows by how they end, as long as a file is read."""
 
     _ends: array[int] = field(default_factory=lambda: array("b"))
-    _closing: Counter[int] = field(default_factory=Counter[int])
 
-    def add(self, row: Ended) -> None:
-        self._ends.append(row.end)
-        if row.closing is not None:
-            self._closing[row.closing] += 1
+    def add(self, end: End) -> None:
+        self._ends.append(end)
 
     def found(self, lengths: Ints, *, made: bool) -> Mapping[str, int] | None:
         """As `Labels.end_tokens` has it; None where no row is judged.
@@ -101,6 +85,4 @@ class EndTokens:
         found = {"rows": rows, "held": held + learned + ignored}
         if learned or ignored:
             found["learned"] = learned
-        if self._closing.total() and self._closing.total() == np.count_nonzero(ends == End.ABSENT):
-            found["closing"] = self._closing.most_common(1)[0][0]
         return found

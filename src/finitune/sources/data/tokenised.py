@@ -18,7 +18,7 @@ import numpy as np
 from finitune.facts import Facts, Ints, Labels, TokenUse
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.data.chat_template import ChatTemplate, Refused
-from finitune.sources.data.end_tokens import COMPLETE, IGNORED, UNKNOWN, Ended, EndTokens, of_chat, of_labels
+from finitune.sources.data.end_tokens import COMPLETE, IGNORED, End, EndTokens, of_chat, of_labels
 from finitune.sources.data.rows import Row, rows, weight
 from finitune.sources.data.tokenizer import Encoded, NoTokenizer, Tokenizer, encode, names
 from finitune.sources.result import Reading, Supervision, Track, untracked
@@ -68,7 +68,7 @@ class _Tokens:
     """The targets before truncation."""
     length: int
     """The tokens before truncation."""
-    ended: Ended = UNKNOWN
+    end: End = End.NOT_JUDGED
 
 
 def read(
@@ -98,7 +98,7 @@ def read(
                 supervised.append(tokens.supervised)
                 whole.append(tokens.whole)
                 lengths.append(tokens.length)
-                ends.add(tokens.ended)
+                ends.add(tokens.end)
                 made = made or ("labels" in row.data and COMPLETE not in row.data)
     except NoTokenizer as error:
         why = why_no_tokenizer if tokenizer is None else str(error)
@@ -227,7 +227,7 @@ def _tokenised(
             for i, one in zip(chosen, encoded, strict=True):
                 row = _encoded_row(one, texts[i], limit, marker)
                 whole = not special and row.length == len(row.ids)
-                ready[i] = dataclasses.replace(row, ended=of_chat(row.ids, tokenizer)) if whole else row
+                ready[i] = dataclasses.replace(row, end=of_chat(row.ids, tokenizer)) if whole else row
     return [ready[i] for i in range(len(batch))]
 
 
@@ -289,11 +289,11 @@ def _given_tokens(path: Path, row: Row, limit: int | None, tokenizer: Tokenizer 
     real = ids[:limit] if mask is None else ids[:limit][mask[:limit] != 0]
     count = int(np.count_nonzero(labels[1:limit] != IGNORED))
     whole = int(np.count_nonzero(labels[1:] != IGNORED)) if labels is not ids else count
-    ended = UNKNOWN
+    end = End.NOT_JUDGED
     if labels is not ids and (limit is None or len(ids) <= limit):
         inside = np.ones(len(ids), bool) if mask is None else mask != 0
-        ended = of_labels(ids[inside], labels[inside], tokenizer, complete=row.data.get(COMPLETE) is True)
-    return _Tokens(ids=ids[:limit], real=real, supervised=count, whole=whole, length=len(ids), ended=ended)
+        end = of_labels(ids[inside], labels[inside], tokenizer, complete=row.data.get(COMPLETE) is True)
+    return _Tokens(ids=ids[:limit], real=real, supervised=count, whole=whole, length=len(ids), end=end)
 
 
 def _asked(path: Path, row: Row, settings: Supervision) -> _Text | _Chat:

@@ -51,8 +51,6 @@ class Tokenizer:
     unk_id: int | None
     padding_side: str | None
     source: str
-    end_ids: frozenset[int] = frozenset()
-    """What ends an answer: the end token, and those at which `generation_config.json` stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +108,7 @@ def load(directory: str | Path) -> Tokenizer:
         unk_id=ids.get("unk_token"),
         padding_side=_text(config.get("padding_side")),
         source=str(file),
-        end_ids=_ends(directory, ids.get("eos_token")),
     )
-
-
-def _ends(directory: Path, eos: int | None) -> frozenset[int]:
-    path = directory / "generation_config.json"
-    said: Any = json_object_of(path).get("eos_token_id") if path.is_file() else None
-    named = cast(list[Any], said if isinstance(said, list) else [said])
-    return frozenset(one for one in (*named, eos) if isinstance(one, int))
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], *, special: bool) -> list[Encoded]:
