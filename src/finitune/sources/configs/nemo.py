@@ -8,7 +8,7 @@ from finitune.facts import Facts, Precision
 from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import first, named
 from finitune.sources.configs.lightning import MIXED, WHOLE
-from finitune.sources.configs.tables import facts_of, mixed, unused, whole
+from finitune.sources.configs.tables import facts_of, mixed, nested, unused, whole
 from finitune.sources.text import section, word
 
 TABLES = {
@@ -37,6 +37,12 @@ DEFAULT_SCALE = 2.0**32
 def recognises(data: Settings) -> bool:
     """True for a trainer beside a model that holds its optimizer."""
     return "trainer" in data and isinstance(section(data, "model").get("optim"), dict)
+
+
+def of_flags(flags: Settings) -> Settings | None:
+    """The settings that dotted flags say; None where they are not NeMo's."""
+    found = nested({key: value for key, value in flags.items() if "." in key})
+    return found if recognises(found) else None
 
 
 def read(data: Settings, file: str) -> Facts:
@@ -72,6 +78,8 @@ FORMAT = Format(
     name="nemo",
     recognises=recognises,
     read=read,
+    of_flags=of_flags,
+    takes_flags=True,
     open_ended=True,
     data=named_data,
     tables=TABLES,

@@ -99,13 +99,21 @@ def known_of(configs: Sequence[Config]) -> tuple[list[Config], list[NotChecked]]
 def walk(run: Sequence[Named]) -> Iterator[Named | NotChecked]:
     """The configurations of a run and those that they name, each file once; or why one that is named cannot be read.
 
-    A program that is given beside the script that starts it is read as the script starts it.
+    A program that is given beside the script that starts it is read as the script starts it, and so is a file whose
+    settings the script types over.
     """
     begun = {how.file.resolve() for one in run if (how := _started(one))}
+    begun |= {path.resolve() for one in run for path in _typed_over(one)}
     seen: set[Path] = {Path(one.file).resolve() for one in run} - begun
     for one in run:
         if Path(one.file).resolve() not in begun:
             yield from _with_named(one, seen, depth=0)
+
+
+def _typed_over(one: Named) -> Iterator[Path]:
+    """The files that a launch names and lays flags over."""
+    if one.format.flags and one.format.flags(one.data):
+        yield from (beside(one.file, named) for named in one.format.follows(one.data) if isinstance(named, str))
 
 
 def _started(one: Named) -> Started | None:

@@ -19,7 +19,9 @@ from finitune.finding import UnreadableInput
 from finitune.sources.configs import (
     llamafactory,
     megatron,
+    nemo,
     openrlhf,
+    overrides,
     python,
     scheduler,
     swift,
@@ -55,7 +57,9 @@ SHELLS, RUN_TEXT = ("bash", "sh", "zsh"), ("-c", "-lc", "-ic", "-xc")
 MAX_DEPTH = 2
 """Shells within shells."""
 
-DIALECTS = (verl.FORMAT, openrlhf.FORMAT, megatron.FORMAT, swift.FORMAT, torchtune.FORMAT)
+DIALECTS = (
+    verl.FORMAT, openrlhf.FORMAT, megatron.FORMAT, swift.FORMAT, torchtune.FORMAT, nemo.FORMAT, overrides.OVERRIDES
+)  # fmt: skip
 """Formats that are known by their flags, before those that share names with many programs."""
 
 SHELL = "shell script"
@@ -243,6 +247,8 @@ def places(data: Settings) -> dict[str, Place]:
     launch = _first(data)
     lines = {"": launch.line, **launch.lines}
     found = flags_of(data)
+    if found and found[0] is overrides.OVERRIDES:
+        lines = {name: line for key, line in launch.lines.items() if (name := overrides.usual(key))} | lines
     for part, table in (found[0] if found else training_arguments.FORMAT).tables.items():
         usual = training_arguments.FORMAT.tables.get(part, {})
         for name, keys in table.items():
