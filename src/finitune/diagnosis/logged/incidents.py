@@ -17,7 +17,7 @@ import numpy as np
 from finitune.chapter import causes, tells_of
 from finitune.diagnosis.advice import useless
 from finitune.diagnosis.logged.failed_attempts import FailedAttempt, failed_attempts, message_observations
-from finitune.diagnosis.logged.wrong_model import unseen
+from finitune.diagnosis.logged.wrong_model import unseen, without_gradient
 from finitune.diagnosis.next_question import next_check
 from finitune.diagnosis.ranking import SHOWN, rank
 from finitune.facts import Facts
@@ -76,7 +76,7 @@ def diagnosis_of(
     incidents = [_incident(failed, reading, facts, silent) for failed in failed_attempts(reading)]
     if not incidents:
         incidents, not_seen = unseen(facts)
-        missing += not_seen
+        missing += [*without_gradient(reading.attempts), *not_seen]
     rows = sum(attempt.last_step for attempt in reading.attempts)
     return Diagnosis(incidents=incidents, not_checked=missing, steps=rows or None)
 
