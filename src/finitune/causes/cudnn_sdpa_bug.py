@@ -16,7 +16,7 @@ attention.
 
 ## How to prove
 
-Run the captured step with `torch.backends.cuda.enable_cudnn_sdp(False)`: it becomes sound.
+Run the captured step with `torch.backends.cuda.enable_cudnn_sdp(False)`: it becomes finite.
 
 ## What to do
 
@@ -29,7 +29,7 @@ rate is used. More padding moves the sequence length, by luck.
 
 ## References
 
-pytorch/pytorch#139298 (2.5.0, explosion, ended by the switch), huggingface/diffusers#9768 (2.5.1 is sound),
+pytorch/pytorch#139298 (2.5.0, explosion, ended by the switch), huggingface/diffusers#9768 (2.5.1 is not affected),
 pytorch/pytorch#196678 (regression since 2.11, confirmed by a maintainer), hiyouga/LLaMA-Factory#7388.
 """
 

@@ -9,12 +9,12 @@ gives NaN in training on cards of compute capability 8.6.
 
 ## How to tell
 
-The version of the kernel, the family of the model, the card. With `attn_implementation: eager` the same batch is sound.
+The version of the kernel, the family of the model, the card. With `attn_implementation: eager` the batch is healthy.
 The first bad value is the gradient of the query.
 
 ## How to prove
 
-Run the captured step with eager attention: it becomes sound.
+Run the captured step with eager attention: it becomes finite.
 
 ## What to do
 

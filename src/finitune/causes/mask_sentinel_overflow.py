@@ -8,11 +8,11 @@ overflows, or its gradient grows from layer to layer.
 
 ## How to tell
 
-An additive mask near the least number of the dtype, blocks of it over whole ranges of keys; a boolean mask is sound.
+An additive mask near the least number of the dtype, blocks of it over ranges of keys; boolean masks are not affected.
 
 ## How to prove
 
-Pass the same mask as booleans, or with -1e4 in place of the least number: sound.
+Pass the same mask as booleans, or with -1e4 in place of the least number: finite.
 
 ## What to do
 

@@ -7,12 +7,12 @@ the output keeps what the memory held before; the backward multiplies it by zero
 
 ## How to tell
 
-Many experts, few tokens per rank, expert parallelism. The first step is sound, because fresh memory is clean; the
+Many experts, few tokens per rank, expert parallelism. The first step is finite, because fresh memory is clean; the
 second is NaN. It depends on what ran before.
 
 ## How to prove
 
-Fill the output with zeros before the product: sound. Run the experts one by one: sound.
+Fill the output with zeros before the product: finite. Run the experts one by one: finite.
 
 ## What to do
 

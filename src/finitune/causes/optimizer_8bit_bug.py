@@ -8,7 +8,7 @@ compute dtype. It was in five months of releases.
 
 ## How to tell
 
-An optimizer with 8-bit state and a bitsandbytes release in that range. The same run with plain AdamW is sound.
+An optimizer with 8-bit state and a bitsandbytes release in that range. The same run with plain AdamW is healthy.
 Gradients and loss are finite, and the weights are wrong after the step.
 
 ## How to prove

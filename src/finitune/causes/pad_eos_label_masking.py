@@ -130,7 +130,7 @@ def foresee(
     if not MASKS_BY_ID.contains(trl, prereleases=True):
         return
     yield Finding(
-        severity="warning",  # training is sound in every number; the model does not learn to stop
+        severity="warning",  # every number of the training is finite; the model does not learn to stop
         message=f"padding and end are the same token ({end}), and the collator of TRL {trl} masks it by id: none of "
         f"the {written} end tokens in the data would be learned",
         where=Where(file=vocabulary.source, tokens=[end]),

@@ -34,7 +34,7 @@ OPTIONS = {
     "rows": ("model", "data", "config", "output", "tokens", "like", "seed"),
     "data": ("model", "data", "config", "output", "rows", "seed"),
 }
-"""What a remedy rewrites -> what it is told by; None: it sets keys of configurations."""
+"""What a remedy rewrites -> the input that it needs; None: it sets keys of configurations."""
 
 
 def repair(

@@ -139,7 +139,7 @@ def _firsts(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def wide(series: Series) -> bool:
-    """True when positive values spread so far that a linear axis would hide all but the largest."""
+    """True when the range of positive values is so wide that a linear axis would hide all but the largest."""
     finite = series.values[np.isfinite(series.values)]
     return bool(len(finite)) and bool(finite.min() > 0) and bool(finite.max() > _LOG_SPREAD * np.median(finite))
 

@@ -46,7 +46,7 @@ def of_flags(flags: Settings) -> Settings | None:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the trainer is told."""
+    """The settings of the trainer."""
     scheme = word(section(section(data, "model"), "peft"), "peft_scheme")
     facts = facts_of(
         data, file, TABLES, framework="nemo", lora=None if scheme is None else "lora" in scheme,

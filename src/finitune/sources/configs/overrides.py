@@ -44,7 +44,7 @@ def of_flags(flags: Settings) -> Settings | None:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the program is told."""
+    """The settings of the program."""
     trainer = data.get("trainer")
     lit = isinstance(trainer, dict) and bool(lightning.KEYS & trainer.keys())
     found: dict[str, Any] = {}

@@ -179,7 +179,7 @@ def runs(data: Settings) -> list[tuple[int, Settings]]:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the launcher itself is told; the rest stands in the settings that `follows` gives."""
+    """The settings of the launcher itself; the rest stands in the settings that `follows` gives."""
     launch = _first(data)
     if launch.launcher == "accelerate":
         return Facts()

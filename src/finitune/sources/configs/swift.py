@@ -23,7 +23,7 @@ def recognises(data: Settings) -> bool:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the trainer is told."""
+    """The settings of the trainer."""
     return training_arguments.read(_translated(data), file, framework="swift")
 
 

@@ -119,7 +119,7 @@ def stage_named(data: Settings) -> tuple[int | None, bool]:
 
 
 def read(data: Settings, file: str, *, framework: str = "transformers") -> Facts:
-    """What the trainer is told. A field that is left out is not reported at its default, except the loss scaler's."""
+    """Settings of the trainer. A field that is left out is not reported at its default, except the loss scaler's."""
     precision = _precision(data, file, framework)
     return Facts(
         precision=precision,

@@ -332,7 +332,7 @@ def _chat(text: str, answers: Sequence[Mapping[str, Any]] | None) -> _Text:
         said = str(message["content"]).strip()
         found = text.find(said, position)
         if found < 0:
-            # the template rewrote the words: what is supervised cannot be told, so nothing is claimed to be missing
+            # the template rewrote the words: what is supervised is not known, so nothing is claimed to be missing
             return _Text(text=text, special=False, supervised=None)
         position = found + len(said)
         if message["role"] == "assistant":
