@@ -36,6 +36,7 @@ programs print (`sources/logs/messages.py`).
 A remedy:
 
     safety = "safe" | "unsafe" | "advice"     safe: no meaning changes; unsafe: read what it changes; advice: by hand
+    arm = "module-float32"                       the experiment that does the same: where that failed, it is not proposed
     propose(facts by name...) -> Remedy | None   the command or patch for these facts, None where it does not fit
     rewrites = "weights" | "rows" | "data"       what `finitune repair NAME` writes anew, by the chapter's `apply`
 
@@ -314,4 +315,21 @@ def proposed(cause: Chapter, inputs: Mapping[str, Any]) -> list[Remedy]:
         if answer.missing or answer.broken or chapter.function("propose") is None:
             out.append(chapter.signed(Remedy()))
         out += answer.results[:1]
-    return out
+    return [_explained(one, cause) for one in out] or _by_hand(cause)
+
+
+def _explained(remedy: Remedy, cause: Chapter) -> Remedy:
+    """An upgrade of a package that is not known says what the cause says of it."""
+    bare = remedy.name == "upgrade-package" and not remedy.command
+    return dataclasses.replace(remedy, text=_to_do(cause) or remedy.text) if bare else remedy
+
+
+def _by_hand(cause: Chapter) -> list[Remedy]:
+    """What the cause says is to be done, where only its author can do it."""
+    text = _to_do(cause) if "change-settings" in cause.declared("remedies") else ""
+    return [remedies()["change-settings"].signed(Remedy(text=text))] if text else []
+
+
+def _to_do(cause: Chapter) -> str:
+    first = next(iter(cause.sentences("What to do")), "")
+    return re.sub(r" \([a-z-]+\)", "", first[:1].lower() + first[1:]).rstrip(".")
