@@ -203,6 +203,7 @@ def test_hostile_20_a_second_run_leaves_the_first_one_s_rows() -> None:
     assert len(others) == 1, said
     assert Recording.load(others[0]).signals["loss"].last_step == 2
 
+
 FLOAT16 = """
 import torch
 torch.manual_seed(0)

@@ -36,7 +36,7 @@ programs print (`sources/logs/messages.py`).
 A remedy:
 
     safety = "safe" | "unsafe" | "advice"     safe: no meaning changes; unsafe: read what it changes; advice: by hand
-    arm = "module-float32"                       the experiment that does the same: where that failed, it is not proposed
+    arm = "module-float32"                       the experiment that does the same: failed, it is not proposed
     propose(facts by name...) -> Remedy | None   the command or patch for these facts, None where it does not fit
     rewrites = "weights" | "rows" | "data"       what `finitune repair NAME` writes anew, by the chapter's `apply`
 

@@ -18,7 +18,7 @@ to three digits or better. The first module whose output differs holds the opera
 
 ## What to do
 
-Use another release (upgrade-package), another kernel for that operation (eager attention, no `torch.compile`), or the CPU
+Use another release (upgrade-package), another kernel for it (eager attention, no `torch.compile`), or the CPU
 for it (change-settings).
 
 ## What does not help

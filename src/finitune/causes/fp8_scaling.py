@@ -16,7 +16,7 @@ Run the same steps in bfloat16: finite. With current instead of delayed scaling:
 
 ## What to do
 
-Set a lower bound for the maximum, the right reduction group, current scaling, or bfloat16 for fine-tuning (use-bfloat16).
+Set a lower bound for the maximum, the right reduction group, current scaling; or use bfloat16 (use-bfloat16).
 
 ## What does not help
 

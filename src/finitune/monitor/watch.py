@@ -27,6 +27,8 @@ def watch(
     cause was proved, and undoes those that do not hold.
 
     Raises TypeError for what is no model or optimizer, ValueError for an optimizer that trains none of the model.
+
+    For instance: `finitune.watch(model, optimizer)` once, before the loop.
     """
     if not isinstance(model, nn.Module) or not hasattr(innermost(optimizer), "step"):
         raise TypeError(

@@ -59,15 +59,18 @@ def _verdict(recording: Recording, incidents: Sequence[Incident]) -> tuple[str, 
 
 
 def _signals(recording: Recording, incidents: Sequence[Incident]) -> Section | None:
-    """Loss, gradient norm and loss scale over the steps."""
+    """Loss, gradient norm, loss scale and learning rate over the steps."""
     signals = recording.signals
     marks = [incident.step for incident in incidents[: INCIDENTS_SHOWN * 5] if incident.step is not None]
     scales: dict[str, charts.Scale] = {
         "loss": "log" if charts.wide(signals["loss"]) else "linear",
         "grad_norm": "log",
         "loss_scale": "log2",
+        "lr": "linear",
     }
-    names = {"loss": "Loss", "grad_norm": "Gradient norm before clipping", "loss_scale": "Loss scale"}
+    names = {
+        "loss": "Loss", "grad_norm": "Gradient norm before clipping", "loss_scale": "Loss scale", "lr": "Learning rate"
+    }  # fmt: skip
     panels = [
         charts.Panel(
             series={name: signals[name]},
@@ -157,7 +160,7 @@ def _in_float16(recording: Recording, incident: Incident) -> bool:
 
 def _captured(origins: Sequence[Mapping[str, Any]], incident: Incident, suffix: str, *, half: bool) -> Section | None:
     """The peak of every module's output in the captured step."""
-    layers = [_layer(layer) for event in origins for layer in _list(event.get("layers"))]
+    layers = [_layer(layer) for event in origins[-1:] for layer in _list(event.get("layers"))]  # later ones add to it
     drawable = [layer for layer in layers if layer is not None]
     if not drawable:
         return None
@@ -166,6 +169,9 @@ def _captured(origins: Sequence[Mapping[str, Any]], incident: Incident, suffix: 
     line = " The dashed line is the largest float16." if half else ""
     caption = f"{say.counted(len(drawable), 'module')} in forward order, from the top.{line}"
     caption += f" {bad} of them gave non-finite values (crosses)."
+    if incident.origin and incident.origin.phase == "backward":
+        caption += " These are values of the forward; the first bad value arose in the backward pass"
+        caption += f" of {module} (diamond)." if any(name == module for name, _, _ in drawable) else "."
     svg = charts.profile(drawable, origin=module, limit=charts.MAX_FLOAT16 if half else None)
     picture = Picture(svg=svg, caption=caption)
     return Section(title=f"The captured step{suffix}", pictures=[picture])
