@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import finitune
-from finitune.chapter import causes, proposed
+from finitune.chapter import by_hand, causes, proposed
 from finitune.cli.main import main
 from finitune.finding import UnreadableInput
 from finitune.recording import Recording
@@ -237,6 +237,6 @@ def test_users_3_what_an_experiment_refuted_is_not_proposed() -> None:
 
 @pytest.mark.parametrize("name", causes())
 def test_users_19_every_do_line_says_what_to_do(name: str) -> None:
-    for remedy in proposed(causes()[name], {}):
+    for remedy in [*proposed(causes()[name], {}), *by_hand(causes()[name])]:
         assert remedy.text or remedy.patch or remedy.command
         assert remedy.text != "install a release in which the defect is fixed", "which package, which release?"

@@ -104,7 +104,9 @@ def test_profile_of_a_deep_model_names_the_origin() -> None:
     layers = [(f"model.layers.{i}.mlp", 1.0 + i, 0) for i in range(900)]
     svg = charts.profile(layers, origin="model.layers.417.mlp")
     assert ">model.layers.417.mlp</text>" in svg
-    assert re.sub(r"<title>.*?</title>", "", svg).count("model.layers") < 60, "labels; the others are named where pointed at"
+    assert re.sub(r"<title>.*?</title>", "", svg).count("model.layers") < 60, (
+        "labels; the others are named where pointed at"
+    )
 
 
 def test_wide() -> None:

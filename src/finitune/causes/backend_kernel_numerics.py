@@ -18,8 +18,8 @@ to three digits or better. The first module whose output differs holds the opera
 
 ## What to do
 
-Use another release (upgrade-package), another kernel for it (eager attention, no `torch.compile`), or the CPU
-for it (change-settings).
+Try another release of the backend (upgrade-package), another kernel (eager attention, no `torch.compile`), or the CPU
+for that operation (change-settings).
 
 ## What does not help
 

@@ -21,7 +21,7 @@ waited for: it is not what the optimizer got (finitune does both, in the first s
 
 ## What to do
 
-Set `overlap_comm` to false (disable-overlap-comm), or install a release in which it is fixed (upgrade-package).
+Set `overlap_comm` to false (disable-overlap-comm), or install DeepSpeed 0.17.5 or later (upgrade-package).
 
 ## What does not help
 

@@ -17,8 +17,7 @@ Run the captured step without the compiler: finite. With `backend="aot_eager"`: 
 
 ## What to do
 
-Do not compile, or exclude the one function (`torch.compiler.disable`); install a release in which it is fixed
-(upgrade-package).
+Do not compile, or exclude the one function (`torch.compiler.disable`); or install a later torch (upgrade-package).
 
 ## What does not help
 

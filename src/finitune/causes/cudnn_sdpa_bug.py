@@ -20,7 +20,7 @@ Run the captured step with `torch.backends.cuda.enable_cudnn_sdp(False)`: it bec
 
 ## What to do
 
-Use another kernel (disable-cudnn-attention), or install a release in which it is fixed (upgrade-package).
+Use another kernel (disable-cudnn-attention), or replace torch 2.5.0 by 2.5.1 (upgrade-package).
 
 ## What does not help
 

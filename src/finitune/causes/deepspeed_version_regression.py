@@ -19,7 +19,7 @@ Train the same steps under the release before: if it is finite, the release is t
 
 ## What to do
 
-Install a release in which it is fixed (upgrade-package). For the bucketed all-reduce
+Install DeepSpeed 0.19.0 or later (upgrade-package). For the bucketed all-reduce
 `use_multi_rank_bucket_allreduce: false` is a workaround, for the float32 accumulation
 `bf16.immediate_grad_update: true`.
 

@@ -18,7 +18,7 @@ Run the captured step with eager attention: it becomes finite.
 
 ## What to do
 
-Install a release in which it is fixed (upgrade-package), or use another kernel (change-settings): eager or SDPA.
+Install flash-attn 2.6.3 or later (upgrade-package), or use another kernel (change-settings): eager or SDPA.
 
 ## What does not help
 

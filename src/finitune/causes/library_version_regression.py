@@ -16,7 +16,7 @@ Run the same steps in the older release: finite. Halve the distance between the 
 
 ## What to do
 
-Pin the release that was healthy (upgrade-package, or the older one), and report the commit.
+Pin the release that was healthy, the older one or a later (upgrade-package); report the commit.
 
 ## What does not help
 

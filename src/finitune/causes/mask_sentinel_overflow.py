@@ -16,7 +16,7 @@ Pass the same mask as booleans, or with -1e4 in place of the least number: finit
 
 ## What to do
 
-Combine masks by `masked_fill` or `&`, not by adding (change-settings); another attention backend.
+Combine masks by `masked_fill` or `&`, not by adding (change-settings); or use another attention backend.
 
 ## What does not help
 
@@ -39,7 +39,7 @@ LARGEST = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028e38}
 NEAR = 0.25
 _SUMS = ("aten.add", "aten.add_", "aten.sub", "aten.sub_", "aten.mul", "aten.mul_")
 
-remedies = ["upgrade-package"]
+remedies = ["change-settings"]
 public_incidents = 3
 
 tells: Tells = {

@@ -16,7 +16,8 @@ Fill the output with zeros before the product: finite. Run the experts one by on
 
 ## What to do
 
-Zero or mask those rows, use the loop over experts (change-settings), or a release that does (upgrade-package).
+Zero or mask those rows, use the loop over experts (change-settings), or
+install a later release of the kernel, which zeroes them (upgrade-package).
 
 ## What does not help
 

@@ -17,7 +17,7 @@ Take the same step with AdamW in 32 bits: the weights stay finite.
 
 ## What to do
 
-Install 0.41.1 or later (upgrade-package), or use an optimizer with 32-bit state.
+Install bitsandbytes 0.41.1 or later (upgrade-package), or use an optimizer with 32-bit state.
 
 ## What does not help
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from finitune.chapter import Chapter, Experiment, ask, causes, chapters, proposed, tells_of
+from finitune.chapter import Chapter, Experiment, ask, by_hand, causes, chapters, proposed, tells_of
 from finitune.evidence import DECISIVE, HINT, STRONG, strongest
 from finitune.facts import Facts
 from finitune.finding import Evidence, Finding, RankedCause, Remedy, Severity
@@ -86,7 +86,7 @@ def _weighed(
     elif warned and warned.remedy:
         remedies = [warned.remedy]
     else:
-        remedies = proposed(chapter, inputs) if asked or seen or not facts else []
+        remedies = (proposed(chapter, inputs) or by_hand(chapter)) if asked or seen or not facts else []
     return RankedCause(
         cause=chapter.name,
         confidence=None,
