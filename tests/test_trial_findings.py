@@ -240,3 +240,14 @@ def test_users_19_every_do_line_says_what_to_do(name: str) -> None:
     for remedy in [*proposed(causes()[name], {}), *by_hand(causes()[name])]:
         assert remedy.text or remedy.patch or remedy.command
         assert remedy.text != "install a release in which the defect is fixed", "which package, which release?"
+
+
+def test_hostile_20_a_directory_that_cannot_be_made_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    Path("file").write_text("")
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with finitune.watch(model, optimizer, run_dir="file/run"):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert "training goes on, the recording has gaps" in capfd.readouterr().err
