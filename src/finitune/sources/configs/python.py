@@ -75,7 +75,7 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
         return None
     try:
         tree, cells, unread = _notebook(text, file) if notebook else (_tree(text, file), (), ())
-        found = _programs(names_of(tree), cells, unread)
+        found = _programs(names_of(tree, file), cells, unread)
     except (RecursionError, MemoryError):
         raise UnreadableInput(f"{file}: nested too deeply (expected a Python program)") from None
     except UnreadableInput:

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.configs import hydra
@@ -15,6 +14,7 @@ from finitune.sources.configs.beside import beside
 from finitune.sources.configs.format import Format, Settings, Started, format_of, formats
 from finitune.sources.configs.interpolation import filled
 from finitune.sources.configs.known_keys import fields_of
+from finitune.sources.configs.tables import over
 from finitune.sources.text import settings_of, short, text_of
 
 Config = str | Path | Settings
@@ -51,16 +51,6 @@ class Named:
     def settings(self) -> Settings:
         """What counts in the run."""
         return over(self.data, self.flags.data) if self.flags else self.data
-
-
-def over(data: Settings, flags: Settings) -> Settings:
-    """The settings with the flags laid over them; inside a section what the flags do not name stays."""
-    found = dict(data)
-    for key, said in flags.items():
-        held = data.get(key)
-        inner = isinstance(held, Mapping) and isinstance(said, Mapping)
-        found[key] = over(cast(Settings, held), cast(Settings, said)) if inner else said
-    return found
 
 
 def runs_of(configs: Sequence[Config]) -> list[tuple[Named, ...]]:
