@@ -203,6 +203,8 @@ OVERRIDES = (
         ({"lr": "1e-4", "precision": "16-mixed", "more": "trainer.gradient_clip_val=0"},
          [("missing-gradient-clipping", 3)]),
         ({"lr": "1e-4", "precision": "bf16-mixed", "more": "data.batch_size=8"}, []),
+        ({"lr": "0.1", "precision": "16-mixed", "more": "optimizer=sgd optimizer.momentum=0.9"}, []),
+        ({"lr": "0.1", "precision": "32", "more": "optimizer._target_=torch.optim.AdamW"}, [("lr-too-high", 2)]),
     ],
 )  # fmt: skip
 def test_overrides_of_a_program_that_is_not_here(said, expected):

@@ -6,6 +6,7 @@ The sections are the program's own; a name such as `lr` or `gradient_clip_val` m
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 from finitune.facts import Facts
@@ -23,6 +24,7 @@ USUAL = {
 """Names that programs have for the arguments of transformers."""
 
 OF_OPTIMIZERS = {"eps": "adam_epsilon", "weight_decay": "weight_decay"}
+OPTIMIZERS = ("optimizer", "optim")
 OTHER_BATCHES = ("val", "eval", "test", "valid", "validation", "predict")
 SAYING = (training_arguments.KEYS - {"output_dir", "logging_steps"}) | {"precision"}
 
@@ -40,7 +42,10 @@ def usual(key: str) -> str | None:
 
 def of_flags(flags: Settings) -> Settings | None:
     """The settings that dotted flags say; None where none of them says anything here."""
-    return nested(flags) if any("." in key and usual(key) for key in flags) else None
+    if not any("." in key and usual(key) for key in flags):
+        return None
+    chosen = {key for key in flags if any(other.startswith(f"{key}.") for other in flags)}  # a group of Hydra's
+    return nested({f"{key}.name" if key in chosen else key: value for key, value in flags.items()})
 
 
 def read(data: Settings, file: str) -> Facts:
@@ -51,12 +56,27 @@ def read(data: Settings, file: str) -> Facts:
     for key, value in leaves(data):
         if name := usual(key):
             found.setdefault(name, value)
+    if (name := _optimizer(data)) is not None:
+        found["optim"] = name
     asked = found.pop("precision", None)
     facts = training_arguments.read(found, file, framework="lightning" if lit else "torch")
     if asked is None:
         return facts
     own = lightning.read({"trainer": {"precision": asked}}, file).precision
     return dataclasses.replace(facts, precision=own or facts.precision)
+
+
+def _optimizer(data: Settings) -> str | None:
+    """The optimizer that is chosen: `optimizer=sgd`, `optim.name=adamw`, `optimizer._target_=torch.optim.SGD`."""
+    for key, value in leaves(data):
+        *sections, name = key.split(".")
+        of = name in OPTIMIZERS or (
+            name in ("name", "type", "_target_") and sections[-1:] and sections[-1] in OPTIMIZERS
+        )
+        if of and isinstance(value, str):
+            known = re.search(r"adam|sgd", value, re.IGNORECASE)
+            return {"adam": "adamw", "sgd": "sgd"}[known[0].lower()] if known else value.rpartition(".")[2].lower()
+    return None
 
 
 OVERRIDES = Format(

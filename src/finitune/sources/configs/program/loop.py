@@ -86,17 +86,16 @@ def _clipping(reader: Reader, setup: Setup) -> None:
 
 def _clips_scaled(reader: Reader, setup: Setup) -> None:
     """Clipping between `scaler.scale(loss).backward()` and `scaler.unscale_`, or where nothing unscales."""
-    off = any(
-        keywords(reader, call).get("enabled") is False and taken_call(reader, call)
-        for call in reader.names.calls_named("GradScaler")
-    )
+    made = [call for call in reader.names.calls_named("GradScaler") if taken_call(reader, call)]
+    off = any(keywords(reader, call).get("enabled") is False for call in made)
+    scalers = {name for call in made for name in call.targets}
     for call in reader.names.calls if not off else ():
         if last_name(call.node.func) not in CLIPS or not called(reader, call).startswith("torch."):
             continue
         before = [
             last_name(one.node.func) for one in reader.names.calls
             if one.site.scope is call.site.scope and one.line < call.line and _may_follow(one, call)
-            and owner(one).lower().endswith("scaler")
+            and (owner(one) in scalers or owner(one).lower().endswith("scaler"))
         ]  # fmt: skip
         if "scale" in before and not {"unscale_", "unscale", "get_scale"} & set(before) and taken_call(reader, call):
             setup.clips_scaled.append(call.line)
