@@ -289,9 +289,8 @@ def _svg(draw: Callable[[Figure], None], *, width: float, height: float, names: 
         draw(drawing)
         drawing.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     svg = _for_page(out.getvalue())
-    for group, name in (names or {}).items():
-        svg = svg.replace(f'<g id="{group}">', f"<g><title>{escape(name)}</title>")
-    return svg
+    said = {group: f"<g><title>{escape(name)}</title>" for group, name in (names or {}).items()}
+    return re.sub(r'<g id="(row-\d+)">', lambda found: said.get(found[1], found[0]), svg) if said else svg
 
 
 def _for_page(svg: str) -> str:
