@@ -186,3 +186,55 @@ def test_rows_that_a_program_makes_itself_are_said(tmp_path, monkeypatch, own):
     result = program(tmp_path, monkeypatch, "what is the answer", **own)
     assert not found(result, "all-labels-ignored")
     assert any("labels (computed in line" in one.why for one in result.not_checked)
+
+
+NO_END = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} {% endfor %}"
+ENDED = NO_END.replace("{% endfor %}", "{% if m['role'] == 'assistant' %}</s>{% endif %} {% endfor %}")
+"""The space is what templates often leave behind the end."""
+
+
+def of_template(tmp_path, template, rows=None, config=None):
+    folder = worlds.model(tmp_path / "m", tokenizer=False)
+    worlds.add_tokenizer(folder, chat_template=template)
+    data = worlds.jsonl(tmp_path / "d.jsonl", rows or [worlds.chat(), worlds.chat("what", "it is")])
+    return finitune.check(*([config] if config else []), model=folder, data=data, gpu="A100")
+
+
+def test_fires_where_no_row_holds_the_end(tmp_path):
+    (one,) = found(of_template(tmp_path, NO_END), "pad-eos-label-masking")
+    assert one.severity == "warning"
+    assert "none of 2 answers ends with the end token (2): the model does not learn to stop" in one.message
+    assert (one.where.line, one.where.tokens) == (1, [2])
+    assert "{{ eos_token }}" in one.remedy.text
+
+
+@pytest.mark.parametrize(
+    ("template", "more"),
+    [
+        (ENDED, {}),
+        (worlds.CHATML, {}),  # it closes turns with a token of its own
+        (NO_END, {"config": {"max_length": 3, "learning_rate": 1e-5, "output_dir": "o"}}),  # all rows are cut
+        (NO_END, {"config": {"packing": True, "learning_rate": 1e-5, "output_dir": "o"}}),
+    ],
+)
+def test_stays_quiet_where_the_end_is_there_or_nobody_can_say(tmp_path, template, more):
+    assert not found(of_template(tmp_path, template, **more), "pad-eos-label-masking")
+
+
+def test_plain_text_is_said_not_to_be_judged(tmp_path):
+    result = of_template(tmp_path, NO_END, rows=[{"text": "what is the answer"}] * 3)
+    assert not found(result, "pad-eos-label-masking")
+    assert any("end tokens" in one.why for one in result.not_checked if one.input == "data")
+
+
+def test_fires_where_the_collator_s_rows_hold_no_end(world):
+    world["tokenizer"].chat_template = NO_END
+    result = finitune.check(dataset=[worlds.chat(), worlds.chat("what")], data_collator=of_trl(world), **world)
+    (one,) = found(result, "pad-eos-label-masking")
+    assert (one.severity, one.where.line) == ("warning", 1)
+
+
+def test_fires_where_rows_with_labels_hold_no_end(world):
+    rows = [{"input_ids": [9, 10, 11, 12][:n], "labels": [-100, -100, 11, 12][:n]} for n in (3, 4)]
+    (one,) = found(finitune.check(dataset=rows, **world), "pad-eos-label-masking")
+    assert "none of 1 answers" in one.message  # the longest row may have been cut

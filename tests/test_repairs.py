@@ -206,7 +206,7 @@ def test_damaged_weights_are_not_repaired_over(tmp_path):
     model = broken(tmp_path / "m")
     file = model / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(UnreadableInput, match="expected sound weights"):
+    with pytest.raises(UnreadableInput, match="expected finite weights"):
         repair("reinit-token-rows", model=model, tokens=[6], output=tmp_path / "new")
 
 

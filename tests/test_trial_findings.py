@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import finitune
+from finitune.chapter import by_hand, causes, proposed
 from finitune.cli.main import main
 from finitune.finding import UnreadableInput
 from finitune.recording import Recording
@@ -201,3 +202,52 @@ def test_hostile_20_a_second_run_leaves_the_first_one_s_rows() -> None:
     others = [path for path in Path().iterdir() if path.name.startswith("run-")]
     assert len(others) == 1, said
     assert Recording.load(others[0]).signals["loss"].last_step == 2
+
+
+FLOAT16 = """
+import torch
+torch.manual_seed(0)
+class Block(torch.nn.Module):
+    def __init__(s):
+        super().__init__(); s.up = torch.nn.Linear(64, 256); s.down = torch.nn.Linear(256, 64)
+    def forward(s, x): return x + s.down(s.up(x) * 40)
+class Net(torch.nn.Module):
+    def __init__(s):
+        super().__init__(); s.layers = torch.nn.ModuleList(Block() for _ in range(6)); s.head = torch.nn.Linear(64, 1)
+    def forward(s, x):
+        for l in s.layers: x = l(x)
+        return s.head(x)
+m = Net().half(); opt = torch.optim.SGD(m.parameters(), lr=1e-3)
+for i in range(2):
+    loss = m(torch.randn(4, 64).half()).square().mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+
+
+def test_users_3_what_an_experiment_refuted_is_not_proposed() -> None:
+    run(FLOAT16)
+    first = finitune.diagnose("run").incidents[0]
+    cause = first.causes[0]
+    assert cause.cause == "fp16-activation-overflow"
+    assert any(term.text.startswith("experiment module-float32=layers.3: non-finite, but") for term in cause.evidence)
+    assert "float32-modules" not in {one.name for one in cause.remedies}
+    assert cause.remedies
+    assert "module of the origin in float32" not in first.next_check, "it was made, and decided nothing"
+
+
+@pytest.mark.parametrize("name", causes())
+def test_users_19_every_do_line_says_what_to_do(name: str) -> None:
+    for remedy in [*proposed(causes()[name], {}), *by_hand(causes()[name])]:
+        assert remedy.text or remedy.patch or remedy.command
+        assert remedy.text != "install a release in which the defect is fixed", "which package, which release?"
+
+
+def test_hostile_20_a_directory_that_cannot_be_made_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    Path("file").write_text("")
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with finitune.watch(model, optimizer, run_dir="file/run"):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    assert "training goes on, the recording has gaps" in capfd.readouterr().err

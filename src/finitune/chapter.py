@@ -36,6 +36,7 @@ programs print (`sources/logs/messages.py`).
 A remedy:
 
     safety = "safe" | "unsafe" | "advice"     safe: no meaning changes; unsafe: read what it changes; advice: by hand
+    arm = "module-float32"                       the experiment that does the same: failed, it is not proposed
     propose(facts by name...) -> Remedy | None   the command or patch for these facts, None where it does not fit
     rewrites = "weights" | "rows" | "data"       what `finitune repair NAME` writes anew, by the chapter's `apply`
 
@@ -316,4 +317,28 @@ def proposed(cause: Chapter, inputs: Mapping[str, Any]) -> list[Remedy]:
         if answer.missing or answer.broken or chapter.function("propose") is None:
             out.append(chapter.signed(Remedy()))
         out += answer.results[:1]
-    return out
+    return [_explained(one, cause) for one in out]
+
+
+def _explained(remedy: Remedy, cause: Chapter) -> Remedy:
+    """An upgrade of a package that is not known says what the cause says of it."""
+    if remedy.name != "upgrade-package" or remedy.command:
+        return remedy
+    clauses = [part for sentence in cause.sentences("What to do") for part in re.split(r", or |; or |; ", sentence)]
+    own = next((part for part in clauses if "(upgrade-package" in part), "")
+    return dataclasses.replace(remedy, text=_plain(own) or _to_do(cause) or remedy.text)
+
+
+def by_hand(cause: Chapter) -> list[Remedy]:
+    """What a cause says is to be done where nothing can be proposed of it: settings that only the author knows."""
+    text = _to_do(cause) if "change-settings" in cause.declared("remedies") else ""
+    return [remedies()["change-settings"].signed(Remedy(text=text))] if text else []
+
+
+def _to_do(cause: Chapter) -> str:
+    return _plain(next(iter(cause.sentences("What to do")), ""))
+
+
+def _plain(text: str) -> str:
+    """Without the names of remedies, as a part of a line."""
+    return re.sub(r" \([a-z-]+(, [^)]*)?\)", "", text[:1].lower() + text[1:]).rstrip(".")

@@ -37,7 +37,7 @@ OUTLYING = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """How numbers are held, dtypes as torch spells them; `cpu` is True when the run is told to stay on the CPU."""
+    """How numbers are held, dtypes as torch spells them; `cpu` is True when the run stays on the CPU."""
 
     compute: str | None = None
     parameters: str | None = None
@@ -47,7 +47,7 @@ class Precision:
     hysteresis: int | None = None
     min_scale: float | None = None
     scale_window: int | None = None
-    """Sound steps after which a dynamic scale is raised again."""
+    """Finite steps after which a dynamic scale is raised again."""
     requested_by: str | None = None
     """The framework whose rules turn the request into dtypes: "transformers", "deepspeed", "accelerate", "ludwig"..."""
     cpu: bool | None = None
@@ -120,7 +120,7 @@ class Labels:
     row_lines: Ints | None = None  # the line of each row in the file, from 1
     whole: Ints | None = None  # the targets before truncation
     lengths: Ints | None = None  # tokens before truncation
-    ends: Ints | None = None  # rows with an end token, and those where it is a target; None: nobody looked
+    end_tokens: Mapping[str, int] | None = None  # whole `rows`, those with an end `held`, and `learned`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,15 +188,15 @@ class Optimizer:
     """Largest global gradient norm; 0 means that clipping is switched off."""
     batch: int | None = None
     """Sequences per device and micro-step."""
-    accumulation: int | None = None
-    """Micro-steps per optimizer step."""
+    clips_scaled: bool | None = None  # while gradients are still multiplied by the loss scale
+    accumulation: int | None = None  # micro-steps per optimizer step
     global_batch: int | None = None
     """Sequences per optimizer step over all devices, where a file says so: the product of those two and the devices."""
     schedule: str | None = None
     """Of the learning rate: "linear", "cosine", "constant"..."""
     max_steps: int | None = None
     schedule_steps: int | None = None
-    """Steps after which the schedule has ended, where it is told them by itself (DeepSpeed)."""
+    """Steps after which the schedule has ended, where it has a setting of its own (DeepSpeed)."""
     epochs: float | None = None
     lora: bool | None = None
     source: str | None = None
@@ -213,7 +213,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """How the run is spread over `world` processes and how gradients travel. What the files leave out stays None."""
+    """How the run is distributed over `world` processes and gradients travel. What the files leave out is None."""
 
     kind: str | None = None
     """"deepspeed", "fsdp", "ddp" or "none"."""
@@ -360,7 +360,7 @@ class UnknownKey:
     near: Sequence[str] = ()
     """What may have been meant, the nearest first."""
     value: str | None = None
-    """The value, where the key is sound and its value is not one of the choices."""
+    """The value, where the key is known and its value is not one of the choices."""
     release: str | None = None
     """The release whose fields were compared."""
 

@@ -204,7 +204,7 @@ class Incident:
     """One bad step, or one run of bad steps with the same symptom, and why it happened."""
 
     step: int | None
-    """None where a case was told and no step is known."""
+    """None where a case was described and no step is known."""
     rank: int
     symptom: str
     reproducible: bool | None

@@ -9,10 +9,11 @@ clipping bounds: recurrent language models were trained at 30 with norms up to 0
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 
-from finitune.facts import Adapter, Optimizer
+from finitune.facts import Adapter, Optimizer, Training
 from finitune.series import Series
 
 ADAM = re.compile(
@@ -22,6 +23,8 @@ ADAM = re.compile(
 SGD = ("sgd", "momentum", "nesterov")
 SGD_LENGTH = 10.0
 """A step of SGD that is longer than any recipe's."""
+OWN_LOOPS = ("torch", "lightning")
+"""Frameworks that choose no optimizer by themselves."""
 LIKE_LORA = (None, "none", "lora", "dora", "adalora", "qlora")
 """Other adapters (soft prompts, IA3, VeRA...) train few numbers of another size, at rates up to 0.1."""
 USUAL = 5e-4
@@ -52,7 +55,7 @@ LORA = Risk(what="LoRA", warning=5e-3, error=5e-2, unwarmed=1e-3)
 ANY = Risk(what="any fine-tuning, LoRA included", warning=5e-3, error=5e-2, unwarmed=1e-3)
 
 
-def risk_of(optimizer: Optimizer, adapter: Adapter | None = None) -> Risk | None:
+def risk_of(optimizer: Optimizer, adapter: Adapter | None = None, training: Training | None = None) -> Risk | None:
     """None for optimizers with scales of their own (Adafactor, Lion, Prodigy, GaLore...) and for other adapters."""
     if adapter is not None and adapter.kind not in LIKE_LORA:
         return None
@@ -62,7 +65,10 @@ def risk_of(optimizer: Optimizer, adapter: Adapter | None = None) -> Risk | None
         return Risk(what=f"SGD with gradients of norm {clip:g}", warning=SGD_LENGTH / clip, error=SGD_LENGTH / clip)
     if not ADAM.match(name):
         return None
-    return FULL if optimizer.lora is False else LORA if optimizer.lora else ANY
+    risk = FULL if optimizer.lora is False else LORA if optimizer.lora else ANY
+    if optimizer.name is None and training is not None and training.framework in OWN_LOOPS:  # it may be SGD
+        return dataclasses.replace(risk, error=SGD_LENGTH)
+    return risk
 
 
 def measured_update(update_ratio: Series | None, lr: Series | None) -> float | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NEAR_ZERO = 1e-4
 """Losses of likelihoods begin far above. Those of policy gradients begin at zero and change sign: TRL's GRPO logs 1e-9
-to 1e-1 of either sign in a sound run, and a rise from zero where the divergence from a reference is added."""
+to 1e-1 of either sign in a healthy run, and a rise from zero where the divergence from a reference is added."""
 
 CLIMBED = 2.0
 """A loss of so many times its level before has climbed: what `symptoms/divergence` asks of a run without a baseline."""

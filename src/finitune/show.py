@@ -16,6 +16,8 @@ def report(run_dir: str | Path, output: str | Path | None = None, *, beside: Seq
 
     With others `beside` it the runs stand side by side on one page, by default `RUN_DIR/comparison.html`. Raises
     FileNotFoundError when there is no recording, UnreadableInput when jinja2 or matplotlib is not installed.
+
+    For instance: `finitune.report("runs/0815")`.
     """
     if beside:
         return compared(run_dir, output, compare(run_dir, *beside))

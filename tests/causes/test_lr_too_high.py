@@ -3,7 +3,7 @@ import math
 import pytest
 
 from finitune.causes.lr_too_high import foresee, weigh
-from finitune.facts import Adapter, Optimizer
+from finitune.facts import Adapter, Optimizer, Training
 from finitune.series import Series
 
 
@@ -138,3 +138,10 @@ def test_a_loss_that_was_astronomical_and_came_back_has_ruined_the_weights():
     assert any("the weights with it" in term.text for term in weigh(Series(range(1, 12), ruined)))
     spike = [189.0, 150.0, 140.0, 1.1e19, 120.0, 110.0, 100.0, 90.0, 80.0, 70.0, 60.0]
     assert not any("the weights with it" in term.text for term in weigh(Series(range(1, 12), spike)))
+
+
+def test_a_loop_that_names_no_optimizer_may_train_with_sgd():
+    optimizer, own = Optimizer(lr=0.1), Training(framework="lightning")
+    assert [one.severity for one in foresee(optimizer, training=own)] == ["warning"]
+    assert [one.severity for one in foresee(optimizer, training=Training(framework="transformers"))] == ["error"]
+    assert [one.severity for one in foresee(Optimizer(lr=20.0), training=own)] == ["error"]

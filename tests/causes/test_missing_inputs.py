@@ -28,7 +28,7 @@ from finitune.finding import NotChecked
 from finitune.naming import ActivationPeak, Reach
 from finitune.preflight import foresee
 
-WORLDS = 150
+WORLDS = 300
 GROUPS = [field.name for field in dataclasses.fields(Facts)]
 FORESEEING = [name for name, chapter in causes().items() if chapter.function("foresee")]
 

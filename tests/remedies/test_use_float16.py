@@ -1,6 +1,6 @@
 import pytest
 
-from finitune.facts import Hardware, Model, Precision
+from finitune.facts import Hardware, Model, Precision, Training
 from finitune.remedies.use_float16 import propose
 
 T4 = Hardware(name="T4", bfloat16=False)
@@ -23,3 +23,7 @@ def test_stays_quiet_for_a_family_that_overflows_there():
 
 def test_stays_quiet_on_a_card_that_has_bfloat16():
     assert propose(Precision(compute="bfloat16"), Hardware(name="A100", bfloat16=True)) is None
+
+
+def test_stays_quiet_where_weights_would_be_float16_without_a_loss_scale():
+    assert propose(Precision(compute="bfloat16"), T4, training=Training(framework="torchtune")) is None

@@ -1,4 +1,4 @@
-from finitune.facts import Hardware, Precision
+from finitune.facts import Hardware, Precision, Training
 from finitune.finding import Where
 from finitune.remedies.use_float32 import propose
 
@@ -17,3 +17,8 @@ def test_stays_quiet_where_bfloat16_would_do_or_nothing_is_known():
     assert propose(Precision(compute="float16")) is None
     assert propose(None, T4) is None
     assert propose(Precision(compute="float16"), T4, where=Where(module="model.layers.3.mlp")) is None
+
+
+def test_fires_in_the_words_of_torchtune_which_has_one_dtype():
+    remedy = propose(Precision(compute="bfloat16"), T4, training=Training(framework="torchtune"))
+    assert (remedy.patch, remedy.text) == (None, "set dtype to fp32")

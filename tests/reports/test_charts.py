@@ -104,7 +104,9 @@ def test_profile_of_a_deep_model_names_the_origin() -> None:
     layers = [(f"model.layers.{i}.mlp", 1.0 + i, 0) for i in range(900)]
     svg = charts.profile(layers, origin="model.layers.417.mlp")
     assert ">model.layers.417.mlp</text>" in svg
-    assert svg.count("model.layers") < 60
+    assert re.sub(r"<title>.*?</title>", "", svg).count("model.layers") < 60, (
+        "labels; the others are named where pointed at"
+    )
 
 
 def test_wide() -> None:
@@ -112,3 +114,11 @@ def test_wide() -> None:
     assert not charts.wide(Series(range(4), [1.0, 2.0, NAN, INF]))
     assert not charts.wide(Series(range(4), [0.0, 1.0, 1.0, 1e6]))
     assert not charts.wide(Series())
+
+
+def test_users_20_each_row_says_its_name_and_the_origin_has_a_mark():
+    layers = [(f"model.layers.{n}.mlp<b>", 10.0 + n, 0) for n in range(80)]
+    svg = charts.profile(layers, origin="model.layers.7.mlp<b>")
+    assert "<title>model.layers.7.mlp&lt;b&gt;: 17</title>" in svg
+    assert svg.count("<title>") == 80
+    assert svg.count("var(--bad)") > charts.profile(layers).count("var(--bad)")

@@ -142,7 +142,10 @@ def test_a_named_file_that_is_not_there_is_said_and_the_rest_is_read(tmp_path):
 
 def test_settings_that_a_program_has_by_name_are_said_to_be_left_out():
     reading = gather({"fp16": True, "deepspeed": "zero2"}, gpu="A100")
-    assert reading.not_checked[0].why == "the settings given: deepspeed: zero2 is a name that only the program knows"
+    why = "the settings given: deepspeed: zero2 is a name that only the program knows, taken for ZeRO-2"
+    assert reading.not_checked[0].why == why
+    assert reading.facts.parallel.zero_stage == 2
+    assert "taken for" not in gather({"fp16": True, "deepspeed": "fast"}, gpu="A100").not_checked[0].why
 
 
 def test_settings_may_be_given_as_a_mapping():

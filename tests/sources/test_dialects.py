@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.sources import dialects
 
+from finitune.finding import UnreadableInput
 from finitune.preflight import check
 from finitune.sources.configs.interpolation import filled
 from finitune.sources.gather import gather
@@ -159,3 +160,62 @@ def test_here_documents_that_nobody_reads_into_a_variable_are_left_out() -> None
     optimizer = gather(write("x.sh", text)).facts.optimizer
     assert optimizer is not None
     assert optimizer.lr == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "stage", "offload"), [("zero1", 1, "none"), ("zero2", 2, "none"), ("zero3_offload", 3, "cpu")]
+)
+def test_stages_that_ms_swift_has_by_name(tmp_path, name, stage, offload):
+    path = tmp_path / "swift.sh"
+    path.write_text(dialects.SWIFT.replace("--lora_rank", f"--deepspeed {name} --lora_rank"))
+    reading = gather(path, gpu="A100")
+    assert reading.facts.parallel.zero_stage == stage
+    assert reading.facts.parallel.offload_optimizer == offload
+    assert not any("deepspeed" in one.why for one in reading.not_checked if one.input == "config")
+
+
+RECIPE = "tune run lora_finetune_single_device --config x.yaml \\\n    optimizer.lr={rate} epochs=3\n"
+
+
+@pytest.mark.parametrize("given", [("run.sh",), ("x.yaml", "run.sh"), ("run.sh", "x.yaml")])
+def test_a_finding_stands_where_the_value_that_counts_is_written(given):
+    write("x.yaml", dialects.TORCHTUNE.replace("3e-4", "2.0"))
+    write("run.sh", "#!/bin/bash\n" + RECIPE.format(rate="2"))
+    found = {one.cause: one.where for one in check(*given, gpu="A100").findings}
+    assert (found["lr-too-high"].file, found["lr-too-high"].line) == ("run.sh", 3)
+    write("run.sh", "#!/bin/bash\n" + RECIPE.format(rate="2").replace(" optimizer.lr=2", ""))
+    found = {one.cause: one.where for one in check(*given, gpu="A100").findings}
+    assert found["lr-too-high"].file == "x.yaml"
+    write("run.sh", "#!/bin/bash\n" + RECIPE.format(rate="2e-4"))
+    assert not check(*given, gpu="A100").findings
+
+
+OVERRIDES = (
+    "#!/bin/bash\npython src/train.py experiment=one model.lr={lr} \\\n    trainer.precision={precision} {more}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"lr": "3", "precision": "32"}, [("lr-too-high", 2)]),
+        ({"lr": "1e-4", "precision": "16-true"}, [("adam-eps-underflow-fp16", 2)]),
+        ({"lr": "1e-4", "precision": "16-mixed", "more": "trainer.gradient_clip_val=0"},
+         [("missing-gradient-clipping", 3)]),
+        ({"lr": "1e-4", "precision": "bf16-mixed", "more": "data.batch_size=8"}, []),
+        ({"lr": "0.1", "precision": "16-mixed", "more": "optimizer=sgd optimizer.momentum=0.9"}, []),
+        ({"lr": "0.1", "precision": "32", "more": "optimizer._target_=torch.optim.AdamW"}, [("lr-too-high", 2)]),
+    ],
+)  # fmt: skip
+def test_overrides_of_a_program_that_is_not_here(said, expected):
+    write("run.sh", OVERRIDES.format(**{"more": "", **said}))
+    result = check("run.sh", gpu="A100")
+    assert [(one.cause, one.where.line) for one in result.findings] == expected
+    assert any("src/train.py, which is not here" in one.why for one in result.not_checked)
+
+
+@pytest.mark.parametrize("command", ["python train.py model.name=a data.dir=b", "python prepare.py data.rows=3"])
+def test_overrides_that_say_nothing_here_are_no_training(command):
+    write("run.sh", f"#!/bin/bash\n{command}\n")
+    with pytest.raises(UnreadableInput, match="no command that launches a trainer"):
+        check("run.sh")

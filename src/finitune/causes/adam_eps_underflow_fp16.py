@@ -130,7 +130,9 @@ def weigh(precision: Precision, optimizer: Optimizer, origin: Origin) -> Iterato
     elif origin.phase == "parameter":
         yield evidence("origin", STRONG, "weights are bad before the forward begins")
     else:
-        yield evidence("origin", -DECISIVE, f"but the first bad value arises in the {origin.phase}, from sound weights")
+        yield evidence(
+            "origin", -DECISIVE, f"but the first bad value arises in the {origin.phase}, from finite weights"
+        )
 
 
 def _at_risk(precision: Precision, optimizer: Optimizer) -> bool:

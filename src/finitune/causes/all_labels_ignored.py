@@ -10,7 +10,7 @@ padding and end token are the same id and all that follows the first one is mask
 ## How to tell
 
 Count supervised tokens per row after truncation; the first position never counts, because targets are shifted. In
-the log: `loss 0.0` with `grad_norm 0.0` (zero, not nan), a NaN evaluation loss of an otherwise sound model, or
+the log: `loss 0.0` with `grad_norm 0.0` (zero, not nan), a NaN evaluation loss of an otherwise healthy model, or
 warnings of a tokenization mismatch. The gradients of such a step are exactly zero.
 
 ## How to prove

@@ -8,7 +8,7 @@ or layouts and not with others: a loss that is NaN from block 0 on, or one that 
 
 ## How to tell
 
-Every model fails, or one operation does at one size, on this device only. The same batch is sound on the CPU. Another
+Every model fails, or one operation does at one size, on this device only. The same batch is healthy on the CPU. Another
 release of the backend behaves differently.
 
 ## How to prove
@@ -18,8 +18,8 @@ to three digits or better. The first module whose output differs holds the opera
 
 ## What to do
 
-Another release (upgrade-package), another kernel for that operation (eager attention, no `torch.compile`), or the CPU
-for it (change-settings).
+Try another release of the backend (upgrade-package), another kernel (eager attention, no `torch.compile`), or the CPU
+for that operation (change-settings).
 
 ## What does not help
 
@@ -67,7 +67,7 @@ def foresee(hardware: Hardware) -> Iterator[Finding]:
     if not LESS_TESTED.search(hardware.name):
         return
     yield Finding(
-        severity="info",  # most runs there are sound; one batch tells
+        severity="info",  # most runs there are healthy; one batch tells
         message=f"on {hardware.name} single operations have given NaN or wrong numbers: compare the loss of one batch "
         "with the CPU before a long run",
         where=Where(),

@@ -13,7 +13,7 @@ with the record, in any precision.
 
 ## How to prove
 
-Run the captured batch row by row: one row is bad by itself. Leave it out: the step is sound.
+Run the captured batch row by row: one row is bad by itself. Leave it out: the step is finite.
 
 ## What to do
 

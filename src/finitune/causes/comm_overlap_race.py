@@ -11,17 +11,17 @@ parameter groups.
 ## How to tell
 
 bfloat16, a sane learning rate, ZeRO-1 or ZeRO-2 with `overlap_comm` true; small buckets or several nodes make it
-likelier. ZeRO-3 with the same data is sound. The bad step does not repeat, and two runs of one seed differ.
+likelier. ZeRO-3 with the same data is healthy. The bad step does not repeat, and two runs of one seed differ.
 
 ## How to prove
 
-Run the captured step again on one process: it is sound. Average what the ranks computed by one all-reduce that is
+Run the captured step again on one process: it is finite. Average what the ranks computed by one all-reduce that is
 waited for: it is not what the optimizer got (finitune does both, in the first steps and now and then). Train with
 `overlap_comm` false: the fault is gone. `TORCH_CUDA_SANITIZER=1` names the two streams.
 
 ## What to do
 
-Set `overlap_comm` to false (disable-overlap-comm), or install a release in which it is fixed (upgrade-package).
+Set `overlap_comm` to false (disable-overlap-comm), or install DeepSpeed 0.17.5 or later (upgrade-package).
 
 ## What does not help
 

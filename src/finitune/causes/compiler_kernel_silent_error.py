@@ -16,7 +16,7 @@ Run the operation unfused in float32 on the same input and compare, at the size 
 
 ## What to do
 
-Switch the fused kernel off (change-settings) or install a release in which it is fixed (upgrade-package).
+Switch the fused kernel off (change-settings), or install a later release of its package (upgrade-package).
 
 ## What does not help
 

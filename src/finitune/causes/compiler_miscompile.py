@@ -8,17 +8,16 @@ first.
 
 ## How to tell
 
-Eager execution, and backend `aot_eager`, are sound; `inductor` is not. float32 may fail as well, which no matter of
+Eager execution, and backend `aot_eager`, are healthy; `inductor` is not. float32 may fail as well, which no matter of
 range does.
 
 ## How to prove
 
-Run the captured step without the compiler: sound. With `backend="aot_eager"`: sound, so the code generator is it.
+Run the captured step without the compiler: finite. With `backend="aot_eager"`: finite, so the code generator is it.
 
 ## What to do
 
-Do not compile, or exclude the one function (`torch.compiler.disable`); install a release in which it is fixed
-(upgrade-package).
+Do not compile, or exclude the one function (`torch.compiler.disable`); or install a later torch (upgrade-package).
 
 ## What does not help
 

@@ -3,8 +3,8 @@
 ## What happens
 
 A download that ended early, a disk or a copy that flipped bits, a run that saved after it had gone NaN, or a delta
-applied to the wrong base. The header of the file may still be sound, so the model loads without a word; one NaN in
-one tensor is enough for every output to be NaN, and the first step spreads it through all weights.
+applied to the wrong base. The header of the file may still be intact, so the model loads without a word; one NaN in
+one tensor is enough for every output to be NaN, and the first step carries it into all weights.
 
 ## How to tell
 
@@ -14,11 +14,11 @@ there. The very first loss is NaN, or far above that of the published model, wha
 
 ## How to prove
 
-Run the captured step again with the weights of an earlier step or of a fresh download: it becomes sound.
+Run the captured step again with the weights of an earlier step or of a fresh download: it becomes finite.
 
 ## What to do
 
-Download the file again, or go back to the last sound checkpoint (restore-weights). A delta wants its exact base.
+Download the file again, or go back to the last finite checkpoint (restore-weights). A delta wants its exact base.
 
 ## What does not help
 
@@ -108,7 +108,7 @@ def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding | 
         if _NORM.search(tensor.name) and not offset_from_one:
             yield _zeros(tensor, "a norm with zero weights erases what passes through it", norms=len(norms))
         elif len(tensor.shape) == 2 and _LINEAR.search(tensor.name):
-            yield _zeros(tensor, "sound only where layers were added on purpose as a no-op (block expansion)")
+            yield _zeros(tensor, "healthy only where layers were added on purpose as a no-op (block expansion)")
 
 
 def weigh(

@@ -16,12 +16,12 @@ attention.
 
 ## How to prove
 
-Run the captured step with attention by plain mathematics: it becomes sound. On copies of queries, keys and values the
+Run the captured step with attention by plain mathematics: it becomes finite. On copies of queries, keys and values the
 same kernel is as bad.
 
 ## What to do
 
-Use another kernel (disable-cudnn-attention), or install a release in which it is fixed (upgrade-package).
+Use another kernel (disable-cudnn-attention), or replace torch 2.5.0 by 2.5.1 (upgrade-package).
 
 ## What does not help
 
@@ -30,7 +30,7 @@ rate is used. More padding moves the sequence length, by luck.
 
 ## References
 
-pytorch/pytorch#139298 (2.5.0, explosion, ended by the switch), huggingface/diffusers#9768 (2.5.1 is sound),
+pytorch/pytorch#139298 (2.5.0, explosion, ended by the switch), huggingface/diffusers#9768 (2.5.1 is not affected),
 pytorch/pytorch#196678 (regression since 2.11, confirmed by a maintainer), hiyouga/LLaMA-Factory#7388.
 """
 

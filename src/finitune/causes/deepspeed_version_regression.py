@@ -15,11 +15,11 @@ could change it. Curves depend on how one batch is divided into micro-batches.
 
 ## How to prove
 
-Train the same steps under the release before: if it is sound, the release is the cause.
+Train the same steps under the release before: if it is finite, the release is the cause.
 
 ## What to do
 
-Install a release in which it is fixed (upgrade-package). For the bucketed all-reduce
+Install DeepSpeed 0.19.0 or later (upgrade-package). For the bucketed all-reduce
 `use_multi_rank_bucket_allreduce: false` is a workaround, for the float32 accumulation
 `bf16.immediate_grad_update: true`.
 
@@ -110,7 +110,7 @@ def foresee(
             return
         if not defect.affected.contains(version, prereleases=True):
             continue
-        # Without overlap there are sound runs of these releases too.
+        # Without overlap there are healthy runs of these releases too.
         soft = defect is BUCKETS and parallel.overlap_comm is not True
         yield Finding(
             severity="warning" if soft else defect.severity,

@@ -1,4 +1,4 @@
-"""Only evaluation is NaN, while training is sound.
+"""Only evaluation is NaN, while training is healthy.
 
 ## What happens
 

@@ -12,11 +12,11 @@ The version of the kernel, the model, the card. The first bad value is the gradi
 
 ## How to prove
 
-Run the captured step with eager attention: it becomes sound. With the same kernel on copies it does not.
+Run the captured step with eager attention: it becomes finite. With the same kernel on copies it does not.
 
 ## What to do
 
-Install a release in which it is fixed (upgrade-package), or use another kernel (math-attention): SDPA or eager.
+Install flash-attn 2.6.3 or later (upgrade-package), or use another kernel (math-attention): SDPA or eager.
 
 ## What does not help
 

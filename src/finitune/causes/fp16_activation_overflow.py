@@ -8,11 +8,11 @@ turns it into NaN, and the loss is lost. Where only padding overflows, ignored l
 
 ## How to tell
 
-float16 in the effective dtype, a model of a wider one; at loss scale 1 too. float32 is sound.
+float16 in the effective dtype, a model of a wider one; at loss scale 1 too. float32 is finite.
 
 ## How to prove
 
-Run the captured step with the module of the origin in float32: sound. With a like module elsewhere: not.
+Run the captured step with the module of the origin in float32: finite. With a like module elsewhere: not.
 
 ## What to do
 
@@ -26,7 +26,7 @@ A lower learning rate, clipping, another loss scale: the forward has already fai
 ## References
 
 huggingface/transformers#5651 (66246 in T5's wo), #28673, #19229, QwenLM/Qwen3#670, deepspeedai/DeepSpeedExamples#418
-(at learning rate 1e-10), unslothai/unsloth#911 (padding only: sound when packed).
+(at learning rate 1e-10), unslothai/unsloth#911 (padding only: healthy when packed).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FAMILIES = "t5 mt5 umt5 longt5 gemma qwen2 qwen3 baichuan chatglm glm phi falcon
 """`model_type` prefixes with public float16 overflow reports. Used for severity, never alone."""
 EAGER_ONLY = ("qwen2", "minicpm")
 """Reported for the query-key product, so finite with fused attention (huggingface/transformers#33317)."""
-NEAR = 0.5  # share of the range from which a raw query-key product is told: other tokens and tuning add to it
+NEAR = 0.5  # share of the range from which a raw query-key product is reported: other tokens and tuning add to it
 AMPLE = 1 / 16
 """Share of the range. First tokens carry the largest activations of a decoder; where they stay below, others do."""
 experiments = [

@@ -14,7 +14,7 @@ scaling.
 
 ## How to prove
 
-Run the captured step again with the loss not scaled: it becomes sound.
+Run the captured step again with the loss not scaled: it becomes finite.
 
 ## What to do
 
@@ -29,7 +29,7 @@ probe alone does not find it.
 
 hiyouga/LLaMA-Factory#2030 (a larger initial
 scale only delays), incident taxonomy (four public incidents); measured in this project: an 8-layer model of Llama's
-shape is sound up to 2**13 to 2**15.
+shape is finite up to 2**13 to 2**15.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from finitune.facts import Precision
 from finitune.finding import Evidence, Finding, Origin, Where
 
 HIGH_STATIC = 2.0**15
-"""The most that a sound model of 8 layers bore; deeper ones bear less, and a static scale cannot give way."""
+"""The most that a healthy model of 8 layers bore; deeper ones bear less, and a static scale cannot give way."""
 HIGH_FLOOR = 2.0**10
 """A dynamic scale of a healthy run is at or above it, but not always: a floor there takes away the room."""
 LARGEST = 65504.0

@@ -5,7 +5,7 @@
 Float16 ends at 6e-8 and loses digits below 6e-5. A layer whose weights were trained to be tiny (a small initial scale,
 strong weight decay, a factor absorbed elsewhere) becomes zero, or a few multiples of 6e-8, when the model is loaded or
 computed in float16. The forward is finite and wrong from the first step; in float32 and bfloat16 the same file is
-sound, because both reach down to 1e-38.
+healthy, because both reach down to 1e-38.
 
 ## How to tell
 
@@ -29,7 +29,7 @@ rate: the first forward is wrong already.
 
 ## References
 
-Incident taxonomy (one public incident; a twin trained from scratch was sound); IEEE 754 binary16.
+Incident taxonomy (one public incident; a twin trained from scratch was healthy); IEEE 754 binary16.
 """
 
 from __future__ import annotations

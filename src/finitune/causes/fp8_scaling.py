@@ -8,15 +8,15 @@ earlier steps is late for an outlier; a maximum over the wrong group of ranks di
 
 ## How to tell
 
-An fp8, mxfp8 or nvfp4 recipe. The same run in bfloat16 is sound. Sometimes only fine-tuning fails, with its zeros.
+An fp8, mxfp8 or nvfp4 recipe. The same run in bfloat16 is healthy. Sometimes only fine-tuning fails, with its zeros.
 
 ## How to prove
 
-Run the same steps in bfloat16: sound. With current instead of delayed scaling: sound, so the history is it.
+Run the same steps in bfloat16: finite. With current instead of delayed scaling: finite, so the history is it.
 
 ## What to do
 
-A lower bound for the maximum, the right reduction group, current scaling, or bfloat16 for fine-tuning (use-bfloat16).
+Set a lower bound for the maximum, the right reduction group, current scaling; or use bfloat16 (use-bfloat16).
 
 ## What does not help
 

@@ -15,7 +15,7 @@ softmax. Left padding, eager attention, float16.
 
 ## How to prove
 
-Run the captured step row by row, or padded on the other side: it becomes sound. The rows in another order do not
+Run the captured step row by row, or padded on the other side: it becomes finite. The rows in another order do not
 help.
 
 ## What to do

@@ -19,7 +19,7 @@ Train the same batch once with 1 micro-step and once with 2 of half the size: lo
 
 ## What to do
 
-Install a release in which it is fixed (upgrade-package), or train without accumulation.
+Install transformers 4.51 or later (upgrade-package), or train without accumulation.
 
 ## What does not help
 

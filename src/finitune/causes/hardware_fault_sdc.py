@@ -9,20 +9,20 @@ card it is rare, and it is blamed far more often than it is guilty.
 
 ## How to tell
 
-The bad step does not repeat: the same batch, weights and random state give a sound step. The same rank or node is
+The bad step does not repeat: the same batch, weights and random state give a finite step. The same rank or node is
 there each time. One node is common to all failed jobs and to none of the good ones. The driver's log counts ECC
 errors or Xid events. Non-finite values stand in one place and not in a pattern of rows or channels.
 
 ## How to prove
 
-Run the captured step again on the same card: a sound result means a transient fault or a race. Where a weight is bad,
+Run the captured step again on the same card: a finite result means a transient fault or a race. Where a weight is bad,
 take the updates before it again from weights that were kept. A fault that repeats on this card and not on another is
 a defect of the card; one that repeats on every card is software. Communication races look the same: exclude them
 first (no overlap of communication and computation).
 
 ## What to do
 
-Discard the step, go on from sound weights, and note rank and node. After a second event on the same card, take it
+Discard the step, go on from finite weights, and note rank and node. After a second event on the same card, take it
 out and run the vendor's diagnostics (replace-hardware).
 
 ## What does not help
@@ -86,7 +86,7 @@ def weigh(repeats: bool, incident: Mapping[str, Any], loss: Series | None = None
         return
     else:
         yield evidence(
-            "repetition", DECISIVE, "the same step, run again on the same weights, batch and random numbers, is sound"
+            "repetition", DECISIVE, "the same step, run again on the same weights, batch and random numbers, is finite"
         )
     bad, tensors = len(incident.get("bad", ())), incident.get("tensors") or 0
     if bad == 1 and tensors > 1 and changed is None:

@@ -2,17 +2,17 @@
 
 ## What happens
 
-A model that is spread over cards hands activations from one to the next. Where an IOMMU or PCIe access control
+A model that is sharded over cards hands activations from one to the next. Where an IOMMU or PCIe access control
 redirects peer-to-peer traffic, or a driver claims peer access that a board lacks, a copy arrives as zeros or garbage.
 
 ## How to tell
 
-The same weights are sound on one card or another machine; with two they give `!!!!`, NaN probabilities or a loss of
+The same weights are healthy on one card or another machine; with two they give `!!!!`, NaN probabilities or a loss of
 10 instead of 3. Nothing in the model matters.
 
 ## How to prove
 
-Copy a tensor from card to card and back and compare. Run on one card, or with `NCCL_P2P_DISABLE=1`: sound.
+Copy a tensor from card to card and back and compare. Run on one card, or with `NCCL_P2P_DISABLE=1`: finite.
 
 ## What to do
 
@@ -20,7 +20,7 @@ Stage copies through the host (`NCCL_P2P_DISABLE=1`), switch the IOMMU or ACS of
 
 ## What does not help
 
-bfloat16, pad tokens, `do_sample=False` (it turns the error into `!!!!`), another checkpoint: the weights are sound.
+bfloat16, pad tokens, `do_sample=False` (it turns the error into `!!!!`), another checkpoint: the weights are intact.
 
 ## References
 

@@ -4,7 +4,7 @@
 
 The smoothed loss adds the log-probability of every token of the vocabulary. 32,000 terms of about -10 are -320,000, far
 beyond 65504, so the sum is -inf and the loss inf or NaN. Under autocast the sum runs in float32; where the whole model
-is cast (`fp16_full_eval`, a DeepSpeed engine in float16) it does not. Training may be sound and evaluation alone fail.
+is cast (`fp16_full_eval`, a DeepSpeed engine in float16) it does not. Training may be healthy while evaluation fails.
 
 ## How to tell
 
@@ -21,7 +21,7 @@ float32.
 
 ## What does not help
 
-A lower learning rate: the weights are sound. A smaller factor: the sum is taken before it is multiplied.
+A lower learning rate: the weights are intact. A smaller factor: the sum is taken before it is multiplied.
 
 ## References
 
@@ -76,7 +76,7 @@ def foresee(
     size = model.vocabulary if model else None
     terms = f"{size} terms" if size else "one term per token of the vocabulary"
     yield Finding(
-        severity="warning",  # releases from 4.5 on are sound, and the release is often not known
+        severity="warning",  # releases from 4.5 on are not affected, and the release is often not known
         message=f"label smoothing {training.label_smoothing:g} sums {terms} in float16, which ends at 65504: the "
         "evaluation loss is NaN before transformers 4.5",
         where=Where(file=training.source, key="label_smoothing_factor"),

@@ -7,16 +7,16 @@ The same configuration trained before and fails, spikes or converges to somethin
 
 ## How to tell
 
-The configuration, data and seed are those of a run that was sound; only versions differ. Another framework with the
-same recipe is sound. DeepSpeed, kernels and compilers have chapters of their own.
+The configuration, data and seed are those of a run that was healthy; only versions differ. Another framework with the
+same recipe is healthy. DeepSpeed, kernels and compilers have chapters of their own.
 
 ## How to prove
 
-Run the same steps in the older release: sound. Halve the distance between the two until one commit is left.
+Run the same steps in the older release: finite. Halve the distance between the two until one commit is left.
 
 ## What to do
 
-Pin the release that was sound (upgrade-package, or the older one), and report the commit.
+Pin the release that was healthy, the older one or a later (upgrade-package); report the commit.
 
 ## What does not help
 

@@ -54,7 +54,7 @@ def foresee(training: Training) -> Iterator[Finding]:
     if training.nan_filter is not True:
         return
     yield Finding(
-        severity="info",  # it is the default, and harms nobody whose run is sound
+        severity="info",  # it is the default, and harms nobody whose run is healthy
         message="logging_nan_inf_filter is true: the loss of a NaN step is printed as the mean of earlier ones, or 0.0",
         where=Where(file=training.source, key="logging_nan_inf_filter"),
         evidence={"nan_filter": True},

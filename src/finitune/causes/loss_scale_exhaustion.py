@@ -2,7 +2,7 @@
 
 ## What happens
 
-A dynamic scale is halved at each overflow and raised after some sound steps. Settings can take its room away: a start
+A dynamic scale is halved at each overflow and raised after some finite steps. Settings can take its room away: a start
 a few octaves above the floor ends the run after that many overflows ("Current loss scale already at minimum"); a window
 of a few steps raises it so often that one step in a few is skipped for good; a floor below 1 keeps a run alive that
 overflows at scale 1, where the scale is not to blame, and learns nothing for the rest of its time. A static scale of 1
@@ -17,7 +17,7 @@ from a scale s the run has log2(s / floor) halvings left.
 ## How to prove
 
 Run the captured step again at scale 1: if it overflows there, no setting of the scale helps (fp16-activation-overflow,
-untrained-token-embeddings). If it is sound, the setting was the fault. Where the scale is raised too often: at its own
+untrained-token-embeddings). If it is finite, the setting was the fault. Where the scale is raised too often: at its own
 scale the step overflows, at half of it not.
 
 ## What to do
@@ -50,9 +50,9 @@ from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.series import Series
 
 LITTLE_ROOM = 6.0
-"""Octaves. A sound start skips two to four steps, and one spike later takes two more."""
+"""Octaves. A healthy start skips two to four steps, and one spike later takes two more."""
 SHORT_WINDOW = 19
-"""Sound steps between two attempts to raise the scale: one step in twenty is then lost."""
+"""Finite steps between two attempts to raise the scale: one step in twenty is then lost."""
 LOW_STATIC = 2.0**7
 """Gradients of a usual size (1e-4 to 1e-8 per element) want 2**7 to 2**15 to lie within float16."""
 
@@ -82,14 +82,14 @@ def foresee(precision: Precision) -> Iterator[Finding]:
         return
     if floor is not None and floor < 1:
         text = f"the loss scale may fall to {floor:g}: a model that overflows at 1 runs on and learns nothing"
-        # a sound run never goes there: it is an alarm that is off, no harm by itself
+        # a healthy run never goes there: it is an alarm that is off, no harm by itself
         yield _finding(precision, "min_loss_scale", text, "min_loss_scale", 1, "info")
     elif scale and floor and 0 <= math.log2(scale / floor) < LITTLE_ROOM:
         overflows = round(math.log2(scale / floor)) + (precision.hysteresis or 1)
         text = f"the loss scale starts at {scale:g}, its floor is {floor:g}: {overflows} overflows in a row end the run"
         yield _finding(precision, "initial_scale_power", text, "initial_scale_power", DEFAULT_SCALE_POWER)
     if window is not None and 0 < window <= SHORT_WINDOW:
-        text = f"the loss scale is raised after every {window} sound steps, so about 1 step in {window + 1} is skipped"
+        text = f"the loss scale is raised after every {window} finite steps, so about 1 step in {window + 1} is skipped"
         yield _finding(precision, "loss_scale_window", text, "loss_scale_window", 1000)
 
 

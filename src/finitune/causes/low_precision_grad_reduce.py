@@ -5,7 +5,7 @@
 A sum in bfloat16 keeps 8 bits. When the running sum is 256 times an addend, the addend rounds away: after a few
 hundred micro-steps or ranks the later ones count for little or nothing, and the rounding errors of the earlier ones
 have the size of the signal. The loss is finite, a little too high, and the gap grows with accumulation and scale.
-ZeRO 1 to 3 in bfloat16 accumulate in the dtype of the model unless told otherwise.
+ZeRO 1 to 3 in bfloat16 accumulate in the dtype of the model unless configured otherwise.
 
 ## How to tell
 

@@ -41,7 +41,7 @@ import numpy as np
 
 from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evidence
-from finitune.facts import Adapter, Optimizer
+from finitune.facts import Adapter, Optimizer, Training
 from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.rates import LARGE, REPLACED, USUAL, measured_update, risk_of
 from finitune.series import CLIMBED, Series, climb, is_noise, peak
@@ -85,8 +85,10 @@ tells: Tells = {
 }
 
 
-def foresee(optimizer: Optimizer, adapter: Adapter | None = None) -> Iterator[Finding]:
-    risk = risk_of(optimizer, adapter)
+def foresee(
+    optimizer: Optimizer, adapter: Adapter | None = None, training: Training | None = None
+) -> Iterator[Finding]:
+    risk = risk_of(optimizer, adapter, training)
     if risk is None or optimizer.lr is None:
         return
     if not risk.at(optimizer.lr):
@@ -150,9 +152,7 @@ def weigh(
     elif each and (ruin := peak(losses.tolist())) > RUINED:
         yield evidence("loss curve", STRONG, f"the loss had been {ruin:.3g} times its first, and the weights with it")
     elif early or ratio is not None:
-        text = (
-            "failed before the learning rate could have had an effect" if early else "had not climbed before it failed"
-        )
+        text = "failed before the learning rate could act" if early else "had not climbed before it failed"
         yield evidence("loss curve", -DECISIVE, f"the loss {text}")
         if "error" in found:
             yield evidence("loss curve", DECISIVE, "one step at such a learning rate is enough, without a climb")

@@ -8,15 +8,15 @@ overflows, or its gradient grows from layer to layer.
 
 ## How to tell
 
-An additive mask near the least number of the dtype, blocks of it over whole ranges of keys; a boolean mask is sound.
+An additive mask near the least number of the dtype, blocks of it over ranges of keys; boolean masks are not affected.
 
 ## How to prove
 
-Pass the same mask as booleans, or with -1e4 in place of the least number: sound.
+Pass the same mask as booleans, or with -1e4 in place of the least number: finite.
 
 ## What to do
 
-Combine masks by `masked_fill` or `&`, not by adding (change-settings); another attention backend.
+Combine masks by `masked_fill` or `&`, not by adding (change-settings); or use another attention backend.
 
 ## What does not help
 
@@ -39,7 +39,7 @@ LARGEST = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028e38}
 NEAR = 0.25
 _SUMS = ("aten.add", "aten.add_", "aten.sub", "aten.sub_", "aten.mul", "aten.mul_")
 
-remedies = ["upgrade-package"]
+remedies = ["change-settings"]
 public_incidents = 3
 
 tells: Tells = {

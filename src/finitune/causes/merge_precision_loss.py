@@ -7,7 +7,7 @@ is smaller than half an ulp of the weight is lost; a dtype that is fixed in the 
 
 ## How to tell
 
-The adapter on its base is sound, the merged model drifts, without any NaN.
+The adapter on its base is healthy, the merged model drifts, without any NaN.
 
 ## How to prove
 
@@ -19,7 +19,7 @@ Merge in the dtype of the original 16-bit base, or in float32 and cast once (kee
 
 ## What does not help
 
-More training, another learning rate: the adapter is sound. Merging twice.
+More training, another learning rate: the adapter is intact. Merging twice.
 
 ## References
 

@@ -1,4 +1,4 @@
-"""Gradient clipping is switched off, and a spike of the gradient goes into the weights.
+"""Gradient clipping is switched off, or bounds gradients that are still multiplied by the loss scale.
 
 ## What happens
 
@@ -6,9 +6,14 @@ A rare batch gives a gradient ten or a hundred times the usual. Clipped to a nor
 unclipped it fills the moments of Adam with large numbers, or in float16 pushes weights to where the next forward
 overflows. The loss spikes and may not come back.
 
+Between `scaler.scale(loss).backward()` and `scaler.unscale_(optimizer)` gradients are too large by the loss
+scale, 65536 at the start. A clip at 1.0 there leaves a norm of 1/65536 after the division: plain SGD stands still,
+Adam takes every step at one length, and a spike is not bounded as it was meant.
+
 ## How to tell
 
-`max_grad_norm` or `gradient_clipping` is 0. The gradient norm is finite and spikes before the loss does.
+`max_grad_norm` or `gradient_clipping` is 0. The gradient norm is finite and spikes before the loss does. In a loop of
+one's own `clip_grad_norm_` comes before `scaler.unscale_`, or there is no `unscale_`.
 
 ## How to prove
 
@@ -18,7 +23,8 @@ one is of its usual size, with the first moment alone forgotten it is not.
 
 ## What to do
 
-Clip at 1.0 (clip-gradients). Moments that an outlier has filled are forgotten (reset-moments).
+Clip at 1.0 (clip-gradients). With a GradScaler call `scaler.unscale_(optimizer)` once, right before the clip. Moments
+that an outlier has filled are forgotten (reset-moments).
 
 ## What does not help
 
@@ -28,7 +34,8 @@ lower learning rate under another name.
 ## References
 
 lucidrains/denoising-diffusion-pytorch#102 (clipping removed the NaN under float16), incident taxonomy (three public
-incidents).
+incidents); Lightning-AI/pytorch-lightning#9599 (a very flat loss until clipping came after unscaling),
+pytorch/examples#1196, milesial/Pytorch-UNet#468, harubaru/waifu-diffusion#64.
 """
 
 from __future__ import annotations
@@ -41,7 +48,7 @@ import numpy as np
 from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Precision
-from finitune.finding import Evidence, Finding, Severity, Where
+from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 from finitune.rates import ADAM, LIKE_LORA
 from finitune.series import Series
 
@@ -60,7 +67,7 @@ experiments = [
     Experiment(arm="fresh-moments", expect="finite", symptom="dead-update"),
     Experiment(arm="fresh-first-moment", expect="stuck", placebo=True, symptom="dead-update"),
 ]
-remedies = ["clip-gradients", "reset-moments"]
+remedies = ["clip-gradients", "reset-moments", "change-settings"]
 public_incidents = 3
 foresees = "not clipped"
 
@@ -82,6 +89,8 @@ tells: Tells = {
 def foresee(
     optimizer: Optimizer, precision: Precision | None = None, adapter: Adapter | None = None
 ) -> Iterator[Finding]:
+    if optimizer.clips_scaled:
+        yield _scaled(optimizer)
     if optimizer.clip is None or optimizer.clip > 0:
         return
     half = precision is not None and precision.compute == "float16"
@@ -96,6 +105,20 @@ def foresee(
         message=f"gradient clipping is switched off (norm {optimizer.clip:g}){room}",
         where=Where(file=optimizer.source, key="max_grad_norm"),
         evidence={"clip": optimizer.clip, **({"compute": precision.compute} if precision else {})},
+    )
+
+
+def _scaled(optimizer: Optimizer) -> Finding:
+    at = f" at {optimizer.clip:g}" if optimizer.clip else ""
+    return Finding(
+        severity="warning",
+        message=f"gradients are clipped{at} before scaler.unscale_, so what is bounded is the gradient times the loss "
+        "scale",
+        where=Where(file=optimizer.source, key="clips_scaled"),
+        evidence={"clip": optimizer.clip},
+        remedy=Remedy(
+            name="change-settings", text="call scaler.unscale_(optimizer) once, right before the gradients are clipped"
+        ),
     )
 
 

@@ -18,7 +18,7 @@ Plant one NaN (`finitune run --inject nan:MODULE:STEP`) and look at the weights 
 
 ## What to do
 
-Switch the check on (check-gradients), install a release that has it (upgrade-package), or train under
+Switch the check on (check-gradients), or install a DeepSpeed that has it (upgrade-package), or train under
 `finitune run`, which discards such a step in every framework.
 
 ## What does not help

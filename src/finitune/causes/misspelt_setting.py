@@ -25,7 +25,7 @@ Raising the value of a setting that nobody reads.
 ## References
 
 shibing624/MedicalGPT#296 (`--bp16`, found by the maintainer); transformers, HfArgumentParser (refuses unknown keys in
-JSON and YAML unless told otherwise).
+JSON and YAML unless configured otherwise).
 """
 
 from __future__ import annotations

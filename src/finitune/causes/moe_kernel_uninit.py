@@ -7,16 +7,17 @@ the output keeps what the memory held before; the backward multiplies it by zero
 
 ## How to tell
 
-Many experts, few tokens per rank, expert parallelism. The first step is sound, because fresh memory is clean; the
+Many experts, few tokens per rank, expert parallelism. The first step is finite, because fresh memory is clean; the
 second is NaN. It depends on what ran before.
 
 ## How to prove
 
-Fill the output with zeros before the product: sound. Run the experts one by one: sound.
+Fill the output with zeros before the product: finite. Run the experts one by one: finite.
 
 ## What to do
 
-Zero or mask those rows, use the loop over experts (change-settings), or a release that does (upgrade-package).
+Zero or mask those rows, use the loop over experts (change-settings), or
+install a later release of the kernel, which zeroes them (upgrade-package).
 
 ## What does not help
 

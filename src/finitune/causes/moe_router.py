@@ -9,7 +9,7 @@ scores change places between two passes.
 ## How to tell
 
 A mixture of experts. Loads collapse onto few experts, the loss is off from the first step, or only long inputs fail.
-The same checkpoint is sound under another routing method.
+The same checkpoint is healthy under another routing method.
 
 ## How to prove
 

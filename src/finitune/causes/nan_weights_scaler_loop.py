@@ -7,7 +7,7 @@ non-finite gradients at any scale: it falls below 1, to 0, and every step is ski
 
 ## How to tell
 
-A scale far below 1, or 0, and no sound step since. An overflow of the model stops at scale 1 and has another cause.
+A scale far below 1, or 0, and no finite step since. An overflow of the model stops at scale 1 and has another cause.
 
 ## How to prove
 

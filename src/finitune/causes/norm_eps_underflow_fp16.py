@@ -14,7 +14,7 @@ and mean in float32, where 1e-8 is a number; norms written by hand, and models f
 
 ## How to prove
 
-Run the captured step again with the norm in float32: it becomes sound.
+Run the captured step again with the norm in float32: it becomes finite.
 
 ## What to do
 
@@ -55,7 +55,7 @@ def foresee(precision: Precision, model: Model, training: Training | None = None
         return
     wide = training is not None and training.framework == "transformers"  # its own models do as well
     severity: Severity = "info" if wide else "warning"
-    held = "sound where the norm is computed in float32" if wide else "and the weights are held in float16"
+    held = "finite where the norm is computed in float32" if wide else "and the weights are held in float16"
     yield Finding(
         severity=severity,
         message=f"the eps of the norms is {eps:g}, which is 0 in float16 (smallest {2.0**-24:.2g}): {held}",

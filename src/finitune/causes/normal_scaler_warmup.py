@@ -13,7 +13,7 @@ settles above 2**10. A scale that falls on to 1 is not this.
 
 ## How to prove
 
-Run the captured step again with the loss not scaled: it is sound.
+Run the captured step again with the loss not scaled: it is finite.
 
 ## What to do
 
@@ -83,7 +83,7 @@ def weigh(loss_scale: Series, origin: Origin) -> Iterator[Evidence]:
         )
     elif scales[-1] >= HEALTHY:
         yield evidence(
-            "loss scale", STRONG, f"the forward is sound and the loss scale is {scales[-1]:g}, where it belongs"
+            "loss scale", STRONG, f"the forward is finite and the loss scale is {scales[-1]:g}, where it belongs"
         )
     else:
         yield evidence("loss scale", -DECISIVE, f"the loss scale has fallen to {scales[-1]:g}")

@@ -8,7 +8,7 @@ compute dtype. It was in five months of releases.
 
 ## How to tell
 
-An optimizer with 8-bit state and a bitsandbytes release in that range. The same run with plain AdamW is sound.
+An optimizer with 8-bit state and a bitsandbytes release in that range. The same run with plain AdamW is healthy.
 Gradients and loss are finite, and the weights are wrong after the step.
 
 ## How to prove
@@ -17,7 +17,7 @@ Take the same step with AdamW in 32 bits: the weights stay finite.
 
 ## What to do
 
-Install 0.41.1 or later (upgrade-package), or use an optimizer with 32-bit state.
+Install bitsandbytes 0.41.1 or later (upgrade-package), or use an optimizer with 32-bit state.
 
 ## What does not help
 

@@ -10,11 +10,11 @@ float16 although the run says bfloat16, or says nothing: it overflows, or it ans
 ## How to tell
 
 `load_in_4bit` or `load_in_8bit` without a compute dtype; a census of the dtypes after loading shows float16 norms.
-bfloat16 in the trainer's settings changes nothing. The unquantised model is sound.
+bfloat16 in the trainer's settings changes nothing. The unquantised model is healthy.
 
 ## How to prove
 
-Load once more with the compute dtype set to bfloat16 or float32 and run the same batch: it is sound.
+Load once more with the compute dtype set to bfloat16 or float32 and run the same batch: it is finite.
 
 ## What to do
 
@@ -75,7 +75,7 @@ def foresee(
     default = "by default " if quantization.compute_dtype_is_default else ""
     yield Finding(
         # Unknown weights may be float16 ones, for which the default is right. In 8 bit what lies far out is kept apart,
-        # and most bfloat16 models are sound that way.
+        # and most bfloat16 models are healthy that way.
         severity="info" if wide is None or quantization.bits == 8 else "warning",
         message=f"{quantization.bits or 4}-bit weights are {default}computed in float16"
         + (f", although {wide}" if wide else "; a model pre-trained in bfloat16 may overflow there"),

@@ -12,7 +12,7 @@ then 0, whatever the learning rate.
 
 ## How to prove
 
-Load the same model in 16 bits and run the same batch: it is sound.
+Load the same model in 16 bits and run the same batch: it is finite.
 
 ## What to do
 
@@ -25,7 +25,7 @@ whether it does.
 
 ## References
 
-tloen/alpaca-lora#265 (every reporter on V100, sound without int8), tloen/alpaca-lora#335; bitsandbytes documentation
+tloen/alpaca-lora#265 (every reporter on V100, healthy without int8), tloen/alpaca-lora#335; bitsandbytes documentation
 (hardware requirements of LLM.int8).
 """
 
@@ -63,7 +63,7 @@ def foresee(hardware: Hardware, quantization: Quantization) -> Iterator[Finding]
     if not _unsupported(quantization, hardware):
         return
     yield Finding(
-        severity="warning",  # newer releases have a path for these cards that is slow, and sound
+        severity="warning",  # newer releases have a slow path for these cards that is correct
         message=f"8-bit weights on {hardware.name}, which has no 8-bit matrix units: NaN losses are on record",
         where=Where.said(quantization.source),
         evidence={"bits": quantization.bits, "hardware": hardware.name, "needs_compute_capability": 7.5},

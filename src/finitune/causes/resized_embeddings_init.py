@@ -18,7 +18,7 @@ Compare the new rows on two ranks: they must be equal.
 
 ## What to do
 
-Install a later release (upgrade-package); resize before the engine is made; initialise rows by token id
+Install a later transformers (upgrade-package); resize before the engine is made; initialise rows by token id
 (match-vocabulary); with an adapter, train the embedding and the head too (modules_to_save, change-settings).
 
 ## What does not help

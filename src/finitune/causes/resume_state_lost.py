@@ -9,7 +9,7 @@ twice.
 ## How to tell
 
 Loss or gradient norm spike right after the resume; the learning rate is that of the start; the moments are empty. The
-run without the interruption is sound.
+run without the interruption is healthy.
 
 ## How to prove
 

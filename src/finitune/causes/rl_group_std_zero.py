@@ -55,9 +55,9 @@ tells: Tells = {
 
 def foresee(training: Training) -> Iterator[Finding]:
     if training.generations != 1 or training.teacher:
-        return  # what a teacher says needs no spread
+        return  # what a teacher says needs no comparison
     yield Finding(
-        severity="error",  # there is no spread of one number, in any release
+        severity="error",  # one number has no standard deviation, in any release
         message="num_generations is 1: the rewards of a prompt have no standard deviation, so advantages are NaN or 0",
         where=Where(file=training.source, key="num_generations"),
         evidence={"generations": 1, "at_least": 2},

@@ -17,7 +17,7 @@ On the first step after sampling compare the log-probabilities of sampler and tr
 
 ## What to do
 
-Log-probabilities in float32, log-ratio clipped before exp, importance weights that are truncated (change-settings).
+Compute log-probabilities in float32, clip the log-ratio before exp, truncate importance weights (change-settings).
 
 ## What does not help
 
@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.finding import Evidence, Origin
 
-remedies = ["upgrade-package"]
+remedies = ["change-settings"]
 public_incidents = 5
 
 tells: Tells = {

@@ -1,4 +1,4 @@
-"""Rotary positions are computed in a 16-bit dtype, where far positions cannot be told apart.
+"""Rotary positions are computed in a 16-bit dtype, where far positions coincide.
 
 ## What happens
 

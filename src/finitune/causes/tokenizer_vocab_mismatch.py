@@ -23,7 +23,7 @@ Use the tokenizer that was published with the weights, or resize the embedding b
 
 ## What does not help
 
-Clamping ids: the text is then another text. `CUDA_LAUNCH_BLOCKING` finds the line, it does not mend it. Resizing after
+Clamping ids: the text is then another text. `CUDA_LAUNCH_BLOCKING` finds the line, it does not fix it. Resizing after
 the engine was made: optimizer and partitions keep the old shape.
 
 ## References

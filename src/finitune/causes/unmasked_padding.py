@@ -13,11 +13,11 @@ none.
 
 It fails with batch size 2 and not with 1. The loss is finite, gradients are not, in the lower layers first: Ludwig then
 names `layers.0.self_attn.q_proj.lora_A`, which is only the first of many. The mask of the captured batch is 1 where the
-padding is. With another padding token in the tokenizer the same run is sound, and its loss begins lower.
+padding is. With another padding token in the tokenizer the same run is healthy, and its loss begins lower.
 
 ## How to prove
 
-Run the captured step row by row without the padding, or with the padding on the other side: it becomes sound. The rows
+Run the captured step row by row without the padding, or with the padding on the other side: it becomes finite. The rows
 in another order do not help.
 
 ## What to do

@@ -16,7 +16,7 @@ the first gradient norm is enormous. Rows that are wholly negative, or short by 
 
 ## How to prove
 
-Run the step with the rows replaced by draws from the trained rows: sound. Replacing as many other rows: not.
+Run the step with the rows replaced by draws from the trained rows: finite. Replacing as many other rows: not.
 
 ## What to do
 

@@ -1,4 +1,4 @@
-"""The encoder of images or sound overflows in float16, while the language model beside it is sound.
+"""The encoder of images or sound overflows in float16, while the language model beside it is finite.
 
 ## What happens
 
@@ -10,11 +10,11 @@ the NaN enters the language model with the image tokens. Prompts of text alone n
 
 Only batches with images fail; text works, and so do plain images where photographs do not. The first bad value lies in
 the tower. From the weights alone: a row of a matrix behind a layer norm reaches at most sqrt(d) times the norm of the
-row times the norm's weights, and in a sound tower that is far below 65504.
+row times the norm's weights, and in a healthy tower that is far below 65504.
 
 ## How to prove
 
-Run the captured step again with the whole tower in float32: it becomes sound. One MLP of another layer in float32 must
+Run the captured step again with the whole tower in float32: it becomes finite. One MLP of another layer in float32 must
 not help.
 
 ## What to do

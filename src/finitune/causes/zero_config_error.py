@@ -14,7 +14,7 @@ than the settings promise.
 
 ## How to prove
 
-Print the engine's own configuration at the start and compare. With the communication dtype left out the step is sound.
+Print the engine's own configuration at the start and compare. With the communication dtype left out the step is finite.
 
 ## What to do
 

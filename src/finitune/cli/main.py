@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "finitune"
+        path = error.ctx.command_path if error.ctx else _typed(sys.argv[1:] if argv is None else argv)
         return _refuse(path, f"{error.format_message().rstrip('.')} (see {path} --help)")
     except click.ClickException as error:
         return _refuse("finitune", error.format_message())
@@ -86,6 +86,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = f"{type(error).__name__}: {str(error)[:200]}"
         return _refuse("finitune", f"internal error, please report it: {what} (FINITUNE_TRACEBACK=1 shows where)")
     return int(code or 0)
+
+
+def _typed(argv: Sequence[str]) -> str:
+    """The verb that was typed; click does not say it of an option without its value."""
+    verbs = {info.name for info in pkgutil.iter_modules(commands.__path__)}
+    return f"finitune {argv[0]}" if argv and argv[0] in verbs else "finitune"
 
 
 def _refuse(who: str, message: str) -> int:

@@ -32,6 +32,8 @@ def diagnose(
 
     Raises UnreadableInput for a path that is neither, or for a case beside paths; FileNotFoundError for a directory
     without a recording.
+
+    For instance: `print(finitune.diagnose("runs/0815"))`, or `finitune.diagnose("train.log", configs=["run_sft.sh"])`.
     """
     beside = configs or model or data or gpu or requirements
     if case is not None:

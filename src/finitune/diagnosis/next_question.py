@@ -185,9 +185,15 @@ def next_check(
     return chosen.text if chosen else _proof(ranked, recorded=experiments is not None)
 
 
+MADE = ("experiment ", "placebo ")
+"""How the evidence of an experiment begins."""
+
+
 def _proof(ranked: Sequence[RankedCause], *, recorded: bool) -> str:
     """How the chapter of the first cause would prove it; where nothing speaks for any, what a recording would tell."""
     first = next((cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)), None)
     if first is None or first.cause not in causes():
         return "" if recorded else next(question.text for question in questions() if question.name == "first-bad-value")
+    if any(term.text.startswith(MADE) for term in first.evidence):
+        return f"the experiments of {first.cause} were made and leave it open: finitune causes {first.cause}"
     return " ".join(causes()[first.cause].sentences("How to prove")[:2])

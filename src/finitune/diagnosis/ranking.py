@@ -7,10 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from finitune.chapter import Chapter, Experiment, ask, causes, proposed, tells_of
+from finitune.chapter import Chapter, Experiment, ask, by_hand, causes, chapters, proposed, tells_of
 from finitune.evidence import DECISIVE, HINT, STRONG, strongest
 from finitune.facts import Facts
-from finitune.finding import Evidence, Finding, RankedCause, Severity
+from finitune.finding import Evidence, Finding, RankedCause, Remedy, Severity
 from finitune.observations import Observation, Observed, about
 
 SHOWN = 3
@@ -88,7 +88,7 @@ def _weighed(
     elif warned and warned.remedy:
         remedies = [warned.remedy]
     else:
-        remedies = proposed(chapter, inputs) if asked or seen or not facts else []
+        remedies = (proposed(chapter, inputs) or by_hand(chapter)) if asked or seen or not facts else []
     return RankedCause(
         cause=chapter.name,
         confidence=None,
@@ -97,10 +97,21 @@ def _weighed(
         # A cause whose inputs are absent was not asked: it keeps its prior alone and is not shown as likely.
         bits=sum(term.bits for term in terms),
         evidence=terms,
-        remedies=remedies,
+        remedies=_not_in_vain(remedies, experiments),
         not_asked=(answer.missing or ((answer.broken,) if answer.broken else ())) if answer else (),
         proof=proof_of(experiments) if asked else (),
     )
+
+
+def _not_in_vain(remedies: Sequence[Remedy], experiments: Sequence[Mapping[str, Any]]) -> list[Remedy]:
+    """Those whose change no experiment made without success."""
+    tried = [e for e in experiments if e.get("expect") == "finite" and not e.get("placebo")]
+    results: dict[str, set[Any]] = {}
+    for event in tried:
+        results.setdefault(str(event.get("arm")).partition("=")[0], set()).add(event.get("result"))
+    failed = {arm for arm, found in results.items() if "finite" not in found}
+    book = chapters("remedies")
+    return [one for one in remedies if getattr(getattr(book.get(one.name), "module", None), "arm", "") not in failed]
 
 
 def evidence_of(chapter: Chapter, observed: Observed) -> list[Evidence]:

@@ -331,14 +331,12 @@ class Incidents:
         inquiry.why_not = "every number of this step is finite"
         inquiry.record()
         self.suspicions += level == "suspicion"
-        proved = False
-        if level == "incident":
-            self._prove_and_tell(inquiry)
-        elif self._run.mode == "heal" and seen.symptom in STANDS_STILL:
+        certain = level == "incident"
+        if not certain and self._run.mode == "heal" and seen.symptom in STANDS_STILL:
             try_causes(inquiry)
-            if proved := bool(inquiry.proved()):
-                self._run.speech.say(*inquiry.lines())
-        if level == "incident" or proved:
+            certain = inquiry.proved() is not None
+        if certain:
+            self._prove_and_tell(inquiry)
             self.sighted = inquiry
             return
         more = f"; {seen.confirm}" if seen.confirm else ""

@@ -30,6 +30,8 @@ def watch(
     as well, at most three in a row.
 
     Raises TypeError for what is no model or optimizer, ValueError for an optimizer that trains none of the model.
+
+    For instance: `finitune.watch(model, optimizer)` once, before the loop.
     """
     if not isinstance(model, nn.Module) or not hasattr(innermost(optimizer), "step"):
         raise TypeError(

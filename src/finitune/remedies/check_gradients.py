@@ -7,8 +7,8 @@ is reduced over the ranks per step.
 
 ## When it is safe
 
-Always. Releases from 0.17.1 know the key for ZeRO 1 and 2; ZeRO 3 checks by itself from 0.19.8 and cannot be told to
-before. `finitune run` guards every one of them.
+Always. Releases from 0.17.1 know the key for ZeRO 1 and 2; ZeRO 3 checks by itself from 0.19.8 and had no
+such switch before. `finitune run` guards every one of them.
 
 ## References
 

@@ -8,7 +8,7 @@ lines. Which rows were dropped is listed in the manifest beside it.
 ## When it is safe
 
 The dropped rows taught nothing: all of their labels were ignored. It is safe when they are few. When they are many,
-the settings are wrong rather than the data: raise max_length, truncate the prompt, or mend the template first.
+the settings are wrong rather than the data: raise max_length, truncate the prompt, or fix the template first.
 
 ## References
 

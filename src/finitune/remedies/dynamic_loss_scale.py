@@ -2,7 +2,7 @@
 
 ## What it changes
 
-The loss scale starts at 2**16, is halved on overflow and doubled after a run of sound steps. A few of the first steps
+The loss scale starts at 2**16, is halved on overflow and doubled after a run of finite steps. A few of the first steps
 are skipped while it settles; that is normal.
 
 ## When it is safe

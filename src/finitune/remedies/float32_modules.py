@@ -24,6 +24,7 @@ import re
 from finitune.finding import Origin, Remedy, Where
 
 safety = "advice"
+arm = "module-float32"
 
 
 def propose(origin: Origin | None = None, where: Where | None = None) -> Remedy:

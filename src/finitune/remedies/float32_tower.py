@@ -21,6 +21,7 @@ from finitune.finding import Origin, Remedy, Where
 from finitune.naming import tower_of
 
 safety = "advice"
+arm = "module-float32"
 
 
 def propose(origin: Origin | None = None, where: Where | None = None) -> Remedy | None:

@@ -11,7 +11,7 @@ Always: nothing that is trained changes. 4 bits cost a little quality.
 
 ## References
 
-tloen/alpaca-lora#265 (V100: sound without int8).
+tloen/alpaca-lora#265 (V100: healthy without int8).
 """
 
 from __future__ import annotations

@@ -24,8 +24,11 @@ safety = "unsafe"
 USUAL = 2
 """alpha over rank: 1 to 2 in the recipes of PEFT, TRL and Axolotl."""
 
+HIGHEST_RANK = 2**14
+"""Wider than the layers of the largest models: such a rank is a mistake of its own."""
+
 
 def propose(adapter: Adapter | None = None) -> Remedy | None:
-    if adapter is None or not adapter.rank:
+    if adapter is None or not adapter.rank or adapter.rank > HIGHEST_RANK:
         return None
     return Remedy(patch={"lora_alpha": USUAL * adapter.rank})

@@ -3,7 +3,7 @@
 ## What it changes
 
 One setting. With Adam for all weights 2e-5, for LoRA 2e-4, and never more than a tenth of the present rate; with other
-optimizers a tenth of it.
+optimizers a tenth of it, and with SGD 0.1 where a tenth would still be beyond any recipe.
 
 ## When it is safe
 
@@ -16,25 +16,32 @@ that they could not be proved; they belong into the recipe of the next run.
 
 ## References
 
-ssbuild/chatglm_finetuning#28, haotian-liu/LLaVA#918.
+ssbuild/chatglm_finetuning#28, haotian-liu/LLaVA#918; for SGD Goyal et al. 2017 (0.1 for 256 samples).
 """
 
 from __future__ import annotations
 
 from finitune.facts import Optimizer
 from finitune.finding import Remedy
-from finitune.rates import ADAM
+from finitune.rates import ADAM, SGD, SGD_LENGTH, TINY
 
 safety = "unsafe"
 
 FULL = 2e-5
 LORA = 2e-4
+OF_SGD = 0.1
+HIGHEST = 1.0
+"""Above it stands no recipe but those of SGD; optimizers that find their rate themselves have 1."""
 
 
 def propose(optimizer: Optimizer) -> Remedy | None:
-    if optimizer.lr is None:
+    if optimizer.lr is None or optimizer.lr <= TINY:
         return None
-    adam = ADAM.match((optimizer.name or "adamw").lower())  # the recipes are Adam's
-    usual = (LORA if optimizer.lora else FULL) if adam else optimizer.lr
-    lower = float(f"{min(usual, optimizer.lr / 10):.3g}")  # as people write it
-    return Remedy(patch={"learning_rate": lower}, text=f"it is {optimizer.lr:g}")
+    name, lower = (optimizer.name or "adamw").lower(), optimizer.lr / 10
+    if ADAM.match(name):  # the recipes are Adam's
+        lower = min(LORA if optimizer.lora else FULL, lower)
+    elif name in SGD and lower > SGD_LENGTH / (optimizer.clip or 1.0):
+        lower = OF_SGD
+    elif name not in SGD and lower > HIGHEST:
+        return Remedy(text=f"take the rate of a published recipe for {optimizer.name} (it is {optimizer.lr:g})")
+    return Remedy(patch={"learning_rate": float(f"{lower:.3g}")}, text=f"it is {optimizer.lr:g}")  # as people write it

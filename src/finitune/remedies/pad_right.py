@@ -21,6 +21,7 @@ from finitune.facts import Batching, Training, Vocabulary
 from finitune.finding import Remedy
 
 safety = "safe"
+arm = "pad-other-side"
 
 
 def propose(

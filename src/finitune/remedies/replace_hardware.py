@@ -2,7 +2,7 @@
 
 ## What it changes
 
-Nothing in the run: the same job goes on from sound weights on other hardware. The suspect is tested with the
+Nothing in the run: the same job goes on from finite weights on other hardware. The suspect is tested with the
 vendor's diagnostics before it is used again.
 
 ## When it is safe

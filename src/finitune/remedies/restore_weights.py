@@ -1,9 +1,9 @@
-"""Replace damaged weights by sound ones: a fresh download, or the last good checkpoint.
+"""Replace damaged weights by intact ones: a fresh download, or the last good checkpoint.
 
 ## What it changes
 
-The files of the model. Nothing that was trained since the last sound checkpoint survives; nothing of value is lost,
-because non-finite weights spread to everything trained after them.
+The files of the model. Nothing that was trained since the last finite checkpoint survives; nothing of value is lost,
+because non-finite weights reach everything trained after them.
 
 ## When it is safe
 
@@ -26,7 +26,7 @@ safety = "advice"
 
 
 def propose(model: Model | None = None) -> Remedy:
-    """The command proves that what was put there is sound; where to get it from only the user knows."""
+    """The command proves that what was put there is intact; where to get it from only the user knows."""
     path = model.path if model else None
     return Remedy(
         command=shlex.join(["finitune", "check", "--model", path]) if path else None,

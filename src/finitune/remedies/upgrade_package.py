@@ -24,7 +24,7 @@ safety = "advice"
 
 
 def propose(finding: Finding | None = None) -> Remedy:
-    """The command, where the evidence of the finding names the package and the first sound release."""
+    """The command, where the evidence of the finding names the package and the first release without the defect."""
     package = finding.evidence.get("package") if finding else None
     fixed = finding.evidence.get("fixed_in") if finding else None
     command = shlex.join(["pip", "install", f"{package}>={fixed}"]) if package and fixed else None

@@ -18,7 +18,7 @@ NVIDIA, Train with Mixed Precision; QwenLM/Qwen3#910 (a model that does need mor
 
 from __future__ import annotations
 
-from finitune.facts import Hardware, Model, Precision
+from finitune.facts import Hardware, Model, Precision, Training
 from finitune.finding import Remedy
 from finitune.naming import WIDE
 
@@ -26,9 +26,14 @@ safety = "unsafe"
 
 
 def propose(
-    precision: Precision | None = None, hardware: Hardware | None = None, model: Model | None = None
+    precision: Precision | None = None,
+    hardware: Hardware | None = None,
+    model: Model | None = None,
+    training: Training | None = None,
 ) -> Remedy | None:
-    """None for a family that overflows in float16: that would be the way into the next fault."""
+    """None for a family that overflows in float16, and where weights would be float16: the way into the next fault."""
+    if training is not None and training.framework == "torchtune":  # one dtype for all, and no loss scaler
+        return None
     if (hardware is not None and hardware.bfloat16) or ((model and model.family) or "").startswith(WIDE):
         return None
     sections = precision is not None and (precision.source or "").endswith(".enabled")

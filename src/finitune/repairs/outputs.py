@@ -1,4 +1,4 @@
-"""How a repair writes: a new name, a temporary one until all is sound, a manifest, and digests for the way back."""
+"""How a repair writes: a new name, a temporary one until all is complete, a manifest, and digests for the way back."""
 
 from __future__ import annotations
 

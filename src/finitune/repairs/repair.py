@@ -34,7 +34,7 @@ OPTIONS = {
     "rows": ("model", "data", "config", "output", "tokens", "like", "seed"),
     "data": ("model", "data", "config", "output", "rows", "seed"),
 }
-"""What a remedy rewrites -> what it is told by; None: it sets keys of configurations."""
+"""What a remedy rewrites -> the input that it needs; None: it sets keys of configurations."""
 
 
 def repair(
@@ -65,6 +65,8 @@ def repair(
     others too where `unsafe` says so. `from_run` is the recording of a run in mode heal: what healed it is patched into
     `config`, or returned as what is to be done by hand.
     Raises UnreadableInput when something needed is absent or wrong, and when `output` is already there.
+
+    For instance: `finitune.repair("reinit-token-rows", model="base", tokens=[6, 7], output="base-repaired")`.
     """
     configs: Sequence[Config] = [config] if isinstance(config, str | Path | dict) else list(config or ())  # pyright: ignore[reportAssignmentType, reportArgumentType]
     if from_run is not None:

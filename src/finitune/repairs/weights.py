@@ -32,7 +32,7 @@ def sound_tensors(source: Path) -> list[Tensor]:
     files, missing = weight_files(source)
     tensors, damaged = headers(files)
     if missing or damaged:
-        raise UnreadableInput(f"{source}: {(missing + damaged)[0]} (expected sound weights)")
+        raise UnreadableInput(f"{source}: {(missing + damaged)[0]} (expected finite weights of the right shape)")
     return tensors
 
 

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -31,6 +32,9 @@ COLUMNS = 600
 
 NONFINITE_SHOWN = 2000
 """Above this many non-finite steps only the first of each column is drawn."""
+
+NAMED = 1000
+"""So many rows of a profile say their name where they are pointed at."""
 
 LARGEST = 1e300
 """Values are drawn no larger than this, so that margins and ticks stay finite."""
@@ -85,8 +89,10 @@ def profile(
 ) -> str:
     """A magnitude per module, in forward order from top to bottom, against `limit` where there is one.
 
-    `layers` holds module name, magnitude and number of non-finite elements; modules with any are crossed.
+    `layers` holds module name, magnitude and number of non-finite elements; modules with any are crossed, and the
+    `origin` is a diamond where it is none of them. Pointed at, each row says its name and its numbers.
     """
+    names = {f"row-{row}": _said(*layer) for row, layer in enumerate(layers[:NAMED])}
 
     def draw(drawing: Figure) -> None:
         axes = drawing.add_subplot()
@@ -101,6 +107,11 @@ def profile(
         axes.hlines(rows, low, ends, color=_COLOURS["c0"], linewidth=1.0, alpha=0.45)
         axes.plot(ends[~bad], rows[~bad], linestyle="none", marker="o", markersize=3, color=_COLOURS["c0"])
         axes.plot(ends[bad], rows[bad], linestyle="none", marker="x", markersize=5, color=_COLOURS["bad"])
+        at = next((row for row, (name, _, _) in enumerate(layers) if name == origin and not bad[row]), None)
+        if at is not None:
+            axes.plot([ends[at]], [at], linestyle="none", marker="D", markersize=5, color=_COLOURS["bad"])
+        for row in range(len(names)):  # nothing to see, but wide enough to point at
+            axes.plot([low, high], [row, row], color=_COLOURS["c0"], alpha=0.0, linewidth=6, gid=f"row-{row}")
         if limit is not None:
             axes.axvline(edge, color=_COLOURS["bad"], linewidth=0.9, linestyle=(0, (2, 2)))
             above = axes.get_xaxis_transform()
@@ -112,12 +123,16 @@ def profile(
         labelled = _labelled(layers, bad, origin)
         axes.set_yticks(labelled, [_short(layers[row][0]) for row in labelled])
         for row, tick in zip(labelled, axes.get_yticklabels(), strict=True):
-            if bad[row]:
+            if bad[row] or row == at:
                 tick.set_color(_COLOURS["bad"])
         axes.set_xlabel(label)
         axes.grid(visible=False, axis="y")
 
-    return _svg(draw, width=9.2, height=min(max(0.2 * min(len(layers), 34) + 0.8, 1.6), 7.6))
+    return _svg(draw, width=9.2, height=min(max(0.2 * min(len(layers), 34) + 0.8, 1.6), 7.6), names=names)
+
+
+def _said(name: str, peak: float, bad: int) -> str:
+    return f"{printable(name) or 'the whole model'}: {figure(peak)}" + (f", {bad:,} non-finite values" if bad else "")
 
 
 def thin(series: Series) -> tuple[Floats, Floats]:
@@ -143,7 +158,7 @@ def _firsts(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def wide(series: Series) -> bool:
-    """True when positive values spread so far that a linear axis would hide all but the largest."""
+    """True when the range of positive values is so wide that a linear axis would hide all but the largest."""
     finite = series.values[np.isfinite(series.values)]
     return bool(len(finite)) and bool(finite.min() > 0) and bool(finite.max() > _LOG_SPREAD * np.median(finite))
 
@@ -256,8 +271,11 @@ def _short(name: str) -> str:
     return name if len(name) <= _LABEL_LENGTH else f"{name[:half]}..{name[-half:]}"
 
 
-def _svg(draw: Callable[[Figure], None], *, width: float, height: float) -> str:
-    """Draw a figure of `width` by `height` inches and return one `<svg>` element without outside references."""
+def _svg(draw: Callable[[Figure], None], *, width: float, height: float, names: Mapping[str, str] | None = None) -> str:
+    """Draw a figure of `width` by `height` inches and return one `<svg>` element without outside references.
+
+    `names` are shown where the pointer rests on the group of that id.
+    """
     settings: Any = {
         "axes.edgecolor": _COLOURS["grid"], "axes.labelcolor": _COLOURS["muted"], "axes.grid": True,
         "axes.spines.right": False, "axes.spines.top": False, "axes.axisbelow": True, "axes.unicode_minus": False,
@@ -274,7 +292,9 @@ def _svg(draw: Callable[[Figure], None], *, width: float, height: float) -> str:
         drawing = Figure(figsize=(width, height), layout="constrained")
         draw(drawing)
         drawing.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return _for_page(out.getvalue())
+    svg = _for_page(out.getvalue())
+    said = {group: f"<g><title>{escape(name)}</title>" for group, name in (names or {}).items()}
+    return re.sub(r'<g id="(row-\d+)">', lambda found: said.get(found[1], found[0]), svg) if said else svg
 
 
 def _for_page(svg: str) -> str:

@@ -59,15 +59,18 @@ def _verdict(recording: Recording, incidents: Sequence[Incident]) -> tuple[str, 
 
 
 def _signals(recording: Recording, incidents: Sequence[Incident]) -> Section | None:
-    """Loss, gradient norm and loss scale over the steps."""
+    """Loss, gradient norm, loss scale and learning rate over the steps."""
     signals = recording.signals
     marks = [incident.step for incident in incidents[: INCIDENTS_SHOWN * 5] if incident.step is not None]
     scales: dict[str, charts.Scale] = {
         "loss": "log" if charts.wide(signals["loss"]) else "linear",
         "grad_norm": "log",
         "loss_scale": "log2",
+        "lr": "linear",
     }
-    names = {"loss": "Loss", "grad_norm": "Gradient norm before clipping", "loss_scale": "Loss scale"}
+    names = {
+        "loss": "Loss", "grad_norm": "Gradient norm before clipping", "loss_scale": "Loss scale", "lr": "Learning rate"
+    }  # fmt: skip
     panels = [
         charts.Panel(
             series={name: signals[name]},
@@ -163,13 +166,16 @@ def _in_float16(recording: Recording, incident: Incident) -> bool:
 
 def _outputs(origins: Sequence[Mapping[str, Any]], incident: Incident, *, half: bool) -> Picture | None:
     """The peak of every module's output in the captured step."""
-    layers = _drawable([layer for event in origins for layer in _list(event.get("layers"))], "peak")
+    layers = _drawable(_list(origins[-1].get("layers")) if origins else [], "peak")  # later ones add to it
     if not layers:
         return None
     line = " The dashed line is the largest float16." if half else ""
     caption = f"{say.counted(len(layers), 'module')} in forward order, from the top.{line}"
     caption += f" {sum(count > 0 for _, _, count in layers)} of them gave non-finite values (crosses)."
     module = incident.origin.module if incident.origin else None
+    if incident.origin and incident.origin.phase == "backward":
+        caption += " These are values of the forward; the first bad value arose in the backward pass"
+        caption += f" of {module} (diamond)." if any(name == module for name, _, _ in layers) else "."
     svg = charts.profile(layers, origin=module, limit=charts.MAX_FLOAT16 if half else None)
     return Picture(svg=svg, caption=caption)
 

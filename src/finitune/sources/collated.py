@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from finitune.finding import NotChecked, UnreadableInput
+from finitune.sources.data.end_tokens import COMPLETE, IGNORED
 from finitune.sources.text import kind_of, short
 
 DATA = "DATA.jsonl"
@@ -24,7 +25,6 @@ MAX_ROWS = 50_000
 MAX_COLLATED = 4096
 """A collator is the program's own and may be slow; the first rows show what it masks."""
 BATCH = 8
-IGNORED = -100
 INPUTS = ("input_ids", "attention_mask", "labels", "token_type_ids", "completion_mask", "assistant_masks")
 """Columns that trainers hand to a collator; the others they take away."""
 
@@ -75,6 +75,7 @@ def _collated(rows: Iterator[Mapping[str, Any]], tokenizer: Any, collator: Colla
     while batch := list(islice(rows, BATCH)):
         try:
             ready = [_tokenised(row, tokenizer) for row in batch]
+            complete = ["input_ids" not in row and "text" not in row for row in batch]
             made = _called(collator, ready, own="labels" in batch[0])
             ids, labels = (_plain(made[key]) for key in ("input_ids", "labels"))
             mask = _plain(made["attention_mask"]) if "attention_mask" in made else None
@@ -84,7 +85,8 @@ def _collated(rows: Iterator[Mapping[str, Any]], tokenizer: Any, collator: Colla
         for i, (row, targets) in enumerate(zip(ids, labels, strict=True)):
             real = [bool(one) for one in mask[i]] if mask is not None else _unpadded(row, targets, tokenizer)
             kept = [(token, label) for token, label, is_real in zip(row, targets, real, strict=True) if is_real]
-            yield {"input_ids": [token for token, _ in kept], "labels": [label for _, label in kept]}
+            answered = {COMPLETE: True} if len(ids) == len(complete) and complete[i] else {}
+            yield {"input_ids": [token for token, _ in kept], "labels": [label for _, label in kept], **answered}
         count += len(batch)
 
 

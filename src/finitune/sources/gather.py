@@ -19,6 +19,7 @@ from finitune.sources.configs.interpolation import unfilled
 from finitune.sources.configs.known_keys import unknown
 from finitune.sources.configs.merge import Configured, joined
 from finitune.sources.configs.runs import Config, Named, known_of, runs_of, walk
+from finitune.sources.configs.tables import leaves
 from finitune.sources.data import tokenised, tokenizer
 from finitune.sources.editing.patching import MAX_CHARACTERS, TREES
 from finitune.sources.editing.tree_text import lines
@@ -194,11 +195,25 @@ def _places(run: Sequence[Named], files: Sequence[Named]) -> dict[str, dict[str,
         for key, place in _lines(one).items():
             found.setdefault(one.file, {}).setdefault(key, place)
     for one in files:
+        for key in _typed_over(one):  # the command line says it, and the file no longer does
+            found[one.file].pop(key, None)
         by = found.get(one.started.by) if one.started else None
         if by is not None and one.format.from_flags:
             for key, flag in one.format.from_flags(one.data).items():
                 by.setdefault(key, by.get(flag, by[""]))
     return found
+
+
+def _typed_over(one: Named) -> set[str]:
+    """The keys of a file that the flags of its launch win over, under their own names and the usual ones."""
+    if one.flags is None or one.flags.file == one.file:
+        return set()
+    typed = {key for key, _ in leaves(one.flags.data)}
+    for group, table in one.format.tables.items():
+        for name, keys in table.items():
+            if typed & set(keys):
+                typed |= {*keys, *training_arguments.FORMAT.tables.get(group, {}).get(name, ())}
+    return typed
 
 
 def _lines(one: Named) -> dict[str, Place]:

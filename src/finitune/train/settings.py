@@ -140,7 +140,7 @@ def _block(path: Path, block: Mapping[str, Any]) -> Ours:
 
 
 def _place(path: Path, key: str) -> str:
-    """The file, the line where it can be told, and the key."""
+    """The file, the line where it is known, and the key."""
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     number = next(
         (n for n, line in enumerate(lines, 1) if re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*:", line)), None

@@ -41,6 +41,7 @@ def record(loss: object, norm: object, rate: object = 1e-5, epoch: float = 0.1) 
 
 HALF = Facts(precision=Precision(compute="float16", scaler="dynamic"))
 BRAIN = Facts(precision=Precision(compute="bfloat16", scaler="none"))
+ZERO = dataclasses.replace(BRAIN, parallel=Parallel(kind="deepspeed", zero_stage=2, overlap_comm=True))
 
 LADDER = "[INFO] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, {}\n"
 HYSTERESIS = "but hysteresis is 2. Reducing hysteresis to 1"
@@ -150,7 +151,8 @@ SUDDEN = "".join(falling(200)) + record("0.0", "nan", 9e-6, 2.0) * 5
 LOOKALIKES = [
     # loss 0.0, grad_norm nan from the start: the dtype decides
     (record("0.0", "nan", 1e-6) * 6, HALF, "fp16-activation-overflow", "comm-overlap-race"),
-    (record("0.0", "nan", 1e-6) * 6, BRAIN, "comm-overlap-race", "fp16-activation-overflow"),
+    (record("0.0", "nan", 1e-6) * 6, BRAIN, "fully-masked-attention-rows", "fp16-activation-overflow"),
+    (record("0.0", "nan", 1e-6) * 6, ZERO, "comm-overlap-race", "fp16-activation-overflow"),
     (
         record("0.0", "nan", 1e-6) * 6,
         dataclasses.replace(BRAIN, parallel=Parallel(kind="none")),
@@ -168,7 +170,9 @@ LOOKALIKES = [
         "lr-too-high",
         "comm-overlap-race",
     ),
-    (SUDDEN, None, "comm-overlap-race", "corrupt-checkpoint"),
+    (SUDDEN, None, "bad-data-sample", "comm-overlap-race"),  # ZeRO prints no norm that is nan
+    (SUDDEN.replace("nan", "1.0"), None, "comm-overlap-race", "corrupt-checkpoint"),  # but this one
+    (SUDDEN, ZERO, "comm-overlap-race", "corrupt-checkpoint"),
     ("".join(falling(20)) + "{'eval_loss': nan, 'epoch': 1.0}\n", None, "all-labels-ignored", "lr-too-high"),
 ]
 

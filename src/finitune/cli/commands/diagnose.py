@@ -114,7 +114,7 @@ def _diagnosed(
 
 
 def _prove(run_dir: str, model: str | None) -> None:
-    """Experiments, told on stderr; what they find stands in the recording when it is diagnosed."""
+    """Experiments, printed on stderr; what they find stands in the recording when it is diagnosed."""
     try:
         from finitune.monitor.proof import prove
     except ImportError as error:

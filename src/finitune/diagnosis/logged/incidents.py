@@ -12,10 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from finitune.chapter import causes, tells_of
 from finitune.diagnosis.advice import useless
 from finitune.diagnosis.logged.failed_attempts import FailedAttempt, failed_attempts, message_observations
-from finitune.diagnosis.logged.wrong_model import unseen
+from finitune.diagnosis.logged.wrong_model import unseen, without_gradient
 from finitune.diagnosis.next_question import next_check
 from finitune.diagnosis.ranking import SHOWN, rank
 from finitune.facts import Facts
@@ -74,7 +76,7 @@ def diagnosis_of(
     incidents = [_incident(failed, reading, facts, silent) for failed in failed_attempts(reading)]
     if not incidents:
         incidents, not_seen = unseen(facts)
-        missing += not_seen
+        missing += [*without_gradient(reading.attempts), *not_seen]
     rows = sum(attempt.last_step for attempt in reading.attempts)
     return Diagnosis(incidents=incidents, not_checked=missing, steps=rows or None)
 
@@ -133,6 +135,16 @@ def _without_frame(seen: Collection[str]) -> set[str]:
     return {name for name, frame in named.items() if frame is not None and frame not in seen}
 
 
+def _may_be_deepspeed(failed: FailedAttempt) -> bool:
+    """Rows of a Trainer do not name DeepSpeed, which may run below it; other frames print something.
+
+    ZeRO writes -1 for a gradient norm that is not finite, in every release: a row with `nan` did not pass through it.
+    """
+    norms = failed.attempt.signals.get("grad_norm")
+    printed = norms is not None and not np.isfinite(norms.values).all()
+    return "sentinel-norm" in failed.observed or ("hidden-loss" in failed.observed and not printed)
+
+
 def frames_first(ranked: Sequence[RankedCause], seen: Collection[str]) -> list[RankedCause]:
     """The two first causes are ordinary ones, unless the frame of a rare one was seen."""
     rare = _without_frame(seen)
@@ -151,8 +163,7 @@ def _explains(cause: str, observed: Observed) -> bool:
 def _incident(failed: FailedAttempt, reading: LogReading, facts: Facts, silent: Observed) -> Incident:
     inputs = failed.inputs(facts, silent)
     seen = frames(reading, facts)
-    # rows of a Trainer do not show whether DeepSpeed runs below it; the other frames print something
-    rare = _without_frame({*seen, "deepspeed"})
+    rare = _without_frame({*seen, "deepspeed"} if _may_be_deepspeed(failed) else seen)
     every = frames_first(ranked_causes(failed, reading, inputs), seen)
     ranked = [one for one in every if one.proved or one.cause not in rare] or every
     shown = [cause for cause in ranked if any(term.bits > 0 for term in cause.evidence)][:SHOWN]
@@ -170,7 +181,7 @@ def _incident(failed: FailedAttempt, reading: LogReading, facts: Facts, silent: 
         last_step=max(failed.attempt.last_step, failed.step),
         message=f"{failed.text} ({failed.place})",
         seen=[one.words for one in failed.observed.values() if one.text != failed.text and one.name != failed.symptom],
-        next_check=next_check(ranked, observed, facts.by_name()) if ranked else "",
+        next_check=next_check(every, observed, facts.by_name()) if every else "",
         source="log",
         does_not_help=useless(tried(failed, reading, facts), observed, shown[0].cause) if shown else (),
     )

@@ -5,14 +5,21 @@ A model that learned something else has a healthy loss. Chapters of such causes 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
 from finitune.chapter import causes
 from finitune.diagnosis.ranking import expected, foreseen
 from finitune.facts import Facts
 from finitune.finding import SEVERITIES, Finding, Incident, NotChecked, RankedCause
+from finitune.sources.logs.attempt import Attempt
 
 ALONE = "whether the model learned what was meant: numbers do not show it, --config, --model and --data may"
 BESIDE = "whether the model learned what was meant: numbers do not show it, and no file speaks against it"
 SYMPTOM = "wrong-model"
+LONG = 10
+"""Rows without a gradient that are no accident: one group of equal rewards has none, and the next one has."""
 
 
 def unseen(facts: Facts) -> tuple[list[Incident], list[NotChecked]]:
@@ -34,6 +41,22 @@ def unseen(facts: Facts) -> tuple[list[Incident], list[NotChecked]]:
         next_check=" ".join(first.sentences("How to prove")[:2]),
     )  # fmt: skip
     return [incident], []
+
+
+def without_gradient(attempts: Sequence[Attempt]) -> Iterator[NotChecked]:
+    """Reinforcement learning that has come to rest: ordinary where the task is solved, and else nothing is learned."""
+    for attempt in attempts:
+        norms = attempt.signals.get("grad_norm")
+        if not attempt.rewards or norms is None:
+            continue
+        some = np.flatnonzero(norms.values)
+        rows = len(norms) - (int(some[-1]) + 1 if len(some) else 0)
+        if rows >= LONG:
+            why = (
+                f"whether anything is learned: the gradient is 0 in the last {rows} rows, as it is where all answers "
+                "to a prompt have the same reward (rl-group-std-zero)"
+            )
+            yield NotChecked(input="log", why=why)
 
 
 def _ranked(finding: Finding) -> RankedCause:

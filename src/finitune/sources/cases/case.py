@@ -229,7 +229,7 @@ def _first(value: Any) -> Any:
 
 
 def _arguments(settings: dict[str, Any]) -> Facts:
-    """The settings as TrainingArguments, without those that have no sound value."""
+    """The settings as TrainingArguments, without those that have no valid value."""
     sound: dict[str, Any] = {}
     for key, value in settings.items():
         try:

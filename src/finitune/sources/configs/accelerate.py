@@ -82,7 +82,7 @@ FORMAT = Format(
     recognises=recognises,
     read=read,
     follows=follows,
-    precedence=-1,  # a trainer that is told a precision of its own overrides what the launcher exported
+    precedence=-1,  # a trainer with a precision of its own overrides what the launcher exported
     spelling={"max_grad_norm": ("deepspeed_config.gradient_clipping",)},
     precision_keys=precision_keys,
 )

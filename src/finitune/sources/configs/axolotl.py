@@ -66,7 +66,7 @@ def follows(data: Settings) -> list[str | Settings]:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What Axolotl is told. `bf16: auto`, its default, is left open: the card decides."""
+    """The settings of Axolotl. `bf16: auto`, its default, is left open: the card decides."""
     precision = _precision(data, file)
     return Facts(
         precision=precision,

@@ -30,7 +30,7 @@ def recognises(data: Settings) -> bool:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the engine is told."""
+    """The settings of the engine."""
     return Facts(
         precision=_precision(data, file),
         optimizer=_optimizer(data, file),

@@ -99,7 +99,7 @@ def _sections(data: Settings, depth: int = 0) -> Iterator[tuple[str, Settings]]:
 
 
 def follows(data: Settings) -> Iterator[str | Settings]:
-    """What Lightning's Trainer, the optimizer, transformers and the loading of a model are told; files not found."""
+    """The settings of Lightning's Trainer, the optimizer, transformers and the loading of a model; files not found."""
     parts = list(_sections(data))
     trainer = next((part for _, part in parts if _builds(part, "Trainer") and lightning.KEYS & part.keys()), None)
     trainer = trainer or next((part for key, part in parts if key == "trainer" and _lit(part)), None)

@@ -29,7 +29,7 @@ DOTTED = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 """A module in a package."""
 
 RECIPE = "torchtune recipe"
-"""The flag under which the recipe of `tune run` is kept, and what it is told beside its file."""
+"""The flag under which the recipe of `tune run` is kept, and the settings typed beside its file."""
 
 RUNNERS = {"uv", "srun", "poetry", "pdm", "rye", "hatch", "pixi", "conda", "mamba", "nohup", "time", "env"}
 """They start the command that follows, or a program itself."""

@@ -1,4 +1,4 @@
-"""The file that `LightningCLI` reads and saves (YAML) -> facts; what the user's own module is told is passed over.
+"""The file that `LightningCLI` reads and saves (YAML) -> facts; the arguments of the user's own module are passed over.
 
 Precisions as of Lightning 2: `16-mixed` is autocast with a GradScaler and float32 weights, `16-true` casts the weights.
 """
@@ -45,7 +45,7 @@ def recognises(data: Settings) -> bool:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the trainer is told, and the rates and adapters that modules are usually given."""
+    """The settings of the trainer, and the rates and adapters that modules are usually given."""
     named = word(section(data, "optimizer"), "class_path")
     trainer = section(data, "trainer")
     off = {"clip": 0.0} if "gradient_clip_val" in trainer and trainer["gradient_clip_val"] is None else {}
@@ -76,7 +76,7 @@ def _precision(data: Settings, file: str) -> Precision | None:
 
 
 def _parallel(data: Settings, file: str) -> Parallel | None:
-    """How the strategy spreads the run; `auto` on one device does not."""
+    """How the strategy distributes the run; `auto` on one device does not."""
     trainer = section(data, "trainer")
     strategy = word(trainer, "strategy") or "auto"
     nodes = whole(trainer, "num_nodes", file)

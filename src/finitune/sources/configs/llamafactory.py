@@ -41,7 +41,7 @@ def recognises_flags(flags: Settings) -> bool:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What LLaMA-Factory is told."""
+    """The settings of LLaMA-Factory."""
     facts = training_arguments.read(data, file, framework="llama-factory")
     precision = _precision(data, file, facts.precision)
     adapter = _adapter(data, file, facts.adapter)

@@ -35,7 +35,7 @@ def recognises(data: Settings) -> bool:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the trainer is told; the world is that of the launcher."""
+    """The settings of the trainer; the world is that of the launcher."""
     flash = flag(data, "use_flash_attn", file)
     return facts_of(
         data, file, TABLES, framework="megatron", precision=_precision(data, file),

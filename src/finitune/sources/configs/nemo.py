@@ -8,7 +8,7 @@ from finitune.facts import Facts, Precision
 from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import first, named
 from finitune.sources.configs.lightning import MIXED, WHOLE
-from finitune.sources.configs.tables import facts_of, mixed, unused, whole
+from finitune.sources.configs.tables import facts_of, mixed, nested, unused, whole
 from finitune.sources.text import section, word
 
 TABLES = {
@@ -39,8 +39,14 @@ def recognises(data: Settings) -> bool:
     return "trainer" in data and isinstance(section(data, "model").get("optim"), dict)
 
 
+def of_flags(flags: Settings) -> Settings | None:
+    """The settings that dotted flags say; None where they are not NeMo's."""
+    found = nested({key: value for key, value in flags.items() if "." in key})
+    return found if recognises(found) else None
+
+
 def read(data: Settings, file: str) -> Facts:
-    """What the trainer is told."""
+    """The settings of the trainer."""
     scheme = word(section(section(data, "model"), "peft"), "peft_scheme")
     facts = facts_of(
         data, file, TABLES, framework="nemo", lora=None if scheme is None else "lora" in scheme,
@@ -72,6 +78,8 @@ FORMAT = Format(
     name="nemo",
     recognises=recognises,
     read=read,
+    of_flags=of_flags,
+    takes_flags=True,
     open_ended=True,
     data=named_data,
     tables=TABLES,

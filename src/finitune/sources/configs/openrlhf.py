@@ -36,7 +36,7 @@ def recognises(data: Settings) -> bool:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the trainer is told."""
+    """The settings of the trainer."""
     rank = whole(data, "lora_rank", file)
     brain = flag(data, "bf16", file) or word(data, "param_dtype") == "bf16"
     stage = whole(data, "zero_stage", file)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, cast
 
-from finitune.facts import Adapter, Batching, Facts, Hardware, Precision, Quantization, Training
+from finitune.facts import Adapter, Batching, Facts, Hardware, Optimizer, Precision, Quantization, Training
 from finitune.finding import UnreadableInput
 from finitune.sources.configs import lightning, training_arguments
 from finitune.sources.configs.format import Format, Place, Settings, Started
@@ -75,7 +75,7 @@ def parse(text: str, file: str) -> dict[str, Any] | None:
         return None
     try:
         tree, cells, unread = _notebook(text, file) if notebook else (_tree(text, file), (), ())
-        found = _programs(names_of(tree), cells, unread)
+        found = _programs(names_of(tree, file), cells, unread)
     except (RecursionError, MemoryError):
         raise UnreadableInput(f"{file}: nested too deeply (expected a Python program)") from None
     except UnreadableInput:
@@ -249,8 +249,10 @@ def _facts(setup: Setup, file: str) -> Facts:
         facts = dataclasses.replace(facts, precision=precision)
     quantization = Quantization(source=f"{file}: bnb_4bit_compute_dtype", **setup.quantization)
     training = facts.training or Training(source=file)
+    optimizer = facts.optimizer or Optimizer(source=file)
     return dataclasses.replace(
         facts,
+        optimizer=dataclasses.replace(optimizer, clips_scaled=True) if setup.clips_scaled else facts.optimizer,
         quantization=quantization if setup.quantization else facts.quantization,
         adapter=Adapter(kind=setup.adapters[0], source=f"{file}: adapter") if setup.adapters else facts.adapter,
         batching=_batching(setup, facts, file),

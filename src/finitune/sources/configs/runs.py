@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.configs import hydra
@@ -15,6 +14,7 @@ from finitune.sources.configs.beside import beside
 from finitune.sources.configs.format import Format, Settings, Started, format_of, formats
 from finitune.sources.configs.interpolation import filled
 from finitune.sources.configs.known_keys import fields_of
+from finitune.sources.configs.tables import over
 from finitune.sources.text import settings_of, short, text_of
 
 Config = str | Path | Settings
@@ -53,16 +53,6 @@ class Named:
         return over(self.data, self.flags.data) if self.flags else self.data
 
 
-def over(data: Settings, flags: Settings) -> Settings:
-    """The settings with the flags laid over them; inside a section what the flags do not name stays."""
-    found = dict(data)
-    for key, said in flags.items():
-        held = data.get(key)
-        inner = isinstance(held, Mapping) and isinstance(said, Mapping)
-        found[key] = over(cast(Settings, held), cast(Settings, said)) if inner else said
-    return found
-
-
 def runs_of(configs: Sequence[Config]) -> list[tuple[Named, ...]]:
     """The runs that the configurations start together; nearly always one.
 
@@ -99,13 +89,21 @@ def known_of(configs: Sequence[Config]) -> tuple[list[Config], list[NotChecked]]
 def walk(run: Sequence[Named]) -> Iterator[Named | NotChecked]:
     """The configurations of a run and those that they name, each file once; or why one that is named cannot be read.
 
-    A program that is given beside the script that starts it is read as the script starts it.
+    A program that is given beside the script that starts it is read as the script starts it, and so is a file whose
+    settings the script types over.
     """
     begun = {how.file.resolve() for one in run if (how := _started(one))}
+    begun |= {path.resolve() for one in run for path in _typed_over(one)}
     seen: set[Path] = {Path(one.file).resolve() for one in run} - begun
     for one in run:
         if Path(one.file).resolve() not in begun:
             yield from _with_named(one, seen, depth=0)
+
+
+def _typed_over(one: Named) -> Iterator[Path]:
+    """The files that a launch names and lays flags over."""
+    if one.format.flags and one.format.flags(one.data):
+        yield from (beside(one.file, named) for named in one.format.follows(one.data) if isinstance(named, str))
 
 
 def _started(one: Named) -> Started | None:

@@ -19,7 +19,9 @@ from finitune.finding import UnreadableInput
 from finitune.sources.configs import (
     llamafactory,
     megatron,
+    nemo,
     openrlhf,
+    overrides,
     python,
     scheduler,
     swift,
@@ -55,7 +57,9 @@ SHELLS, RUN_TEXT = ("bash", "sh", "zsh"), ("-c", "-lc", "-ic", "-xc")
 MAX_DEPTH = 2
 """Shells within shells."""
 
-DIALECTS = (verl.FORMAT, openrlhf.FORMAT, megatron.FORMAT, swift.FORMAT, torchtune.FORMAT)
+DIALECTS = (
+    verl.FORMAT, openrlhf.FORMAT, megatron.FORMAT, swift.FORMAT, torchtune.FORMAT, nemo.FORMAT, overrides.OVERRIDES
+)  # fmt: skip
 """Formats that are known by their flags, before those that share names with many programs."""
 
 SHELL = "shell script"
@@ -175,7 +179,7 @@ def runs(data: Settings) -> list[tuple[int, Settings]]:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the launcher itself is told; the rest stands in the settings that `follows` gives."""
+    """The settings of the launcher itself; the rest stands in the settings that `follows` gives."""
     launch = _first(data)
     if launch.launcher == "accelerate":
         return Facts()
@@ -206,6 +210,8 @@ def flags_of(data: Settings) -> tuple[Format, Settings] | None:
 def format_of_flags(said: Settings) -> tuple[Format, Settings] | None:
     """A trainer's own, or the arguments of transformers, whose names most programs use; with its settings."""
     kept = ("config",) if RECIPE in said else ()
+    if isinstance(engine := said.get("deepspeed"), str) and not PurePosixPath(engine).suffix:
+        kept = (*kept, "deepspeed")  # settings that the program has by name
     flags = {k: value for k, value in said.items() if k in kept or k not in (*DEEPSPEED_FLAGS, *CONFIG_FLAGS)}
     for kind in DIALECTS:
         if kind.of_flags and (settings := kind.of_flags(flags)) is not None:
@@ -241,6 +247,8 @@ def places(data: Settings) -> dict[str, Place]:
     launch = _first(data)
     lines = {"": launch.line, **launch.lines}
     found = flags_of(data)
+    if found and found[0] is overrides.OVERRIDES:
+        lines = {name: line for key, line in launch.lines.items() if (name := overrides.usual(key))} | lines
     for part, table in (found[0] if found else training_arguments.FORMAT).tables.items():
         usual = training_arguments.FORMAT.tables.get(part, {})
         for name, keys in table.items():

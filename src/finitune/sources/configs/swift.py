@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from finitune.facts import Facts
@@ -22,8 +23,13 @@ def recognises(data: Settings) -> bool:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the trainer is told."""
+    """The settings of the trainer."""
     return training_arguments.read(_translated(data), file, framework="swift")
+
+
+def left_out(data: Settings, file: str) -> Iterator[str]:
+    """Files of DeepSpeed under other names than those that ms-swift brings along: `zero2`, `zero3_offload`..."""
+    return iter(()) if training_arguments.stage_named(data)[0] is not None else training_arguments.left_out(data, file)
 
 
 def _translated(data: Settings) -> dict[str, Any]:
@@ -54,7 +60,7 @@ FORMAT = Format(
     open_ended=True,
     supervision=training_arguments.supervision,
     data=lambda data: [name.partition("#")[0] for name in (words(data, "dataset") or [])[:1]],
-    left_out=training_arguments.left_out,
+    left_out=left_out,
     tables={
         **training_arguments.FORMAT.tables,
         "training": {**training_arguments.TRAINING_KEYS, "model_name": ("model", "model_id_or_path")},

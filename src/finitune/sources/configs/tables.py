@@ -69,3 +69,13 @@ def unused(data: Settings, tables: Mapping[str, Keys], others: Collection[str] =
     """How many of its values no table and none of the `others` names, by dotted key or by their last part."""
     known = {key for table in tables.values() for keys in table.values() for key in keys} | set(others)
     return sum(key not in known and key.rpartition(".")[2] not in known for key, _ in leaves(data))
+
+
+def over(data: Settings, flags: Settings) -> Settings:
+    """The settings with the flags laid over them; inside a section what the flags do not name stays."""
+    found = dict(data)
+    for key, said in flags.items():
+        held = data.get(key)
+        inner = isinstance(held, Mapping) and isinstance(said, Mapping)
+        found[key] = over(cast(Settings, held), cast(Settings, said)) if inner else said
+    return found

@@ -41,7 +41,7 @@ def recognises(data: Settings) -> bool:
 
 
 def of_flags(flags: Settings) -> Settings | None:
-    """What `tune run RECIPE` is told beside its file; None for other launches."""
+    """The settings that `tune run RECIPE` has beside its file; None for other launches."""
     return nested(flags) if RECIPE in flags else None
 
 
@@ -53,7 +53,7 @@ def left_out(data: Settings, file: str) -> Iterator[str]:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the recipe is told."""
+    """The settings of the recipe."""
     builder = word(section(data, "model"), COMPONENT) or word(data, RECIPE) or ""
     adapted = "lora_rank" in section(data, "model") or "lora" in builder.rpartition(".")[2]
     named = word(section(data, "optimizer"), COMPONENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
@@ -77,6 +78,9 @@ DATA_KEYS = (
 )  # fmt: skip
 """Under which names programs take their training data; the surest first."""
 
+STAGE = re.compile(r"(?:ds[-_]?)?(?:zero|stage)[-_]?([0-3])([-_](?:cpu[-_]?)?offload)?", re.IGNORECASE)
+"""Names that programs give to their own files of DeepSpeed."""
+
 ADAPTER_SWITCHES = ("use_peft", "use_lora", "q_lora", "qlora")
 FULL_EVAL = {"fp16_full_eval": "float16", "bf16_full_eval": "bfloat16"}
 
@@ -102,11 +106,20 @@ def left_out(data: Settings, file: str) -> Iterator[str]:
     """Settings of DeepSpeed that a program has by a name of its own, such as `zero2`."""
     named = data.get("deepspeed")
     if isinstance(named, str) and named and not PurePath(named).suffix:
-        yield f"{file}: deepspeed: {short(named)} is a name that only the program knows"
+        stage, _ = stage_named(data)
+        meant = "" if stage is None else f", taken for ZeRO-{stage}"
+        yield f"{file}: deepspeed: {short(named)} is a name that only the program knows{meant}"
+
+
+def stage_named(data: Settings) -> tuple[int | None, bool]:
+    """The stage of ZeRO in a name such as `zero2` or `zero3_offload`, and whether it offloads."""
+    named = data.get("deepspeed")
+    found = STAGE.fullmatch(named) if isinstance(named, str) else None
+    return (int(found[1]), bool(found[2])) if found else (None, False)
 
 
 def read(data: Settings, file: str, *, framework: str = "transformers") -> Facts:
-    """What the trainer is told. A field that is left out is not reported at its default, except the loss scaler's."""
+    """Settings of the trainer. A field that is left out is not reported at its default, except the loss scaler's."""
     precision = _precision(data, file, framework)
     return Facts(
         precision=precision,
@@ -239,6 +252,13 @@ def _parallel(data: Settings, file: str) -> Parallel | None:
         return Parallel(kind="fsdp", offload_optimizer=offload, offload_parameters=offload, source=file)
     stage = whole(data, "zero_stage", file)  # DeepSpeed-Chat and its descendants
     offload = "cpu" if stage is not None and flag(data, "offload", file) else None
+    if stage is None and (named := stage_named(data))[0] is not None:
+        stage, offload = named[0], "cpu" if named[1] else "none"
+        parameters = offload if stage == 3 else None
+        return Parallel(
+            kind="deepspeed", zero_stage=stage, offload_optimizer=offload, offload_parameters=parameters,
+            source=f"{file}: deepspeed",
+        )  # fmt: skip
     if stage is None and not data.get("deepspeed"):
         return None
     return Parallel(kind="deepspeed", zero_stage=stage, offload_optimizer=offload, source=file)

@@ -1,6 +1,6 @@
 """Settings of verl (YAML, or `key.key=value` on the command line) -> facts.
 
-Its actors hold float32 weights and compute in bfloat16 unless they are told otherwise.
+Its actors hold float32 weights and compute in bfloat16 unless a setting says otherwise.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def of_flags(flags: Settings) -> Settings | None:
 
 
 def read(data: Settings, file: str) -> Facts:
-    """What the trainer is told of the model that learns."""
+    """The settings of the model that learns."""
     rank = first(data, file, TABLES["adapter"]["rank"], int)
     facts = facts_of(
         data, file, TABLES, framework="verl", lora=rank > 0 if rank is not None else None,

@@ -5,6 +5,7 @@ The file is streamed. An end token that the trainer appends is not counted as su
 
 from __future__ import annotations
 
+import dataclasses
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +18,11 @@ import numpy as np
 from finitune.facts import Facts, Ints, Labels, TokenUse
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.data.chat_template import ChatTemplate, Refused
+from finitune.sources.data.end_tokens import COMPLETE, IGNORED, End, EndTokens, of_chat, of_labels
 from finitune.sources.data.rows import Row, rows, weight
 from finitune.sources.data.tokenizer import Encoded, NoTokenizer, Tokenizer, encode, names
 from finitune.sources.result import Reading, Supervision, Track, untracked
 from finitune.sources.text import kind_of, short
-
-IGNORED = -100
-"""The label that every trainer of the field leaves out of the loss."""
 
 MAX_TOKEN_ID = 10_000_000
 """Forty times the largest vocabulary in use; beyond it an id is a mistake, and counting it would fill the memory."""
@@ -69,8 +68,7 @@ class _Tokens:
     """The targets before truncation."""
     length: int
     """The tokens before truncation."""
-    end: bool | None = None
-    """Whether an end token is a target, where one is in the row; only of labels that somebody made."""
+    end: End = End.NOT_JUDGED
 
 
 def read(
@@ -89,7 +87,7 @@ def read(
     settings = supervision or Supervision()
     census = _Census()
     lines, supervised, whole, lengths = array("q"), array("q"), array("q"), array("q")
-    ends = {True: 0, False: 0}
+    ends, made = EndTokens(), False
     render = _Renderer(tokenizer)
     try:
         examples = chain.from_iterable(map(_examples, track(rows(path), "rows of data", None)))
@@ -100,8 +98,8 @@ def read(
                 supervised.append(tokens.supervised)
                 whole.append(tokens.whole)
                 lengths.append(tokens.length)
-                if tokens.end is not None:
-                    ends[tokens.end] += 1
+                ends.add(tokens.end)
+                made = made or ("labels" in row.data and COMPLETE not in row.data)
     except NoTokenizer as error:
         why = why_no_tokenizer if tokenizer is None else str(error)
         return Reading(not_checked=[NotChecked(input="data", why=f"{path}: not tokenised: {why}")])
@@ -115,7 +113,7 @@ def read(
         return Reading(facts=Facts(tokens=use), not_checked=[NotChecked(input="labels", why=why)])
     labels = Labels(
         supervised=_ints(supervised), row_lines=_ints(lines), source=str(path), whole=_ints(whole),
-        lengths=_ints(lengths), ends=np.array([sum(ends.values()), ends[True]]) if any(ends.values()) else None,
+        lengths=_ints(lengths), end_tokens=ends.found(_ints(lengths), made=made),
     )  # fmt: skip
     limit = settings.max_length or 0
     cut = sum(length > limit for length in lengths) if limit else 0
@@ -212,8 +210,7 @@ def _tokenised(
     path: Path, batch: Sequence[Row], tokenizer: Tokenizer | None, render: _Renderer, settings: Supervision
 ) -> list[_Tokens]:
     limit = settings.max_length
-    end = tokenizer.eos_id if tokenizer else None
-    ready = {i: _given_tokens(path, row, limit, end) for i, row in enumerate(batch) if "input_ids" in row.data}
+    ready = {i: _given_tokens(path, row, limit, tokenizer) for i, row in enumerate(batch) if "input_ids" in row.data}
     asked = {i: _asked(path, row, settings) for i, row in enumerate(batch) if i not in ready}
     chats = {i: chat for i, chat in asked.items() if isinstance(chat, _Chat)}
     texts = {i: text for i, text in asked.items() if isinstance(text, _Text)}
@@ -227,7 +224,10 @@ def _tokenised(
                 _refuse_half_characters(f"{path}: line {batch[i].line}", text.text)
             encoded = encode(tokenizer, [text.text for text in chosen.values()], special=special)
             marker = _marker(tokenizer, settings)
-            ready |= {i: _encoded_row(one, texts[i], limit, marker) for i, one in zip(chosen, encoded, strict=True)}
+            for i, one in zip(chosen, encoded, strict=True):
+                row = _encoded_row(one, texts[i], limit, marker)
+                whole = not special and row.length == len(row.ids)
+                ready[i] = dataclasses.replace(row, end=of_chat(row.ids, tokenizer)) if whole else row
     return [ready[i] for i in range(len(batch))]
 
 
@@ -275,7 +275,7 @@ def _after_last(ids: Ints, marker: Sequence[int]) -> int:
     return len(ids) - starts[-1] - size if starts else 0
 
 
-def _given_tokens(path: Path, row: Row, limit: int | None, end: int | None) -> _Tokens:
+def _given_tokens(path: Path, row: Row, limit: int | None, tokenizer: Tokenizer | None) -> _Tokens:
     where = f"{path}: line {row.line}"
     ids = _token_list(where, row.data, "input_ids")
     if len(ids) and not 0 <= ids.min() <= ids.max() <= MAX_TOKEN_ID:
@@ -289,9 +289,11 @@ def _given_tokens(path: Path, row: Row, limit: int | None, end: int | None) -> _
     real = ids[:limit] if mask is None else ids[:limit][mask[:limit] != 0]
     count = int(np.count_nonzero(labels[1:limit] != IGNORED))
     whole = int(np.count_nonzero(labels[1:] != IGNORED)) if labels is not ids else count
-    ends = ids[1:limit] == end if labels is not ids and end is not None else np.zeros(0, bool)
-    learned = bool((labels[1:limit][ends] != IGNORED).any()) if ends.any() else None
-    return _Tokens(ids=ids[:limit], real=real, supervised=count, whole=whole, length=len(ids), end=learned)
+    end = End.NOT_JUDGED
+    if labels is not ids and (limit is None or len(ids) <= limit):
+        inside = np.ones(len(ids), bool) if mask is None else mask != 0
+        end = of_labels(ids[inside], labels[inside], tokenizer, complete=row.data.get(COMPLETE) is True)
+    return _Tokens(ids=ids[:limit], real=real, supervised=count, whole=whole, length=len(ids), end=end)
 
 
 def _asked(path: Path, row: Row, settings: Supervision) -> _Text | _Chat:
@@ -330,7 +332,7 @@ def _chat(text: str, answers: Sequence[Mapping[str, Any]] | None) -> _Text:
         said = str(message["content"]).strip()
         found = text.find(said, position)
         if found < 0:
-            # the template rewrote the words: what is supervised cannot be told, so nothing is claimed to be missing
+            # the template rewrote the words: what is supervised is not known, so nothing is claimed to be missing
             return _Text(text=text, special=False, supervised=None)
         position = found + len(said)
         if message["role"] == "assistant":

@@ -63,7 +63,7 @@ class NoPlace(ValueError):
 
 
 def settled(patch: Mapping[str, Any], standings: Sequence[Standing], first: str | None = None) -> list[Setting]:
-    """What to set where. A file that says a key already is told so; else the file that is asked first and takes it.
+    """What to set where. A file that has a key already is set there; else the file that is asked first and takes it.
 
     `first` is the file of the finding. Values that are already so are left out. Raises NoPlace.
     """

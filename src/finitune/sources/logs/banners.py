@@ -18,7 +18,7 @@ _ON = rb"(?:=True|'?\"?: ?True| True\b| \.{3,} True)"
 
 
 def _half(flag: bytes, engine: bytes, dtype: bytes, lightning: bytes) -> re.Pattern[bytes]:
-    """How a dtype is told: as a flag, in DeepSpeed's dump, by LLaMA-Factory, by Lightning, on a command line."""
+    """How a dtype is printed: as a flag, in DeepSpeed's dump, by LLaMA-Factory, by Lightning, on a command line."""
     return re.compile(
         rb"(?<!\w)%b(?:_enabled)?%b|(?<![a-z])%b \.{3,} True|(?:compute dtype: |Creating )torch\.%b|Using %b|"
         rb"--%b\b(?! ?=?\s?[Ff]alse)" % (flag, _ON, engine, dtype, lightning, flag)

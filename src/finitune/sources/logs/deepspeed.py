@@ -1,6 +1,6 @@
 """Lines of DeepSpeed's loss scalers and of its progress (`step=10, skipped=3, lr=[...]`), and of Megatron.
 
-A skipped step is told in three spellings: by ZeRO's scaler (`OVERFLOW! Rank 0 Skipping step. Attempted loss scale:
+A skipped step is printed in three spellings: by ZeRO's scaler (`OVERFLOW! Rank 0 Skipping step. Attempted loss scale:
 65536, reducing to 32768`, or with its hysteresis; without a scale in bfloat16), by that of ZeRO 0 in two lines (`Grad
 overflow on iteration: 3`, `Reducing dynamic loss scale from 65536 to 32768`), and by the count in the progress.
 """
@@ -73,7 +73,7 @@ def _scaler(text: bytes, line: int, log: ParsedLog) -> bool:
         if log.first("overflow", rank):
             scale = number_in(found[3] or found[2]) if found.re is _ATTEMPTED else None
             log.skipped(line, scale)
-        # in bfloat16 nothing is scaled, and no scale is told
+        # in bfloat16 nothing is scaled, and no scale is printed
         log.message("overflow-unscaled" if found.re is _SKIPPING else "overflow", f"rank {rank}", line)
         return True
     changed = _CHANGED.search(text)
@@ -84,7 +84,7 @@ def _scaler(text: bytes, line: int, log: ParsedLog) -> bool:
 
 
 def _progress(step: int, skipped: int, rate: float | None, line: int, log: ParsedLog) -> None:
-    """The newest step, and whether all since the progress before it were skipped where no line told of them."""
+    """The newest step, and whether all since the progress before it were skipped where no line reports them."""
     now = log.attempt
     if step <= now.last_step:
         if step == now.last_step and rate is not None:

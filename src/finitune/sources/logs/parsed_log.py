@@ -112,7 +112,7 @@ class ParsedLog:
         if self.cut:
             yield f"{self.file}: {self.cut}"
         if len(self.attempts) == MOST_ATTEMPTS:
-            yield f"{self.file}: restarts after the first {MOST_ATTEMPTS} were not told apart"
+            yield f"{self.file}: restarts after the first {MOST_ATTEMPTS} were not separated"
 
     def _restart(self) -> Attempt:
         if len(self.attempts) < MOST_ATTEMPTS:

@@ -169,7 +169,7 @@ def _weight_map(index: Path) -> Mapping[str, str]:
 
 
 def _unmet_promises(path: Path, tensors: Sequence[Tensor]) -> list[str]:
-    """Tensors that the index puts into a file which is sound but does not hold them."""
+    """Tensors that the index puts into a file which is intact but does not hold them."""
     if not path.is_dir() or not (path / INDEX).exists():
         return []
     held: dict[Path, set[str]] = {}

@@ -1,4 +1,4 @@
-"""PyTorch .bin checkpoints: where each tensor lies in the file, told by torch's restricted loader, which runs no code.
+"""PyTorch .bin checkpoints: where each tensor lies in the file, read by torch's restricted loader, which runs no code.
 
 The file is a zip archive that stores every tensor as it is, so once the places are known it is read like a safetensors
 file. Needs torch 2.6, which tells them without reading a weight; the restricted loader opens nothing but tensors.

@@ -10,6 +10,7 @@ from finitune.sources.configs.program import typed
 from finitune.sources.configs.program.expressions import EXPRESSIONS
 from finitune.sources.configs.program.names import STRAIGHT, Binding, Blocks, Call, Function, Names, Scope, Site
 from finitune.sources.configs.program.names import last_name as last
+from finitune.sources.configs.program.settings_files import handed_over, loaded
 from finitune.sources.configs.program.values import Computed, Defined, Reader, Record, Symbol, known
 
 MAX_CALLERS = 8
@@ -158,6 +159,8 @@ def _parameter(reader: Reader, name: str, scope: Scope) -> Any:
     defaults = dict(zip(reversed(positions), reversed(given.defaults), strict=False))
     defaults |= {arg.arg: value for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
     outer = Site(scope=scope.outer or scope, at=(line, 0), blocks=scope.blocks)
+    if node.decorator_list and positions[:1] == [name] and (whole := handed_over(reader, node, outer)) is not None:
+        return whole
     default = _option(reader, name, node, outer) if node.decorator_list else None
     said = typed.of([name], reader.typed) if default is None and typed.takes_flags(reader.names, node) else None
     if said is not None:
@@ -324,6 +327,8 @@ def _call(reader: Reader, node: ast.Call, site: Site) -> Any:
             return Symbol(f"{values[0].name}.{values[1]}")
         told = known(values) and len(values) == 1 and not isinstance(values[0], Symbol)
         return _CONVERT.get(name, str)(values[0]) if told else Computed(line)
+    if name.endswith("load") and (read := loaded(reader, node, dotted(reader, node.func, site), site)) is not None:
+        return read
     made = _returned(reader, node, site)
     if isinstance(made, Computed) and name[:1].isupper():  # an object of an imported class: what it was given
         return Record(_keywords(reader, node, site), dotted(reader, node.func, site))

@@ -29,7 +29,7 @@ LOADED_FORMS = ("json", "csv", "parquet", "text", "pandas", "arrow")
 """What `load_dataset` takes for the form of files, and not for a name."""
 
 RESPONSES = {"DataCollatorForCompletionOnlyLM": "response_template", "train_on_responses_only": "response_part"}
-"""Calls that mask what stands before an answer, and where they are told how an answer begins."""
+"""Calls that mask what stands before an answer, and the argument that says how an answer begins."""
 
 READ = training_arguments.KEYS | {
     key.partition(".")[0] for table in training_arguments.FORMAT.tables.values() for keys in table.values()

@@ -54,6 +54,7 @@ def loop(reader: Reader, setup: Setup) -> None:
             setup.arguments["adam_beta1"], setup.arguments["adam_beta2"] = betas
         setup.unused.update(key for key in said if key not in (*LOOP_KEYS, "betas", "params", "**"))
     _clipping(reader, setup)
+    _clips_scaled(reader, setup)
     _mixed_precision(reader, setup)
     loaders = [call for call in reader.names.calls_named("DataLoader") if taken_call(reader, call)]
     for call in loaders[:1]:
@@ -81,6 +82,30 @@ def _clipping(reader: Reader, setup: Setup) -> None:
         setup.arguments["max_grad_norm"] = norm
     elif isinstance(norm, Computed):
         setup.computed["max_grad_norm"] = norm
+
+
+def _clips_scaled(reader: Reader, setup: Setup) -> None:
+    """Clipping between `scaler.scale(loss).backward()` and `scaler.unscale_`, or where nothing unscales."""
+    made = [call for call in reader.names.calls_named("GradScaler") if taken_call(reader, call)]
+    off = any(keywords(reader, call).get("enabled") is False for call in made)
+    scalers = {name for call in made for name in call.targets}
+    for call in reader.names.calls if not off else ():
+        if last_name(call.node.func) not in CLIPS or not called(reader, call).startswith("torch."):
+            continue
+        before = [
+            last_name(one.node.func) for one in reader.names.calls
+            if one.site.scope is call.site.scope and one.line < call.line and _may_follow(one, call)
+            and (owner(one) in scalers or owner(one).lower().endswith("scaler"))
+        ]  # fmt: skip
+        if "scale" in before and not {"unscale_", "unscale", "get_scale"} & set(before) and taken_call(reader, call):
+            setup.clips_scaled.append(call.line)
+            setup.lines.setdefault("clips_scaled", call.line)
+
+
+def _may_follow(one: Call, other: Call) -> bool:
+    """Whether both can run in one go: they are in no two arms of one branch."""
+    arms = dict(one.site.blocks)
+    return all(arms.get(node, arm) == arm for node, arm in other.site.blocks)
 
 
 def _mixed_precision(reader: Reader, setup: Setup) -> None:

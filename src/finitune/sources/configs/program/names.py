@@ -102,6 +102,7 @@ class Names:
     """Of each branch, by the identity of its node."""
 
     by_name: dict[str, list[Call]] = field(default_factory=dict[str, list[Call]])
+    file: str = ""
 
     def calls_named(self, name: str) -> list[Call]:
         """Those of a name or attribute that ends so."""
@@ -113,10 +114,10 @@ def last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def names_of(tree: ast.Module) -> Names:
-    """The names of a file. Raises ValueError for one with more statements than any."""
+def names_of(tree: ast.Module, file: str = "") -> Names:
+    """The names of a file, and what it is called. Raises ValueError for one with more statements than any."""
     module = Scope(node=tree, outer=None)
-    names = Names(module=module, scopes={}, calls=[], attributes=[], returns={}, tests={})
+    names = Names(module=module, scopes={}, calls=[], attributes=[], returns={}, tests={}, file=file)
     todo: list[tuple[Sequence[ast.stmt], Scope, Blocks]] = [(tree.body, module, ())]
     seen = 0
     while todo:  # no recursion: a chain of elif is as deep as it is long

@@ -27,6 +27,8 @@ class Setup:
     """Settings of Lightning, accelerate and DeepSpeed; files by their name."""
     precision: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields of Precision that a loop sets up by itself."""
+    clips_scaled: list[int] = field(default_factory=list[int])
+    """Lines that clip gradients which are still multiplied by the loss scale."""
     quantization: dict[str, Any] = field(default_factory=dict[str, Any])
     batching: dict[str, Any] = field(default_factory=dict[str, Any])
     adapters: list[str] = field(default_factory=list[str])

@@ -55,7 +55,7 @@ class Reader:
     typed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The flags of the command line that starts the program; without it defaults count."""
     making: set[int] = field(default_factory=set[int])
-    """Classes and functions that are being read: one that needs itself is not told."""
+    """Classes and functions that are being read: one that needs itself has no value."""
     answers: dict[int, Any] = field(default_factory=dict[int, Any])
     """What the test of each branch gave, by the identity of its node."""
     _steps: int = 0
@@ -83,7 +83,7 @@ class Reader:
 
 
 def known(value: Any) -> bool:
-    """Whether reading told it, to its last element."""
+    """Whether it is known by reading, to its last element."""
     if isinstance(value, Mapping):
         return all(map(known, cast("Mapping[Any, Any]", value).values()))
     if isinstance(value, list):
