@@ -33,7 +33,7 @@ test-slow: $(VENV)/.dev $(SYSTEMS) $(VENV)/.conformance ## the slow tests, in re
 test-bare: .venv-bare/.made ## the tests of the part that works without torch, in an environment that has none
 	OMP_NUM_THREADS=1 .venv-bare/bin/python -m pytest -n $(WORKERS) -m "not slow and not programs"
 
-test-oldest: .venv-oldest/.made ## the fast tests with the oldest torch, transformers, TRL and PEFT that pyproject.toml promises (several GB)
+test-oldest: .venv-oldest/.made ## the fast tests with the oldest torch that pyproject.toml promises (several GB)
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 .venv-oldest/bin/python -m pytest -n $(WORKERS) \
 		-m "not slow and not programs"
 
@@ -180,7 +180,7 @@ $(VENV)/.deepspeed: $(VENV)/.demo
 	@touch $@
 
 .venv-oldest/.made: $(VENV)/.created pyproject.toml constraints-oldest.txt
-	@echo "making .venv-oldest, the oldest releases that finitune takes (several GB, minutes)"
+	@echo "making .venv-oldest, finitune with the oldest torch that it takes (several GB, minutes)"
 	$(PYTHON) -m venv --clear --without-pip $(@D)
 	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install -qq --editable '.[hf,report]' \
 		hypothesis jsonschema pytest pytest-timeout pytest-xdist --constraint constraints-oldest.txt
