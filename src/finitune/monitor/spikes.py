@@ -7,6 +7,8 @@ Only where the user asks for it: statistics alone are never certain. What counts
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 from finitune.chapter import Sighting
 from finitune.monitor.optimizers import Watched
@@ -39,17 +41,20 @@ class Spikes:
         return True
 
     def _seen(self, watched: Watched, reading: Reading) -> Sighting | None:
-        judged = [("grad-norm-spike", grad_norm_spike.see, "grad_norm", reading.grad_norm)]
-        if watched.group.size == 1:
-            judged.append(("loss-spike", loss_spike.see, "loss", reading.loss))
-        for symptom, see, signal, value in judged:
-            series = self._run.signals[signal]
-            if not math.isfinite(value) or (series and series.last_step >= reading.step):
-                continue  # another optimizer of the same step has recorded its own
-            series.add(reading.step, value)
-            seen = see(series)
-            if seen is not None and seen.level == "suspicion" and seen.numbers.get(signal) == value:
-                return Sighting(
-                    step=seen.step, text=seen.text, level=seen.level, confirm=seen.confirm, symptom=symptom
-                )  # fmt: skip
-        return None
+        found = self._spike("grad-norm-spike", grad_norm_spike.see, "grad_norm", reading.grad_norm, reading.step)
+        if found is None and watched.group.size == 1:
+            found = self._spike("loss-spike", loss_spike.see, "loss", reading.loss, reading.step)
+        return found
+
+    def _spike(
+        self, symptom: str, see: Callable[..., Sighting | None], signal: str, value: float, step: int
+    ) -> Sighting | None:
+        """What the symptom says of `value`, where that is suspicious."""
+        series = self._run.signals[signal]
+        if not math.isfinite(value) or (series and series.last_step >= step):
+            return None  # another optimizer of the same step has recorded its own
+        series.add(step, value)
+        seen = see(series)
+        if seen is None or seen.level != "suspicion" or seen.numbers.get(signal) != value:
+            return None
+        return replace(seen, symptom=symptom)

@@ -62,10 +62,6 @@ def _first_beyond(ids: Tensor, count: int, ignored: int | None = None) -> list[i
     return torch.nonzero(beyond)[0].tolist() if bool(beyond.any()) else None
 
 
-def _where(place: list[int]) -> dict[str, int]:
-    return {"sample": place[0] if place else 0, "position": place[1] if len(place) > 1 else 0}
-
-
 def _named(call: Call) -> list[tuple[str, Tensor]]:
     given = [*enumerate(call.args), *call.kwargs.items()]
     return [(f"input {name}" if isinstance(name, int) else name, t) for name, t in given if isinstance(t, Tensor)]
@@ -86,7 +82,12 @@ def _fact(name: str, tensor: Tensor, vocabulary: int | None) -> dict[str, Any] |
     if vocabulary is None or tensor.dtype not in (torch.int64, torch.int32) or "mask" in name:
         return None
     place = _first_beyond(tensor, vocabulary, IGNORED_LABEL)
-    return place and {"name": name, "token": int(tensor[tuple(place)]), "vocabulary": vocabulary, **_where(place)}
+    if place is None:
+        return None
+    return {
+        "name": name, "token": int(tensor[tuple(place)]), "vocabulary": vocabulary,
+        "sample": place[0] if place else 0, "position": place[1] if len(place) > 1 else 0,
+    }  # fmt: skip
 
 
 def _dtype(tensor: Tensor) -> str:

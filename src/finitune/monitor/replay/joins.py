@@ -35,10 +35,10 @@ def _joined(kept: Mapping[str, Any], parts: Sequence[Tensor | None], size: int |
     dim, rest = kept["dim"], kept.get(REST)
     whole = given[0].new_zeros(kept["shape"]) if rest is None else rest
     filled, at = list[Tensor](), 0
+    missing = size or whole.shape[dim] - sum(part.shape[dim] for part in given)
     if size is None:  # a run as a whole
-        size = whole.shape[dim] - sum(part.shape[dim] for part in given)
         parts = [p for n, p in enumerate(parts) if p is not None or n == 0 or parts[n - 1] is not None]
     for part in parts:
-        filled.append(whole.narrow(dim, at, size) if part is None else part)
+        filled.append(whole.narrow(dim, at, missing) if part is None else part)
         at += filled[-1].shape[dim]
     return torch.cat(filled, dim)

@@ -7,6 +7,7 @@ never logits. Whoever runs the result compares it with the loss that was seen, s
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -219,7 +220,7 @@ def sequence_number(tensor: Tensor) -> int | None:
 
 def packs_now() -> bool:
     """True where hooks on saved tensors are set now, as when activations are offloaded; older torch does not say."""
-    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    top: Any = getattr(sys.modules["torch._C._autograd"], "_top_saved_tensors_default_hooks", None)
     return top is not None and top(True) is not None  # noqa: FBT003
 
 
