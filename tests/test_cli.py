@@ -72,7 +72,7 @@ SURFACE = {
     ],
     "remedies": ["[NAME]"],
     "report": ["--output", "-o", "[RUN_DIR]..."],
-    "run": ["--inject", "--mode", "--rerun", "--run-dir", "--signals", "--watch-step", "[WORDS]..."],
+    "run": ["--inject", "--mode", "--rerun", "--run-dir", "--signals", "--skip-spikes", "--watch-step", "[WORDS]..."],
     "init": ["--data", "--model", "--output"],
     "train": ["--format", "--gpus", "--json", "--launch-file", "--nodes", "--plan", "CONFIG"],
 }
@@ -284,7 +284,7 @@ def test_run_hands_over_the_command_and_the_exit_code(monkeypatch: pytest.Monkey
     words = "run --run-dir r --mode observe --inject nan:lm_head:3 --inject inf:x:4:1 -- python t.py --mode x -- y"
     assert main(words.split()) == 3
     options = {"run_dir": "r", "mode": "observe", "inject": ["nan:lm_head:3", "inf:x:4:1"]}
-    options |= {"signals": "economy", "watch_step": None, "rerun": False}
+    options |= {"signals": "economy", "watch_step": None, "rerun": False, "skip_spikes": False}
     assert seen == [(["python", "t.py", "--mode", "x", "--", "y"],), options]
     seen.clear()
     main(["run", "python", "t.py", "--lr", "1"])

@@ -79,7 +79,7 @@ def alike() -> Iterator[tuple[str, str]]:
     yield from ((a, b) for a, b in itertools.combinations(declared, 2) if declared[a] and declared[a] == declared[b])
 
 
-@pytest.mark.parametrize(("one", "other"), alike())
+@pytest.mark.parametrize(("one", "other"), list(alike()))
 def test_users_1_nothing_is_proved_while_a_rival_predicts_the_same(one: str, other: str) -> None:
     ran = [
         {"arm": e.arm, "cause": one, "expect": e.expect, "result": e.expect, "placebo": e.placebo}

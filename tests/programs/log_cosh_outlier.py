@@ -25,4 +25,6 @@ class Trainer:
 
 data = [(torch.randn(8, 3), torch.randn(8, 1)) for _ in range(5)]
 data[3] = (data[3][0], data[3][1] * 0 + 250.0)
-print(Trainer(nn.Linear(3, 1), 1e-2).fit(data, 2))
+trainer = Trainer(nn.Linear(3, 1), 1e-2)
+print(trainer.fit(data, 2))
+print("weights", sum(p.double().sum().item() for p in trainer.model.parameters()))

@@ -21,3 +21,4 @@ for it in range(4):
         loss.backward()
         opt.step()
     print(it, loss.item())
+print("weights", sum(p.double().sum().item() for p in ac.parameters()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,7 @@ MAX_NODES = 400
 MANY = f"more than {MAX_NODES} operators between model and loss"
 LEAST_BYTES = 2**16
 """Constants of a loss are kept up to this size whatever the batch."""
+SUMS = ("AddBackward0", "SubBackward0")
 RESULT = "result"
 """Among what is kept of a term: its value, of an operator whose node does not keep one of the operands."""
 IN_PART = "in part"
@@ -240,6 +241,11 @@ class _Walk:
     weights: bool = False
     nodes: int = 0
 
+    def restore(self, before: _Walk) -> None:
+        """As it was, but for the nodes that were counted: what is walked twice is no less work."""
+        self.uses, self.targets, self.room = set(before.uses), list(before.targets), before.room
+        self.constant, self.recovers, self.weights = before.constant, before.recovers, before.weights
+
 
 def _read(
     node: Any, output: int, walk: _Walk, *, linear: bool, covered: bool = False, value: Value | None = None
@@ -282,14 +288,20 @@ def _read(
         else:
             raise NotReadable(f"a term without a graph within {name}, which the graph does not keep")
     alone = sum(child is not None for child, _ in edges) == 1
-    covers = RESULT in kept
-    below = (linear or covers) and name in LINEAR and (alone or name not in ("MulBackward0", "DivBackward0"))
-    inputs = tuple(
-        None
-        if child is None
-        else _read(child, to, walk, linear=below, covered=covers or covered, value=_into(node, place, child, to, value))
-        for place, (child, to) in enumerate(edges)
-    )
+    passes = name in LINEAR and (alone or name not in ("MulBackward0", "DivBackward0"))
+    below = (linear or RESULT in kept) and passes
+    before = replace(walk, targets=list(walk.targets), uses=set(walk.uses))
+    try:
+        inputs = _inputs(node, walk, linear=below, covered=RESULT in kept or covered, value=value)
+    except NotReadable:
+        # A constant beneath is found from the result of this term where only sums lie between.
+        result = None if below or name not in SUMS or value is None else value()
+        if result is None:
+            raise
+        walk.restore(before)
+        kept[RESULT], walk.recovers = result.detach(), True
+        kept |= {IN_PART: True} if isinstance(value, partial) and value.func is _positive else {}
+        inputs = _inputs(node, walk, linear=True, covered=True, value=value)
     kept |= OPERATORS[name][0](node) if derived is None else derived
     kept |= {"part": output} if name in SEVERAL else {}
     if name == WEIGHT:
@@ -301,6 +313,15 @@ def _read(
     if name.startswith("NllLoss"):
         walk.targets.append(kept["target"])
     return Term(name=name, kept=kept, inputs=inputs)
+
+
+def _inputs(node: Any, walk: _Walk, *, linear: bool, covered: bool, value: Value | None) -> tuple[Input, ...]:
+    return tuple(
+        None
+        if child is None
+        else _read(child, to, walk, linear=linear, covered=covered, value=_into(node, place, child, to, value))
+        for place, (child, to) in enumerate(node.next_functions)
+    )
 
 
 def _known(root: Any, outputs: set[int]) -> dict[Edge, Value]:
