@@ -183,7 +183,7 @@ $(VENV)/.deepspeed: $(VENV)/.demo
 	@echo "making .venv-oldest, finitune with the oldest torch that it takes (several GB, minutes)"
 	$(PYTHON) -m venv --clear --without-pip $(@D)
 	$(BIN)/python -m pip --python $(@D)/bin/python --disable-pip-version-check install -qq --editable '.[hf,report]' \
-		hypothesis jsonschema pytest pytest-timeout pytest-xdist --constraint constraints-oldest.txt
+		hypothesis jsonschema pytest pytest-timeout pytest-xdist setuptools --constraint constraints-oldest.txt
 	@touch $@
 
 # Some systems ship Python without the means to put pip into an environment; then the pip or the virtualenv

@@ -139,10 +139,13 @@ def _forms(node: str) -> tuple[_Form, ...]:
     stem = match[1].lower()
     names = _names().get(stem) or _names().get(f"{stem}forward") or ()
     overloads = [getattr(getattr(torch.ops.aten, base), name or "default", None) for base, name in names]
-    return tuple(
-        _form(one) for one in overloads
-        if one is not None and not one._schema.is_mutable and torch.Tag.nondeterministic_seeded not in one.tags
-    )  # fmt: skip
+    return tuple(_form(one) for one in overloads if one is not None and _is_plain(one))
+
+
+def _is_plain(overload: Any) -> bool:
+    """It writes to nothing, draws no random numbers, and its dimensions have numbers."""
+    drawn = torch.Tag.nondeterministic_seeded in overload.tags
+    return not overload._schema.is_mutable and not drawn and "dimname" not in overload._overloadname
 
 
 @cache

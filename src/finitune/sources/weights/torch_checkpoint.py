@@ -1,7 +1,8 @@
 """PyTorch .bin checkpoints: where each tensor lies in the file, read by torch's restricted loader, which runs no code.
 
 The file is a zip archive that stores every tensor as it is, so once the places are known it is read like a safetensors
-file. Needs torch 2.6, which tells them without reading a weight; the restricted loader opens nothing but tensors.
+file. Needs torch 2.7, which says where they lie without reading a weight; the restricted loader opens nothing but
+tensors.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from finitune.sources.text import opened, short
 from finitune.sources.weights.safetensors import ITEM_BYTES, TORCH_NAMES, Tensor
 
 PATTERNS = ("pytorch_model*.bin", "adapter_model*.bin")
-NEEDS = Version("2.6")
+NEEDS = Version("2.7")
 MAX_PICKLE_BYTES = 2**25
 """Names, shapes and places of tensors take some 200 bytes each."""
 _SPELLED = {name: dtype for dtype, name in TORCH_NAMES.items()}
