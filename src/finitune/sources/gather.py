@@ -242,13 +242,19 @@ def _understood(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, 
             said = Configured(facts=one.format.read(one.settings, one.file)) if one.silent else found
             parts.setdefault(one.file, []).append((one, said))
     given = [one.file for one in run]
+    over: dict[str, list[str]] = {}
+    for file, inner in parts.items():
+        for flags in (one.flags for one, _ in inner[:1] if one.flags and one.flags.file != file):
+            typed = len(list(leaves(flags.data)))
+            over.setdefault(flags.file, []).append(f"{typed} setting{'s' * (typed != 1)} over {file}")
     for file, inner in parts.items():
         one = inner[0][0]
         by = given[0] if file not in given and given else None
         by = f"started by {one.started.by}" if one.started else f"named by {by}" if by else None
         asked = one.format.card and one.format.card(one.data, file)
         facts = joined([found for _, found in inner]).facts
-        yield understood.line_of(one, facts, by=by, card=asked if file in given else None)
+        card = asked if file in given else None
+        yield understood.line_of(one, facts, by=by, card=card, over=over.get(file, ()))
 
 
 def _tokenizer(model: Path | None) -> tuple[tokenizer.Tokenizer | None, str]:

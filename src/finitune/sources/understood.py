@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from finitune.facts import Facts
 from finitune.sources.configs.format import Asked
@@ -13,12 +13,16 @@ from finitune.sources.text import short
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 
-def line_of(one: Named, facts: Facts, *, by: str | None = None, card: Asked | None = None) -> str:
-    """`train.py as transformers Trainer: fp16, lr 2e-4, no clipping; 3 keys not used`."""
+def line_of(
+    one: Named, facts: Facts, *, by: str | None = None, card: Asked | None = None, over: Iterable[str] = ()
+) -> str:
+    """`train.py as transformers Trainer: fp16, lr 2e-4, no clipping; 3 keys not used`. `over`: what is laid over which
+    other file.
+    """
     kind = one.format
     title = kind.title(one.data) if kind.title else kind.name.replace("_", " ")
     cards = [] if card is None else [f"{f'{card.count} x ' if card.count else ''}{card.name} (line {card.line})"]
-    said = ", ".join([*cards, *_settings(facts)])
+    said = ", ".join([*cards, *_settings(facts), *over])
     unused = kind.unused(one.data) if kind.unused else 0
     rest = f"; {unused} {'key' if unused == 1 else 'keys'} not used" if unused else ""
     by = f", {by}," if by else ""
