@@ -47,6 +47,7 @@ tells: Tells = {
 FLOAT16 = 65504.0
 SUMS = (
     "aten.sum",
+    "aten.add",
     "aten.mean",
     "aten.pow",
     "aten.mul",

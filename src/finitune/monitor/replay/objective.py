@@ -8,7 +8,7 @@ never logits. Whoever runs the result compares it with the loss that was seen, s
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,15 +21,13 @@ from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay import node_operators
 from finitune.monitor.replay.added_constants import with_constant
 from finitune.monitor.replay.joins import REST, runs_without_graph
+from finitune.monitor.replay.known_values import MANY, MAX_NODES, Edge, Value, into, known_values, positive
 from finitune.monitor.replay.loss_operators import (
-    CHOOSES,
     DROPS_CONSTANT,
-    GIVEN,
     JOINS,
     LINEAR,
     OPERATORS,
     PASSES_THROUGH,
-    RESHAPES,
     SEVERAL,
     WEIGHT,
     Kept,
@@ -38,8 +36,6 @@ from finitune.monitor.replay.loss_operators import (
 )
 from finitune.monitor.replay.node_operators import name_of
 
-MAX_NODES = 400
-MANY = f"more than {MAX_NODES} operators between model and loss"
 LEAST_BYTES = 2**16
 """Constants of a loss are kept up to this size whatever the batch."""
 SUMS = ("AddBackward0", "SubBackward0")
@@ -47,7 +43,6 @@ RESULT = "result"
 """Among what is kept of a term: its value, of an operator whose node does not keep one of the operands."""
 IN_PART = "in part"
 """Among what is kept of a term: its result is known where it is not NaN, and the constant is one number."""
-Value = Callable[[], Tensor | None]
 Path = tuple[int, ...]
 """Where a term stands in its objective: the places among the inputs, from the loss on."""
 Place = tuple["Input", Path]
@@ -162,7 +157,7 @@ def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30, exact: boo
     if root.grad_fn is None:
         raise NotReadable("the loss has no graph")
     walk = _Walk(
-        outputs=outputs, room=max(most_bytes, LEAST_BYTES), known=_known(root.grad_fn, outputs), exact=exact
+        outputs=outputs, room=max(most_bytes, LEAST_BYTES), known=known_values(root.grad_fn, outputs), exact=exact
     )  # fmt: skip
     whole = _read(root.grad_fn, root.output_nr, walk, linear=True, value=root.detach if exact else None)
     if not walk.uses and not walk.weights:
@@ -191,10 +186,6 @@ def same_form(a: Input, b: Input) -> bool:
     if not isinstance(a, Term) or not isinstance(b, Term):
         return not isinstance(a, Term) and not isinstance(b, Term)
     return a.name == b.name and len(a.inputs) == len(b.inputs) and all(map(same_form, a.inputs, b.inputs))
-
-
-Edge = tuple[Any, int]
-"""An autograd node, and which of its outputs."""
 
 
 def edge(tensor: Tensor) -> Edge:
@@ -273,7 +264,7 @@ def _read(
     bare = any(without_graph(node, n) for n in range(len(edges)))
     if (name in DROPS_CONSTANT and (len(edges) == 1 or bare)) or (name in JOINS and bare):
         result = None if value is None or (linear and not walk.exact) else value()
-        in_part = isinstance(value, partial) and value.func is _positive
+        in_part = isinstance(value, partial) and value.func is positive
         if name == "CatBackward0" and runs_without_graph(edges) > 1:
             raise NotReadable("parts without a graph between others, whose sizes the graph does not keep")
         if name in JOINS:
@@ -300,7 +291,7 @@ def _read(
             raise
         walk.restore(before)
         kept[RESULT], walk.recovers = result.detach(), True
-        kept |= {IN_PART: True} if isinstance(value, partial) and value.func is _positive else {}
+        kept |= {IN_PART: True} if isinstance(value, partial) and value.func is positive else {}
         inputs = _inputs(node, walk, linear=True, covered=True, value=value)
     kept |= OPERATORS[name][0](node) if derived is None else derived
     kept |= {"part": output} if name in SEVERAL else {}
@@ -319,62 +310,9 @@ def _inputs(node: Any, walk: _Walk, *, linear: bool, covered: bool, value: Value
     return tuple(
         None
         if child is None
-        else _read(child, to, walk, linear=linear, covered=covered, value=_into(node, place, child, to, value))
+        else _read(child, to, walk, linear=linear, covered=covered, value=into(node, place, child, to, value))
         for place, (child, to) in enumerate(node.next_functions)
     )
-
-
-def _known(root: Any, outputs: set[int]) -> dict[Edge, Value]:
-    """The values in the graph that ends at `root` which nodes have kept of their inputs."""
-    found: dict[Edge, Value] = {}
-    seen: set[Any] = set()
-    open_: list[Any] = [root]
-    while open_ and len(seen) <= MAX_NODES:
-        node = open_.pop()
-        if node is None or node in seen or node._sequence_nr() in outputs:
-            continue
-        seen.add(node)
-        for place, edge in enumerate(node.next_functions):
-            if _keeps_inputs(node) and edge[0] is not None and edge not in found:
-                found[edge] = partial(_given, node, place)
-            open_.append(edge[0])
-    if len(seen) > MAX_NODES:
-        raise NotReadable(MANY)
-    return found
-
-
-def _keeps_inputs(node: Any) -> bool:
-    name = name_of(node)
-    return name in GIVEN or (name not in RESHAPES and node_operators.keeps_inputs(node))
-
-
-def _given(node: Any, place: int) -> Tensor | None:
-    return (*GIVEN.get(name_of(node), node_operators.given_to)(node), None)[place]
-
-
-def _into(node: Any, place: int, child: Any, output: int, value: Value | None) -> Value | None:
-    """The value of the input `place` of a node, where something has kept it."""
-    name = name_of(node)
-    if _keeps_inputs(node):
-        return partial(_given, node, place)
-    if name == "ReluBackward0":
-        return partial(_positive, node)
-    if value is not None and name in CHOOSES:
-        return value if child._input_metadata[output].shape == node._input_metadata[0].shape else None
-    if value is None or not (name in RESHAPES or name == "NegBackward0"):
-        return None
-    return partial(_carried, value, child._input_metadata[output].shape, -1 if name == "NegBackward0" else 1)
-
-
-def _positive(node: Any) -> Tensor:
-    """What went into a relu, where that is its result; NaN elsewhere."""
-    result = node._saved_result
-    return result.masked_fill(~(result > 0), torch.nan)
-
-
-def _carried(value: Value, shape: Any, sign: int) -> Tensor | None:
-    known = value()
-    return None if known is None else sign * known.reshape(shape)
 
 
 def _is_bad_operand(name: str, operand: Tensor) -> bool:

@@ -1,0 +1,87 @@
+"""What the nodes of a graph came to in the step, where something that took a value has kept it, or a result tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from finitune.monitor.replay import node_operators
+from finitune.monitor.replay.loss_operators import CHOOSES, GIVEN, RESHAPES, NotReadable
+from finitune.monitor.replay.node_operators import name_of
+
+MAX_NODES = 400
+MANY = f"more than {MAX_NODES} operators between model and loss"
+SCALES = ("MulBackward0", "DivBackward0")
+Value = Callable[[], Tensor | None]
+Edge = tuple[Any, int]
+"""An autograd node, and which of its outputs."""
+
+
+def known_values(root: Any, outputs: set[int]) -> dict[Edge, Value]:
+    """The values in the graph that ends at `root` which nodes have kept of their inputs."""
+    found: dict[Edge, Value] = {}
+    seen: set[Any] = set()
+    open_: list[Any] = [root]
+    while open_ and len(seen) <= MAX_NODES:
+        node = open_.pop()
+        if node is None or node in seen or node._sequence_nr() in outputs:
+            continue
+        seen.add(node)
+        for place, edge in enumerate(node.next_functions):
+            if _keeps_inputs(node) and edge[0] is not None and edge not in found:
+                found[edge] = partial(_given, node, place)
+            open_.append(edge[0])
+    if len(seen) > MAX_NODES:
+        raise NotReadable(MANY)
+    return found
+
+
+def _keeps_inputs(node: Any) -> bool:
+    name = name_of(node)
+    return name in GIVEN or (name not in RESHAPES and node_operators.keeps_inputs(node))
+
+
+def _given(node: Any, place: int) -> Tensor | None:
+    return (*GIVEN.get(name_of(node), node_operators.given_to)(node), None)[place]
+
+
+def into(node: Any, place: int, child: Any, output: int, value: Value | None) -> Value | None:
+    """The value of the input `place` of a node, where something has kept it."""
+    name = name_of(node)
+    if _keeps_inputs(node):
+        scales = value is not None and name in SCALES
+        return partial(_given_or_scaled, node, place, value) if scales else partial(_given, node, place)
+    if name == "ReluBackward0":
+        return partial(positive, node)
+    if value is not None and name in CHOOSES:
+        return value if child._input_metadata[output].shape == node._input_metadata[0].shape else None
+    if value is None or not (name in RESHAPES or name == "NegBackward0"):
+        return None
+    return partial(_carried, value, child._input_metadata[output].shape, -1 if name == "NegBackward0" else 1)
+
+
+def _given_or_scaled(node: Any, place: int, value: Value) -> Tensor | None:
+    """What went into a product with a number, or a division by one; from what came out where the node kept no input."""
+    known = _given(node, place)
+    constant = getattr(node, "_saved_other" if place == 0 else "_saved_self", None)
+    if known is not None or constant is None or (isinstance(constant, Tensor) and constant.numel() != 1):
+        return known
+    factor, out = float(constant), value()
+    if out is None or not factor or (place == 1 and name_of(node) == "DivBackward0"):
+        return None
+    return out * factor if name_of(node) == "DivBackward0" else out / factor
+
+
+def positive(node: Any) -> Tensor:
+    """What went into a relu, where that is its result; NaN elsewhere."""
+    result = node._saved_result
+    return result.masked_fill(~(result > 0), torch.nan)
+
+
+def _carried(value: Value, shape: Any, sign: int) -> Tensor | None:
+    known = value()
+    return None if known is None else sign * known.reshape(shape)
