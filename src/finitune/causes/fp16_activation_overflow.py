@@ -133,6 +133,10 @@ def foresee(
     )
 
 
+PRODUCTS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution")
+"""Operators of a model, also where no module was seen to run them."""
+
+
 def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
     if (early := origin.phase in ("parameter", "input")) or origin.dtype != "float16":
         wide = f"the first bad value arises in {origin.dtype}, which reaches 3e38"
@@ -144,7 +148,11 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
         yield evidence("loss curve", -DECISIVE, text)
     if origin.phase == "forward":
         peak = f", largest value going in {origin.peak:.4g}" if origin.peak is not None else ""
-        yield evidence("origin", DECISIVE, f"{origin.op} leaves the range of float16 in the forward{peak}")
+        text = f"{origin.op} leaves the range of float16 in the forward{peak}"
+        if origin.module is None and origin.op not in PRODUCTS:
+            yield evidence("origin", HINT, f"{text}, outside of the model")
+        else:
+            yield evidence("origin", DECISIVE, text)
     else:
         yield evidence("origin", -STRONG, "every forward value is within range; the overflow is in the backward")
 

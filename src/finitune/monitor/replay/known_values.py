@@ -1,4 +1,4 @@
-"""What the nodes of a graph came to in the step, where something that took a value has kept it, or a result tells it."""
+"""What the nodes of a graph came to in the step, where something that took a value kept it, or a result tells it."""
 
 from __future__ import annotations
 
