@@ -53,8 +53,9 @@ def into(node: Any, place: int, child: Any, output: int, value: Value | None) ->
     """The value of the input `place` of a node, where something has kept it."""
     name = name_of(node)
     if _keeps_inputs(node):
-        scales = value is not None and name in SCALES
-        return partial(_given_or_scaled, node, place, value) if scales else partial(_given, node, place)
+        if value is not None and name in SCALES:
+            return partial(_given_or_scaled, node, place, value)
+        return partial(_given, node, place)
     if name == "ReluBackward0":
         return partial(positive, node)
     if value is not None and name in CHOOSES:
