@@ -202,6 +202,20 @@ def test_demo_tells_a_story_and_says_how_it_went(tmp_path, monkeypatch, capsys):
     assert "did you mean good" in capsys.readouterr().err
 
 
+def test_a_plain_story_stands_in_where_something_is_missing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    examples = {
+        "toy": write(tmp_path / "toy", step("echo whole", shows=["whole"]), needs=["no_such"]),
+        "toy-plain": write(tmp_path / "toy-plain", step("echo plain", shows=["plain"])),
+    }
+    monkeypatch.setattr(story, "stories", lambda: examples)
+    assert main(["demo", "toy"]) == 0
+    assert "$ echo plain" in capsys.readouterr().out
+    write(tmp_path / "toy", step("echo whole", shows=["whole"]))
+    assert main(["demo", "toy"]) == 0
+    assert "$ echo whole" in capsys.readouterr().out
+
+
 def test_every_example_has_a_story_that_can_be_read():
     for path in story.stories().values():
         assert story.read(path).steps

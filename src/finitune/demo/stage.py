@@ -21,14 +21,12 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A command that has ended. `steps` and `evaluations` are what a training script printed as JSON lines."""
+    """A command that has ended."""
 
     command: str
     code: int
     output: str
     seconds: float
-    steps: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
-    evaluations: list[float] = field(default_factory=list[float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,6 @@ class Step:
     result: str
     sound: bool
     outcomes: Sequence[Outcome]
-    table: Sequence[Sequence[str]] = ()
 
     @property
     def seconds(self) -> float:

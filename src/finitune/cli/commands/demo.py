@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 import click
 
 from finitune.cli.commands import closest
 from finitune.finding import UnreadableInput
+
+PLAIN = "{}-plain"
+"""The same incident told without the framework in which it happened."""
 
 
 @click.command
@@ -19,16 +19,13 @@ def command(name: str) -> int:
     NAME is the incident: yi (the default), medicalgpt, ludwig, unsloth or omnilmm. A small real model is trained,
     offline.
     """
-    from finitune import demo
-    from finitune.demo import story
+    from finitune.demo import story, tell
 
     examples = story.stories()
-    packages = [info.name for info in pkgutil.iter_modules(demo.__path__) if info.ispkg]
-    if name not in [*examples, *packages]:
-        raise UnreadableInput(f"no demo is called '{name}'{closest(name, {*examples, *packages})}")
-    told = story.read(examples[name]) if name in examples else None
-    if told is not None and (name not in packages or not story.missing(told)):
-        from finitune.demo import tell
-
-        return tell.main(told)
-    return int(importlib.import_module(f"finitune.demo.{name}").main() or 0)
+    if name not in examples:
+        raise UnreadableInput(f"no demo is called '{name}'{closest(name, set(examples))}")
+    told = story.read(examples[name])
+    plain = examples.get(PLAIN.format(name))
+    if plain is not None and story.missing(told):
+        told = story.read(plain)
+    return tell.main(told)

@@ -1,11 +1,10 @@
-"""The user's own script of the Yi story: a chat fine-tune in pure float16, as DeepSpeed does it. No finitune in it.
+"""A chat fine-tune in pure float16, as DeepSpeed does it, as a user would write it.
 
-    python finetune.py --model DIR --data chat.jsonl --eval chat-eval.jsonl --args training_args.json
-    finitune run -- python finetune.py ...
+    python finetune.py --model DIR --data train.jsonl --eval eval.jsonl --args training_args.json
 
 Prints one JSON object per line: {"step", "loss", "loss_scale", "grad_norm"} for each step, {"eval_loss"} before the
 first and after the last. `--prefix TOKEN` puts a token before each conversation, `--output DIR` saves the model.
-Only what a GPU and DeepSpeed would bring is borrowed: the float16 products, the loss scaler and the master weights.
+Of finitune only the stand-ins for DeepSpeed are taken: its loss scaler and its master weights.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from finitune.gym.float16_optimizer import Float16Optimizer
 from finitune.gym.loss_scale import DynamicLossScaler
-from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 
 MAX_LENGTH = 160
 
@@ -115,5 +113,4 @@ def say(**values: float) -> None:
 
 
 if __name__ == "__main__":
-    with float16_on_cpu():  # not needed on a GPU
-        main()
+    main()
