@@ -19,23 +19,7 @@ for needed in ("torch", "trl", "peft"):
 from finitune.recording import Recording  # noqa: E402
 from finitune.train.run import train  # noqa: E402
 
-PLAIN = """
-import json, sys
-from datasets import load_dataset
-from peft import LoraConfig
-from transformers import AutoTokenizer
-from trl import SFTConfig, SFTTrainer
-
-model, data, output, settings, adapter = *sys.argv[1:4], json.loads(sys.argv[4]), json.loads(sys.argv[5])
-tokenizer = AutoTokenizer.from_pretrained(model)
-trainer = SFTTrainer(
-    model=model, train_dataset=load_dataset("json", data_files=data, split="train"), processing_class=tokenizer,
-    args=SFTConfig(output_dir=output, use_cpu=True, bf16=False, report_to=[], save_strategy="no", **settings),
-    peft_config=LoraConfig(task_type="CAUSAL_LM", **adapter) if adapter else None,
-)
-trainer.train()
-print("losses", json.dumps([entry["loss"] for entry in trainer.state.log_history if "loss" in entry]))
-"""
+PLAIN = Path(__file__).parents[2] / "benchmarks" / "plain_trl.py"
 STEPS, WARM_UP, LAST, SEEDS = 40, 4, 8, (0, 1)
 
 
@@ -45,9 +29,8 @@ def by_trl(home: Path, world: Any, seed: int, rate: float, adapter: dict[str, An
         "max_steps": STEPS, "logging_steps": 1, "per_device_train_batch_size": 4, "max_length": 64,
         "gradient_checkpointing": False, "learning_rate": rate, "warmup_steps": WARM_UP, "seed": seed,
     }  # fmt: skip
-    (home / "plain.py").write_text(PLAIN)
     command = [
-        sys.executable, str(home / "plain.py"), str(world["model_name_or_path"]), str(world["dataset_name"]),
+        sys.executable, str(PLAIN), str(world["model_name_or_path"]), str(world["dataset_name"]),
         str(home / f"plain-{seed}"), json.dumps(settings), json.dumps(adapter),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)

@@ -300,16 +300,23 @@ def on_two_processes(file: Path) -> str:
     around = {**os.environ, "DS_ACCELERATOR": "cpu"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250, env=around)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("final: loaded again, as it was trained") == 1
     assert [rank.rank for rank in Recording.load(file.parent / "out" / "finitune").ranks] == [0, 1]
     return done.stderr
 
 
 @pytest.mark.slow
 def test_two_processes_train_one_model(tmp_path: Path, world: Any) -> None:
-    """DDP over gloo. fsdp is not there on a CPU, which is said."""
-    text = SHORT + "learning_rate: 1.0e-3\nfsdp: full_shard\nfsdp_config: {fsdp_version: 2}\n" + BARE
-    assert "fsdp is set, and nothing is sharded" in on_two_processes(config(tmp_path, text, **world))
+    """By DDP, and by FSDP2, which holds it in parts: the same to rounding."""
+    said, found = {}, {}
+    for kind, more in {"ddp": "", "fsdp2": "fsdp: full_shard\nfsdp_config: {fsdp_version: 2}\n"}.items():
+        (home := tmp_path / kind).mkdir()
+        said[kind] = on_two_processes(config(home, SHORT + "learning_rate: 1.0e-3\n" + more + BARE, **world))
+        found[kind] = weights(home / "out" / "final")
+    assert said["ddp"].count("final: loaded again, as it was trained") == 1
+    assert (tmp_path / "fsdp2" / "out" / "checkpoint-6" / "pytorch_model_fsdp.bin").exists()
+    assert not (tmp_path / "ddp" / "out" / "checkpoint-6" / "pytorch_model_fsdp.bin").exists()
+    for name, tensor in found["ddp"].items():
+        torch.testing.assert_close(found["fsdp2"][name], tensor, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -319,10 +326,11 @@ def test_two_processes_train_one_model_by_deepspeed(tmp_path: Path, world: Any) 
     settings = {"zero_optimization": {"stage": 2}, "zero_allow_untested_optimizer": True, **dict.fromkeys(auto, "auto")}
     (tmp_path / "zero2.json").write_text(json.dumps(settings))
     text = SHORT + f"learning_rate: 1.0e-3\ndeepspeed: {tmp_path / 'zero2.json'}\n" + BARE
-    on_two_processes(config(tmp_path, text, **world))
+    said = on_two_processes(config(tmp_path, text, **world))
+    assert said.count("final: loaded again, as it was trained") == 1
 
 
-EXAMPLES = ("yi", "medicalgpt", "ludwig", "unsloth")
+EXAMPLES = ("yi", "medicalgpt", "ludwig", "unsloth", "omnilmm")
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_rows_of_every_form_become_those_of_trl(tmp_path: Path) -> None:
     ("lines", "why"),
     [
         (['{"text": "t"}', '{"input_ids": [1]}'], "line 2: tokens, and the rows before it are text"),
-        (['{"image": "a.png", "text": "t"}'], "line 1: images"),
+        (['{"image": "a.png", "text": "t"}'], "line 1: image: a.png is not there"),
         (['{"chosen": "a"}'], "line 1: no form to train on, found chosen"),
     ],
 )

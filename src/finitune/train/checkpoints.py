@@ -26,6 +26,7 @@ from finitune.recording import write_json
 from finitune.repairs.outputs import digests
 from finitune.reports.sentences import printable
 from finitune.sources.text import json_object_of
+from finitune.train.fsdp_on_cpu import shard_on_cpu
 
 SUMS = "finitune-sums.json"
 STAGING = ".saving"
@@ -45,6 +46,10 @@ class ProvedTrainer(SFTTrainer):
     """TRL's SFTTrainer, whose checkpoints are proved before they take their names."""
 
     _instead: Path | None = None
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        shard_on_cpu(self)
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._instead) if self._instead is not None else super()._get_output_dir(trial)

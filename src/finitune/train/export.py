@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
 
 from finitune.monitor.heal.float32_forward import compute_in_float32
 from finitune.train.checkpoints import STAGING, NotFinite, seal
@@ -49,9 +48,9 @@ def export(trainer: Any, final: Path, base: Path, batch: Mapping[str, Tensor], *
         model.to("cpu")
     with _as_trained(model):
         trained = _logits(model, batch)
-    spread = trained.std()
+    spread, kind = trained.std(), _class_of(model)
     if not hasattr(model, "disable_adapter"):
-        again = AutoModelForCausalLM.from_pretrained(final, dtype=torch.float32)
+        again = kind.from_pretrained(final, dtype=torch.float32)
         return _proved(final, again, trained, batch, spread, "their spread", trainer, AGREES)
     with _as_trained(model), model.disable_adapter():
         effect = torch.maximum((trained - _logits(model, batch)).square().mean().sqrt(), AGREES * spread)
@@ -60,12 +59,12 @@ def export(trainer: Any, final: Path, base: Path, batch: Mapping[str, Tensor], *
         return _proved(final, _adapted(model, final, base)[0], trained, batch, effect, of, trainer, LOST)
     target = final.parent / "merged"
     dtype = _write_merged(model, final, base, target, None, trainer)
-    again = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    again = kind.from_pretrained(target, dtype=torch.float32)
     found = _proved(target, again, trained, batch, effect, of, trainer, LOST)
     if found.agrees or dtype == torch.float32:
         return found
     _write_merged(model, final, base, target, torch.float32, trainer)
-    again = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    again = kind.from_pretrained(target, dtype=torch.float32)
     note = f"in float32, for {dtype} loses {found.off:.0%} of what the adapter changes".replace("torch.", "")
     return dataclasses.replace(_proved(target, again, trained, batch, effect, of, trainer, LOST), note=note)
 
@@ -96,11 +95,16 @@ def _adapted(trained: Any, adapter: Path, base: Path) -> tuple[Any, torch.dtype]
     """
     from peft import PeftModel
 
-    plain: Any = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+    plain: Any = _class_of(trained).from_pretrained(base, dtype="auto")
     own = plain.dtype
     plain = plain.float()
     _take_quantised(plain, trained)
     return PeftModel.from_pretrained(plain, str(adapter)), own
+
+
+def _class_of(model: Any) -> Any:
+    """That of the model itself, under whatever PEFT has put around it."""
+    return type(model.get_base_model() if hasattr(model, "get_base_model") else model)
 
 
 def _take_quantised(plain: nn.Module, trained: Any) -> None:
@@ -148,23 +152,30 @@ def _as_trained(model: Any) -> Any:
         model.train(was)
 
 
+def tokenizer_of(processing: Any) -> Any:
+    """Of a processor, which has one, or a tokenizer itself."""
+    return getattr(processing, "tokenizer", processing)
+
+
 @torch.no_grad()
 def _logits(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
     """Of the tokens that are no padding, in float32, on the host."""
     device = next(model.parameters()).device
-    ids, mask = (batch[key].to(device) for key in ("input_ids", "attention_mask"))
-    return model(input_ids=ids, attention_mask=mask).logits.float()[mask.bool()].cpu()
+    given = {key: value.to(device) for key, value in batch.items() if key != "labels"}
+    return model(**given).logits.float()[given["attention_mask"].bool()].cpu()
 
 
 @torch.no_grad()
 def _sample(model: Any, batch: Mapping[str, Tensor], trainer: Any) -> str:
     """What it writes after the prompt of the first row, the likeliest token each time."""
-    row, mask, labels = (batch[key][0] for key in ("input_ids", "attention_mask", "labels"))
-    row, labels = row[mask.bool()], labels[mask.bool()]
-    answer = int((labels != -100).nonzero()[0]) if bool((labels == -100).any()) else max(1, len(row) // 2)
-    prompt = row[: max(1, answer)][None].to(next(model.parameters()).device)
-    written = model.generate(
-        input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=SAMPLE, do_sample=False,
-        pad_token_id=trainer.processing_class.pad_token_id,
-    )  # fmt: skip
-    return trainer.processing_class.decode(written[0, prompt.shape[1] :], skip_special_tokens=True)
+    device, ids = next(model.parameters()).device, batch["input_ids"]
+    row, labels = batch["attention_mask"][0].bool(), batch["labels"][0]
+    answer = int((labels[row] != -100).nonzero()[0]) if bool((labels[row] == -100).any()) else int(row.sum()) // 2
+    prompt = row.nonzero()[: max(1, answer), 0]
+    words = tokenizer_of(trainer.processing_class)
+    given = {  # what has a value for each token is cut with them, images are not
+        key: (value[:1, prompt] if value.shape[:2] == ids.shape else value).to(device)
+        for key, value in batch.items() if key != "labels"
+    }  # fmt: skip
+    written = model.generate(**given, max_new_tokens=SAMPLE, do_sample=False, pad_token_id=words.pad_token_id)
+    return words.decode(written[0, len(prompt) :], skip_special_tokens=True)

@@ -69,13 +69,16 @@ class Plan:
 
 
 def plan(
-    written: Written, facts: Facts, *, card: Hardware | None, form: Form = "text", world: int = 1,
-    not_checked: Sequence[NotChecked] = (),
+    written: Written, facts: Facts, *, card: Hardware | None, form: Form = "text", images: bool = False,
+    world: int = 1, not_checked: Sequence[NotChecked] = (),
 ) -> Plan:  # fmt: skip
-    """Settings for a run on `card`, None for a CPU, in `world` processes. `facts` are those of model, data and card."""
+    """Settings for a run on `card`, None for a CPU, in `world` processes. `facts` are those of model, data and card;
+    `images`: rows have some.
+    """
     draft = _Draft(written)
     draft.take(precision(written.keys, card, facts))
     draft.take(_of_model(facts))
+    draft.take(_of_images(written.keys) if images else ())
     steps = _steps(draft.values(), facts, world)
     draft.take(_of_data(form))
     draft.take(_of_optimizer(draft.values(), steps))
@@ -88,6 +91,8 @@ def plan(
         if not proposed:
             break
         draft.take(proposed)
+    if not draft.values().get("fp16"):
+        draft.drop("loss_scale")
     if written.ours.repair_tokens:
         cured = [one for one in findings if one.remedy is not None and one.remedy.name == "reinit-token-rows"]
         tokens = {token for one in cured for token in one.where.tokens or ()}
@@ -117,6 +122,10 @@ class _Draft:
         for one in choices:
             if one.key not in self._by_user:
                 self._chosen[one.key] = one
+
+    def drop(self, key: str) -> None:
+        """Of what was chosen, and has lost its reason by a later choice."""
+        self._chosen.pop(key, None)
 
     def is_written(self, key: str) -> bool:
         return key in self._by_user
@@ -185,6 +194,14 @@ def _of_model(facts: Facts) -> Iterator[Choice]:
             yield Choice(key="pad_token", value=token, why="a token of the vocabulary that has no other task")
 
 
+def _of_images(keys: Mapping[str, Any]) -> Iterator[Choice]:
+    why = "an image is as many tokens as it has features: a row that is cut within one is refused by the model"
+    yield Choice(key="max_length", value=None, why=why)
+    if keys.get("use_peft"):
+        why = "PEFT knows the layers of language models by name, of models with images hardly any"
+        yield Choice(key="lora_target_modules", value=["all-linear"], why=why)
+
+
 def _of_data(form: Form) -> Iterator[Choice]:
     if form == "answers":
         yield Choice(
@@ -241,7 +258,7 @@ def _steps(keys: Mapping[str, Any], facts: Facts, world: int) -> int | None:
         return None
     rows = facts.tokens.sequences
     if keys.get("packing"):
-        rows = math.ceil(sum(facts.tokens.counts.tolist()) / int(keys.get("max_length", SFT_LENGTH)))
+        rows = math.ceil(sum(facts.tokens.counts.tolist()) / int(keys.get("max_length") or SFT_LENGTH))
     batch = int(keys.get("per_device_train_batch_size", SFT_BATCH)) * world
     micro = math.ceil(rows / max(1, batch))
     per_epoch = math.ceil(micro / max(1, int(keys.get("gradient_accumulation_steps", 1))))

@@ -16,6 +16,9 @@ from finitune.train.plan import BESIDE, Plan, plan, precision
 from finitune.train.rows import Form, sft_rows
 from finitune.train.settings import Written, read
 
+OF_PROCESSOR = ("processor_config.json", "preprocessor_config.json")
+"""One of them lies beside a model that takes images."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
@@ -40,9 +43,11 @@ def prepare(path: str | Path, *, trains: bool = True, track: Track = untracked) 
     keys = {**early, **written.keys}
     reading = gather(keys, model=written.model, data=written.data, gpu=card.name if card else None, track=track)
     words = reading.facts.vocabulary
-    form, rows = sft_rows(written.data, chat=bool(words and words.chat_template))
+    sees = any((written.model / name).is_file() for name in OF_PROCESSOR)
+    form, rows = sft_rows(written.data, chat=bool(words and words.chat_template), sees=sees)
+    images = "images" in rows[0]
     found = plan(
-        written, reading.facts, card=card, form=form, world=int(os.environ.get("WORLD_SIZE", "1")),
+        written, reading.facts, card=card, form=form, images=images, world=int(os.environ.get("WORLD_SIZE", "1")),
         not_checked=[one for one in reading.not_checked if one.input != "gpu"],
     )  # fmt: skip
     return Prepared(written=written, plan=found, form=form, rows=rows, note=note)

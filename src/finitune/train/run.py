@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +134,6 @@ class _Run:
         if args.deepspeed:
             _watch_engines(run_dir, ours)
         trainer = self._trainer(args, model_args, base)
-        if args.fsdp and not trainer.is_fsdp_enabled and self.first:
-            say("fsdp is set, and nothing is sharded: accelerate shards on GPUs alone; each process holds the model")
         guard = TrainerCallback(run_dir=run_dir, mode=ours.mode, signals=ours.signals)
         trainer.add_callback(guard)
         self._note(finished=False)
@@ -215,20 +213,16 @@ class _Run:
 
     def _trainer(self, args: Any, model_args: Any, base: Path) -> Any:
         import torch
-        from datasets import Dataset
-        from transformers import AutoTokenizer, set_seed
+        from transformers import set_seed
         from trl import get_peft_config, get_quantization_config
 
         from finitune.monitor.heal.float32_forward import compute_in_float32
         from finitune.train.checkpoints import ProvedTrainer
+        from finitune.train.export import tokenizer_of
 
         beside = self.prepared.plan.beside()
-        try:
-            words: Any = AutoTokenizer.from_pretrained(base)
-        except (OSError, ValueError) as error:
-            raise UnreadableInput(
-                f"{base}: no tokenizer that can be loaded ({str(error).splitlines()[0][:200]})"
-            ) from None
+        processing = _processing(base, images="images" in self.prepared.rows[0])
+        words = tokenizer_of(processing)
         for key in OF_TOKENIZER:
             if key in beside:
                 setattr(words, key, beside[key])
@@ -244,8 +238,8 @@ class _Run:
         set_seed(args.seed)
         try:
             trainer: Any = ProvedTrainer(
-                model=str(base), args=args, train_dataset=Dataset.from_list([dict(row) for row in self.prepared.rows]),
-                processing_class=words, peft_config=get_peft_config(model_args),
+                model=str(base), args=args, train_dataset=_dataset(self.prepared.rows), processing_class=processing,
+                peft_config=get_peft_config(model_args),
             )  # fmt: skip
         except Exception as error:  # what TRL, transformers and their readers of files raise
             if os.environ.get("FINITUNE_TRACEBACK"):
@@ -299,6 +293,25 @@ class _Run:
             say(f"report in {report(run_dir)}")
         except (FileNotFoundError, UnreadableInput, OSError) as error:
             say(f"no report: {error}")
+
+
+def _processing(base: Path, *, images: bool) -> Any:
+    """The tokenizer of the model, or its processor for data with images. Raises UnreadableInput."""
+    from transformers import AutoProcessor, AutoTokenizer
+
+    kind, what = (AutoProcessor, "processor") if images else (AutoTokenizer, "tokenizer")
+    try:
+        return kind.from_pretrained(base)
+    except (OSError, ValueError, ImportError) as error:
+        raise UnreadableInput(f"{base}: no {what} that can be loaded ({str(error).splitlines()[0][:200]})") from None
+
+
+def _dataset(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """As TRL takes them; images are read from their files when a batch needs them."""
+    from datasets import Dataset, Image, List
+
+    data = Dataset.from_list([dict(row) for row in rows])
+    return data.cast_column("images", List(Image(mode="RGB"))) if "images" in rows[0] else data
 
 
 def _watch_engines(run_dir: str | Path, ours: Ours) -> None:
