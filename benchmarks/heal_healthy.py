@@ -1,6 +1,6 @@
 """Healthy runs under `--mode heal`, against the same runs by themselves: nothing may be done to them, to the last bit.
 
-    python benchmarks/heal_healthy.py [STEPS]        by default 20000 steps in all, over ten kinds of runs
+    python benchmarks/heal_healthy.py [STEPS [SEED]]     by default 20000 steps in all, over ten kinds of runs
 
 One line per kind; `changed` counts remedies, `different` tensors of weights and losses that are not the same bits.
 Exit status 1 where any is.
@@ -30,7 +30,7 @@ from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
-SEED = 201
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 201
 SMALL: dict[str, Any] = {"hidden": 32, "vocabulary": 128, "seed": SEED}
 
 

@@ -17,13 +17,15 @@ pytorch/pytorch#139298 (the call ended a loss explosion), huggingface/diffusers#
 
 from __future__ import annotations
 
-from finitune.facts import Attention
+from finitune.facts import Attention, Training
 from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(attention: Attention | None = None) -> Remedy | None:
+def propose(attention: Attention | None = None, training: Training | None = None) -> Remedy | None:
     if attention is not None and attention.implementation != "sdpa":
         return None
+    if attention is None and training is None:
+        return Remedy()  # nobody saw the setting
     return Remedy(patch={"attn_implementation": "flash_attention_2"})

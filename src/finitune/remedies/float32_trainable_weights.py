@@ -19,13 +19,17 @@ mixed precision), meta-pytorch/torchtune#2254.
 
 from __future__ import annotations
 
-from finitune.facts import Adapter, Optimizer
+from finitune.facts import Adapter, Optimizer, Precision
 from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(optimizer: Optimizer | None = None, adapter: Adapter | None = None) -> Remedy:
+def propose(
+    optimizer: Optimizer | None = None, adapter: Adapter | None = None, precision: Precision | None = None
+) -> Remedy:
+    if precision is None or precision.parameters is None:
+        return Remedy()  # nobody saw the dtype of the weights
     trained_beside = (adapter is not None and adapter.kind not in (None, "none")) or (optimizer and optimizer.lora)
     if adapter is not None and adapter.trainable:  # PEFT casts adapters, not what is trained in full beside them
         trained_beside = False

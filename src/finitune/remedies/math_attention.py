@@ -19,14 +19,16 @@ hiyouga/LLaMA-Factory#8088 (NaN gradients end with flash attention switched off)
 
 from __future__ import annotations
 
-from finitune.facts import Attention
+from finitune.facts import Attention, Training
 from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(attention: Attention | None = None) -> Remedy | None:
+def propose(attention: Attention | None = None, training: Training | None = None) -> Remedy | None:
     """Nothing where attention is plain mathematics as it is."""
     if attention is not None and attention.implementation == "eager":
         return None
+    if attention is None and training is None:
+        return Remedy()  # nobody saw the setting
     return Remedy(patch={"attn_implementation": "eager"})

@@ -16,14 +16,16 @@ axolotl-ai-cloud/axolotl#3796, huggingface/trl#3910.
 
 from __future__ import annotations
 
-from finitune.facts import Hardware
+from finitune.facts import Batching, Hardware
 from finitune.finding import Remedy
 
 safety = "safe"
 
 
-def propose(hardware: Hardware | None = None) -> Remedy:
+def propose(hardware: Hardware | None = None, batching: Batching | None = None) -> Remedy:
     """Every card that computes in bfloat16 has FlashAttention."""
+    if batching is None:
+        return Remedy()  # nobody saw the setting
     old = hardware is not None and not hardware.bfloat16
     patch = {"packing": False} if old else {"attn_implementation": "flash_attention_2"}
     return Remedy(patch=patch)

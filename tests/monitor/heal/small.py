@@ -37,16 +37,16 @@ def digest(model, optimizer, past=None):
     own = [name for name, module in model.named_modules() if "forward" in vars(module)]
     configs = [getattr(module, "config", None) for module in model.modules()]
     own += [kernel for one in configs if (kernel := getattr(one, "_attn_implementation", None)) is not None]
-    whole.update(repr((own, None if past is None else (past.factor, past.clip))).encode())
+    whole.update(repr((own, None if past is None else (past.factor, past.clip, past.skips))).encode())
     return whole.hexdigest()
 
 
 class Regression:
     """A plain loop; at step BAD a gradient is misread, a weight flips in memory, or targets are in another unit."""
 
-    def __init__(self, fault="", steps=STEPS, clip=None):
+    def __init__(self, fault="", steps=STEPS, clip=None, bad=BAD):
         torch.manual_seed(0)
-        self.clip = clip
+        self.clip, self.bad = clip, bad
         self.model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         if fault.startswith("outlier"):
@@ -71,7 +71,7 @@ class Regression:
                 weight = self.model[2].weight
                 weight.data.copy_(with_stuck_exponent(weight))
             x = torch.randn(8, 6, generator=torch.Generator().manual_seed(self.step))
-            odd = {"outlier": (BAD,), "outliers": (BAD, BAD + 12)}.get(self.fault, ())
+            odd = {"outlier": (self.bad,), "outliers": (self.bad, self.bad + 12)}.get(self.fault, ())
             unit = 1e5 if self.step in odd else 1.0
             loss = F.mse_loss(self.model(x), unit * x[:, :3])
             loss.backward()

@@ -9,7 +9,9 @@ import torch
 from tests.monitor.heal.stagnant import in_bfloat16
 
 from finitune.diagnosis.recorded import diagnose
-from finitune.gym.loop import train
+from finitune.gym.data import batches
+from finitune.gym.loop import Run, train
+from finitune.gym.models import tiny
 from finitune.monitor.heal.remedies import float32_trainable_weights
 from finitune.monitor.heal.remedies.float32_trainable_weights import Masters
 from finitune.monitor.watch import watch
@@ -38,6 +40,22 @@ def test_the_run_learns_as_in_float32(tmp_path, capsys):
     assert (one.symptom, one.causes[0].cause, one.causes[0].proved) == ("stagnation", "bf16-update-stagnation", True)
     assert {p.dtype for p in run.model.parameters()} == {torch.bfloat16}, "a checkpoint does not show it"
     assert "stepped as float32 copies from now on. The update moves weights with it" in capsys.readouterr().err
+
+
+def test_float16_weights_whose_eps_is_zero_are_stepped_as_float32_copies(tmp_path, capsys):
+    """From the first step on, which is taken; without them every update is NaN."""
+    data = lambda: batches(30, rows=2, length=8)  # noqa: E731
+    model = tiny("gpt2", hidden=32).half()
+    run = Run(model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-3), batches=data())
+    whole = tiny("gpt2", hidden=32).half().float()
+    right = Run(model=whole, optimizer=torch.optim.AdamW(whole.parameters(), lr=1e-3), batches=data())
+    losses, recording = healed(run, tmp_path / "run")
+    assert losses == pytest.approx([step.loss for step in train(right)], rel=5e-3)
+    assert [(e["remedy"], e["state"]) for e in recording.events("remedy")] == [
+        ("float32-trainable-weights", "applied"), ("float32-trainable-weights", "kept")
+    ]  # fmt: skip
+    assert {p.dtype for p in model.parameters()} == {torch.float16}
+    assert "the step is taken with it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("rate", "dtype"), [(2e-2, "bfloat16"), (2e-5, "float32"), (2e-5, "bfloat16-autocast")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import pytest
 import torch
@@ -11,9 +12,12 @@ from tests.monitor.loop import same
 from torch import nn
 
 from finitune.diagnosis.recorded import diagnose
+from finitune.gym.data import batches
 from finitune.gym.fault import faults
-from finitune.gym.loop import train
+from finitune.gym.loop import Options, prepare, train
+from finitune.gym.models import tiny
 from finitune.monitor.heal.past import EVERY, STATES, Past, State
+from finitune.monitor.heal.remedies import lower_learning_rate
 from finitune.monitor.heal.remedies.lower_learning_rate import _is_borne
 from finitune.monitor.replay.rerun import Outcome, Setting
 from finitune.monitor.watch import watch
@@ -178,3 +182,18 @@ def test_nothing_is_kept_in_other_modes(tmp_path):
         (watched,) = list(watch(loop.model, loop.optimizer)._optimizers)
         assert watched.past is None
     assert not Past().steps
+
+
+def test_of_two_rates_that_are_borne_the_one_that_learns_more_is_taken(tmp_path, monkeypatch):
+    """At a rate a hundred times too high, a tenth of it is borne for some steps, and nothing is learned with it."""
+
+    def ends_at(directory):
+        run = prepare(
+            tiny("llama", seed=7), batches(36, seed=7), lambda p: torch.optim.SGD(p, lr=100.0), Options(clip=None)
+        )
+        with watch(run.model, run.optimizer, run_dir=directory, mode="heal"):
+            return statistics.mean([step.loss for step in train(run)][-8:])
+
+    chosen = ends_at(tmp_path / "chosen")
+    monkeypatch.setattr(lower_learning_rate, "_learns_most", lambda case, past, before, found: found)
+    assert chosen < 0.98 * ends_at(tmp_path / "largest")

@@ -6,7 +6,7 @@ import pytest
 from tests.monitor.heal.small import LanguageModel, digest
 
 from finitune.monitor.heal.forwards import run_within
-from finitune.monitor.heal.remedies.zero_masked_rows import _Zeros
+from finitune.monitor.replay.empty_rows import EmptyRows
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -26,7 +26,7 @@ def test_the_run_learns_as_one_that_pads_on_the_right(tmp_path, capsys):
 
 def test_rows_that_see_a_key_keep_their_bits():
     loop, other = LanguageModel("right"), LanguageModel("right").train()
-    undo = run_within(loop.model.blocks, _Zeros)
+    undo = run_within(loop.model.blocks, EmptyRows)
     loop.train()
     assert loop.losses == other.losses
     undo()

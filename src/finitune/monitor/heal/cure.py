@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from torch import nn
+
 from finitune.monitor.experiments import outcome
+from finitune.monitor.heal.undo import Undo
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.measurement import Reading, Unclipped
@@ -31,13 +34,26 @@ from finitune.series import Series
 
 Change = Callable[[Setting], AbstractContextManager[None]]
 """What a replay of the captured step is run under."""
-Undo = Callable[[], None]
 
 
 NOT_REPEATED = "hardware-fault-sdc"
 """The cause of what no experiment can bring back, race or chip."""
 REPEATABLE = ("nonfinite-loss", "nonfinite-gradient")
 """Symptoms of which a finite run of the same step says that it does not repeat."""
+
+
+def for_one_run(apply: Callable[[nn.Module], Undo]) -> Change:
+    """What `apply` does to the model, for the time of one run of the step."""
+
+    @contextmanager
+    def changed(setting: Setting) -> Iterator[None]:
+        undo = apply(setting.model)
+        try:
+            yield
+        finally:
+            undo()
+
+    return changed
 
 
 class Unable(Exception):

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.heal.forwards import replaced
+
 HALF = (torch.float16, torch.bfloat16)
 
 
 def compute_in_float32(module: nn.Module) -> Callable[[], None]:
     """Returns what makes the module compute as before."""
-    own, replaced = module.forward, "forward" in vars(module)
+    own = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         tensors = [*(t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)), *module.parameters()]
@@ -33,17 +35,7 @@ def compute_in_float32(module: nn.Module) -> Callable[[], None]:
             output = own(*args, **kwargs)
         return pytree.tree_map(lambda leaf: _cast(leaf, (torch.float32,), back), output)
 
-    module.forward = forward
-
-    def undo() -> None:
-        if vars(module).get("forward") is not forward:
-            return  # the program has replaced or removed it since
-        if replaced:
-            module.forward = own
-        else:
-            del module.forward
-
-    return undo
+    return replaced(module, forward)
 
 
 def half_bytes(module: nn.Module) -> int:

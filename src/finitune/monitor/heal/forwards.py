@@ -1,52 +1,43 @@
-"""Modules whose forward runs within a context from now on; the change is taken back by removing it."""
+"""A forward that is replaced from now on; the change is taken back by removing it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import nn
 
-from finitune.monitor.heal.cure import Undo
+from finitune.monitor.heal.undo import Undo, of_all
 
+Forward = Callable[..., Any]
 Context = Callable[[], AbstractContextManager[Any]]
 
 
 def run_within(modules: Iterable[nn.Module], context: Context) -> Undo:
     """Every call of these modules runs within a new `context()`."""
-    undone = [_within(module, context) for module in modules]
-
-    def undo() -> None:
-        for one in reversed(undone):
-            one()
-
-    return undo
-
-
-@contextmanager
-def for_one_run(modules: Sequence[nn.Module], context: Context) -> Iterator[None]:
-    """The same for the time of a block."""
-    undo = run_within(modules, context)
-    try:
-        yield
-    finally:
-        undo()
+    return of_all(_within(module, context) for module in modules)
 
 
 def _within(module: nn.Module, context: Context) -> Undo:
-    own, replaced = module.forward, "forward" in vars(module)
+    own = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         with context():
             return own(*args, **kwargs)
 
+    return replaced(module, forward)
+
+
+def replaced(module: nn.Module, forward: Forward) -> Undo:
+    """Let the module run `forward`; undone where the program has not replaced it since."""
+    own, of_its_own = module.forward, "forward" in vars(module)
     module.forward = forward
 
     def undo() -> None:
         if vars(module).get("forward") is not forward:
-            return  # the program has replaced or removed it since
-        if replaced:
+            return
+        if of_its_own:
             module.forward = own
         else:
             del module.forward

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -99,6 +99,8 @@ class Past:
     """The step from which a higher factor is tried, and how many steps were waited for it (`heal.rewarm`)."""
     own_rates: list[float] | None = None
     """Those of the step that runs now, without the factor."""
+    skips: int = 0
+    """How often a remedy has left steps out."""
     clip: TensorClip | None = None
     """With which a remedy clips the gradients of every step."""
     clip_before: TensorClip | None = None
@@ -145,10 +147,11 @@ class Past:
         return replace(self, steps=self.steps[places[-1] :] if places else [])
 
     def take_again(
-        self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None, group: Group = ALONE
-    ) -> None:
-        """From the oldest state on, every step once more; those from step `since` on with their rate times `times`,
-        and their gradients clipped by `clip`.
+        self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None, group: Group = ALONE,
+        skipped: Collection[int] = (),
+    ) -> None:  # fmt: skip
+        """From the oldest state on, every step once more, but for those of `skipped`; those from step `since` on with
+        their rate times `times`, and their gradients clipped by `clip`.
 
         With a `group` all of its ranks call this alike, and gradients are averaged over it as in the run; without, a
         rank takes the steps on its own batches alone. Weights and optimizer state are those after it; who calls this
@@ -162,6 +165,8 @@ class Past:
         self.steps[0].before.restore(optimizer)
         try:
             for one in self.steps:
+                if one.step in skipped:
+                    continue
                 _take(setting, one, times if one.step >= since else 1.0, clip or copy.deepcopy(one.clip), group)
         finally:
             for entries, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -226,6 +231,16 @@ class Past:
             raise ValueError("the other ranks do not take part")
         try:
             self.take_together(setting, times, since, clip)
+            yield
+        finally:
+            before.restore(setting.optimizer)
+
+    @contextmanager
+    def without(self, setting: Setting, skipped: Collection[int]) -> Iterator[None]:
+        """The last steps taken again but for those of `skipped`, for the time of one run."""
+        before = State.of(setting.optimizer)
+        try:
+            self.take_again(setting, 1.0, skipped=skipped)
             yield
         finally:
             before.restore(setting.optimizer)

@@ -53,15 +53,15 @@ def _is_borne(watched: Watched, past: Past, times: float) -> bool:
         past=past,
     )  # fmt: skip
     try:
-        as_taken = _losses(setting, past)
+        as_taken = losses_of_all(setting, past)
         with past.again(setting, times):
-            faster = _losses(setting, past)
+            faster = losses_of_all(setting, past)
     except Exception:  # a batch that was changed since, no time left: the rate stays what it is
         return False
     return faster < as_taken
 
 
 @torch.no_grad()
-def _losses(setting: Setting, past: Past) -> float:
+def losses_of_all(setting: Setting, past: Past) -> float:
     """The sum over the batches of these steps; NaN where one is not finite, and no less than any other then."""
     return sum(sum(losses_of(replace(setting, capture=one.capture))) for one in past.steps)

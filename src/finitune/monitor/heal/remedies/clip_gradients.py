@@ -8,6 +8,8 @@ step, bit for bit.
 
 from __future__ import annotations
 
+import math
+
 from finitune.monitor.heal.cure import Case, Cure, Unable, Undo
 from finitune.monitor.heal.past import Past, State
 from finitune.monitor.heal.tensor_clip import RELATIVE, TensorClip
@@ -22,7 +24,7 @@ def cure(case: Case) -> Cure:
     past: Past | None = case.watched.past
     if past is None or not past.steps:
         raise Unable((past and past.why_not) or "no earlier step is kept")
-    if any(one.max_norm is not None for one in past.steps):
+    if any(one.max_norm is not None and math.isfinite(one.max_norm) for one in past.steps):
         raise Unable("the loop clips its gradients already")
     if past.clip is not None:
         raise Unable("gradients are clipped already")

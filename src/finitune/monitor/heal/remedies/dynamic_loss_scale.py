@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
+from finitune.monitor.heal.cure import Case, Change, Cure, Unable
+from finitune.monitor.heal.undo import Undo, of_all
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.loss_scalers import LossScaler, scaler_of
 from finitune.monitor.replay.capture import Capture
@@ -75,13 +76,7 @@ def _orders(scaler: LossScaler, own: float, borne: float) -> tuple[Mapping[str, 
 
 
 def _applied(scaler: LossScaler, orders: Mapping[str, float]) -> Undo:
-    undone = [scaler.put(what, value) for what, value in orders.items()]
-
-    def undo() -> None:
-        for one in reversed(undone):
-            one()
-
-    return undo
+    return of_all(scaler.put(what, value) for what, value in orders.items())
 
 
 def _at(scale: float) -> Change:

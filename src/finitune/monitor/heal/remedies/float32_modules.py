@@ -7,18 +7,17 @@ time and memory of these modules in float32. Undo: their forward is their own ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
+from finitune.monitor.heal.cure import Case, Change, Cure, Unable, for_one_run
 from finitune.monitor.heal.float32_forward import compute_in_float32, half_bytes
+from finitune.monitor.heal.undo import Undo, of_all
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.ranks import is_sharded
 from finitune.monitor.replay.locate import locate
-from finitune.monitor.replay.rerun import Setting
 from finitune.reports.sentences import counted
 
 action = "healed"
@@ -65,26 +64,11 @@ def repeat(watched: Watched, orders: Mapping[str, Any]) -> Undo:
 
 def in_float32(names: Sequence[str]) -> Change:
     """Exactly what is applied to the run, for the time of one run of the step."""
-
-    @contextmanager
-    def changed(setting: Setting) -> Iterator[None]:
-        undo = _applied(setting.model, names)
-        try:
-            yield
-        finally:
-            undo()
-
-    return changed
+    return for_one_run(lambda model: _applied(model, names))
 
 
 def _applied(model: nn.Module, names: Sequence[str]) -> Undo:
-    undone = [compute_in_float32(model.get_submodule(name)) for name in names]
-
-    def undo() -> None:
-        for one in reversed(undone):
-            one()
-
-    return undo
+    return of_all(compute_in_float32(model.get_submodule(name)) for name in names)
 
 
 def _grown(case: Case, model: nn.Module, first: str) -> list[str]:

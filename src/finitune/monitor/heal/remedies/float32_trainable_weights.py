@@ -1,7 +1,7 @@
-"""Trained weights in bfloat16 get float32 copies that the optimizer steps; the weights are those copies, rounded.
+"""Trained weights in half precision get float32 copies that the optimizer steps; the weights are those copies, rounded.
 
 The copies begin with the weights as they are, the moments continue in float32. What the forward computes with, and what
-a checkpoint holds, stays bfloat16. Needs: one process, a torch optimizer, and room for the copies. Price: 4 bytes per
+a checkpoint holds, keeps its dtype. Needs: one process, a torch optimizer, and room for the copies. Price: 4 bytes per
 weight for its copy and 2 more for each moment, and one cast each way per step. Undo: the moments are rounded again, and
 the weights stay those that were rounded last.
 """
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.monitor.heal.cure import Case, Cure, Unable
+from finitune.monitor.heal.float32_forward import HALF
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.optimizers import innermost, parameters_of
 from finitune.monitor.replay.arms import optimizer_float32, update_times
@@ -33,9 +34,9 @@ def cure(case: Case) -> Cure:
     optimizer: Any = innermost(case.watched.optimizer())
     if not str(type(optimizer).step.__module__).startswith("torch.optim."):
         raise Unable(f"{type(optimizer).__name__} is none of torch's, and may keep copies of its own")
-    chosen = [p for p in parameters_of(optimizer) if p.dtype == torch.bfloat16]
+    chosen = [p for p in parameters_of(optimizer) if p.dtype in HALF]
     if not chosen:
-        raise Unable("no weight in bfloat16 is trained")
+        raise Unable("no weight in half precision is trained")
     needed, free = sum(p.numel() for p in chosen) * (4 + 2 * MOMENTS), free_bytes(device_of(case.watched.model))
     if free is not None and needed > SHARE * free:
         raise Unable(f"float32 copies take {needed / 2**30:.1f} GiB of {free / 2**30:.1f} GiB that are free")
@@ -62,7 +63,7 @@ class Masters:
         self._optimizer = optimizer
         self._masters = {p: p.detach().float() for p in parameters}
         self._own: list[tuple[nn.Parameter, Tensor, Tensor | None]] = []
-        self._cast_moments(torch.bfloat16, torch.float32)
+        self._cast_moments(HALF, torch.float32)
         self._hooks = (
             optimizer.register_step_pre_hook(lambda *_: self._begin()),
             optimizer.register_step_post_hook(lambda *_: self._end()),
@@ -72,7 +73,7 @@ class Masters:
         for hook in self._hooks:
             hook.remove()
         self._end()
-        self._cast_moments(torch.float32, torch.bfloat16)
+        self._cast_moments((torch.float32,), None)
 
     @torch.no_grad()
     def _begin(self) -> None:
@@ -94,8 +95,9 @@ class Masters:
             p.grad = gradient
         self._own = []
 
-    def _cast_moments(self, those: torch.dtype, dtype: torch.dtype) -> None:
+    def _cast_moments(self, those: tuple[torch.dtype, ...], dtype: torch.dtype | None) -> None:
+        """`dtype` None: that of the weight."""
         for p in self._masters:
             for name, value in self._optimizer.state.get(p, {}).items():
-                if isinstance(value, Tensor) and value.dtype == those and value.shape == p.shape:
-                    self._optimizer.state[p][name] = value.to(dtype)
+                if isinstance(value, Tensor) and value.dtype in those and value.shape == p.shape:
+                    self._optimizer.state[p][name] = value.to(dtype or p.dtype)

@@ -9,16 +9,14 @@ checkpoint is written from.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
+from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo, for_one_run
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.replay.attention import OWN, PLAIN, TORCHS, kernel_of
-from finitune.monitor.replay.rerun import Setting
 from finitune.reports.sentences import counted
 
 action = "healed"
@@ -42,8 +40,8 @@ def cure(case: Case) -> Cure:
         text=f"{TORCHS} attention from now on (was {PLAIN}; {counted(len(names), type(module).__name__)})",
         price="",
         targets=frozenset(names),
-        change=_for_one_run(names),
-        placebo=_for_one_run(others),
+        change=_fused(names),
+        placebo=_fused(others),
         instead=f"it in every attention but {origin.module}",
         apply=lambda: _applied(model, names),
         orders={"modules": names},
@@ -57,16 +55,8 @@ def repeat(watched: Watched, orders: Mapping[str, Any]) -> Undo:
     return _applied(watched.model, orders["modules"])
 
 
-def _for_one_run(names: Sequence[str]) -> Change:
-    @contextmanager
-    def changed(setting: Setting) -> Iterator[None]:
-        undo = _applied(setting.model, names)
-        try:
-            yield
-        finally:
-            undo()
-
-    return changed
+def _fused(names: Sequence[str]) -> Change:
+    return for_one_run(lambda model: _applied(model, names))
 
 
 def _applied(model: nn.Module, names: Sequence[str]) -> Undo:

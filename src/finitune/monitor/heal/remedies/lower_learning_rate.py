@@ -18,16 +18,20 @@ from typing import Any
 from finitune.monitor.earlier_batches import RISE
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
 from finitune.monitor.heal.past import Past, State
+from finitune.monitor.heal.rewarm import losses_of_all
 from finitune.monitor.heal.step_again import UNLIKE
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.modules import device_of
+from finitune.monitor.replay.limits import OverBudget
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun
 from finitune.reports.sentences import counted
 
 action = "rolled-back"
 FACTORS = (0.1, 0.01, 0.001)
-"""The largest that the steps bear is taken; those from the climb on alone, where that is enough."""
+"""The largest that the steps bear is taken, or a tenth of it where that learns more; those from the climb on alone,
+where that is enough.
+"""
 AGAIN = 0.5
 """Of a rate to which the run had come back and diverged again, the most that is tried afterwards."""
 JUMPED = 2.0
@@ -50,7 +54,7 @@ def cure(case: Case) -> Cure:
     found = next((one for one in tries if _is_borne(before, _outcome(case, past, one[1], one[0]))), None)
     if found is None:
         raise Unable(f"the last {steps} are not borne at {FACTORS[-1]:g} times their rate")
-    since, factor = found
+    since, factor = found = _learns_most(case, past, before, found)
     orders = {
         "steps": [one.step for one in past.steps], "since": since, "factor": factor,
         "jumped": found in _jumps_back(past),
@@ -82,6 +86,26 @@ def _climb(case: Case, past: Past) -> int:
         if known.get(one.step + 1, lowest) > RISE * lowest:
             return one.step
     return past.steps[0].step
+
+
+def _learns_most(case: Case, past: Past, before: Outcome, found: tuple[int, float]) -> tuple[int, float]:
+    """Of the rate that was found and the one a tenth of it, which may be borne better, the one that leaves the lower
+    loss over the batches of these steps. A rate at the edge is borne for a while, and learns nothing.
+    """
+    since, factor = found
+    lower = factor * FACTORS[0]
+    if factor not in FACTORS[:-1] or past.group.size > 1:
+        return found
+    setting, losses = case.inquiry.setting(), dict[float, float]()
+    try:
+        if not _is_borne(before, _outcome(case, past, lower, since)):
+            return found
+        for each in (factor, lower):
+            with past.again(setting, each, since):
+                losses[each] = losses_of_all(setting, past)
+    except (RuntimeError, ValueError, OverBudget):  # what was found is proved without it
+        return found
+    return (since, lower) if losses[lower] < losses[factor] else found
 
 
 def _jumps_back(past: Past) -> list[tuple[int, float]]:

@@ -8,17 +8,15 @@ Price: speed, and for plain mathematics memory for the scores. Undo: each config
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
-from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
-from finitune.monitor.heal.forwards import for_one_run, run_within
+from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo, for_one_run
+from finitune.monitor.heal.forwards import run_within
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.replay.attention import PLAIN, TORCHS, by_mathematics, kernel_of, on_copies, take_kernel
-from finitune.monitor.replay.rerun import Setting
 from finitune.reports.sentences import counted
 
 action = "healed"
@@ -37,11 +35,9 @@ def cure(case: Case) -> Cure:
     if kernel in (None, TORCHS):
         kind = type(model.get_submodule(origin.module))
         names = [name for name, part in model.named_modules() if name and type(part) is kind]
-        parts = [model.get_submodule(name) for name in names]
-        return _cure(
-            case, f"{TORCHS} by plain mathematics from now on ({counted(len(names), kind.__name__)})",
-            change=lambda _: for_one_run(parts, by_mathematics), orders={"modules": names},
-        )  # fmt: skip
+        text = f"{TORCHS} by plain mathematics from now on ({counted(len(names), kind.__name__)})"
+        orders = {"modules": names}
+        return _cure(case, text, change=for_one_run(lambda model: _applied(model, orders)), orders=orders)
     for name in (TORCHS, PLAIN):
         if case.finite(_with_kernel(name)):
             text = f"{name} attention from now on (was {kernel})"
@@ -81,13 +77,5 @@ def _cure(
     )
 
 
-def _with_kernel(name: str) -> Callable[[Setting], Any]:
-    @contextmanager
-    def changed(setting: Setting) -> Iterator[None]:
-        undo = take_kernel(setting.model, name)
-        try:
-            yield
-        finally:
-            undo()
-
-    return changed
+def _with_kernel(name: str) -> Change:
+    return for_one_run(lambda model: take_kernel(model, name))

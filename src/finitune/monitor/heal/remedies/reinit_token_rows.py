@@ -19,9 +19,9 @@ from torch import Tensor
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
 from finitune.monitor.heal.masters import is_fragmented, masters_of, write_fragment
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import is_sharded
-from finitune.monitor.replay.arms import input_embedding
 from finitune.monitor.replay.placeholders import placeholders
 from finitune.monitor.replay.rerun import Setting
 from finitune.remedies.reinit_token_rows import apply as drawn

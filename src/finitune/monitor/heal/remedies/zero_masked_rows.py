@@ -7,18 +7,16 @@ scores. Undo: their forward is their own again.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch import nn
 
-from finitune.monitor.heal.cure import Case, Cure, Unable, Undo
-from finitune.monitor.heal.forwards import for_one_run, run_within
+from finitune.monitor.heal.cure import Case, Cure, Unable, Undo, for_one_run
+from finitune.monitor.heal.forwards import run_within
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.replay.empty_rows import EmptyRows
 from finitune.reports.sentences import counted
 
 action = "healed"
@@ -33,15 +31,14 @@ def cure(case: Case) -> Cure:
         raise Unable("the model is compiled, and compiled code does not see the change")
     kind = type(model.get_submodule(origin.module))
     names = [name for name, part in model.named_modules() if name and type(part) is kind]
-    parts = [model.get_submodule(name) for name in names]
     return Cure(
         text=f"rows of attention that see no key give zeros from now on ({counted(len(names), kind.__name__)})",
         price="a few microseconds per operator of these modules",
         targets=frozenset(names),
-        change=lambda _: for_one_run(parts, _Zeros),
-        placebo=lambda _: for_one_run(parts, partial(_Zeros, neighbours=True)),
+        change=for_one_run(lambda model: _applied(model, names)),
+        placebo=for_one_run(lambda model: _applied(model, names, neighbours=True)),
         instead="as many rows beside them instead",
-        apply=lambda: run_within(parts, _Zeros),
+        apply=lambda: _applied(model, names),
         orders={"modules": names},
     )
 
@@ -49,22 +46,8 @@ def cure(case: Case) -> Cure:
 def repeat(watched: Watched, orders: Mapping[str, Any]) -> Undo:
     """The same modules on every rank."""
     assert watched.model is not None
-    return run_within([watched.model.get_submodule(name) for name in orders["modules"]], _Zeros)
+    return _applied(watched.model, orders["modules"])
 
 
-class _Zeros(TorchDispatchMode):
-    """`neighbours`: of the rows that see a key the next ones are set to zero, and the empty ones left as they are."""
-
-    def __init__(self, *, neighbours: bool = False) -> None:
-        super().__init__()
-        self._neighbours = neighbours
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = func(*args, **(kwargs or {}))
-        if func is not torch.ops.aten._softmax.default:
-            return output
-        scores: Tensor = args[0]
-        empty = scores.detach().amax(args[1], keepdim=True) == -math.inf
-        if self._neighbours:
-            empty = empty.roll(1) & ~empty
-        return output.masked_fill(empty, 0.0)
+def _applied(model: nn.Module, names: Sequence[str], *, neighbours: bool = False) -> Undo:
+    return run_within(map(model.get_submodule, names), partial(EmptyRows, neighbours=neighbours))
