@@ -4,6 +4,7 @@ from tests.causes.only import findings
 from finitune.causes import corrupt_checkpoint
 from finitune.causes.corrupt_checkpoint import weigh
 from finitune.facts import Model, TensorScan, Weights
+from finitune.finding import Origin
 from finitune.series import Series
 
 foresee = findings(corrupt_checkpoint.foresee)
@@ -101,3 +102,10 @@ def test_weights_that_trained_for_a_step_came_whole(losses, fires):
     damaged = Weights(tensors=(tensor("a.weight", nonfinite=1),), source="dir")
     bits = sum(one.bits for one in weigh(damaged, loss=Series(range(1, len(losses) + 1), losses)))
     assert (bits > 0) is fires
+
+
+def test_a_weight_that_an_update_made_bad_came_whole():
+    weights = Weights(tensors=(tensor("a.weight", nonfinite=3),), source="dir")
+    update = Origin(module="a", op="FactoredAdam.step", phase="optimizer", dtype="float32", tensor="a.weight")
+    loaded = Origin(module="a", op="parameter", phase="parameter", dtype="float32", tensor="a.weight")
+    assert sum(e.bits for e in weigh(weights, origin=update)) < 0 < sum(e.bits for e in weigh(weights, origin=loaded))

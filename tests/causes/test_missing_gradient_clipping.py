@@ -116,3 +116,13 @@ def test_fires_where_the_clip_comes_before_unscaling(tmp_path, body):
 )
 def test_stays_quiet_where_gradients_are_unscaled_first_or_never_scaled(tmp_path, body, more):
     assert not of_loop(tmp_path, body, more)
+
+
+def test_fires_where_a_trainer_clips_at_infinity_to_measure_the_norm():
+    norms = series(*[1.0] * 20, 900.0)
+    at_infinity, at_one = series(*[1.0] * 21), series(*[1.0] * 20, 1 / 900)
+    found = [
+        sum(e.bits for e in weigh(norms, incident={"optimizer": "SGD"}, clip_factor=one))
+        for one in (at_infinity, at_one)
+    ]
+    assert found[0] > 0 > found[1]

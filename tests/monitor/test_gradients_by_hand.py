@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from finitune.monitor.probes.optimizers import learning_rate, will_spoil
+from finitune.monitor.probes.optimizers import TorchUpdate, learning_rate, will_spoil
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -81,3 +81,21 @@ def test_a_rate_on_the_device_is_judged_there(rate):
     flag = will_spoil(optimizer, learning_rate(optimizer))
     assert isinstance(flag, torch.Tensor)
     assert bool(flag) == (not math.isfinite(rate))
+
+
+def test_it_is_named_where_the_verdict_is_read_a_step_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(TorchUpdate, "takes_flag", property(lambda _: True))  # as on a device, where nothing waits
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            optimizer.param_groups[0]["lr"] = math.inf if step == 3 else 1e-3
+            optimizer.zero_grad()
+            model(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    (incident,) = recording.events("incident")
+    assert (incident["step"], incident["symptom"], incident["bad"]) == (3, "nonfinite-update", ["weight", "bias"])
+    assert all(p.isfinite().all() for p in model.parameters())

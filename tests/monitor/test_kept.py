@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.monitor.loop import SETUPS, Loop, batch
+from torch import nn
 
 from finitune.chapter import Sighting
 from finitune.monitor.earlier_batches import EarlierBatch
@@ -39,6 +40,28 @@ def test_forwards_without_backward_are_not_hoarded(tmp_path):
     (origin,) = Recording.load(tmp_path / "run").events("origin")
     assert origin["repeats"]
     assert origin["why_not"] is None
+
+
+def test_of_a_long_chain_of_cells_nothing_is_kept(tmp_path, capsys):
+    """Each step of a recurrent cell is a call that is fed by the one before."""
+    torch.manual_seed(0)
+    cell, head = nn.GRUCell(2, 4), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1)
+    with watch(cell, optimizer, run_dir=tmp_path / "run") as watched:
+        for step in range(1, 5):
+            h = torch.zeros(3, 4)
+            for x in torch.randn(5 * MAX_CALLS, 3, 2):
+                h = cell(x, h) * (1e30 if step == 3 else 1.0)
+                assert len(watched.last_calls()) <= MAX_CALLS
+            loss = head(h).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    recording = Recording.load(tmp_path / "run")
+    (origin,) = recording.events("origin")
+    assert origin["repeats"] is None
+    assert f"more than {MAX_CALLS} calls of modules feed one another" in origin["why_not"]
+    assert "finitune run --watch-step 3 -- COMMAND" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("level", "needed"), [("note", 8.0 / 0.005), ("suspicion", 4.0)])

@@ -80,7 +80,7 @@ def foresee(
 ) -> Iterator[Finding | Needs]:  # fmt: skip
     source = precision.source or ""
     # DeepSpeed keeps float32 masters; FSDP has them where mixed precision was asked for, and not for a dtype alone.
-    sharded = parallel is not None and parallel.kind == "fsdp" and not source.endswith(": dtype")
+    sharded = parallel is not None and parallel.kind == "fsdp" and not source.endswith((": dtype", ".model_dtype"))
     kept = sharded or (parallel and parallel.kind == "deepspeed") or source.endswith("bf16.enabled")
     trained_beside = optimizer.lora or (adapter is not None and adapter.kind not in (None, "none"))
     name = (optimizer.name or "adamw").lower()

@@ -117,6 +117,9 @@ def weigh(
     if loss and (before := sum(map(math.isfinite, loss.window(len(loss), before=1)))):
         yield evidence("first bad step", -DECISIVE, f"{before} steps before it were finite, so the weights came whole")
         return
+    if origin is not None and origin.phase == "optimizer":
+        yield evidence("origin", -DECISIVE, f"{origin.op} made the weight bad, which was finite before")
+        return
     broken = [tensor for tensor in weights.tensors if 0 < tensor.nonfinite < math.prod(tensor.shape)]
     huge = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and _beyond(t)]
     if broken:

@@ -46,6 +46,8 @@ experiments = [
     Experiment(arm="row-by-row", expect="finite"),
     Experiment(arm="pad-other-side", expect="finite"),
     Experiment(arm="reverse-rows", expect="non-finite", placebo=True),
+    Experiment(arm="zero-empty-rows", expect="finite", optional=True),
+    Experiment(arm="zero-other-rows", expect="non-finite", placebo=True),
 ]
 remedies = ["pad-right", "set-compute-dtype", "zero-masked-rows"]
 public_incidents = 14

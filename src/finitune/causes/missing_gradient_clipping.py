@@ -67,7 +67,7 @@ experiments = [
     Experiment(arm="fresh-moments", expect="finite", symptom="dead-update"),
     Experiment(arm="fresh-first-moment", expect="stuck", placebo=True, symptom="dead-update"),
 ]
-remedies = ["clip-gradients", "reset-moments", "change-settings"]
+remedies = ["rollback-and-skip", "clip-gradients", "reset-moments", "change-settings"]
 public_incidents = 3
 foresees = "not clipped"
 
@@ -134,7 +134,8 @@ def weigh(
     watched = incident is not None and incident.get("optimizer") is not None
     if clip is None and not watched:
         return
-    if clip or clip_factor:
+    # HF Trainer measures the norm by clipping at infinity: what was never scaled down is not clipped.
+    if clip or (clip_factor is not None and bool((clip_factor.values < 1).any())):
         yield evidence("not clipped", -STRONG, f"gradients are clipped{f' at {clip:g}' if clip else ''}")
         return
     norms = grad_norm.values[np.isfinite(grad_norm.values)]

@@ -9,9 +9,10 @@ a chat template that closes an answer with neither the end token nor a special t
 
 ## How to tell
 
-None of the rendered rows ends with the end token; or the padding id equals the end id, and no end token is supervised.
-The collator is transformers' `DataCollatorForLanguageModeling`, which TRL used before 0.17; collators that know where
-the padding begins (TRL since, Axolotl, LLaMA-Factory) are not concerned.
+None of the rendered rows ends with the end token; or the padding id equals the end id, and no end token is supervised;
+or a program sets `pad_token = eos_token`, writes `eos_token` behind its texts and collates by id. The collator is
+transformers' `DataCollatorForLanguageModeling`, which TRL used before 0.17; collators that know where the padding
+begins (TRL since, Axolotl, LLaMA-Factory) are not concerned.
 
 ## How to prove
 
@@ -83,11 +84,9 @@ def _absent(labels: Labels, rows: int, eos: int | None) -> Finding:
         message=f"none of {rows} answers ends with the end token ({eos}): the model does not learn to stop",
         where=Where(file=labels.source, line=line, tokens=None if eos is None else [eos]),
         evidence={"eos_id": eos, "rows": rows, "rows_with_end": 0},
-        remedy=Remedy(
-            name="change-settings",
-            text="write {{ eos_token }} after each answer in the chat template, or append the end token to each row",
-        ),
-    )
+        remedy=Remedy(name="change-settings", text="write {{ eos_token }} after each answer in the chat template, or "
+                      "append the end token to each row"),
+    )  # fmt: skip
 
 
 def _ends(labels: Labels, vocabulary: Vocabulary, training: Training | None) -> Iterator[Finding | Needs]:
@@ -102,13 +101,21 @@ def _ends(labels: Labels, vocabulary: Vocabulary, training: Training | None) -> 
 
 
 def foresee(
-    tokens: TokenUse,
-    vocabulary: Vocabulary,
+    tokens: TokenUse | None = None,
+    vocabulary: Vocabulary | None = None,
     training: Training | None = None,
     batching: Batching | None = None,
     versions: Mapping[str, str] | None = None,
     labels: Labels | None = None,
 ) -> Iterator[Finding | Needs]:
+    if batching is not None and batching.masks_end:
+        said = "the end token that the program writes is padding too, and its collator masks that by id: the model does"
+        yield Finding(severity="warning", message=f"{said} not learn to stop", evidence={"pad": batching.pad_token},
+                      where=Where(file=batching.source, key="pad_token"))  # fmt: skip
+        return
+    yield from needs(tokens=tokens, vocabulary=vocabulary, batching=batching)
+    if tokens is None or vocabulary is None:
+        return
     written = int(tokens.counts[tokens.ids == vocabulary.eos_id].sum()) if vocabulary.eos_id is not None else 0
     ends = labels.end_tokens if labels is not None else None
     if labels is not None and vocabulary.eos_id is not None and (ends is not None or not written):

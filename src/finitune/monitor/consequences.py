@@ -1,4 +1,4 @@
-"""What became of a bad step, and how long a falling loss scale will last, as sentences."""
+"""What becomes of a bad step and of the run, and how long a falling loss scale will last, as sentences."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from finitune.monitor.run import Run
 from finitune.series import Series
 from finitune.symptoms.loss_scale_collapse import steps_left
 
+PATIENCE = 3
+"""Bad steps in a row after which a fault counts as persistent."""
+RECENT_BAD = 10
+"""A fault is persistent too when so many of the last 20 steps were bad."""
+
 
 def consequence(run: Run, watched: Watched, reading: Reading, *, last_good: int, acted: bool) -> str:
     """`acted`: finitune has discarded the update; `last_good` is the step whose weights are left then."""
@@ -18,6 +23,15 @@ def consequence(run: Run, watched: Watched, reading: Reading, *, last_good: int,
     if reading.skipped or watched.update.skips_overflows:
         return f"The trainer skips it; weights are those of step {reading.step - 1}."
     return "Only observed, nothing was changed." if run.mode == "observe" else "It could not be discarded."
+
+
+def persistence(watched: Watched) -> str | None:
+    """Why a fault counts as persistent, None where it does not yet."""
+    if watched.bad_in_a_row >= PATIENCE:
+        return f"the fault persists ({watched.bad_in_a_row} steps in a row)"
+    if sum(watched.recent) >= RECENT_BAD:
+        return f"the fault persists ({sum(watched.recent)} of the last {len(watched.recent)} steps)"
+    return None
 
 
 def forecast(signals: Mapping[str, Series], reading: Reading) -> str:

@@ -19,6 +19,8 @@ from finitune.symptoms.divergence import VERY_FAR
 RISE = 1.3
 """A damaged model has a loss on an earlier batch this many times the one it had then."""
 ASK_EVERY = 32
+AGAIN = 8
+"""Steps after which a divergence of which nothing was proved is looked at once more: its batch may have been odd."""
 OF_DATA = ("loss", "grad_norm")
 """Signals that have another level where the data are others."""
 JUMP, LEVEL = 3.0, 16
@@ -33,6 +35,7 @@ class EarlierBatch:
         self._next = 1
         self._asked = -ASK_EVERY
         self._reported = 0.0
+        self._again = True
         self._fresh: dict[str, Series] = {}
         """What the data decide, since the data changed: the loss rose, while an earlier batch had the loss it had."""
 
@@ -63,8 +66,11 @@ class EarlierBatch:
         """
         step = signals["loss"].last_step
         jump = self._jump(signals["loss"])
-        if jump is not None and model is not None and self.is_damaged(model, math.sqrt(jump)) is False:
+        damaged = self.is_damaged(model, math.sqrt(jump)) if jump is not None else None
+        if damaged is False:
             self._fresh = {name: Series(most=MOST_VALUES) for name in OF_DATA}
+        elif damaged:  # a loss of such weights measures nothing later on
+            self._next = max(self._next, step + LEVEL)
         for name, fresh in self._fresh.items():
             if signals[name].last_step == step:
                 fresh.add(step, signals[name].last)
@@ -97,6 +103,12 @@ class EarlierBatch:
         self._reported = loss
         return True
 
+    def ask_again(self) -> None:
+        """Nothing was proved on this step: look once more, at a later one."""
+        if self._again:
+            self._again, self._reported = False, 0.0
+            self._asked += AGAIN - ASK_EVERY
+
     def lost(self, loss: Series, seen: Sighting) -> float:
         """How many times its own the loss of the earlier batch must be for a rise to be a divergence.
 
@@ -109,14 +121,14 @@ class EarlierBatch:
         return max(math.sqrt(max(rise, 1.0)), learned if math.isfinite(learned) else 1.0)
 
     @randomness_kept()
-    def is_damaged(self, model: nn.Module, times: float = RISE) -> bool | None:
+    def is_damaged(self, model: nn.Module | None, times: float = RISE) -> bool | None:
         """Whether the loss of the earlier batch on the present weights is more than `times` what it was, and `RISE`;
         None where it cannot be run.
 
         Where the loss rose because of the weights, the earlier batch's rose alike; other data that the model learns
         from may spoil what it knew by a smaller factor, less than the square root of that rise.
         """
-        if self._kept is None:
+        if self._kept is None or model is None:
             return None
         _, capture, loss = self._kept
         if capture.runnable is not None or not loss > 0:

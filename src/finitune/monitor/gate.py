@@ -50,8 +50,8 @@ class Gate:
         """Every update is discarded: the run is about to end."""
         self.began = time.perf_counter()
         self.healing: Healing | None = None
-        self.spikes: Spikes | None = None
         """In mode `heal`."""
+        self.spikes: Spikes | None = None
         self.schedules = Schedules()
         self._run = run
         self._pending = pending
@@ -76,16 +76,15 @@ class Gate:
         watched.discarded, watched.reading = False, None
         on = self._pending.of(watched.number)
         pairs = watched.update.gradients()
-        gradients = [gradient for _, gradient in pairs]
         begun = on or self.step or self._pending.micro_steps
-        if not gradients or (not begun and all_zero(gradients)):
+        if not pairs or (not begun and all_zero([gradient for _, gradient in pairs])):
             return True  # nothing to step with, or a framework that has its optimizer make its state
         self._safely(self._number, watched, on)
         watched.stepping_on = on
         known = watched.unclipped is not None or any(micro.scale is not None for micro in on)
         watched.gradients_written = not known and gradients_now(watched.parameters()) != watched.after_gradients
         capture = Capture(micro_steps=list(on))
-        bad, measured, reading = self._verdict(watched, capture, gradients)
+        bad, measured, reading = self._verdict(watched, capture, pairs)
         alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients
         discard = bad and self._run.guards and not leaves_it and not alone
@@ -125,17 +124,19 @@ class Gate:
             watched.update.withhold()
 
     def _verdict(
-        self, watched: Watched, capture: Capture, gradients: list[Tensor]
+        self, watched: Watched, capture: Capture, pairs: list[tuple[Any, Tensor]]
     ) -> tuple[bool, Measured | None, Reading | None]:
         """Whether the update is bad. What cannot be measured is judged by the plainest means, and never let through."""
+        gradients = [gradient for _, gradient in pairs]
         try:
             measured = self._measured(watched, capture, gradients)
             if self._defers(watched):
                 watched.update.discard_on_device(measured.flag)
                 measured.gradients = ()  # the flag is exact, and nothing of the step's memory is kept for it
                 watched.deferred = Deferred(
-                    measured=measured, values=Readback(measured.values), capture=capture, seconds=self._seconds()
-                )
+                    measured=measured, values=Readback(measured.values), capture=capture, seconds=self._seconds(),
+                    parameters=[p for p, _ in pairs],
+                )  # fmt: skip
                 return False, None, None
             reading = confirmed(measured.read(), measured)
         except Exception as error:
@@ -189,13 +190,13 @@ class Gate:
         check = self._reductions.get(watched.number)
         if check is not None and summed is not None:
             self._incidents.compare_reduction(watched, check, summed, reading, capture)
+        if reading.more.get(WEIGHTS) == 0:
+            self._incidents.bad_weights(watched, reading)
         if reading.bad_update:
             self._incidents.bad_update(watched, reading, capture)
         elif reading.bad:
             may_settle = watched.update.skips_overflows or watched.update.scaler_decides
             self._incidents.bad(watched, reading, capture, may_settle=may_settle, acted=acted, live=live)
-        elif reading.more.get(WEIGHTS) == 0:
-            self._incidents.bad_weights(watched, reading, capture)
 
     # After it.
 
@@ -252,6 +253,7 @@ class Gate:
             return
         reading = deferred.measured.read(deferred.values.read())
         reading.skipped = watched.discarded = reading.bad
+        reading.parameters = deferred.parameters
         if reading.bad:
             self.schedules.set_back(deferred.schedules)
             self._consider(watched, reading, deferred.capture, acted=True)

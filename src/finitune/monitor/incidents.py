@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from finitune.chapter import Sighting, sightings
 from finitune.crashes import in_words
 from finitune.finding import Origin, as_json
-from finitune.monitor.consequences import consequence, forecast
+from finitune.monitor.consequences import consequence, forecast, persistence
 from finitune.monitor.dead_model import death
 from finitune.monitor.earlier_batches import EarlierBatch
 from finitune.monitor.experiments import STANDS_STILL, result, try_causes
@@ -27,19 +28,17 @@ from finitune.monitor.probes.measurement import Reading, of_modules
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.probes.optimizers import learning_rate
+from finitune.monitor.probes.ranks import local
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
+from finitune.monitor.replay.locate import bad_leaf
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
 from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, is_spent, settles
 
-PATIENCE = 3
-"""Bad steps in a row after which a fault counts as persistent."""
-RECENT_BAD = 10
-"""A fault is persistent too when so many of the last 20 steps were bad."""
 OWN = (
     "divergence", "loss-scale-collapse", "nonfinite-loss", "nonfinite-gradient", "nonfinite-update", "wrong-reduction",
 )  # fmt: skip
@@ -78,8 +77,7 @@ class Incidents:
         self._looked = 0
         limits = Limits()
         may_settle = may_settle and not reading.bad_loss and not self._is_open_for(watched)
-        heals = self._run.mode == "heal"  # and may help a scaler that is at its end
-        may_settle = may_settle and not (heals and is_spent(watched, reading, capture, self._run.signals))
+        may_settle = may_settle and not is_spent(watched, reading, capture, self._run)
         if may_settle and not has_collapsed(self._run.signals, reading):
             settled, self._looked = settles(watched, reading, capture, limits, by_hand=by_hand)
             if settled:
@@ -114,20 +112,29 @@ class Incidents:
         self._prove_and_tell(inquiry)
 
     @randomness_kept()
-    def bad_weights(self, watched: Watched, reading: Reading, capture: Capture) -> None:
-        """Trained weights were found not finite, while losses and gradients are: an update of the last steps made them.
+    def bad_weights(self, watched: Watched, reading: Reading) -> None:
+        """After the step before, trained weights were not finite although its loss and gradients were.
 
         The gate could not see it coming, and the weights are lost.
         """
-        bad = [p for p in watched.parameters() if not is_finite(p)]
-        if not bad or "weights" in self._seen:
+        bad = [(self._run.modules.name(p), local(p)) for p in watched.parameters() if not is_finite(p)]
+        origin = bad_leaf(bad, ())
+        if origin is None or "weights" in self._seen or self._is_open_for(watched):
             return
         self._seen.add("weights")
-        names = [self._run.modules.name(p) for p in bad]
-        text = f"{len(bad)} trained tensors are not finite, although losses and gradients were"
-        inquiry = self._inquiry(watched, reading, capture, "nonfinite-update", text, acted=False)
-        inquiry.event["bad"] = names[:100]
-        inquiry.blame_update_of(names[0], dtype_name(bad[0].dtype))
+        self.bad_steps += 1
+        are = "tensor is" if len(bad) == 1 else "tensors are"
+        since = " after the update" if watched.finite_weights else ""
+        text = f"{len(bad)} trained {are} not finite{since}, although loss and gradients were"
+        made = replace(reading, step=reading.step - 1, skipped=False)
+        inquiry = self._inquiry(watched, made, Capture(micro_steps=[]), "nonfinite-update", text, acted=False)
+        inquiry.event["bad"] = [name for name, _ in bad[:100]]
+        if watched.finite_weights:
+            inquiry.blame_optimizer(origin)
+        else:
+            inquiry.origin = origin
+        if watched.group.size == 1:  # other ranks may not have seen it
+            self._opened(inquiry, watched)
         inquiry.record()
         self._run.speech.say(*inquiry.lines())
 
@@ -185,7 +192,8 @@ class Incidents:
             watched.settling_from, watched.bad_in_a_row = None, 0
             self._look_at_signals(watched, reading, capture)
             return None
-        return self._persistent(watched)
+        ends = self._run.guards and self._is_open_for(watched) and not watched.skips_by_hand
+        return persistence(watched) if ends and self.open is not None and not self.open.event["settles"] else None
 
     @property
     def wants_live_watch(self) -> bool:
@@ -223,20 +231,10 @@ class Incidents:
     def _opened(self, inquiry: Investigation, watched: Watched) -> None:
         self.open, self._open_for = inquiry, watched.number
 
-    def _persistent(self, watched: Watched) -> str | None:
-        if not self._run.guards or not self._is_open_for(watched) or self.open is None:
-            return None
-        if self.open.event["settles"] or watched.skips_by_hand:
-            return None
-        if watched.bad_in_a_row >= PATIENCE:
-            return f"the fault persists ({watched.bad_in_a_row} steps in a row)"
-        if sum(watched.recent) >= RECENT_BAD:
-            return f"the fault persists ({sum(watched.recent)} of the last {len(watched.recent)} steps)"
-        return None
-
     def _continue(self, watched: Watched, reading: Reading, *, acted: bool) -> None:
         assert self.open is not None
-        last_good = self.open.event["last_good"]
+        kept = self.open.event["action"] != "none"
+        last_good = self.open.event["last_good" if kept else "step"]
         text = f"{reading.what}. {consequence(self._run, watched, reading, last_good=last_good, acted=acted)}"
         text += forecast(self._run.signals, reading)
         self._run.recorder.event(
@@ -263,7 +261,7 @@ class Incidents:
             self._run.speech.say(*inquiry.lines())
             return
         inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
-        if live is not None and inquiry.origin is None:
+        if live is not None and not inquiry.is_located:
             inquiry.locate_live(live, capture, reading.step)
         first = group.first(bool(inquiry.repeats) and inquiry.origin is not None, device)
         speaker = first if first is not None else group.first(reading.own_bad, device)
@@ -284,13 +282,13 @@ class Incidents:
     @randomness_kept()
     def _diverged(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:
         """An earlier batch decides between divergence and other data."""
-        earlier = self._earlier[watched.number]
-        damaged = None
-        if watched.model is not None and not watched.group.split:  # one rank alone cannot run a part of a model
-            damaged = earlier.is_damaged(watched.model, earlier.lost(self._run.signals["loss"], seen))
+        earlier, model = self._earlier[watched.number], None if watched.group.split else watched.model
+        damaged = earlier.is_damaged(model, earlier.lost(self._run.signals["loss"], seen))
         if damaged and earlier.speaks_of(self._run.signals["loss"], seen):
             if earlier.is_news(seen.numbers["loss"]):
                 self._record_sighting(watched, reading, capture, seen, level="incident", last_good=earlier.step)
+                if (self.sighted and self.sighted.proved()) is None:
+                    earlier.ask_again()
         elif damaged or damaged is None or seen.level == "note":
             self._suspect(watched, reading, capture, seen)
 
@@ -332,11 +330,8 @@ class Incidents:
         inquiry.record()
         self.suspicions += level == "suspicion"
         certain = level == "incident"
-        if not certain and self._run.mode == "heal" and seen.symptom in STANDS_STILL:
-            try_causes(inquiry)
-            certain = inquiry.proved() is not None
-        if certain:
-            self._prove_and_tell(inquiry)
+        examined = certain or (self._run.mode == "heal" and seen.symptom in STANDS_STILL)
+        if examined and self._prove_and_tell(inquiry, certain=certain):
             self.sighted = inquiry
             return
         more = f"; {seen.confirm}" if seen.confirm else ""
@@ -374,13 +369,17 @@ class Incidents:
         )  # fmt: skip
 
     def _prove_and_tell(
-        self, inquiry: Investigation, *, again: bool = False, beside: AbstractContextManager[None] | None = None
-    ) -> None:
+        self, inquiry: Investigation, *, again: bool = False, certain: bool = True,
+        beside: AbstractContextManager[None] | None = None,
+    ) -> bool:  # fmt: skip
+        """Whether it was said: of what is not `certain` only where a cause was proved."""
         try:
             with beside or nullcontext():
                 try_causes(inquiry)
         finally:  # an experiment of ours that fails takes nothing of what is known
-            self._run.speech.say(*inquiry.lines(again=again))
+            if said := certain or inquiry.proved() is not None:
+                self._run.speech.say(*inquiry.lines(again=again))
+        return said
 
     def describe_run(self, watched: Watched, capture: Capture) -> None:
         """Write the header, once the first step has shown the dtype of its forward or the program has died before."""

@@ -183,7 +183,7 @@ class Investigation:
     @property
     def is_located(self) -> bool:
         """The origin is known, and more of it than the statement that it lies in."""
-        return self.origin is not None and not self.origin.op == self.origin.phase == "forward"
+        return self.origin is not None and not self.origin.is_statement
 
     def locate_live(self, live: LiveWatch, capture: Capture, step: int) -> bool:
         """Whether the next step has shown the origin, which was watched as it ran."""

@@ -19,11 +19,11 @@ from finitune.monitor.intervals import Intervals
 from finitune.monitor.micro_steps import Pending, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import model_calls, optimizer_steps
+from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.measurement import Unclipped
 from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
 from finitune.monitor.probes.optimizers import innermost
 from finitune.monitor.probes.out_of_range import Flags
-from finitune.monitor.replay.arms import input_embedding
 from finitune.monitor.replay.capture import Call, Calls, MicroStep
 from finitune.monitor.run import Run
 

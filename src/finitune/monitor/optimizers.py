@@ -141,6 +141,8 @@ class Deferred:
     values: Any
     """`Readback`."""
     capture: Capture
+    parameters: Sequence[Any]
+    """To which the measured gradients belong, in the same order."""
     schedules: list[tuple[Any, dict[str, Any], list[Any]]] = field(default_factory=list)
     """Schedules that advanced before the verdict was known, with their state and rates before."""
     seconds: float = 0.0

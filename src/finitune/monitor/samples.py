@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.finite import largest
+from finitune.monitor.probes.optimizers import skips_whole_call
 from finitune.monitor.probes.ranks import local
-from finitune.monitor.replay.arms import input_embedding
 from finitune.monitor.replay.capture import MicroStep
 from finitune.monitor.replay.padding import IGNORED_LABEL
 from finitune.monitor.run import Run
@@ -99,12 +100,20 @@ class Samples:
         if self._run.level == "gate":
             return
         self._watched.versions_left = self._watched.versions()
-        weights = self._trained() if step % UPDATE_EVERY == 0 else []
+        weights = self._trained() if self._unforeseen() or step % UPDATE_EVERY == 0 else []
         if weights:
             self._ready[WEIGHTS] = all_finite(weights)
         if self._taken:
             self._ready |= _update_in_numbers(self._taken, _rates(self._watched.optimizer()))
             self._taken = []
+
+    def _unforeseen(self) -> bool:
+        """True where finite gradients do not make sure of a finite update: arithmetic that is not torch's, or a divisor
+        that may be zero.
+        """
+        optimizer = self._watched.optimizer()
+        groups = getattr(optimizer, "param_groups", ())
+        return skips_whole_call(optimizer) or any(group.get("eps") == 0 for group in groups)
 
     def _trained(self) -> list[Tensor]:
         return [p.detach() for p in self._watched.parameters() if p.grad is not None]

@@ -13,6 +13,7 @@ from finitune.monitor.probes.modules import device_of
 from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.rerun import Setting
+from finitune.monitor.run import Run
 from finitune.series import Series
 
 SETTLED_SCALE = 2.0**10
@@ -73,10 +74,12 @@ def has_collapsed(signals: Mapping[str, Series], reading: Reading) -> bool:
     return any(seen.symptom == "loss-scale-collapse" for seen in sightings(known))
 
 
-def is_spent(watched: Watched, reading: Reading, capture: Capture, signals: Mapping[str, Series]) -> bool:
-    """True where the scaler cannot or will not settle this overflow; the reading then says why."""
-    scaler = scaler_of(watched.optimizer(), capture)
+def is_spent(watched: Watched, reading: Reading, capture: Capture, run: Run) -> bool:
+    """True where the scaler cannot or will not settle this overflow; the reading then says why. Only in mode `heal`,
+    which may help it.
+    """
+    scaler = scaler_of(watched.optimizer(), capture) if run.mode == "heal" else None
     if scaler is not None:
-        scales, skipped = signals["loss_scale"], signals["skipped"]
+        scales, skipped = run.signals["loss_scale"], run.signals["skipped"]
         reading.scaler_spent = scaler.spent(reading.scale, scales, skipped, reading.step)
     return reading.scaler_spent is not None

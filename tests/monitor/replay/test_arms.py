@@ -55,7 +55,7 @@ ARMS = [
     "again", "float32", "bfloat16", "loss-scale-1", "loss-scale-half", "module-float32=inner",
     "replace-embedding-rows=3,5", "repair-weight=inner.weight", "label-every-token", "shuffle-tokens",
     "update-times=0.01", "optimizer-float32", "fresh-moments", "fresh-first-moment", "row-by-row", "reverse-rows",
-    "leave-rows-out=1", "attention-math", "attention-copies",
+    "leave-rows-out=1", "attention-math", "attention-copies", "zero-empty-rows", "zero-other-rows",
 ]  # fmt: skip
 
 
@@ -289,6 +289,28 @@ def test_update_times():
     assert small.trial.losses[0] < small.losses[0]
     assert optimizer.param_groups[0]["lr"] == 1000.0
     assert not optimizer.state
+
+
+class Attends(Tiny):
+    """Its first position sees no key."""
+
+    def forward(self, input_ids, labels=None):
+        h = self.embed(input_ids)
+        unseen = torch.ones(4, 4).tril(-1) == 0
+        scores = (self.inner(h) @ h.mT).masked_fill(unseen, -math.inf)
+        self.seen.append(scores.softmax(-1))
+        return self.head(self.seen[-1] @ h).square().mean()
+
+
+@pytest.mark.parametrize(("spelling", "cured"), [("zero-empty-rows", True), ("zero-other-rows", False)])
+def test_zeros_where_attention_sees_no_key(spelling, cured):
+    outcome, weights, setting = last_seen(spelling, Attends())
+    assert outcome.finite == cured
+    if cured:
+        assert not weights[:, 0].any()
+        assert torch.allclose(weights[:, 1:].sum(-1), torch.ones(len(weights), 3))
+    run_arm("again", setting)
+    assert weights[:, 2 + (not cured) :].equal(setting.model.seen[-1][:, 2 + (not cured) :])
 
 
 @pytest.mark.parametrize("spelling", ["no-such-arm", "nullcontext", "_changed", "input-embedding", ""])

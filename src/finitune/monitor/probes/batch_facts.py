@@ -10,9 +10,9 @@ from torch import nn
 
 from finitune.facts import Batching
 from finitune.facts_json import facts_as_json
+from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.live_facts import batch_facts
-from finitune.monitor.replay.arms import input_embedding
 from finitune.monitor.replay.capture import Call, Capture
 from finitune.monitor.replay.padding import Padding, padding_of
 

@@ -50,9 +50,12 @@ def _parts(p: Tensor, gradient: Tensor, state: dict[str, Any]) -> Iterator[tuple
 
 @torch.no_grad()
 def _spoilt(p: Tensor, given: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
-    """After `_single_tensor_adam` and `_fused_adam` of torch 2.6 to 2.13; fused kernels compute in float32."""
+    """After `_single_tensor_adam` and `_fused_adam` of torch 2.6 to 2.13; fused kernels compute in float32, and so does
+    an optimizer whose moments are in float32, for it steps copies of the weights.
+    """
     beta1, beta2 = group["betas"]
-    compute = torch.float32 if group.get("fused") else p.dtype
+    kept = state["exp_avg_sq"].dtype if "exp_avg_sq" in state else p.dtype
+    compute = torch.float32 if group.get("fused") else kept
     weight, gradient = p.to(compute), given.to(compute)
     gradient = -gradient if group["maximize"] else gradient
     if group["weight_decay"]:
@@ -76,5 +79,5 @@ def _spoilt(p: Tensor, given: Tensor, state: dict[str, Any], group: dict[str, An
         weight = weight.float() - rate.float() * (mean.float() / denominator.float())
     else:
         weight = torch.addcdiv(weight, mean, denominator, value=-float(rate))
-    made = (weight.to(p.dtype), mean.to(p.dtype), square.to(p.dtype))
+    made = (weight.to(p.dtype), mean.to(kept), square.to(kept))
     return ~torch.stack([torch.isfinite(each).all() for each in made]).all()

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.probes.embeddings import input_embedding, vocabulary_size
 from finitune.monitor.probes.optimizers import fresh_state, parameters_of
 from finitune.monitor.replay.attention import PLAIN, TORCHS, by_mathematics, kernel_of, on_copies, take_kernel
 from finitune.monitor.replay.capture import Call
+from finitune.monitor.replay.empty_rows import EmptyRows
 from finitune.monitor.replay.fewer_rows import without
 from finitune.monitor.replay.padding import (
     IGNORED_LABEL,
@@ -133,7 +135,7 @@ def label_every_token(setting: Setting) -> Iterator[None]:
     def relabelled(kwargs: dict[str, Any]) -> dict[str, Any]:
         if "labels" not in kwargs or "input_ids" not in kwargs:
             raise ValueError("the batch has no labels and input_ids to relabel")
-        ids, classes = kwargs["input_ids"], _classes(setting.model)
+        ids, classes = kwargs["input_ids"], vocabulary_size(setting.model)
         if classes is None or kwargs["labels"].shape != ids.shape:
             raise ValueError("the model does not predict tokens, so they are no labels")
         # Outside of the vocabulary an id stands for an image, and as a label it would end the CUDA context.
@@ -229,6 +231,20 @@ def attention_copies(setting: Setting) -> Iterator[None]:
 
 
 @contextmanager
+def zero_empty_rows(setting: Setting) -> Iterator[None]:
+    """Zeros from every softmax of a row that sees no key."""
+    with EmptyRows():
+        yield
+
+
+@contextmanager
+def zero_other_rows(setting: Setting) -> Iterator[None]:
+    """Zeros from the rows next to those that see no key: a placebo for the same."""
+    with EmptyRows(neighbours=True):
+        yield
+
+
+@contextmanager
 def leave_rows_out(setting: Setting, rows: str) -> Iterator[None]:
     """Some samples of the step (comma-separated, from 0, counted through its micro-steps) left out of it."""
     setting.capture = without(setting.capture, {int(row) for row in rows.split(",")})
@@ -317,33 +333,6 @@ def arm(spelling: str) -> tuple[Arm, tuple[str, ...]]:
 
 def _is_arm(name: str, value: Any) -> bool:
     return callable(value) and hasattr(value, "__wrapped__") and value.__module__ == __name__ and name[0] != "_"
-
-
-def input_embedding(model: nn.Module) -> nn.Embedding | None:
-    """The embedding of the input tokens: what the model says, else the first one."""
-    getter = getattr(model, "get_input_embeddings", None)
-    try:
-        found = getter() if callable(getter) else None
-    except NotImplementedError:
-        found = None
-    if isinstance(found, nn.Module) and isinstance(getattr(found, "weight", None), Tensor):
-        return found  # pyright: ignore[reportReturnType]
-    return next((m for m in model.modules() if isinstance(m, nn.Embedding)), None)
-
-
-def _classes(model: nn.Module) -> int | None:
-    """How many tokens the model chooses between; None where it is not seen to predict tokens."""
-    getter = getattr(model, "get_output_embeddings", None)
-    try:
-        head = getter() if callable(getter) else None
-    except NotImplementedError:
-        head = None
-    embedding = input_embedding(model)
-    if head is None and embedding is not None:  # tied, or a model of the user's own
-        linear = (m for m in model.modules() if isinstance(m, nn.Linear))
-        head = next((m for m in linear if m.out_features == embedding.num_embeddings), None)
-    weight = getattr(head, "weight", None)
-    return weight.shape[0] if isinstance(weight, Tensor) else None
 
 
 def _plausible(weight: Tensor) -> Tensor:

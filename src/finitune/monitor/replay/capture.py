@@ -23,7 +23,9 @@ from finitune.monitor.replay.surroundings import Autocast, Randomness
 MASKS = ("attention_mask", "mask", "padding_mask", "key_padding_mask", "src_key_padding_mask", "attn_mask")
 """Names of a mask over tokens. Those of a key padding mask are True where padding is."""
 MAX_CALLS = 16
-"""Model calls kept since the last backward; older ones belong to an evaluation with gradients on."""
+"""Model calls kept since the last backward; older ones belong to an evaluation with gradients on. Of a longer chain, in
+which each call is fed by the one before, none is kept: reading how it is fed would cost more than a recurrent cell.
+"""
 MAX_LOOSE_BYTES = 2**26
 """Of what a loss that is computed without a module is made of, beside the trained tensors."""
 
@@ -195,6 +197,8 @@ class Calls:
         self._within: Call | None = None
         """The call within the present one that is running now."""
         self._packed = False
+        self._chain = 0
+        """How many calls in a row were fed by earlier ones, as those of a recurrent cell are."""
         self.fruitful: set[int] = set()
         """Identities of the modules whose calls put out something with a graph."""
 
@@ -217,6 +221,9 @@ class Calls:
             self._within = Call.of(module, args, kwargs, [])
             outer.within = [*outer.within, self._within][-MAX_CALLS:]
             return self._within
+        self._chain = self._chain + 1 if _has_graph((args, kwargs)) else 0
+        if self._chain >= MAX_CALLS:
+            return None
         call = Call.of(module, args, kwargs, self._calls)
         self._calls.append(call)
         del self._calls[:-MAX_CALLS]
@@ -249,9 +256,12 @@ class Calls:
             )  # fmt: skip
         self._depth, self._within = 0, None  # a forward that was interrupted has not come back
         packed, self._packed = self._packed, False
+        chain, self._chain = self._chain, 0
         try:
             if packed:
                 raise objective.NotReadable("its tensors are packed by hooks")
+            if chain >= MAX_CALLS:
+                raise objective.NotReadable(f"more than {MAX_CALLS} calls of modules feed one another")
             if len(roots) != 1 or micro.root is None:
                 raise objective.NotReadable("backward was given no single number")
             with _disable_current_modes():  # a live watch must not see how nodes are read
@@ -287,7 +297,15 @@ class Calls:
 
     def forget(self) -> None:
         """What was called before belongs to no later backward."""
-        self._calls, self._depth, self._within = [], 0, None
+        self._calls, self._depth, self._within, self._chain = [], 0, None, 0
+
+
+def _has_graph(given: Any) -> bool:
+    """True where a tensor in these containers was computed with gradients on."""
+    if isinstance(given, Tensor):
+        return given.grad_fn is not None
+    values = given.values() if isinstance(given, dict) else given if isinstance(given, tuple | list) else ()
+    return any(map(_has_graph, values))
 
 
 def _used(calls: list[Call], loss: Objective) -> list[Call]:

@@ -335,7 +335,8 @@ class OperatorWatch(TorchDispatchMode):
 
     def _measure(self, name: str, output: Any) -> None:
         for tensor in pytree.tree_leaves(output)[:1]:
-            if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel():
+            transformed = isinstance(tensor, Tensor) and is_functorch_wrapped_tensor(tensor)  # has no value to read
+            if isinstance(tensor, Tensor) and not transformed and tensor.is_floating_point() and tensor.numel():
                 found = places(tensor, limit=0)
                 self.layers.append(Layer(module=name, peak=found.peak, nonfinite=found.count))
 

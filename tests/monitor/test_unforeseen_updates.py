@@ -1,0 +1,91 @@
+"""Finite gradients from which the optimizer makes weights that are not finite: the update's own step is named."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
+
+
+class Normalised(torch.optim.Optimizer):
+    """Every gradient over the root of its mean square, without eps: 0/0 where a row was never used."""
+
+    def __init__(self, parameters, lr=1e-2, eps=0.0):
+        super().__init__(parameters, {"lr": lr, "divisor": eps})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                square = self.state[p].setdefault("square", torch.zeros_like(p))
+                square.mul_(0.9).addcmul_(p.grad, p.grad, value=0.1)
+                p.sub_(group["lr"] * p.grad / (square.sqrt() + group["divisor"]))
+
+
+def train(run_dir, optimizer_of, steps=5, unused_from=3, **kwargs):
+    torch.manual_seed(0)
+    table, head = nn.Embedding(8, 4), nn.Linear(4, 2)
+    model = nn.Sequential(table, head)
+    optimizer = optimizer_of(model.parameters())
+    with watch(model, optimizer, run_dir=run_dir, **kwargs):
+        for step in range(1, steps + 1):
+            ids = torch.arange(8) if step < unused_from else torch.arange(7)
+            loss = nn.functional.cross_entropy(model(ids), ids % 2)
+            optimizer.zero_grad()
+            loss.backward()
+            if step >= unused_from:
+                head.bias.grad.zero_()
+                for entries in optimizer.state.values():  # a row that has been forgotten
+                    for value in entries.values():
+                        value.zero_()
+            optimizer.step()
+    return Recording.load(run_dir)
+
+
+@pytest.mark.parametrize("optimizer_of", [Normalised, lambda p: torch.optim.Adam(p, lr=1e-2, eps=0.0)])
+def test_the_step_of_the_update_is_named(tmp_path, optimizer_of):
+    recording = train(tmp_path / "run", optimizer_of, mode="observe")
+    assert not recording.events("broken")
+    (incident,) = recording.events("incident")
+    assert (incident["step"], incident["symptom"], incident["last_good"]) == (3, "nonfinite-update", 2)
+    assert incident["action"] == "none"
+    (origin,) = (event["origin"] for event in recording.events("origin"))
+    assert (origin["phase"], origin["op"].rpartition(".")[2]) == ("optimizer", "step")
+    assert origin["rows"] == [7]
+
+
+def test_a_divisor_that_is_held_away_from_zero_is_quiet(tmp_path):
+    recording = train(tmp_path / "run", lambda p: Normalised(p, eps=1e-8))
+    assert not recording.events("incident")
+    assert not recording.events("broken")
+
+
+def test_the_run_ends_without_calling_lost_weights_good(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", Normalised, steps=9)
+    said = capsys.readouterr().err
+    assert "step 3: 2 trained tensors are not finite after the update" in said
+    assert "step 4: loss is nan. Update discarded; weights are those of step 3." in said
+    assert "no checkpoint was written, because the model holds non-finite weights" in said
+
+
+def test_weights_that_were_bad_before_training_are_no_fault_of_the_optimizer(tmp_path):
+    table, head = nn.Embedding(8, 4), nn.Linear(4, 2)
+    with torch.no_grad():
+        table.weight[7].div_(0.0)  # a row that no batch uses
+    model = nn.Sequential(table, head)
+    optimizer = Normalised(model.parameters(), eps=1e-8)
+    with watch(model, optimizer, run_dir=tmp_path / "run", mode="observe"):
+        for _ in range(4):
+            loss = nn.functional.cross_entropy(model(torch.arange(7)), torch.arange(7) % 2)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    recording = Recording.load(tmp_path / "run")
+    (incident,) = (event for event in recording.events("incident") if event["level"] == "incident")
+    assert "after the update" not in incident["text"]
+    (origin,) = (event["origin"] for event in recording.events("origin") if event["origin"])
+    assert (origin["phase"], origin["tensor"], origin["rows"]) == ("parameter", "0.weight", [7])
