@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow test-bare test-oldest test-programs programs strangers check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-heal bench-budget conformance fields build clean
+.PHONY: help demo systems test test-slow test-bare test-oldest test-programs programs strangers check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-heal bench-heal-systems bench-train bench-budget conformance fields build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -97,6 +97,12 @@ bench-detect: $(VENV)/.demo ## detectors head to head: false alarms on healthy t
 bench-heal: $(VENV)/.demo ## broken runs of fresh seeds: never faulted, unguarded, guarded, healed, changed by chance; healthy ones untouched
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/heal.py $(SEEDS)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/heal_healthy.py
+
+bench-heal-systems: $(VENV)/.deepspeed $(VENV)/.conformance ## which remedies act in HF Trainer, TRL, Lightning, DDP, DeepSpeed: one broken run for each (10 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/heal_systems.py $(ARGS)
+
+bench-train: $(VENV)/.deepspeed $(VENV)/.dev ## finitune train beside a plain TRL script: full, LoRA, QLoRA, DDP, FSDP2, ZeRO-2; killed and resumed (15 minutes): ARGS="51,52 full"
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/train_parity.py $(ARGS)
 
 bench-budget: $(VENV)/.demo ## what the guard adds to a step on a GPU, beside its budget: reads, copies, collectives, kernels, bytes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.budget

@@ -156,7 +156,7 @@ def test_users_each_file_is_reported_and_the_highest_code_is_returned(capsys: py
     assert "high.json" in out
     assert "bad.yaml: learning_rate" in " ".join(out.split())
     assert "nowhere.yaml: no such file" in " ".join(out.split())
-    assert "notes.txt" not in out
+    assert "without settings that are known here: notes.txt" in out
     assert main(["check", "--each", "notes.txt", "high.json"]) == 1
     assert main(["check", "--each", "notes.txt", config()]) == 0
 
@@ -175,3 +175,15 @@ def test_quiet_prints_findings_alone_and_keeps_the_exit_code(capsys: pytest.Capt
     assert "lr-too-high" in out
     assert not {"passed", "not checked", "as training arguments"} & set(out.split("  "))
     assert "not checked" not in out
+
+
+def test_quiet_leaves_no_file_out_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--each", "-q", config(), config("rate.yaml", learning_rate="fast"), "nosuch.yaml"]) == 2
+    said = capsys.readouterr()
+    assert not said.out
+    assert [line.split(": ")[1] for line in said.err.splitlines()] == ["rate.yaml", "nosuch.yaml"]
+
+
+def test_each_takes_files_and_says_so_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--each", "-q", str(tmp_path)]) == 2
+    assert "a folder (expected a file" in capsys.readouterr().err

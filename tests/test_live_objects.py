@@ -72,3 +72,6 @@ def test_the_names_of_the_readme_are_there():
     assert finitune.integrations.TrainerCallback()
     assert {"check", "diagnose", "repair", "report", "watch", "integrations"} <= set(dir(finitune))
     assert not {"Any", "annotations", "importlib"} & set(dir(finitune))
+    assert isinstance(finitune.check({"learning_rate": 1e-5}), finitune.CheckResult)
+    with pytest.raises(finitune.InputError, match=r"nosuch.yaml: no such file"):
+        finitune.check("nosuch.yaml")

@@ -240,7 +240,7 @@ def test_flags_over_a_file_are_patched_where_they_stand(run: Path) -> None:
     (run / "a.sh").write_text("#!/bin/sh\ntrl sft --config c.yaml --learning_rate 5e-3\n")
     repair(config="a.sh", apply=True, unsafe=True)
     assert (run / "a.sh").read_text() == "#!/bin/sh\ntrl sft --config c.yaml --learning_rate 2e-05\n"
-    mended = "output_dir: o\nlearning_rate: 2.0e-05\nbf16: true\nmax_grad_norm: 1.0\n"
+    mended = "output_dir: o\nlearning_rate: 6e-3\nbf16: true\nmax_grad_norm: 1.0\n"
     assert (run / "c.yaml").read_text() == mended
     (run / "c.yaml").write_text("output_dir: o\nfp16: true\n")
     (run / "a.sh").write_text("#!/bin/sh\ntrl sft --config c.yaml --learning_rate 1e-5\n")
@@ -250,6 +250,26 @@ def test_flags_over_a_file_are_patched_where_they_stand(run: Path) -> None:
     repair("use-bfloat16", config="a.sh", apply=True)
     assert (run / "a.sh").read_text() == "#!/bin/sh\ntrl sft --config c.yaml --learning_rate 1e-5\n"
     assert (run / "c.yaml").read_text() == "output_dir: o\nfp16: false\nbf16: true\n"
+
+
+OVER = {
+    "a.yaml": "learning_rate: 1.0e-1  # of the recipe\nfp16: true\nbf16: true\noutput_dir: o\n",
+    "a.py": (
+        "from trl import ScriptArguments, SFTConfig, SFTTrainer, TrlParser\n"
+        "script, args = TrlParser((ScriptArguments, SFTConfig)).parse_args_and_config()\n"
+        "SFTTrainer(model='a/b', args=args).train()\n"
+    ),
+    "a.sh": "torchrun a.py --config a.yaml --learning_rate 0.5\n",
+}
+
+
+def test_a_setting_typed_over_a_file_is_patched_where_it_decides(run: Path) -> None:
+    for name, text in OVER.items():
+        (run / name).write_text(text)
+    changes = {(c.file, c.key) for c in repair(config="a.sh", patch=True, gpu="A100", unsafe=True).changes}
+    assert changes == {("a.sh", "learning_rate"), ("a.yaml", "fp16")}
+    found = [(one.cause, one.where.file, one.where.line) for one in check("a.sh", gpu="A100").findings]
+    assert found == [("config-disagreement", "a.yaml", 2), ("lr-too-high", "a.sh", 1)]
 
 
 @pytest.mark.parametrize(

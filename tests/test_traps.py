@@ -51,3 +51,32 @@ def test_fires_with_its_line_and_with_something_to_do(tmp_path, name):
 def test_stays_quiet_on_a_card_that_can_do_it(tmp_path):
     (tmp_path / "a.yaml").write_text(FLASH.replace("fp16", "bf16"))
     assert not check(tmp_path / "a.yaml", gpu="A100").findings
+
+
+SFT = "from trl import SFTConfig, SFTTrainer\n{}SFTTrainer('some/model', args=SFTConfig('out', {})).train()\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "warned"),
+    [
+        ("", "learning_rate=1e-5", True),
+        ("", "learning_rate=1e-5, fp16=False", True),
+        ("", "learning_rate=1e-5, fp16=True", False),
+        ("", "learning_rate=1e-5, bf16=False", False),
+        ("import os\n", "learning_rate=1e-5, bf16=os.environ['B'] == '1'", False),
+        ("import os\n", "learning_rate=1e-5, **dict(os.environ)", False),
+    ],
+)
+def test_trl_trains_in_bfloat16_where_nothing_is_said(before, given, warned, tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text(SFT.format(before, given))
+    found = [finding.cause for finding in check(file, gpu="V100").findings]
+    assert ("bf16-emulated-hardware" in found) == warned
+
+
+@pytest.mark.parametrize(("typed", "warned"), [("", True), (" --fp16", False)])
+def test_so_does_its_command(typed, warned, tmp_path):
+    file = tmp_path / "run.sh"
+    file.write_text(f"trl sft --model_name_or_path some/model --dataset_name d --output_dir o{typed}\n")
+    found = [finding.cause for finding in check(file, gpu="V100").findings]
+    assert ("bf16-emulated-hardware" in found) == warned

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from finitune.diagnosis.diagnose import diagnose as diagnose
+    from finitune.finding import CheckResult as CheckResult
+    from finitune.finding import Diagnosis as Diagnosis
+    from finitune.finding import InputError as InputError
     from finitune.monitor.process import Monitor as Monitor
     from finitune.monitor.process import Stopped as Stopped
     from finitune.monitor.watch import watch as watch
     from finitune.preflight import check as check
     from finitune.repairs.repair import repair as repair
+    from finitune.repairs.result import RepairResult as RepairResult
     from finitune.show import report as report
 
 __version__ = "0.1.0"
@@ -26,9 +30,11 @@ _PUBLIC = {
     "watch": "finitune.monitor.watch",
     "Monitor": "finitune.monitor.process",
     "Stopped": "finitune.monitor.process",
+    "CheckResult": "finitune.finding",
+    "Diagnosis": "finitune.finding",
+    "RepairResult": "finitune.repairs.result",
+    "InputError": "finitune.finding",
 }
-
-
 _FOLDERS = ("integrations",)
 
 

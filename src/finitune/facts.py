@@ -208,6 +208,7 @@ class Hardware:
 
     name: str
     bfloat16: bool
+    emulated: bool = False  # `torch.cuda.is_bf16_supported()` says yes all the same
     memory_gib: float | None = None
 
 
@@ -288,10 +289,9 @@ class Batching:
     eos_token: str | None = None
     pad_id: int | None = None
     """Id that fills short rows, where the framework takes one of its own or a batch was seen."""
-    padded_rows: int | None = None
-    """Of a batch that was seen."""
-    pads_attended: bool | None = None
-    """The attention mask lets the padding be seen."""
+    padded_rows: int | None = None  # of a batch that was seen
+    pads_attended: bool | None = None  # by the attention mask
+    masks_end: bool | None = None  # the program ends texts with the token that its collator masks as padding
     source: str | None = None
 
 

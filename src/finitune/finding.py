@@ -177,6 +177,11 @@ class Origin:
     shape: Sequence[int] | None = None
     """Of the tensor that is not finite."""
 
+    @property
+    def is_statement(self) -> bool:
+        """Only the statement of the loop is known in which the first bad value was made, not the operator."""
+        return self.op == self.phase == "forward"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedCause:
@@ -313,3 +318,7 @@ def number(value: Any) -> float | None:
 
 class UnreadableInput(ValueError):
     """Input that cannot be used: one line that names the file, the place and what was expected (exit code 2)."""
+
+
+InputError = UnreadableInput
+"""The name that users have for it."""

@@ -205,7 +205,7 @@ def _diagnose_what_is_not(directory: Path, recording: Recording, began: float) -
 def _watch_again(command: Sequence[str], directory: Path, settings: Mapping[str, str]) -> None:
     """The command once more, up to the first bad step that was not located, which is watched."""
     recording = Recording.load(directory)
-    located = {event.get("incident") for event in recording.events("origin") if event.get("origin")}
+    located = {event.get("incident") for event in recording.events("origin") if _names_operator(event.get("origin"))}
     missing = [
         event for event in recording.events("incident")
         if event.get("id") not in located and str(event.get("symptom")).startswith(("nonfinite", "loss-scale"))
@@ -221,14 +221,19 @@ def _watch_again(command: Sequence[str], directory: Path, settings: Mapping[str,
         seen = Recording.load(again)
     except FileNotFoundError:
         return
-    origins = [e for e in seen.events("origin") if e.get("origin") and e.get("step") == incident["step"]]
+    found = [e for e in seen.events("origin") if e.get("origin") and e.get("step") == incident["step"]]
     recorder = continued(directory, rank=incident["rank"], world=int(recording.header.get("world", 1) or 1))
-    if origins and recorder is not None:
+    if found and recorder is not None:
         fields: dict[str, Any] = {
-            k: v for k, v in origins[0].items() if k not in ("kind", "event", "step", "time", "incident", "rank")
+            k: v for k, v in found[0].items() if k not in ("kind", "event", "step", "time", "incident", "rank")
         }
         recorder.event("origin", step=incident["step"], incident=incident["id"], **{**fields, "rerun": True})
         recorder.close()
+
+
+def _names_operator(origin: Mapping[str, Any] | None) -> bool:
+    """False where no more is known than the statement of the loop; see `finitune.finding.Origin.is_statement`."""
+    return bool(origin) and not origin.get("op") == origin.get("phase") == "forward"
 
 
 _TRACKERS_OFF = {

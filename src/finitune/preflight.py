@@ -149,7 +149,10 @@ def _placed(result: CheckResult, reading: Reading) -> CheckResult:
         file, (cell, line) = spots[0] if spots else (where.file, whole or (None, 1))
         return dataclasses.replace(finding, where=dataclasses.replace(where, file=file, cell=cell, line=line))
 
-    found = [with_line(finding) for finding in result.findings]
+    found: list[Finding] = []
+    for finding in map(with_line, result.findings):  # a program repeats what the file says that it is started with
+        alike = [one for one in found if (one.cause, one.message) == (finding.cause, finding.message)]
+        found += [] if any(one.where == finding.where for one in alike) else [finding]
     held = list(lengths.of(reading.facts.labels)) if reading.facts.labels else []
     return dataclasses.replace(result, findings=found, understood=reading.understood, lengths=held)
 
@@ -183,6 +186,10 @@ def _patch_of(finding: Finding) -> str:
     return json.dumps([remedy.name, as_json(remedy.patch), finding.where.file]) if remedy else ""
 
 
+NAMED = 8
+"""So many files that were passed over are named."""
+
+
 def check_each(*configs: str | Path, **given: Any) -> CheckResult:
     """Every configuration checked by itself, as if the others were not there; files that are none are passed over.
 
@@ -191,8 +198,14 @@ def check_each(*configs: str | Path, **given: Any) -> CheckResult:
     """
     results: list[CheckResult] = []
     unread: list[NotChecked] = []
+    others: list[str] = []
     for config in configs:
+        if Path(config).is_dir():
+            why = f"{config}: a folder (expected a file: without --each a folder is checked as one project)"
+            unread.append(NotChecked(input="config", why=why, given=True))
+            continue
         if Path(config).exists() and not is_config(config):
+            others.append(str(config))
             continue
         try:
             results.append(check(config, **given))
@@ -202,7 +215,9 @@ def check_each(*configs: str | Path, **given: Any) -> CheckResult:
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     passed = set[str]().union(*(result.passed for result in results)) - {finding.cause for finding in findings}
     read = f"{len(results)} of {len(configs)} files are configurations that are known here, each by itself"
-    return CheckResult(findings=findings, not_checked=unread, passed=sorted(passed), understood=[read])
+    more = [f"and {len(others) - NAMED} more"] if len(others) > NAMED else []
+    over = [f"without settings that are known here: {', '.join([*others[:NAMED], *more])}"] if others else []
+    return CheckResult(findings=findings, not_checked=unread, passed=sorted(passed), understood=[read, *over])
 
 
 def foresee(

@@ -20,9 +20,8 @@ from finitune.facts import Facts
 from finitune.finding import Diagnosis, Evidence, NotChecked, Remedy, UnreadableInput
 from finitune.recording import Recorder, Recording
 from finitune.reports import report
-from finitune.reports.html import Line, Section, story
+from finitune.reports.html import Line, Section, render
 from finitune.reports.run_page import page
-from finitune.series import Series
 
 HOSTILE = "</svg></td></pre></title><script>alert('x')</script><img src=x onerror=alert(1)>&\"'{{ 7*7 }}$x$"
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -121,27 +120,18 @@ def test_everything_hostile_is_escaped(tmp_path: Path) -> None:
     assert "49" not in text.split("{{ 7*7 }}")[1][:3]
 
 
-def test_a_story_is_escaped_too() -> None:
-    section = Section(
-        title=HOSTILE, text=HOSTILE, table=[(HOSTILE, "n"), (HOSTILE, "1,000"), ("short",)], terminal=HOSTILE,
-        chart={HOSTILE: Series([1, 2], [1, 2])},
-    )  # fmt: skip
-    html = story(HOSTILE, [section], subject=HOSTILE, text=HOSTILE, lines=[Line(label=HOSTILE, command=HOSTILE)])
+def test_every_part_of_a_page_is_escaped() -> None:
+    section = Section(title=HOSTILE, text=HOSTILE, table=[(HOSTILE, "n"), (HOSTILE, "1,000"), ("short",)])
+    html = render(HOSTILE, [section], subject=HOSTILE, text=HOSTILE, lines=[Line(label=HOSTILE, command=HOSTILE)])
     assert HOSTILE in assert_harmless(html).text
 
 
-def test_story_shows_each_part() -> None:
-    section = Section(
-        title="Guarded", text="First.\n\nSecond.", table=[("step", "loss"), ("1", "2.0")],
-        terminal="\x1b[31m$ ok\x1b[0m",
-        chart={"broken": Series([1, 2], [1.0, math.nan]), "cured": Series([1, 2], [1.0, 0.5])}, log=True,
-    )  # fmt: skip
-    reader = assert_harmless(story("Yi", [section, Section(title="Bare")], text="Intro.", tone="good"))
+def test_each_part_is_shown() -> None:
+    section = Section(title="Guarded", text="First.\n\nSecond.", table=[("step", "loss"), ("1", "2.0")])
+    reader = assert_harmless(render("Yi", [section, Section(title="Bare")], text="Intro.", tone="good"))
     assert reader.tags.count("h2") == 2
-    assert reader.tags.count("svg") == 1
-    for part in ("Yi", "Intro.", "First.", "Second.", "$ ok", "broken", "cured", "0.5"):
+    for part in ("Yi", "Intro.", "First.", "Second.", "loss", "2.0"):
         assert part in reader.text
-    assert "\x1b" not in reader.text
     assert ("class", "number") in reader.attributes
 
 

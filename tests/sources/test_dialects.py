@@ -44,7 +44,7 @@ def test_stays_quiet_sound_files_have_no_error_and_at_most_one_warning(name: str
     [
         ("torchtune.yaml", "torchtune.yaml as torchtune: bf16, LoRA of rank 8, lr 3e-4, clipping at 1"),
         ("hydra.yaml", "hydra.yaml as Lightning, by Hydra: bf16, lr 1e-4, clipping at 1"),
-        ("verl.sh", "verl.sh as verl: bf16, weights in fp32, lr 1e-6, clipping at 1"),
+        ("verl.sh", "verl.sh as verl: bf16, lr 1e-6, clipping at 1"),
         ("verl_sft.sh", "verl_sft.sh as verl: /models/qwen, LoRA of rank 32, lr 1e-4, clipping at 1"),
         (
             "openrlhf.sh",
@@ -58,6 +58,13 @@ def test_stays_quiet_sound_files_have_no_error_and_at_most_one_warning(name: str
 )
 def test_the_first_line_says_what_was_understood(name: str, said: str) -> None:
     assert gather(write(name, ALL[name])).understood[0].partition(";")[0] == said
+
+
+def test_the_weights_of_verl_are_float32_unless_it_says_otherwise() -> None:
+    """The whole model is then trained in bfloat16, at a rate at which nearly every update rounds away."""
+    assert "bf16-update-stagnation" in causes("verl.sh", ALL["verl.sh"])
+    text = ALL["verl.sh"].replace("model_dtype=bfloat16", "model_dtype=fp32")
+    assert "bf16-update-stagnation" not in causes("verl.sh", text)
 
 
 @pytest.mark.parametrize(
@@ -219,3 +226,10 @@ def test_overrides_that_say_nothing_here_are_no_training(command):
     write("run.sh", f"#!/bin/bash\n{command}\n")
     with pytest.raises(UnreadableInput, match="no command that launches a trainer"):
         check("run.sh")
+
+
+def test_an_open_value_is_said_once_and_under_the_key_of_the_file() -> None:
+    text = "trainer: {_target_: lightning.Trainer, precision: 16-mixed}\n"
+    text += "optim: {_target_: torch.optim.AdamW, lr: '${LR}'}\n"
+    whys = [one.why for one in gather(write("h.yaml", text)).not_checked if one.input == "config"]
+    assert whys == ["h.yaml: optim.lr (${LR} is filled in when it runs)"]

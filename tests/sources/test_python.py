@@ -96,6 +96,24 @@ def test_how_the_model_is_loaded(tmp_path: Path) -> None:
     assert found.batching.pad_token == found.batching.eos_token == "eos_token"
 
 
+def test_the_trainers_of_trl_load_what_they_are_given_by_name(tmp_path: Path) -> None:
+    text = "from trl import SFTConfig, SFTTrainer\nNAME = 'x/llama'\n"
+    for given in ("model=NAME, args=SFTConfig('o')", "NAME, args=SFTConfig('o')"):
+        training = facts(tmp_path, f"{text}SFTTrainer({given}).train()\n").training
+        assert training is not None
+        assert training.model_name == "x/llama"
+    training = facts(tmp_path, f"{text}SFTTrainer(build(), args=SFTConfig('o')).train()\n").training
+    assert training is not None
+    assert training.model_name is None
+
+
+def test_how_layers_are_checkpointed(tmp_path: Path) -> None:
+    how = "m.gradient_checkpointing_enable(gradient_checkpointing_kwargs={'use_reentrant': True})\n"
+    training = facts(tmp_path, how + LOOP).training
+    assert training is not None
+    assert (training.gradient_checkpointing, training.reentrant) == (True, True)
+
+
 def test_a_loop_of_its_own(tmp_path: Path) -> None:
     found = facts(tmp_path, LOOP + "s = torch.amp.GradScaler('cuda', init_scale=1024.)\n"
                   "with torch.autocast('cuda', dtype=torch.float16):\n    pass\nclip_grad_norm_(p, 0.5)")  # fmt: skip
@@ -129,8 +147,15 @@ def test_the_card_answers_what_the_program_asks_it(tmp_path: Path) -> None:
     ask = "b = torch.cuda.is_bf16_supported()\nTrainingArguments('o', fp16=not b, bf16=b)"
     assert facts(tmp_path, ask).precision is None
     assert "--gpu tells" in left_out(tmp_path, ask)
-    for gpu, dtype in (("V100", "float16"), ("A100", "bfloat16")):
-        found = reading(tmp_path, ask, gpu=gpu)
+    (tmp_path / "old.txt").write_text("torch==2.2.2\n")
+    (tmp_path / "new.txt").write_text("torch==2.6.0\n")
+    units = ask.replace("()", "(including_emulation=False)")
+    for gpu, needs, text, dtype in (
+        ("V100", "old.txt", ask, "float16"), ("A100", "old.txt", ask, "bfloat16"),
+        ("V100", "new.txt", ask, "bfloat16"), ("V100", "new.txt", units, "float16"),
+        ("V100", "new.txt", f"import unsloth\n{ask}", "float16"),
+    ):  # fmt: skip
+        found = reading(tmp_path, text, gpu=gpu, requirements=tmp_path / needs)
         assert found.facts.precision.compute == dtype
         assert not any(one.input == "config" for one in found.not_checked)
 

@@ -98,12 +98,12 @@ def test_users_11_the_export_of_a_panel_of_wandb(tmp_path: Path) -> None:
     assert first_bad(file) == 150
 
 
-def test_of_a_panel_with_several_runs_the_first_is_read_and_that_is_said(tmp_path: Path) -> None:
+def test_each_run_of_a_panel_is_read(tmp_path: Path) -> None:
     file = tmp_path / "wandb_export.csv"
-    file.write_text("Step,a - train/loss,b - train/loss\n" + "".join(f"{i},{2 - i / 50},nan\n" for i in range(1, 20)))
-    found = diagnose(file)
-    assert found.verdict == "healthy"
-    assert any("of 2 runs only the first was read" in one.why for one in found.not_checked)
+    rows = "".join(f"{i},{2 - i / 50},{2 - i / 50 if i < 12 else 'NaN'},{3 - i / 50}\n" for i in range(1, 20))
+    file.write_text("Step,a - train/loss,b - train/loss,c - train/loss\n" + rows)
+    (incident,) = diagnose(file).incidents
+    assert (incident.step, "wandb_export.csv (b):13" in incident.message) == (12, True)
 
 
 def test_users_9_the_steps_of_a_history_are_the_framework_s_own(tmp_path: Path) -> None:

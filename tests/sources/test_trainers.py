@@ -285,14 +285,16 @@ def test_deepspeed_other_ways_to_ask_for_a_precision(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "card", "expected"),
-    [("", "A100", "bfloat16"), ("", "V100", "float16"), ("fp16: false", "V100", None), ("", None, None),
-     ("float16: true", "V100", "float16")],
+    ("more", "card", "torch", "expected"),
+    [("", "A100", "2.2.2", "bfloat16"), ("", "V100", "2.2.2", "float16"), ("", "V100", "2.6.0", "bfloat16"),
+     ("fp16: false", "V100", "2.2.2", None), ("", None, "2.6.0", None), ("float16: true", "V100", "2.6.0", "float16")],
 )  # fmt: skip
-def test_axolotl_leaves_bf16_auto_to_the_card(tmp_path, more, card, expected):
-    path = tmp_path / "c.yaml"
+def test_axolotl_leaves_bf16_auto_to_the_card_and_to_torch(tmp_path, more, card, torch, expected):
+    """From 2.3 on torch counts what it emulates."""
+    path, needs = tmp_path / "c.yaml", tmp_path / "requirements.txt"
     path.write_text(f"base_model: x\nbf16: auto\nlearning_rate: 1e-5\n{more}\n")
-    precision = gather(path, gpu=card).facts.precision
+    needs.write_text(f"torch=={torch}\n")
+    precision = gather(path, gpu=card, requirements=needs).facts.precision
     assert (precision and precision.compute) == expected
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from finitune.diagnosis.side_by_side import Comparison, Side
 from finitune.reports import charts
 from finitune.reports.comparison import notes, rows
-from finitune.reports.html import Picture, Section, Tone, story
+from finitune.reports.html import Picture, Section, Tone, render
 
 TONES: Mapping[str, Tone] = {"incident": "bad", "suspect": "plain", "healthy": "good"}
 CURVES = {"loss": "Loss", "grad_norm": "Gradient norm before clipping"}
@@ -23,7 +23,7 @@ def page(comparison: Comparison) -> str:
         Section(title="What each came to", table=list(rows(comparison))),
         *_curves(runs, comparison.differ_from),
     ]
-    return story(title, sections, text="\n\n".join(notes(comparison)), tone=TONES[comparison.verdict])
+    return render(title, sections, text="\n\n".join(notes(comparison)), tone=TONES[comparison.verdict])
 
 
 def _curves(runs: Sequence[Side], differ_from: int | None) -> list[Section]:

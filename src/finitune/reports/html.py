@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Literal
@@ -13,14 +13,11 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from finitune import __version__
-from finitune.reports import charts
 from finitune.reports.sentences import printable
-from finitune.series import Series
 
 Row = Sequence[str]
 Tone = Literal["good", "bad", "plain"]
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NUMERIC = re.compile(r"[+-]?[\d,]+(\.\d+)?(e[+-]?\d+)?( ?%)?|nan|-?inf")
 
 
@@ -37,15 +34,11 @@ class Section:
     """One part of a page; whatever is empty is left out.
 
     `text`: paragraphs, separated by empty lines. `table`: rows of cells, the first row is the head.
-    `chart`: label -> Series, all in one chart; `log` draws it on a logarithmic axis. `terminal`: shown as typed.
     """
 
     title: str
     text: str = ""
     table: Sequence[Row] = ()
-    chart: Mapping[str, Series] = field(default_factory=dict[str, Series])
-    log: bool = False
-    terminal: str = ""
     pictures: Sequence[Picture] = ()
 
 
@@ -58,7 +51,7 @@ class Line:
     command: str = ""
 
 
-def story(
+def render(
     title: str,
     sections: Sequence[Section],
     *,
@@ -79,16 +72,11 @@ def story(
 
 def _parts(section: Section) -> Mapping[str, object]:
     """What the template shows of a section."""
-    pictures = list(section.pictures)
-    if section.chart:
-        panel = charts.Panel(series=section.chart, scale="log" if section.log else "linear")
-        pictures.append(Picture(svg=charts.lines([panel])))
     return {
         "title": section.title,
         "paragraphs": _paragraphs(section.text),
         **_columns(section.table),
-        "terminal": "\n".join(printable(line) for line in _ANSI.sub("", section.terminal).rstrip().split("\n")),
-        "pictures": [{"svg": Markup(picture.svg), "caption": picture.caption} for picture in pictures],  # noqa: S704
+        "pictures": [{"svg": Markup(picture.svg), "caption": picture.caption} for picture in section.pictures],  # noqa: S704
     }
 
 

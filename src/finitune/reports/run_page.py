@@ -13,7 +13,7 @@ from finitune.finding import Diagnosis, Incident, RankedCause, number
 from finitune.recording import Recording
 from finitune.reports import charts
 from finitune.reports import sentences as say
-from finitune.reports.html import Line, Picture, Row, Section, Tone, story
+from finitune.reports.html import Line, Picture, Row, Section, Tone, render
 from finitune.series import Series
 
 INCIDENTS_SHOWN = 10
@@ -34,7 +34,7 @@ def page(recording: Recording, diagnosis: Diagnosis) -> str:
     sections += [_timeline(recording), _facts(recording), _not_checked(recording, diagnosis)]
     title, text, lines, tone = _verdict(recording, incidents)
     shown = [section for section in sections if section]
-    return story(title, shown, subject=str(recording.directory), text=text, lines=lines, tone=tone)
+    return render(title, shown, subject=str(recording.directory), text=text, lines=lines, tone=tone)
 
 
 def _verdict(recording: Recording, incidents: Sequence[Incident]) -> tuple[str, str, list[Line], Tone]:

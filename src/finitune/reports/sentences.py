@@ -105,7 +105,7 @@ def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
     if origin.phase in ("parameter", "input"):
         made = f"{origin.op}, " if origin.op.startswith("aten.") else ""  # of finite numbers, by the loop's own code
         head = f"{origin.tensor} ({made}{origin.phase}), {origin.dtype}"
-    elif origin.op == origin.phase:  # the statement alone is known
+    elif origin.is_statement:
         head = f"{origin.tensor} ({origin.phase}), {origin.dtype}"
     else:
         where = origin.tensor if origin.phase == "optimizer" else origin.module
@@ -171,6 +171,8 @@ _ARMS = {
     "row-by-row": "each row by itself",
     "pad-other-side": "the padding on the other side",
     "reverse-rows": "the rows in reverse order",
+    "zero-empty-rows": "zeros for rows of attention that see no key",
+    "zero-other-rows": "zeros for the rows next to them",
 }
 
 

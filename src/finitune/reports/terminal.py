@@ -120,6 +120,9 @@ def incident_lines(
     rows = [_Row(label="seen" if not at else "and", text=text) for at, text in enumerate(incident.seen[:SEEN_SHOWN])]
     if incident.source == "recording" and (incident.origin is not None or not incident.seen):
         rows.append(_Row(label="first bad value", text=say.first_bad_value(incident.origin, incident.not_located)))
+        if incident.symptom.startswith("nonfinite") and (incident.origin is None or incident.origin.is_statement):
+            again = f"finitune run --watch-step {incident.step} -- COMMAND watches the step in a second run"
+            rows.append(_Row(label="to locate", text=again))
     if incident.source == "recording" and not incident.seen:
         rows.append(_Row(label="repeats", text=say.repeats(incident)))
     rows.append(_Row(label="cause", text=say.why(incident)))

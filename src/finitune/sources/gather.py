@@ -77,7 +77,10 @@ def gather_each(
         asked, unknown_card = (None, None) if card else _asked(run)
         own = None if card or asked or unknown_card or not here else hardware.of_this_machine()
         asked = asked or own
-        files = [(one, _read(one, card or asked)) for one in walk(run)]
+        there = card or asked
+        there = hardware.under(there, versions.get("torch")) if there else None
+        open_values = set[tuple[str, str, str]]()
+        files = [(one, _read(one, there, open_values)) for one in walk(run)]
         configured = joined([found for _, found in files])
         facts = around.over(Facts(hardware=asked)).over(configured.facts)
         model_here = given_model or _named_model_of(facts)
@@ -200,7 +203,8 @@ def _places(run: Sequence[Named], files: Sequence[Named]) -> dict[str, dict[str,
         by = found.get(one.started.by) if one.started else None
         if by is not None and one.format.from_flags:
             for key, flag in one.format.from_flags(one.data).items():
-                by.setdefault(key, by.get(flag, by[""]))
+                if (place := by.get(flag)) is not None:  # else a file that the launch names says it
+                    by.setdefault(key, place)
     return found
 
 
@@ -310,16 +314,22 @@ def _with_short_rows_named(tokens: TokenUse, rows: EmbeddingRows, words: tokeniz
     return dataclasses.replace(tokens, names={**tokenizer.names(words, shortest), **tokens.names})
 
 
-def _unfilled(one: Named) -> Iterator[str]:
-    """Settings that are looked at here and that an interpolation fills in when the program runs."""
+def _unfilled(one: Named, said: set[tuple[str, str, str]]) -> Iterator[str]:
+    """Settings that are looked at here and that an interpolation fills in when the program runs.
+
+    `said`: file, name and text of those before, because parts of a file are read as files of their own.
+    """
     tables = (*one.format.tables.values(), *training_arguments.FORMAT.tables.values())
     looked_at = {key.rpartition(".")[2] for table in tables for keys in table.values() for key in keys}
     for key, value in unfilled(one.data):
-        if key.rpartition(".")[2] in looked_at | {"precision", "dtype", "torch_dtype", "fp16", "bf16", "batch_size"}:
+        name = key.rpartition(".")[2]
+        known = name in looked_at | {"precision", "dtype", "torch_dtype", "fp16", "bf16", "batch_size"}
+        if known and (one.file, name, value) not in said:
+            said.add((one.file, name, value))
             yield f"{one.file}: {key} ({short(value)} is filled in when it runs)"
 
 
-def _read(one: Named | NotChecked, card: Hardware | None) -> Configured:
+def _read(one: Named | NotChecked, card: Hardware | None, said: set[tuple[str, str, str]]) -> Configured:
     if isinstance(one, NotChecked):
         return Configured(not_checked=[one])
     kind, data, file = one.format, one.settings, one.file
@@ -333,5 +343,5 @@ def _read(one: Named | NotChecked, card: Hardware | None) -> Configured:
         supervision=kind.supervision(data, file),
         data=[(name, file) for name in kind.data(data)],
         unknown_keys=list(unknown(kind.name, data, file, open_ended=kind.open_ended)),
-        not_checked=[NotChecked(input="config", why=why) for why in [*left_out, *_unfilled(one)]],
+        not_checked=[NotChecked(input="config", why=why) for why in [*left_out, *_unfilled(one, said)]],
     )

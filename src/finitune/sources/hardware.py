@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 import shutil
 import subprocess
+
+from packaging.specifiers import SpecifierSet
 
 from finitune.facts import Hardware
 from finitune.finding import UnreadableInput
@@ -24,6 +27,9 @@ KNOWN = {
     "B200": (True, 180), "GB200": (True, 186), "MI250": (True, 128), "MI300X": (True, 192),
 }  # fmt: skip
 """Name -> (computes in bfloat16, GiB). Source: the vendors' data sheets."""
+
+EMULATES = SpecifierSet(">=2.3")
+"""Releases of torch whose `torch.cuda.is_bf16_supported()` asks whether a tensor can be made, which every card can."""
 
 MAX_SECONDS = 10.0
 """A driver that hangs answers nobody."""
@@ -50,6 +56,12 @@ def read(name: str) -> Hardware:
     bfloat16, memory = KNOWN[found]
     said = re.search(r"(\d+)\s*gi?b\b", name.lower())
     return Hardware(name=found, bfloat16=bfloat16, memory_gib=float(said[1]) if said else float(memory))
+
+
+def under(card: Hardware, torch: str | None) -> Hardware:
+    """The card, as this release of torch speaks of it."""
+    emulated = torch is not None and not card.bfloat16 and EMULATES.contains(torch, prereleases=True)
+    return dataclasses.replace(card, emulated=emulated)
 
 
 def of_this_machine() -> Hardware | None:

@@ -69,6 +69,8 @@ def command(
 
         print_check(result, console(), quiet=quiet)
     if each and result.not_checked:  # every file was reported; some of them could not be read
+        for one in result.not_checked if quiet else ():
+            click.echo(f"finitune: {one.why}", err=True)
         return UNREADABLE
     if fail_on == "incomplete":
         return int(result.verdict != "ok")

@@ -202,7 +202,8 @@ def _policy(attempt: Attempt) -> Iterator[Observation]:
 
 def _across(found: Sequence[FailedAttempt]) -> Iterator[Observation]:
     """What the last attempt shows beside those that failed before it: the same step, and a lower rate in vain."""
-    *earlier, last = found
+    *others, last = found
+    earlier = [one for one in others if one.attempt.run == last.attempt.run]
     twins = [one for one in earlier if one.step == last.step > EARLY]
     if twins:
         text = f"step {last.step} is the first bad one in {len(twins) + 1} attempts"

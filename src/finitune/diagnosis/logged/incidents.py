@@ -77,8 +77,8 @@ def diagnosis_of(
     if not incidents:
         incidents, not_seen = unseen(facts)
         missing += [*without_gradient(reading.attempts), *not_seen]
-    rows = sum(attempt.last_step for attempt in reading.attempts)
-    return Diagnosis(incidents=incidents, not_checked=missing, steps=rows or None)
+    steps = sum(attempt.counted for attempt in reading.attempts)
+    return Diagnosis(incidents=incidents, not_checked=missing, steps=steps or None)
 
 
 def silence(reading: LogReading, facts: Facts) -> dict[str, Observation]:

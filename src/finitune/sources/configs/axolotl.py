@@ -87,10 +87,11 @@ def read(data: Settings, file: str) -> Facts:
 
 
 def settled(facts: Facts, data: Settings, file: str, card: Hardware) -> Facts:
-    """`bf16: auto` is bfloat16 where the card has it, else float16 unless `fp16` says no; axolotl/utils/config."""
-    if data.get("bf16") != "auto" or facts.precision or (flag(data, "fp16", file) is False and not card.bfloat16):
+    """`bf16: auto` asks torch for bfloat16, else is float16 unless `fp16` says no; axolotl/utils/config."""
+    brain = card.bfloat16 or card.emulated
+    if data.get("bf16") != "auto" or facts.precision or (flag(data, "fp16", file) is False and not brain):
         return facts
-    return dataclasses.replace(facts, precision=_precision({"bf16": True} if card.bfloat16 else {"fp16": True}, file))
+    return dataclasses.replace(facts, precision=_precision({"bf16": True} if brain else {"fp16": True}, file))
 
 
 def precision_keys(dtype: str, data: Settings) -> dict[str, Any]:

@@ -228,7 +228,7 @@ def settled(facts: Facts, data: Settings, file: str, card: Hardware) -> Facts:
     if not any(one.card for one in program.setup.computed.values()):
         return facts
     flags = program.started.flags if program.started else None
-    setup = setup_of(reader_of(program.names, bfloat16=card.bfloat16, flags=flags), program.start)
+    setup = setup_of(reader_of(program.names, card=card, flags=flags), program.start)
     answered = _facts(setup, file)
     if setup.trainer:
         told = training_arguments.read(setup.arguments, file)

@@ -204,7 +204,11 @@ def card(data: Settings, file: str) -> Asked | None:  # noqa: ARG001
 
 def flags_of(data: Settings) -> tuple[Format, Settings] | None:
     """The flags as settings, and the format that they belong to."""
-    return format_of_flags(_first(data).flags)
+    launch = _first(data)
+    found = format_of_flags(launch.flags)
+    if found is None or launch.launcher != "trl":
+        return found
+    return found[0], {**found[1], training_arguments.BFLOAT16_BY_DEFAULT: True}
 
 
 def format_of_flags(said: Settings) -> tuple[Format, Settings] | None:

@@ -118,6 +118,10 @@ def stage_named(data: Settings) -> tuple[int | None, bool]:
     return (int(found[1]), bool(found[2])) if found else (None, False)
 
 
+BFLOAT16_BY_DEFAULT = "bf16 by default"
+"""Set where the settings are TRL's: from 0.19 on it trains in bfloat16 unless fp16 or bf16 says otherwise (#3515)."""
+
+
 def read(data: Settings, file: str, *, framework: str = "transformers") -> Facts:
     """Settings of the trainer. A field that is left out is not reported at its default, except the loss scaler's."""
     precision = _precision(data, file, framework)
@@ -170,7 +174,7 @@ def _precision(data: Settings, file: str, framework: str) -> Precision | None:
     if half:
         scale = DEFAULT_LOSS_SCALE
         said = {"compute": "float16", "scaler": "dynamic", "initial_scale": scale, "source": f"{file}: fp16"}
-    elif brain:
+    elif brain or (brain is None and data.get(BFLOAT16_BY_DEFAULT)):
         said = {"compute": "bfloat16", "scaler": "none", "source": f"{file}: bf16"}
     elif parameters:
         said = {"compute": parameters, "scaler": "none", "source": f"{file}: dtype"}

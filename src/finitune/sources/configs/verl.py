@@ -10,7 +10,7 @@ import dataclasses
 from finitune.facts import Facts, Parallel, Precision
 from finitune.sources.configs.format import Format, Settings
 from finitune.sources.configs.keys import dtype_of, first, named
-from finitune.sources.configs.tables import facts_of, mixed, nested, unused
+from finitune.sources.configs.tables import facts_of, mixed, nested, unused, whole
 from finitune.sources.text import section
 
 ACTOR = "actor_rollout_ref.actor"
@@ -40,12 +40,9 @@ TABLES = {
 GROUPS = ("grpo", "rloo", "grpo_passk", "reinforce_plus_plus_baseline")
 """Ways to estimate advantages that compare the answers of one prompt with each other."""
 
-DTYPES = (
-    f"{ACTOR}.fsdp_config.mixed_precision.param_dtype",
-    f"{ACTOR}.fsdp_config.model_dtype",
-    f"{ACTOR}.fsdp_config.dtype",
-    "model.fsdp_config.model_dtype",
-)
+HELD = (f"{ACTOR}.fsdp_config.model_dtype", "model.fsdp_config.model_dtype")
+"""What the weights are held in."""
+DTYPES = (f"{ACTOR}.fsdp_config.mixed_precision.param_dtype", f"{ACTOR}.fsdp_config.dtype")
 
 
 def recognises(data: Settings) -> bool:
@@ -63,7 +60,7 @@ def read(data: Settings, file: str) -> Facts:
     """The settings of the model that learns."""
     rank = first(data, file, TABLES["adapter"]["rank"], int)
     facts = facts_of(
-        data, file, TABLES, framework="verl", lora=rank > 0 if rank is not None else None,
+        data, file, TABLES, framework="verl", lora=(rank or 0) > 0,
         precision=_precision(data, file), parallel=_parallel(data, file),
     )  # fmt: skip
     if facts.training and (facts.training.method or "") not in GROUPS:  # others compare no answers with each other
@@ -72,10 +69,12 @@ def read(data: Settings, file: str) -> Facts:
 
 
 def _precision(data: Settings, file: str) -> Precision | None:
-    """What the actor computes in, where somebody says so."""
-    for path in DTYPES:
+    """What the actor holds and computes in, where somebody says so."""
+    for path in (*HELD, *DTYPES):
         dtype = dtype_of(first(data, file, (path,), str))
-        if dtype:
+        if dtype and path in HELD and dtype != "float32":
+            return whole(dtype, f"{file}: {path}", "verl")
+        if dtype and path in DTYPES:
             return mixed(dtype, f"{file}: {path}", "verl")
     return None
 
@@ -104,5 +103,5 @@ FORMAT = Format(
     data=named_data,
     tables=TABLES,
     title=lambda _data: "verl",
-    unused=lambda data: unused(data, TABLES, (*DTYPES, "trainer.n_gpus_per_node", "trainer.nnodes", "strategy")),
+    unused=lambda data: unused(data, TABLES, (*HELD, *DTYPES, "trainer.n_gpus_per_node", "trainer.nnodes", "strategy")),
 )

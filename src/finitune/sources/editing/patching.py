@@ -78,7 +78,8 @@ def _standings(run: Sequence[Named]) -> Iterator[Standing]:
                 yield dataclasses.replace(_standing(dataclasses.replace(one, data=held)), grows=False)
             continue
         # a program refuses flags that it does not declare
-        yield dataclasses.replace(_standing(one), grows=not one.silent)
+        typed = {".".join(path) for path, _ in _leaves(one.flags.data)} if one.flags else set[str]()
+        yield dataclasses.replace(_standing(one), grows=not one.silent, lost=typed)
         if one.flags is not None:
             # keys that are new go to the file, whose programs may not know them as flags
             yield dataclasses.replace(_standing(one.flags), grows=False)

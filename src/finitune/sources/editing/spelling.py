@@ -6,7 +6,7 @@ which the formats are read tell under which of its own names each keeps the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -42,6 +42,8 @@ class Standing:
     """Of the launches of a script, the one that these flags belong to."""
     grows: bool = True
     """Whether keys may be added."""
+    lost: Collection[str] = ()
+    """Keys that count elsewhere: the launch types them over the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ def settled(patch: Mapping[str, Any], standings: Sequence[Standing], first: str 
             found.append(_renamed(key, value, [one for one in ranked if one.file == first]))
         elif not (key in HALVES and isinstance(value, bool)):
             found += _placed(key, value, ranked)
-    return [one for one in found if not _is_so(one)]
+    return [one for one in found if not _is_so(one) and ".".join(one.path) not in one.standing.lost]
 
 
 def _precision(asked: Mapping[str, bool], patch: Mapping[str, Any], ranked: Sequence[Standing]) -> list[Setting]:

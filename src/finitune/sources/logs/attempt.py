@@ -80,6 +80,8 @@ class Attempt:
     """One run of the trainer in one file; a log of restarts holds several."""
 
     file: str
+    run: str = ""
+    """Its name, where the file holds several runs side by side."""
     traces: dict[str, Trace] = field(default_factory=dict[str, Trace])
     """Names of signals as in a recording, and `eval_loss`."""
     last_step: int = 0
@@ -105,6 +107,11 @@ class Attempt:
 
     def trace(self, name: str) -> Trace:
         return self.traces.get(name) or Trace()
+
+    @property
+    def counted(self) -> int:
+        """Steps up to the last one; one more where the first has the number 0."""
+        return self.last_step + any(len(trace) and trace.steps[0] == 0 for trace in self.traces.values())
 
     @property
     def signals(self) -> Signals:

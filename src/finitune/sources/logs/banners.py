@@ -37,6 +37,8 @@ PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("version", rb"(Unsloth):? (\d{4}\.\d+[\w.]{0,10})"),
         ("float16", _half(b"fp16", b"float16_enabled", b"float16", b"16bit (?:Automatic|native)")),
         ("float16", rb"(?<!\w)Bfloat16 = FALSE"),  # Unsloth, of the card; it then trains in float16
+        ("float16", rb"(?<![\w-])(?:fp)?16-(?:mixed|true)\b"),
+        ("bfloat16", rb"(?<![\w-])bf16-(?:mixed|true)\b"),
         ("bfloat16", _half(b"bf16", b"bfloat16_enabled", b"bfloat16", b"bfloat16 Automatic")),
         (
             "card",

@@ -30,7 +30,7 @@ _CARRIES_ON = re.compile(rb"\d{1,9}\s*$|\.? ?Attempted loss scale", re.MULTILINE
 WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 HEAD = 256 * 2**10
 """Banners, versions and settings are printed at the beginning, a traceback at the end; so far are they looked for."""
-MARKS = (b"oss", b"skipped=", b"OVERFLOW", b"Grad overflow", *messages.WORDS)
+MARKS = (b"oss", bars.POLICY_BAR, b"skipped=", b"OVERFLOW", b"Grad overflow", *messages.WORDS)
 """Every line that a format reads holds one of them; most lines hold none."""
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,200}\x07?")
 LONGEST_WRAPPED = 200

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from finitune.sources.logs.names import SUMMARY, meant
 from finitune.sources.logs.parsed_log import ParsedLog, number_in
 
 RECORD = re.compile(rb"\{([^{}]{1,4000})\}")
@@ -22,13 +23,13 @@ _USUAL = re.compile(
 )
 """The record of HF Trainer as it is nearly always, read at once."""
 _BAR = re.compile(rb"(\d{1,9})/\d{1,9} \[")
-_STEP = re.compile(rb"['\"](?:global_step|step|current_steps)['\"]: ?(\d{1,12})(?![\d.])")
-"""The last is that of `trainer_log.jsonl`, which LLaMA-Factory writes."""
-NAMES = {
-    b"loss": "loss", b"grad_norm": "grad_norm", b"learning_rate": "lr", b"lr": "lr", b"loss_scale": "loss_scale",
-    b"kl": "kl", b"objective/kl": "kl", b"mean_kl": "kl",
-    b"eval_loss": "eval_loss", b"train/loss": "loss", b"train/grad_norm": "grad_norm",
-}  # fmt: skip
+_STEP = re.compile(
+    rb"['\"](?:global_step|_?step|iter(?:ation)?|num_updates|current_steps|global_step/max_steps)['\"]: ?['\"]?"
+    rb"(\d{1,12})(?![\d.])"
+)
+"""The last two are those of `trainer_log.jsonl`, which LLaMA-Factory writes, and of MS-Swift ('5/873')."""
+_COUNTED = (b"step", b"iter", b"updates")
+_SUMMARY = SUMMARY.encode()
 LOOK_BACK = 200
 
 
@@ -54,21 +55,23 @@ def read(data: bytes, begin: int, end: int, line: int, log: ParsedLog) -> int:
 
 
 def _record(body: bytes, before: bytes, line: int, log: ParsedLog) -> bool:
+    if _SUMMARY in body:
+        return False
     values: dict[str, float] = {}
-    epoch = None
+    epoch, rewards = None, False
     for key, text in _PAIR.findall(body):
-        name = NAMES.get(key)
+        name, policies = meant(key)
+        rewards = rewards or policies
         if name:
             value = number_in(text)
             if value is not None:
                 values[name] = value
         elif key == b"epoch":
             epoch = number_in(text)
-        elif key.startswith(b"reward"):
-            log.attempt.rewards = True
+    log.attempt.rewards |= rewards
     if "loss" not in values and "eval_loss" not in values:
         return False
-    if b"step" in body and (own := _STEP.search(body)):
+    if any(word in body for word in _COUNTED) and (own := _STEP.search(body)):
         log.row(values, line, step=int(own[1]), epoch=epoch)
         return True
     log.row(values, line, step=_shown(before, log), epoch=epoch)

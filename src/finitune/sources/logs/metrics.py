@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from finitune.sources.logs.names import of_policies, signal_of
 from finitune.sources.logs.parsed_log import ParsedLog
 
 MOST_STEPS = 500_000
-TAGS = (
-    ("loss", re.compile(r"((reduced_)?train(ing)?[/_])?loss(_step)?|Train/.*loss", re.IGNORECASE)),
-    ("grad_norm", re.compile(r"(train(ing)?[/_])?grad(ient)?_?norm(_step)?", re.IGNORECASE)),
-    ("lr", re.compile(r"(train/)?(lr|learning_rate)|lr-.*|Train/.*lr", re.IGNORECASE)),
-    ("loss_scale", re.compile(r"(train/)?loss_scale|Train/.*loss_scale", re.IGNORECASE)),
-    ("eval_loss", re.compile(r"(eval|val|valid|validation|test)[/_]loss(_epoch)?", re.IGNORECASE)),
-)
 STEPS = ("train/global_step", "trainer/global_step", "global_step")
 """Metrics that hold the framework's own step; a tracker counts its calls."""
 
@@ -33,12 +26,11 @@ class Metrics:
         if len(self.rows) >= MOST_STEPS and step not in self.rows:
             self.log.cut = f"only the first {MOST_STEPS:,} steps were read"
             return False
-        name = next((name for name, pattern in TAGS if pattern.fullmatch(tag)), None)
+        name = signal_of(tag)
         if name:
             self.rows.setdefault(step, {})[name] = value
             self.places.setdefault(step, place)
-        elif "reward" in tag:
-            self.log.attempt.rewards = True
+        self.log.attempt.rewards |= of_policies(tag)
         return True
 
     def record(self, said: Mapping[str, float], step: int, place: int) -> bool:

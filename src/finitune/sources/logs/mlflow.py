@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from finitune.sources.logs.metrics import MOST_STEPS, TAGS, Metrics
+from finitune.sources.logs.metrics import MOST_STEPS, Metrics
+from finitune.sources.logs.names import signal_of
 from finitune.sources.logs.parsed_log import ParsedLog, number_in
 
 LONGEST_LINE = 200
@@ -35,5 +36,5 @@ def _files(folder: Path) -> Iterator[Path]:
     """Of the metrics that say something; a tag with a slash is a file in a folder."""
     for file in sorted(folder.glob("*")) + sorted(folder.glob("*/*")):
         tag = file.relative_to(folder).as_posix()
-        if file.is_file() and not file.is_symlink() and any(pattern.fullmatch(tag) for _, pattern in TAGS):
+        if file.is_file() and not file.is_symlink() and signal_of(tag):
             yield file

@@ -114,9 +114,15 @@ class ParsedLog:
         if len(self.attempts) == MOST_ATTEMPTS:
             yield f"{self.file}: restarts after the first {MOST_ATTEMPTS} were not separated"
 
+    def begin(self, run: str) -> None:
+        """What follows is another run, of several side by side in one file."""
+        name = _CONTROL.sub(" ", run)[:LONGEST_TEXT]
+        self.attempts.append(Attempt(file=f"{self.file} ({name})", run=name))
+
     def _restart(self) -> Attempt:
         if len(self.attempts) < MOST_ATTEMPTS:
-            self.attempts.append(Attempt(file=self.file))
+            now = self.attempts[-1]
+            self.attempts.append(Attempt(file=now.file, run=now.run))
         return self.attempts[-1]
 
 

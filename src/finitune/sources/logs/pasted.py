@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from finitune.sources.logs.names import signal_of
 from finitune.sources.logs.parsed_log import ParsedLog, number_in
 
 TITLE = b"Training Loss"
-_NAMES = {b"training loss": "loss", b"validation loss": "eval_loss", b"grad norm": "grad_norm", b"learning rate": "lr"}
 _TITLES = re.compile(rb"Step|Epoch|Training Loss|Validation Loss")
 _DIVIDED = re.compile(rb"\t|\||\s{2,20}")
 _RULE = re.compile(rb"[\s|:+-]{1,200}\Z")
@@ -55,7 +55,7 @@ def _cells(text: bytes, count: int | None) -> Sequence[bytes]:
 def _row(titles: Sequence[bytes], cells: Sequence[bytes], line: int, log: ParsedLog) -> bool:
     if len(cells) != len(titles) or not cells[0].isdigit() or len(cells[0]) > 12:
         return False
-    told = zip((_NAMES.get(title.lower()) for title in titles), map(number_in, cells), strict=True)
+    told = zip((signal_of(title.decode(errors="replace")) for title in titles), map(number_in, cells), strict=True)
     values = {name: value for name, value in told if name and value is not None}
     step = int(cells[0]) if titles[0] == b"Step" else None
     evaluated = values.pop("eval_loss", None)

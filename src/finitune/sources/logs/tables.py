@@ -8,23 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from finitune.finding import UnreadableInput
+from finitune.sources.logs.names import signal_of
 from finitune.sources.logs.parsed_log import ParsedLog
 from finitune.sources.text import short
 
-COLUMNS = {
-    "loss": r"(train(ing)?[_/ ]?)?loss(_step)?|lm[_ ]loss",
-    "grad_norm": r"(train[_/ ])?(grad(ient)?[_ ]?norm|grad_2\.0_norm_total)(_step)?",
-    "lr": r"lr|learning_rate|lr-.*",
-    "loss_scale": r"(loss_)?scale",
-    "eval_loss": r"(eval|val|valid|validation|test)[_/ ]?loss(_epoch)?",
-}
+SCALE = "scale"
+"""Of the loss, in a table."""
 PANEL = " - "
 """A panel of W&B exports each column as `run - metric`, with `run - metric__MIN` and `__MAX` beside it."""
 
 _STEP = re.compile(r"(train(er)?/)?_?(global[_ ])?(step|iter(ation)?)s?", re.IGNORECASE)
 LONGEST_HEADER = 8192
 MOST_COLUMNS = 2000
-LONGEST_TITLE = 300
+MOST_RUNS = 50
 
 
 def recognises(head: bytes) -> bool:
@@ -42,14 +38,20 @@ def read(path: Path, log: ParsedLog) -> None:
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             rows = csv.reader(file)
-            header = next(rows, list[str]())
-            columns = _columns(header)
-            runs = {title.rpartition(PANEL)[0] for title in header[:MOST_COLUMNS] if PANEL in title}
-            if len(runs) > 1:
-                log.cut = f"of {len(runs)} runs only the first was read"
-            step_at = next((i for i, name in enumerate(header[:MOST_COLUMNS]) if _STEP.fullmatch(name.strip())), None)
-            for cells in rows:
-                _row(cells, columns, step_at, rows.line_num, log)
+            header = next(rows, list[str]())[:MOST_COLUMNS]
+            runs = list(dict.fromkeys(title.rpartition(PANEL)[0] for title in header if PANEL in title)) or [""]
+            if len(runs) > MOST_RUNS:
+                log.cut = f"of {len(runs)} runs only the first {MOST_RUNS} were read"
+            step_at = next((i for i, name in enumerate(header) if _STEP.fullmatch(name.strip())), None)
+            for run in runs[:MOST_RUNS]:
+                if len(runs) > 1:
+                    log.begin(run)
+                    file.seek(0)
+                    rows = csv.reader(file)
+                    next(rows)
+                columns = _columns(header, run)
+                for cells in rows:
+                    _row(cells, columns, step_at, rows.line_num, log)
     except csv.Error as error:
         if log.rows:
             log.cut = f"not CSV ({short(error)}) after {log.rows:,} rows"
@@ -57,12 +59,14 @@ def read(path: Path, log: ParsedLog) -> None:
         raise UnreadableInput(f"{path}: not CSV ({short(error)})") from None
 
 
-def _columns(header: Sequence[str]) -> dict[str, int]:
+def _columns(header: Sequence[str], run: str | None = None) -> dict[str, int]:
+    """Where each signal stands, of one run of a panel."""
     found: dict[str, int] = {}
-    for name, pattern in COLUMNS.items():
-        for index, title in enumerate(header[:MOST_COLUMNS]):
-            if re.fullmatch(pattern, title.strip()[:LONGEST_TITLE].rpartition(PANEL)[2], re.IGNORECASE):
-                found.setdefault(name, index)
+    for index, title in enumerate(header[:MOST_COLUMNS]):
+        of, _, metric = title.rpartition(PANEL)
+        name = "loss_scale" if metric.strip() == SCALE else signal_of(metric)
+        if name and run in (None, of):
+            found.setdefault(name, index)
     return found
 
 

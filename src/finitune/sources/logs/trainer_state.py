@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from finitune.finding import UnreadableInput
-from finitune.sources.logs.dicts import NAMES
+from finitune.sources.logs.names import SUMMARY, of_policies, signal_of
 from finitune.sources.logs.parsed_log import ParsedLog
 from finitune.sources.text import json_of
 
@@ -32,13 +32,16 @@ def read(path: Path, log: ParsedLog) -> None:
         if not isinstance(record, Mapping):
             continue
         given = {str(key): value for key, value in cast(Mapping[Any, Any], record).items()}
-        values = {name: value for key, name in NAMES.items() if (value := _real(given.get(key.decode()))) is not None}
+        if SUMMARY in given:
+            continue
+        told = ((signal_of(key), _real(value)) for key, value in given.items())
+        values = {name: value for name, value in told if name and value is not None}
         step = given.get("step")
         if values.keys() & {"loss", "eval_loss"}:
             line = lines[index] if index < len(lines) else 0
             whole = step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < 2**62 else None
             log.row(values, line, step=whole, epoch=None)
-        if any(key.startswith("reward") for key in given):
+        if any(map(of_policies, given)):
             log.attempt.rewards = True
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from finitune.facts import Hardware
 from finitune.sources.configs.program import typed
 from finitune.sources.configs.program.expressions import EXPRESSIONS
 from finitune.sources.configs.program.names import STRAIGHT, Binding, Blocks, Call, Function, Names, Scope, Site
@@ -14,14 +15,15 @@ from finitune.sources.configs.program.settings_files import handed_over, loaded
 from finitune.sources.configs.program.values import Computed, Defined, Reader, Record, Symbol, known
 
 MAX_CALLERS = 8
-ASKS_CARD = {"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_torch_bf16_available"}
+ASKS_CARD = {"is_bf16_supported", "is_bfloat16_supported", "is_torch_bf16_gpu_available", "is_torch_bf16_available",
+             "is_bf16_available"}  # fmt: skip
 RECORDS = {"SimpleNamespace", "Namespace", "EasyDict", "AttrDict", "Munch", "DotMap", "ConfigDict"}
 _CONVERT: Mapping[str, Callable[[Any], Any]] = {"float": float, "int": int, "str": str, "bool": bool, "abs": abs}
 
 
-def reader_of(names: Names, *, bfloat16: bool | None = None, flags: Mapping[str, Any] | None = None) -> Reader:
+def reader_of(names: Names, *, card: Hardware | None = None, flags: Mapping[str, Any] | None = None) -> Reader:
     """Reads the values of a file, which is started with these flags."""
-    return Reader(names=names, kinds=KINDS, bfloat16=bfloat16, typed=flags or {})
+    return Reader(names=names, kinds=KINDS, card=card, typed=flags or {})
 
 
 def keywords(reader: Reader, call: Call) -> dict[str, Any]:
@@ -295,13 +297,19 @@ def _keywords(reader: Reader, call: ast.Call, site: Site, *, fresh: bool = False
     return found
 
 
+def _takes_bfloat16(reader: Reader, node: ast.Call, card: Hardware) -> bool:
+    """What the card is said to do: Unsloth counts units alone, and tells torch to; else emulation counts as well."""
+    units = any(keyword.arg == "including_emulation" for keyword in node.keywords)
+    return card.bfloat16 or (card.emulated and not units and not reader.names.imports("unsloth"))
+
+
 def _call(reader: Reader, node: ast.Call, site: Site) -> Any:
     name = last(node.func)
     line = node.lineno
     if name == "is_available" and dotted(reader, node.func, site).endswith("cuda.is_available"):
-        return Computed(line, card=True) if reader.bfloat16 is None else True  # whoever names a card has one
+        return Computed(line, card=True) if reader.card is None else True  # whoever names a card has one
     if name in ASKS_CARD:
-        return Computed(line, card=True) if reader.bfloat16 is None else reader.bfloat16
+        return Computed(line, card=True) if reader.card is None else _takes_bfloat16(reader, node, reader.card)
     if name in ("parse_args", "parse_known_args"):
         if reader.names.calls_named("add_argument"):
             told = _command_line(reader)

@@ -7,7 +7,7 @@ import re
 from typing import Any, cast
 
 from finitune.sources.configs import lightning, training_arguments
-from finitune.sources.configs.program.bindings import called, class_fields, flags_among, keywords, told
+from finitune.sources.configs.program.bindings import called, class_fields, flags_among, keywords, taken, told
 from finitune.sources.configs.program.loop import loop, optimizers, prepared
 from finitune.sources.configs.program.model import adapters, loaded
 from finitune.sources.configs.program.names import Call, last_name
@@ -159,6 +159,8 @@ def _of_method(name: str, setup: Setup) -> None:
     method = name.removesuffix("Config")
     if method in METHODS:
         setup.arguments.setdefault("stage", method.lower())
+        if setup.computed.keys().isdisjoint({"fp16", "bf16", "**"}):
+            setup.arguments[training_arguments.BFLOAT16_BY_DEFAULT] = True
 
 
 def is_lightning(reader: Reader, call: Call) -> bool:
@@ -221,6 +223,26 @@ def _tokens(reader: Reader, setup: Setup) -> None:
             setup.lines.setdefault("chat_template", call.line)
 
 
+def _masks_by_id(reader: Reader) -> bool:
+    """Whether the collator is that of transformers, which masks every padding id, whatever labels the rows have."""
+    for call in reader.names.calls_named("DataCollatorForLanguageModeling"):
+        mlm = told(reader, call.node.args[1], call.site) if call.node.args[1:] else keywords(reader, call).get("mlm")
+        if mlm is False and surely(reader, call) and called(reader, call).startswith("transformers."):
+            return True
+    return False
+
+
+def _writes_end(reader: Reader) -> bool:
+    """Whether text is put together with `tokenizer.eos_token`."""
+    parts = (
+        part
+        for node in ast.walk(reader.names.module.node)
+        if isinstance(node, ast.BinOp | ast.FormattedValue)
+        for part in ((node.left, node.right) if isinstance(node, ast.BinOp) else (node.value,))
+    )
+    return any(isinstance(part, ast.Attribute) and part.attr == "eos_token" for part in parts)
+
+
 def _response_template(reader: Reader, setup: Setup) -> None:
     """The text behind which targets begin; what a program makes of its rows itself is not known here."""
     for name, key in RESPONSES.items():
@@ -245,6 +267,8 @@ def _small_settings(reader: Reader, setup: Setup) -> None:
             if isinstance(value, str):
                 setup.batching.update(pad_token=value, **({"eos_token": value} if end else {}))
                 setup.lines["pad_token"] = one.value.lineno
+                if end and taken(reader, one.site.blocks) is True and _masks_by_id(reader) and _writes_end(reader):
+                    setup.batching["masks_end"] = True
         elif one.name == "padding_side" and isinstance(value := told(reader, one.value, one.site), str):
             setup.batching["padding_side"] = value
             setup.lines["padding_side"] = one.value.lineno
@@ -258,6 +282,8 @@ def _small_settings(reader: Reader, setup: Setup) -> None:
         if surely(reader, call):
             setup.arguments.setdefault("gradient_checkpointing", True)
             setup.lines.setdefault("gradient_checkpointing", call.line)
+            how = only(keywords(reader, call), ("gradient_checkpointing_kwargs",))
+            take(setup, setup.arguments, call, {k: v for k, v in how.items() if k not in setup.arguments})
     for call in reader.names.calls_named("Accelerator"):
         if taken_call(reader, call):
             found: dict[str, Any] = {}

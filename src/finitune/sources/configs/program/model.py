@@ -10,7 +10,7 @@ from typing import Any, cast
 from finitune.sources.configs.keys import dtype_of
 from finitune.sources.configs.program.bindings import keywords, told
 from finitune.sources.configs.program.names import Call, last_name
-from finitune.sources.configs.program.setup import Setup, first, only, surely, take, worded
+from finitune.sources.configs.program.setup import Setup, first, only, surely, take, taken_call, worded
 from finitune.sources.configs.program.values import Computed, Reader, Record, known
 
 LOADERS = re.compile(r"(AutoModel\w*|\w*For[A-Z]\w+|Fast(Language|Vision)?Model|\w+Model|SentenceTransformer)$")
@@ -61,7 +61,20 @@ def loaded(reader: Reader, setup: Setup) -> None:
             _cast_whole(reader, call, setup)
         if unsloth:
             said.setdefault("load_in_4bit", not said.get("full_finetuning") and not said.get("load_in_8bit"))
+    elif setup.trainer:
+        _named_to_trainer(reader, setup)
     _quantised(reader, setup, call, said, unsloth=unsloth)
+
+
+def _named_to_trainer(reader: Reader, setup: Setup) -> None:
+    """The trainers of TRL take a name, and load the model themselves."""
+    for call in reader.names.calls:
+        if not last_name(call.node.func).endswith("Trainer") or not taken_call(reader, call):
+            continue
+        named = told(reader, call.node.args[0], call.site) if call.node.args else keywords(reader, call).get("model")
+        if isinstance(named, str):
+            setup.arguments.setdefault("model_name_or_path", named)
+            setup.lines.setdefault("model_name_or_path", call.line)
 
 
 def _cast_whole(reader: Reader, load: Call, setup: Setup) -> None:

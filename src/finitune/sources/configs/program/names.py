@@ -108,6 +108,13 @@ class Names:
         """Those of a name or attribute that ends so."""
         return self.by_name.get(name, [])
 
+    def imports(self, package: str) -> bool:
+        """Whether anything of it is imported, anywhere in the file."""
+        bound = (
+            one for scope in (self.module, *self.scopes.values()) for many in scope.bindings.values() for one in many
+        )
+        return any((one.symbol or "").partition(".")[0] == package for one in bound)
+
 
 def last_name(node: ast.expr) -> str:
     """`c` of `a.b.c`; empty for what is no name."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from finitune.facts import Hardware
 from finitune.sources.configs.program.names import Names, Scope, Site
 
 MAX_DEPTH = 60
@@ -46,12 +47,12 @@ class Defined:
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """Reads values of one file; `bfloat16` is what the card of the run can do, None where it is not known."""
+    """Reads values of one file; `card` is that of the run, None where it is not known."""
 
     names: Names
     kinds: Mapping[type[ast.AST], Callable[[Reader, Any, Site], Any]]
     """How each kind of expression is read."""
-    bfloat16: bool | None = None
+    card: Hardware | None = None
     typed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The flags of the command line that starts the program; without it defaults count."""
     making: set[int] = field(default_factory=set[int])
