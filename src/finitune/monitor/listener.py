@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -162,16 +162,16 @@ class Listener:
 
     # Clipping.
 
-    def norm_measured(self, norm: Tensor, tensors: list[Tensor]) -> None:
-        """Clipping has measured gradients and is about to scale them."""
+    def norm_measured(self, norm: Tensor, tensors: list[Tensor], each: Mapping[int, Tensor]) -> None:
+        """Clipping has measured gradients, `each` of them by its identity, and is about to scale them."""
         if self.here.busy:
             return
-        measured = {id(tensor) for tensor in tensors}
+        measured = set(map(id, tensors))
         for watched in self._optimizers:
             gradients = watched.gradients()
-            own = {id(g) for g in gradients}
+            own = set(map(id, gradients))
             if own and own <= measured:
-                watched.unclipped = Unclipped.of(gradients, norm if own == measured else None)
+                watched.unclipped = Unclipped.of(gradients, norm if own == measured else None, each)
 
     def clipping(self, parameters: list[Tensor], max_norm: float) -> None:
         for watched in self._optimizers:

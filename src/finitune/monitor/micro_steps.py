@@ -25,10 +25,7 @@ Gradients = Sequence[tuple[int, int]]
 
 def gradients_now(parameters: Sequence[Tensor]) -> Gradients:
     stride = -(-len(parameters) // ALL) or 1
-    return [
-        (0, 0) if gradient is None else (id(gradient), gradient._version)
-        for gradient in [p.grad for p in parameters[::stride]]
-    ]
+    return [(0, 0) if (g := p.grad) is None else (id(g), g._version) for p in parameters[::stride]]
 
 
 def all_zero(gradients: Sequence[Tensor]) -> bool:

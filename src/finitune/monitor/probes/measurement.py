@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import sub
 from typing import Any
 
 import torch
@@ -26,8 +27,8 @@ class Unclipped:
     norms: Tensor
     total: Tensor | None
     """The norm that clipping measured, shape []; None where it lies in parts on several ranks."""
-    seen: Sequence[tuple[int, int]]
-    """Identity and version of each gradient."""
+    seen: tuple[list[int], list[int]]
+    """Identities of the gradients, and their versions."""
     writes: int = 1
     """How often this clipping changes a gradient in place, at most."""
     max_norm: float | None = None
@@ -35,9 +36,13 @@ class Unclipped:
     """Largest magnitudes, where clipping by value hides what was infinite."""
 
     @staticmethod
-    def of(gradients: Sequence[Tensor], total: Tensor | None) -> Unclipped:
+    def of(gradients: Sequence[Tensor], total: Tensor | None, each: Mapping[int, Tensor]) -> Unclipped:
+        """`each` holds the norms that clipping measured, by the identity of the gradient."""
         total_here = None if total is None or hasattr(total, "full_tensor") else total.detach()
-        return Unclipped(norms=norms(gradients), total=total_here, seen=_versions(gradients))
+        known = [each[id(g)] for g in gradients if id(g) in each]
+        complete = len(known) == len(gradients) and len({norm.device for norm in known}) == 1
+        own = torch.stack(known).to(torch.float32) if complete else norms(gradients)
+        return Unclipped(norms=own, total=total_here, seen=_versions(gradients))
 
     @staticmethod
     def by_value(gradients: Sequence[Tensor]) -> Unclipped:
@@ -50,11 +55,9 @@ class Unclipped:
 
     def only_clipped(self, gradients: Sequence[Tensor]) -> bool:
         """True when clipping is all that has happened to them since."""
-        now = _versions(gradients)
-        return len(now) == len(self.seen) and all(
-            a == b and 0 <= later - earlier <= self.writes
-            for (a, earlier), (b, later) in zip(self.seen, now, strict=True)
-        )
+        (identities, earlier), (now, later) = self.seen, _versions(gradients)
+        writes = list(map(sub, later, earlier))
+        return now == identities and min(writes, default=0) >= 0 and max(writes, default=0) <= self.writes
 
 
 MOST_MODULES = 1024
@@ -291,5 +294,5 @@ def _total(each: Tensor) -> Tensor:
     return torch.linalg.vector_norm(each / peak) * peak
 
 
-def _versions(gradients: Sequence[Tensor]) -> list[tuple[int, int]]:
-    return [(id(g), g._version) for g in gradients]
+def _versions(gradients: Sequence[Tensor]) -> tuple[list[int], list[int]]:
+    return list(map(id, gradients)), [gradient._version for gradient in gradients]

@@ -137,7 +137,7 @@ class TorchUpdate:
         return parameters_of(self.optimizer)
 
     def gradients(self) -> list[tuple[nn.Parameter, Tensor]]:
-        return [(p, p.grad) for p in self.parameters() if p.grad is not None]
+        return [(p, gradient) for p in self.parameters() if (gradient := p.grad) is not None]
 
     def discard_on_device(self, flag: Tensor) -> None:
         """The step that is about to run changes nothing where `flag`, shape [], is 1; a scaler's verdict is joined."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -28,7 +29,7 @@ class Listener(Protocol):
     def backward_ended(self, *, failed: bool) -> None: ...
     def gradients_asked(self, roots: list[Tensor], inputs: list[Tensor]) -> None: ...
     def gradients_returned(self, gradients: Sequence[Any]) -> None: ...
-    def norm_measured(self, norm: Tensor, tensors: list[Tensor]) -> None: ...
+    def norm_measured(self, norm: Tensor, tensors: list[Tensor], each: Mapping[int, Tensor]) -> None: ...
     def clipping(self, parameters: list[Tensor], max_norm: float) -> None: ...
     def clipping_by_value(self) -> None: ...
     def loss_scaled(self, scaler: Any, scaled: Any) -> None: ...
@@ -45,6 +46,9 @@ _listeners: list[Listener] = []
 _originals: list[tuple[Any, str, Any]] = []
 _stepping: list[Any] = []
 """The schedule whose step runs now; what it calls on the way, another schedule or its parent class, is part of it."""
+
+_measuring: dict[int, dict[int, Tensor]] = {}
+"""For each thread that measures the norm of all gradients, the norms of single ones by the identity of the gradient."""
 
 
 def listen(listener: Listener) -> None:
@@ -111,6 +115,7 @@ def _install() -> None:
     if hasattr(functional, "grad_and_value_impl"):
         _replace(functional, "grad_and_value_impl", _functional(functional.grad_and_value_impl))
     _replace(clip_grad, "_get_total_norm", _total_norm(clip_grad._get_total_norm))
+    _replace(torch, "_foreach_norm", _foreach_norm(torch._foreach_norm))
     _replace(clip_grad, "_clip_grads_with_norm_", _clip(clip_grad._clip_grads_with_norm_))
     _replace(clip_grad, "_group_tensors_by_device_and_dtype", _group(clip_grad._group_tensors_by_device_and_dtype))
     _replace(torch.amp.GradScaler, "step", _scaler_step(torch.amp.GradScaler.step))
@@ -199,11 +204,29 @@ def _total_norm(original: Callable[..., Any]) -> Callable[..., Any]:
         if unobservable():
             return original(tensors, *args, **kwargs)
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        norm = original(tensors, *args, **kwargs)
-        report("norm_measured", norm, tensors)
+        each = _measuring[threading.get_ident()] = dict[int, Tensor]()
+        try:
+            norm = original(tensors, *args, **kwargs)
+        finally:
+            _measuring.pop(threading.get_ident(), None)
+        report("norm_measured", norm, tensors, each)
         return norm
 
     return total_norm
+
+
+def _foreach_norm(original: Callable[..., Any]) -> Callable[..., Any]:
+    # What clipping measures of each gradient needs no second read of it. A norm in float16 overflows beyond 65504.
+    @functools.wraps(original)
+    def foreach_norm(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        found = original(tensors, *args, **kwargs)
+        if _measuring and not unobservable() and args == (2.0,) and not kwargs:
+            each = _measuring.get(threading.get_ident())
+            if each is not None and type(found[0]) is Tensor and found[0].dtype != torch.float16:
+                each.update(zip(map(id, tensors), found, strict=True))
+        return found
+
+    return foreach_norm
 
 
 def _clip(original: Callable[..., Any]) -> Callable[..., Any]:
