@@ -88,10 +88,6 @@ class Activations:
         return observed
 
 
-def _largest(peaks: Sequence[Tensor]) -> Tensor:
-    return torch.stack([peak.to(peaks[0].device) for peak in peaks]).amax()
-
-
 def _can_be_measured(tensor: Any) -> bool:
     return isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel() > 0 and (
         tensor.layout == torch.strided and not hasattr(tensor, "to_local")

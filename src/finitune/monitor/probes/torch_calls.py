@@ -58,11 +58,6 @@ def listen(listener: Listener) -> None:
     _listeners.append(listener)
 
 
-def listeners() -> list[Listener]:
-    """Those that hear of calls now."""
-    return list(_listeners)
-
-
 def leave(listener: Listener) -> None:
     """Report nothing more to `listener`; the last one to leave restores torch as it was."""
     if listener in _listeners:
