@@ -121,7 +121,8 @@ def weigh(
         yield evidence("origin", -DECISIVE, f"{origin.op} made the weight bad, which was finite before")
         return
     broken = [tensor for tensor in weights.tensors if 0 < tensor.nonfinite < math.prod(tensor.shape)]
-    huge = [t for t in weights.tensors if not t.nonfinite and t.rms > 0 and _beyond(t)]
+    # The share of one weight in the rms of a small tensor is large.
+    huge = [t for t in weights.tensors if not t.nonfinite and t.rms and t.peak > min(FLIPPED, max(HUGE, ODD * t.rms))]
     if broken:
         yield evidence("weights", DECISIVE, f"{broken[0].name} holds NaN or infinity (weights: {broken[0].nonfinite})")
     elif huge:
@@ -133,11 +134,6 @@ def weigh(
         yield evidence("origin", STRONG, "the weight itself is the first bad value")
     if loss:
         yield evidence("first bad step", STRONG, "it fails on the first step that was seen")
-
-
-def _beyond(tensor: TensorScan) -> bool:
-    """One weight is beyond all others; its share of the rms of a small tensor is large."""
-    return tensor.peak > FLIPPED or tensor.peak > max(HUGE, ODD * tensor.rms)
 
 
 def _zero(tensor: TensorScan) -> bool:

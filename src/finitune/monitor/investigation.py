@@ -24,7 +24,7 @@ from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.replay.fewer_rows import peaks
 from finitune.monitor.replay.limits import Limits, empty_cache
 from finitune.monitor.replay.live_watch import LiveWatch
-from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, named_tensors
+from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, locate_in_calls, named_tensors
 from finitune.monitor.replay.loose_tensors import LooseTensors
 from finitune.monitor.replay.objective import Place, node_at, same_form
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, trained_in, why_not_runnable
@@ -133,6 +133,7 @@ class Investigation:
             return
         self.why_not = why_not_runnable(self.setting(model))
         if self.why_not is not None:
+            self._run_calls_again(model)
             return
         try:
             located = locate(self.setting(model))
@@ -152,6 +153,21 @@ class Investigation:
         self.bit_for_bit = observed is not None and _same_bits(observed.losses, located.outcome.losses)
         if not self.repeats:
             self._why_it_does_not_repeat(observed)
+
+    def _run_calls_again(self, model: nn.Module) -> None:
+        """The loss cannot be run again; where it is not finite, what it was computed of may not have been either."""
+        unable = self.group.split or self.limits.why_not(model) is not None or not calls_of(self.capture)
+        if unable or self.event["symptom"] != "nonfinite-loss":
+            return
+        try:
+            self.origin = locate_in_calls(self.setting(model))
+        except Exception:  # as of the whole step
+            return
+        finally:
+            empty_cache(model)
+        self.passes += 1
+        if self.origin is not None:
+            self.repeats, self.why_not = True, None
 
     def _why_it_does_not_repeat(self, observed: Outcome | None) -> None:
         """A step that comes out finite is a sign of a fault in time or hardware only where all of it was run again."""

@@ -24,7 +24,7 @@ from finitune.monitor.replay.batch_places import MAX_PLACES
 from finitune.monitor.replay.capture import Call, Capture
 from finitune.monitor.replay.objective import Place
 from finitune.monitor.replay.operator_watch import Layer, OperatorWatch, values_in_words
-from finitune.monitor.replay.rerun import Outcome, Setting, rerun
+from finitune.monitor.replay.rerun import Outcome, Setting, outputs_of, rerun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,21 @@ def locate(setting: Setting) -> Located:
         origin = None
     term = place if operand is not None else watch.term if origin is not None and origin is watch.origin else None
     return Located(origin=origin, outcome=outcome, layers=watch.layers, term=term, inside=watch.inside)
+
+
+def locate_in_calls(setting: Setting) -> Origin | None:
+    """The first operator within what the loop calls, where the loss that it computes of it cannot be run again; None
+    where nothing that is put out is NaN or +inf. One extra forward.
+    """
+    calls = calls_of(setting.capture)
+    if any(call.unfed is not None or call.overwritten for call in calls):
+        return None
+    watch = OperatorWatch(parameter_names(setting.model), lambda: calls, setting.limits)
+    eager = replace(setting, eager=True)
+    with _watching(_named_modules(eager), watch):
+        outputs = outputs_of(eager)
+    bad = [places(t) for t in outputs if t.is_floating_point() and not is_finite(t)]
+    return watch.found(bad_loss=True) if any(found.nan or found.inf for found in bad) else None
 
 
 def _named_modules(setting: Setting) -> list[tuple[str, nn.Module]]:

@@ -172,6 +172,15 @@ def losses_of(setting: Setting) -> tuple[float, ...]:
         return tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)
 
 
+def outputs_of(setting: Setting) -> list[Tensor]:
+    """What all calls of the step put out, without its loss. Raises what the model raises."""
+    with (
+        untouched(*setting.models), _compiling_nothing(eager=setting.eager), setting.limits.alone(setting.group),
+        torch.enable_grad(),
+    ):  # fmt: skip
+        return [out for micro in setting.capture.micro_steps for out in _call_all(setting, micro, {})]
+
+
 def own_gradients(setting: Setting, parameters: list[nn.Parameter]) -> list[Tensor]:
     """What this rank computes in the step, summed over micro-steps; hooks of the loop, which reduce, do not run."""
     with untouched(*setting.models), _compiling_nothing(), setting.limits.alone(setting.group), torch.enable_grad():
@@ -280,16 +289,24 @@ def _other_leaves(models: list[nn.Module], parameters: list[nn.Parameter]) -> It
 
 def _loss(setting: Setting, micro: MicroStep) -> Tensor:
     assert micro.objective is not None
-    torch.clear_autocast_cache()
     values: dict[int, Tensor] = {}
-    for call in micro.calls:
-        outputs = _call(setting, call, values)
-        values.update({number: outputs[place] for number, place in call.outputs.items()})
+    _call_all(setting, micro, values)
     # The loop's own casts are in the graph that the objective was read from, so autocast must not add its own.
     autocast = micro.calls[-1].autocast if micro.calls else Autocast.now()
     with autocast.restored(off=True):
         root = micro.objective.rebuild(values)
         return root if setting.run_scale is None else root * (setting.run_scale / setting.scale)
+
+
+def _call_all(setting: Setting, micro: MicroStep, values: dict[int, Tensor]) -> list[Tensor]:
+    """What the calls of a micro-step put out; `values` gets it by the sequence numbers of its nodes."""
+    torch.clear_autocast_cache()
+    found: list[Tensor] = []
+    for call in micro.calls:
+        outputs = _call(setting, call, values)
+        values.update({number: outputs[place] for number, place in call.outputs.items()})
+        found += outputs
+    return found
 
 
 def _call(setting: Setting, call: Call, before: dict[int, Tensor]) -> list[Tensor]:
