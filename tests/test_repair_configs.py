@@ -180,7 +180,7 @@ def test_a_disk_that_forgets_is_noticed(run: Path, monkeypatch: pytest.MonkeyPat
 
 
 GOOD, BAD = "python t.py --bf16 --learning_rate 1e-5", "python t.py --bf16 --learning_rate 6e-3"
-MENDED = "python t.py --bf16 --learning_rate 2e-05"
+MENDED = "python t.py --bf16 --learning_rate 2e-5"
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ MENDED = "python t.py --bf16 --learning_rate 2e-05"
         (f"{BAD}\n{GOOD}\n{BAD}\n", f"{MENDED}\n{GOOD}\n{MENDED}\n"),
         (  # a variable of one launch, and one of two that both need it
             f"LR=6e-3\n{GOOD}\npython t.py --bf16 --learning_rate $LR\n",
-            f"LR=2e-05\n{GOOD}\npython t.py --bf16 --learning_rate $LR\n",
+            f"LR=2e-5\n{GOOD}\npython t.py --bf16 --learning_rate $LR\n",
         ),
         (
             'A="--bf16 --learning_rate 6e-3"\npython t.py $A\npython u.py $A\n',
-            'A="--bf16 --learning_rate 2e-05"\npython t.py $A\npython u.py $A\n',
+            'A="--bf16 --learning_rate 2e-5"\npython t.py $A\npython u.py $A\n',
         ),
     ],
 )
@@ -239,7 +239,7 @@ def test_flags_over_a_file_are_patched_where_they_stand(run: Path) -> None:
     (run / "c.yaml").write_text("output_dir: o\nlearning_rate: 6e-3\nbf16: true\nmax_grad_norm: 0\n")
     (run / "a.sh").write_text("#!/bin/sh\ntrl sft --config c.yaml --learning_rate 5e-3\n")
     repair(config="a.sh", apply=True, unsafe=True)
-    assert (run / "a.sh").read_text() == "#!/bin/sh\ntrl sft --config c.yaml --learning_rate 2e-05\n"
+    assert (run / "a.sh").read_text() == "#!/bin/sh\ntrl sft --config c.yaml --learning_rate 2e-5\n"
     mended = "output_dir: o\nlearning_rate: 6e-3\nbf16: true\nmax_grad_norm: 1.0\n"
     assert (run / "c.yaml").read_text() == mended
     (run / "c.yaml").write_text("output_dir: o\nfp16: true\n")

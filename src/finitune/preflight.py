@@ -17,7 +17,7 @@ from finitune.sources.collated import data_in
 from finitune.sources.configs.projects import project_of
 from finitune.sources.configs.runs import Config, is_config, known_of
 from finitune.sources.data import lengths
-from finitune.sources.editing.patching import standings_each, takes
+from finitune.sources.editing.patching import standings_each, taken
 from finitune.sources.editing.spelling import Standing
 from finitune.sources.gather import gather_each
 from finitune.sources.objects import model_in, settings_of
@@ -169,10 +169,14 @@ def _with_commands(runs: Sequence[_Run], words: Sequence[str], found: Sequence[S
         remedy, places = finding.remedy, needed.get(_patch_of(finding))
         if remedy is None or not remedy.patch or not places:
             return finding
-        if not takes(remedy.patch, list(places.values()), finding.where.file):
+        settings = taken(remedy.patch, list(places.values()), finding.where.file)
+        if settings is None:
             return finding
         command = shlex.join(["finitune", "repair", remedy.name, *words, "--patch"])
-        return dataclasses.replace(finding, remedy=dataclasses.replace(remedy, command=command))
+        own = {one.key: one.value for one in settings} if len({one.standing.file for one in settings}) == 1 else {}
+        spelled = None if own.items() <= remedy.patch.items() else own
+        remedy = dataclasses.replace(remedy, command=command, spelled=spelled)
+        return dataclasses.replace(finding, remedy=remedy)
 
     return [
         (lines, dataclasses.replace(result, findings=[with_command(finding) for finding in result.findings]))

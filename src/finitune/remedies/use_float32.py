@@ -36,7 +36,7 @@ def propose(
         return None
     if origin is not None or (where is not None and (where.module or where.tensor)):
         return None
-    if training is not None and training.framework == "torchtune":
-        return Remedy(text="set dtype to fp32")
+    if training is not None and training.framework == "torchtune":  # it has no switches, and one dtype for all
+        return Remedy(patch={"dtype": "float32"})
     sections = (precision.source or "").endswith(".enabled")
     return Remedy(patch={"bf16.enabled": False, "fp16.enabled": False} if sections else {"bf16": False, "fp16": False})

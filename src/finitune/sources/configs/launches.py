@@ -31,6 +31,12 @@ DOTTED = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 RECIPE = "torchtune recipe"
 """The flag under which the recipe of `tune run` is kept, and the settings typed beside its file."""
 
+COMMAND = "swift command"
+"""The flag under which the verb of `swift VERB` is kept where it trains; a tuner need not be named there."""
+
+TRAINS = {"sft", "pt", "rlhf"}
+"""Verbs of ms-swift that train."""
+
 RUNNERS = {"uv", "srun", "poetry", "pdm", "rye", "hatch", "pixi", "conda", "mamba", "nohup", "time", "env"}
 """They start the command that follows, or a program itself."""
 
@@ -77,6 +83,8 @@ def launch_of(command: Command, text: str) -> Launch | None:
         launcher, rest = _python(rest)
     if launcher == "tune":
         rest = _recipe(rest)
+    if launcher == "swift" and rest[0:1] and rest[0] in TRAINS:
+        rest = [*rest[1:], f"--{COMMAND}", rest[0]]
     entry = _entry(rest)
     before, after = (rest[:entry], rest[entry + 1 :]) if entry is not None else ([], rest)
     launcher_flags, _ = _flags(before)
