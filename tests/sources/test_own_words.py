@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import finitune
 from finitune.reports.sentences import do
@@ -105,3 +108,54 @@ def test_adapters_and_products_of_ms_swift_follow_its_dtype(
     assert facts.precision
     assert (facts.quantization.compute_dtype, facts.precision.parameters) == (compute, parameters)
     assert "fp16-trainable-weights" not in {one.cause for one in finitune.check(tmp_path / "s.sh").findings}
+
+
+FACTORY = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: lora\nquantization_bit: 4\ntemplate: qwen\n"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "torch", "stored", "fires", "computed"),
+    [
+        ("A100", "2.6.0", "bfloat16", None, "bfloat16"),
+        ("A100", "2.6.0", "float16", None, "float16"),
+        ("V100", "2.6.0", "bfloat16", "bf16-emulated-hardware", "bfloat16"),
+        ("T4", "2.6.0", "float16", None, "float16"),
+        ("T4", "2.1.0", "bfloat16", "quant-compute-dtype", "float16"),
+    ],
+)
+def test_llama_factory_leaves_4_bit_products_to_card_and_model(
+    tmp_path: Path, gpu: str, torch: str, stored: str, fires: str | None, computed: str
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    save_file({"model.embed_tokens.weight": np.ones((8, 4), getattr(ml_dtypes, stored, stored))},
+              model / "model.safetensors")  # fmt: skip
+    (model / "config.json").write_text('{"model_type": "qwen2", "vocab_size": 8, "hidden_size": 4}')
+    versions = write(tmp_path, "requirements.txt", f"torch=={torch}\n")
+    config = write(tmp_path, "a.yaml", FACTORY)
+    facts = gather(config, gpu=gpu, model=model, requirements=versions).facts
+    assert facts.quantization
+    assert facts.precision
+    assert (facts.quantization.compute_dtype, facts.precision.compute) == (computed, computed)
+    assert (facts.precision.parameters, facts.precision.scaler) == ("float32", "none")
+    found = finitune.check(config, gpu=gpu, model=model, requirements=versions).findings
+    risks = [one for one in found if one.severity == "warning" and one.cause != "fp16-activation-overflow"]
+    assert [one.cause for one in risks] == ([fires] if fires else [])
+    assert all(one.where.line == 4 for one in risks)
+    if fires == "quant-compute-dtype":
+        assert risks[0].remedy
+        assert do(risks[0].remedy).startswith("take a card with bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [("V100", "which the card emulates"), ("A100", "or give --model DIR"), (None, "or give --gpu and --model DIR")],
+)
+def test_llama_factory_without_the_model_says_what_would_decide(tmp_path: Path, gpu: str | None, said: str) -> None:
+    versions = write(tmp_path, "requirements.txt", "torch==2.6.0\n")
+    result = finitune.check(write(tmp_path, "a.yaml", FACTORY), gpu=gpu, requirements=versions)
+    assert not result.findings
+    assert any(said in one.why and "without a loss scale" in one.why for one in result.not_checked)
+    for switch in ("fp16: true\n", "bf16: true\n", "quantization_method: hqq\n"):
+        result = finitune.check(write(tmp_path, "a.yaml", FACTORY + switch), gpu=gpu, requirements=versions)
+        assert not any("without a loss scale" in one.why for one in result.not_checked)

@@ -92,6 +92,7 @@ def gather_each(
         vocabulary = _vocabulary(words, stored.facts.model.vocabulary if stored.facts.model else None)
         facts = Facts(vocabulary=vocabulary).over(stored.facts.over(facts))
         facts = facts.over(Facts(model=_named_model(facts)))
+        facts, undecided = _completed(facts, [one for one, _ in files if isinstance(one, Named)], there)
         used = _usable(data_here, partial(rows, model=path, settings=configured.supervision), "data")
         facts = _with_data(facts, used.facts, words)
         if path is not None and _float16_in_doubt(facts):
@@ -100,6 +101,7 @@ def gather_each(
         missing = [
             *unused,
             *(configured.not_checked if configs else [NotChecked(input="config", why="no configuration given")]),
+            *(NotChecked(input="config", why=why) for why in undecided),
             *_nothing_in(run, files),
             *stored.not_checked,
             *used.not_checked,
@@ -162,6 +164,15 @@ def _usable(found: Found, read: Callable[[Path], Reading], what: str) -> Reading
         return Reading(not_checked=[NotChecked(input=what, why=str(error), given=True)])
     marked = [dataclasses.replace(one, given=True) if one.input == what else one for one in reading.not_checked]
     return dataclasses.replace(reading, not_checked=marked)
+
+
+def _completed(facts: Facts, files: Sequence[Named], card: Hardware | None) -> tuple[Facts, list[str]]:
+    """What the formats leave to the stored weights, decided; one line for each that cannot be."""
+    left: list[str] = []
+    for one in files:
+        found = one.format.completed(facts, one.settings, one.file, card) if one.format.completed else facts
+        facts, left = (facts, [*left, found]) if isinstance(found, str) else (found, left)
+    return facts, left
 
 
 def _nothing_in(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, Configured]]) -> Iterator[NotChecked]:

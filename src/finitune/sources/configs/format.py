@@ -94,6 +94,8 @@ class Format:
     """The card that it asks a scheduler for."""
     settled: Callable[[Facts, Settings, str, Hardware], Facts] | None = None
     """The facts, with what was left to the accelerator decided."""
+    completed: Callable[[Facts, Settings, str, Hardware | None], Facts | str] | None = None
+    """The facts, with what was left to the stored weights decided too; a line that says why it cannot be."""
     supervision: Callable[[Settings, str], Supervision] = _silent
     """How rows become labels."""
     data: Callable[[Settings], Iterable[str]] = _no_data
