@@ -137,7 +137,7 @@ class CheckResult(Printed):
         if "warning" in severities:
             return "at-risk"
         unused = any(entry.given for entry in self.not_checked)
-        nothing = bool(self.not_checked) and not self.findings and not self.passed  # no cause was asked to its end
+        nothing = not self.findings and not self.passed  # no cause was asked to its end
         return "incomplete" if unused or nothing else "ok"
 
 

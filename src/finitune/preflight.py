@@ -198,7 +198,7 @@ def check_each(*configs: str | Path, **given: Any) -> CheckResult:
     """Every configuration checked by itself, as if the others were not there; files that are none are passed over.
 
     `given` as for `check`. What nobody gave is left out, because nobody meant to give a whole run; `not_checked` are
-    the files that cannot be read.
+    the files that cannot be read: also damaged ones that have the keys of a configuration.
     """
     results: list[CheckResult] = []
     unread: list[NotChecked] = []
@@ -208,10 +208,10 @@ def check_each(*configs: str | Path, **given: Any) -> CheckResult:
             why = f"{config}: a folder (expected a file: without --each a folder is checked as one project)"
             unread.append(NotChecked(input="config", why=why, given=True))
             continue
-        if Path(config).exists() and not is_config(config):
-            others.append(str(config))
-            continue
         try:
+            if Path(config).exists() and not is_config(config):
+                others.append(str(config))
+                continue
             results.append(check(config, **given))
         except UnreadableInput as error:
             unread.append(NotChecked(input="config", why=str(error), given=True))
