@@ -383,3 +383,21 @@ def test_patch_then_undo_is_the_same_file(
     assert file.read_bytes().startswith(b"\xef\xbb\xbf") == (bom and kind != "sh")
     assert main(["repair", "--undo", str(file)]) == 0
     assert seal(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("before", "remedy", "gpu", "after"),
+    [
+        ("16-true", "float32-trainable-weights", "A100", "16-mixed"),
+        ("bf16-mixed", "use-float16", "V100", "16-mixed"),
+        ("16-mixed", "use-float32", "V100", "32-true"),
+    ],
+)
+def test_lightning_has_one_word_for_the_dtype(tmp_path: Path, before: str, remedy: str, gpu: str, after: str) -> None:
+    text = (
+        "trainer:\n  precision: {}  # why\noptimizer:\n  class_path: torch.optim.AdamW\n  init_args:\n    lr: 1.0e-4\n"
+    )
+    file = tmp_path / "a.yaml"
+    file.write_text(text.format(before))
+    repair(remedy, config=[file], gpu=gpu, apply=True)
+    assert file.read_text() == text.format(after)

@@ -71,7 +71,7 @@ class Launch:
 def launch_of(command: Command, text: str) -> Launch | None:
     """The launch that a command of the script `text` is; None for one that launches nothing."""
     words = [word.text for word in command.words]
-    start = next((i for i, w in enumerate(words) if LAUNCHERS.fullmatch(PurePosixPath(w).name)), None)
+    start = _launcher_word(words)
     if start is not None:
         launcher, rest = PurePosixPath(words[start]).name, words[start + 1 :]
     else:
@@ -108,6 +108,16 @@ def launch_of(command: Command, text: str) -> Launch | None:
             for word in command.words if (flag := flag_of(word.text) or _assigned(word.text))
         },
     )  # fmt: skip
+
+
+def _launcher_word(words: Sequence[str]) -> int | None:
+    """The first launcher; of a runner the first that is no value of its options: `uv run --with trl accelerate`."""
+    found = [i for i, word in enumerate(words) if LAUNCHERS.fullmatch(PurePosixPath(word).name)]
+    if found and PurePosixPath(words[0]).name in RUNNERS:
+        entry = next((i for i, word in enumerate(words) if word.endswith(".py")), len(words))
+        free = [i for i in found if i < entry and not words[i - 1].startswith("-")]
+        return (free or found)[0]
+    return found[0] if found else None
 
 
 def _recipe(rest: Sequence[str]) -> list[str]:
