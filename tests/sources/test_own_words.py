@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import finitune
+from finitune.finding import UnreadableInput
 from finitune.reports.sentences import do
 from finitune.sources.gather import gather
 
@@ -159,3 +160,37 @@ def test_llama_factory_without_the_model_says_what_would_decide(tmp_path: Path, 
     for switch in ("fp16: true\n", "bf16: true\n", "quantization_method: hqq\n"):
         result = finitune.check(write(tmp_path, "a.yaml", FACTORY + switch), gpu=gpu, requirements=versions)
         assert not any("without a loss scale" in one.why for one in result.not_checked)
+
+
+MEGATRON = "NPROC_PER_NODE=4 megatron sft --model a/b --dataset d --lr {} --micro_batch_size 2 {}\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "compute", "lora"),
+    [("--torch_dtype bfloat16 --tuner_type full", "bfloat16", False),
+     ("--torch_dtype float16 --tuner_type lora", "float16", True),
+     ("--bf16 true", "bfloat16", None), ("", None, None)],
+)  # fmt: skip
+def test_ms_swift_through_megatron(tmp_path: Path, more: str, compute: str | None, lora: bool | None) -> None:
+    reading = gather(write(tmp_path, "m.sh", MEGATRON.format("1e-5", more)))
+    assert "m.sh as ms-swift through Megatron: a/b" in reading.understood[0]
+    assert reading.facts.optimizer
+    assert (reading.facts.optimizer.lr, reading.facts.optimizer.lora) == (1e-5, lora)
+    assert (reading.facts.precision.compute if reading.facts.precision else None) == compute
+    assert any("the dtype that the model is stored in" in one.why for one in reading.not_checked) == (compute is None)
+    result = finitune.check(write(tmp_path, "m.sh", MEGATRON.format("0.5", more)), gpu="A100")
+    assert [one.cause for one in result.findings if one.severity == "error"] == ["lr-too-high"]
+
+
+def test_a_file_says_what_the_launch_leaves_to_a_default(tmp_path: Path) -> None:
+    for tuner in ("full", "lora"):
+        write(tmp_path, "a.yaml", f"model: a/b\ntuner_type: {tuner}\ntorch_dtype: bfloat16\nmicro_batch_size: 2\n")
+        result = finitune.check(write(tmp_path, "m.sh", "megatron sft --config a.yaml\n"), gpu="A100")
+        assert not result.findings
+        assert any("a.yaml, named by" in one and "bf16" in one for one in result.understood)
+
+
+@pytest.mark.parametrize("verb", ["infer", "deploy", "export"])
+def test_other_verbs_of_ms_swift_train_nothing(tmp_path: Path, verb: str) -> None:
+    with pytest.raises(UnreadableInput, match="no command that launches a trainer"):
+        gather(write(tmp_path, "m.sh", f"megatron {verb} --model a/b --torch_dtype bfloat16\n"))

@@ -13,7 +13,7 @@ from finitune.sources.configs.format import Settings
 from finitune.sources.editing.shell_words import UNKNOWN, Command, flag_of
 
 LAUNCHERS = re.compile(
-    r"torchrun|torchpippy-run|deepspeed|accelerate|python(\d(\.\d+)?)?|llamafactory-cli|axolotl|trl|ludwig|swift|tune|colossalai"
+    r"torchrun|torchpippy-run|deepspeed|accelerate|python(\d(\.\d+)?)?|llamafactory-cli|axolotl|trl|ludwig|swift|megatron|tune|colossalai"
 )
 MODULES = {
     "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
@@ -34,8 +34,13 @@ RECIPE = "torchtune recipe"
 COMMAND = "swift command"
 """The flag under which the verb of `swift VERB` is kept where it trains; a tuner need not be named there."""
 
+MEGATRON_COMMAND = "megatron command"
+"""That of `megatron VERB`, with which ms-swift trains through Megatron."""
+
 TRAINS = {"sft", "pt", "rlhf"}
 """Verbs of ms-swift that train."""
+
+VERBS = {"swift": COMMAND, "megatron": MEGATRON_COMMAND}
 
 RUNNERS = {"uv", "srun", "poetry", "pdm", "rye", "hatch", "pixi", "conda", "mamba", "nohup", "time", "env"}
 """They start the command that follows, or a program itself."""
@@ -83,8 +88,10 @@ def launch_of(command: Command, text: str) -> Launch | None:
         launcher, rest = _python(rest)
     if launcher == "tune":
         rest = _recipe(rest)
-    if launcher == "swift" and rest[0:1] and rest[0] in TRAINS:
-        rest = [*rest[1:], f"--{COMMAND}", rest[0]]
+    if launcher in VERBS and rest and not rest[0].startswith("-"):
+        if rest[0] not in TRAINS:
+            return None
+        rest = [*rest[1:], f"--{VERBS[launcher]}", rest[0]]
     entry = _entry(rest)
     before, after = (rest[:entry], rest[entry + 1 :]) if entry is not None else ([], rest)
     launcher_flags, _ = _flags(before)

@@ -38,15 +38,16 @@ def read(data: Settings, file: str) -> Facts:
     if loaded and products and products.bits == 4 and products.compute_dtype_is_default:
         compute = "bfloat16" if loaded == "bfloat16" else "float32"
         products = dataclasses.replace(products, compute_dtype=compute)
-    if precision and loaded == "float16" and facts.adapter and facts.adapter.kind != "none":
+    if precision and loaded == "float16" and _tuner(data) != "full":
         precision = dataclasses.replace(precision, parameters="float32")
     return dataclasses.replace(facts, quantization=products, precision=precision)
 
 
 def precision_keys(dtype: str, data: Settings) -> dict[str, Any]:
     """The dtype of loading, which the switches follow: float32 is computed in float16 unless they say otherwise."""
-    full = next((said for key in TUNERS if (said := word(data, key))), "") == "full"
-    loaded = "float32" if dtype == "float16" and full else dtype  # a loss scaler wants float32 weights
+    loaded = (
+        "float32" if dtype == "float16" and _tuner(data) == "full" else dtype
+    )  # a loss scaler wants float32 weights
     switches = {"fp16": dtype == "float16", "bf16": dtype == "bfloat16"}
     said = {key: on for key, on in switches.items() if key in data or (dtype == "float32" and key == "fp16")}
     return {"torch_dtype": loaded, **said}
@@ -57,14 +58,20 @@ def left_out(data: Settings, file: str) -> Iterator[str]:
     return iter(()) if training_arguments.stage_named(data)[0] is not None else training_arguments.left_out(data, file)
 
 
+def _tuner(data: Settings) -> str:
+    """The tuner that is named; LoRA where none is."""
+    return next((said for key in TUNERS if (said := word(data, key))), "")
+
+
 def _translated(data: Settings) -> dict[str, Any]:
     """Its own words in those of transformers."""
     found = dict(data)
-    tuner = next((said for key in TUNERS if (said := word(data, key))), "")
+    tuner = _tuner(data)
     for own in ("model", "model_id_or_path"):
         if name := word(data, own):
             found.setdefault("model_name_or_path", name)
-    found["use_lora"] = tuner != "full"
+    if tuner:  # a file that the launch names may say it otherwise than by default
+        found["use_lora"] = tuner != "full"
     bits = str(data.get("quant_bits") or data.get("quantization_bit") or "")
     if bits in ("4", "8"):
         found[f"load_in_{bits}bit"] = True
