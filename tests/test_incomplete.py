@@ -223,3 +223,10 @@ def test_quiet_leaves_no_file_out_that_cannot_be_read(capsys: pytest.CaptureFixt
 def test_each_takes_files_and_says_so_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--each", "-q", str(tmp_path)]) == 2
     assert "a folder (expected a file" in capsys.readouterr().err
+
+
+def test_a_launch_of_which_nothing_is_known_but_its_program_is_incomplete() -> None:
+    Path("a.sh").write_text("swift sft\n")
+    result = check("a.sh")
+    assert result.verdict == "incomplete"
+    assert any("nothing in it is looked at here" in one.why for one in result.not_checked)

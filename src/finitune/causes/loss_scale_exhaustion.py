@@ -56,6 +56,9 @@ SHORT_WINDOW = 19
 LOW_STATIC = 2.0**7
 """Gradients of a usual size (1e-4 to 1e-8 per element) want 2**7 to 2**15 to lie within float16."""
 
+SCALABLE = ("torch", "llama-factory")
+"""Where a run without a loss scale could have one; others bring it along, or have none."""
+
 experiments = [
     Experiment(arm="loss-scale-half", expect="finite"),
     Experiment(arm="again", expect="non-finite", placebo=True),
@@ -75,7 +78,8 @@ def foresee(precision: Precision, adapter: Adapter | None = None) -> Iterator[Fi
     scale, floor, window = precision.initial_scale, precision.min_scale, precision.scale_window
     if precision.compute != "float16":
         return
-    if precision.scaler == "none" and precision.parameters != "float16" and not precision.cpu:
+    scalable = precision.requested_by in SCALABLE and precision.scaler == "none"
+    if scalable and precision.parameters != "float16" and not precision.cpu:
         yield _unscaled(precision, "info" if adapter is not None and adapter.kind not in (None, "none") else "warning")
     if precision.scaler == "static" and scale is not None and 0 < scale < LOW_STATIC:
         text = f"the loss scale is fixed at {scale:g}: gradients below {2.0**-24 / scale:.2g} become 0"

@@ -77,7 +77,7 @@ def _translated(data: Settings) -> dict[str, Any]:
         found[f"load_in_{bits}bit"] = True
     if attention := word(data, "attn_impl"):
         found["attn_implementation"] = "flash_attention_2" if attention == "flash_attn" else attention
-    if dtype := word(data, "torch_dtype"):  # without a word on mixed precision it follows the dtype
+    if dtype := dtype_of(word(data, "torch_dtype")):  # without a word on mixed precision it follows the dtype
         found.setdefault("bf16", dtype == "bfloat16")
         found.setdefault("fp16", dtype != "bfloat16")
     return found
