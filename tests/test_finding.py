@@ -88,7 +88,7 @@ def test_check_result_has_the_shape_of_the_contract() -> None:
 )
 def test_the_worst_severity_decides_the_verdict(severities: list, verdict: str) -> None:
     findings = [Finding(cause="c", severity=severity, message="m") for severity in severities]
-    assert CheckResult(findings=findings, not_checked=[]).verdict == verdict
+    assert CheckResult(findings=findings, not_checked=[], passed=["p"]).verdict == verdict
 
 
 def test_a_diagnosis_without_incidents_is_healthy() -> None:

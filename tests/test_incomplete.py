@@ -164,7 +164,43 @@ def test_users_each_file_is_reported_and_the_highest_code_is_returned(capsys: py
 def test_each_says_how_many_of_the_files_were_read(capsys: pytest.CaptureFixture[str]) -> None:
     Path("notes.txt").write_text("hello\n")
     assert main(["check", "--each", "notes.txt"]) == 0
-    assert "0 of 1 files are configurations that are known here" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "0 of 1 files are configurations that are known here" in out
+    assert "ok:" not in out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("a.yaml", "learning_rate: 1e-4\n bf16: true\n", "line 2 column 6"),
+        ("a.json", '{"zero_optimization": {"stage": 3,}', "line 1 column 35"),
+        ("a.yml", "base_model: m\nadapter: [lora\n", "line 3"),
+        ("a.py", "from transformers import TrainingArguments\nTrainingArguments('o', fp16=True", "line 2: not Python"),
+    ],
+)
+def test_each_fails_for_a_damaged_file_that_was_to_be_a_configuration(
+    capsys: pytest.CaptureFixture[str], name: str, text: str, place: str
+) -> None:
+    Path(name).write_text(text)
+    assert main(["check", "--each", "-q", config(), name]) == 2
+    assert f"{name}: {place}" in capsys.readouterr().err
+    result = check(str(Path.cwd()))
+    assert any(f"{name}: {place}" in one.why for one in result.not_checked)
+    assert result.verdict == ("ok" if name == "a.py" else "incomplete")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("chart.yaml", "learning_rate: {{ .Values.rate }}\nfp16: {{ .Values.half }}\n"),
+        ("compose.yaml", "services:\n  a: [\n"),
+        ("data.json", '{"text": "fp16: true", "name": "x"} {"text": 1}'),
+        ("old.py", "print 'learning_rate', 3\n"),
+    ],
+)
+def test_each_passes_over_a_damaged_file_of_another_kind(name: str, text: str) -> None:
+    Path(name).write_text(text)
+    assert main(["check", "--each", "-q", config(), name]) == 0
 
 
 def test_quiet_prints_findings_alone_and_keeps_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,3 +223,10 @@ def test_quiet_leaves_no_file_out_that_cannot_be_read(capsys: pytest.CaptureFixt
 def test_each_takes_files_and_says_so_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--each", "-q", str(tmp_path)]) == 2
     assert "a folder (expected a file" in capsys.readouterr().err
+
+
+def test_a_launch_of_which_nothing_is_known_but_its_program_is_incomplete() -> None:
+    Path("a.sh").write_text("swift sft\n")
+    result = check("a.sh")
+    assert result.verdict == "incomplete"
+    assert any("nothing in it is looked at here" in one.why for one in result.not_checked)

@@ -180,7 +180,7 @@ def test_a_disk_that_forgets_is_noticed(run: Path, monkeypatch: pytest.MonkeyPat
 
 
 GOOD, BAD = "python t.py --bf16 --learning_rate 1e-5", "python t.py --bf16 --learning_rate 6e-3"
-MENDED = "python t.py --bf16 --learning_rate 2e-05"
+MENDED = "python t.py --bf16 --learning_rate 2e-5"
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ MENDED = "python t.py --bf16 --learning_rate 2e-05"
         (f"{BAD}\n{GOOD}\n{BAD}\n", f"{MENDED}\n{GOOD}\n{MENDED}\n"),
         (  # a variable of one launch, and one of two that both need it
             f"LR=6e-3\n{GOOD}\npython t.py --bf16 --learning_rate $LR\n",
-            f"LR=2e-05\n{GOOD}\npython t.py --bf16 --learning_rate $LR\n",
+            f"LR=2e-5\n{GOOD}\npython t.py --bf16 --learning_rate $LR\n",
         ),
         (
             'A="--bf16 --learning_rate 6e-3"\npython t.py $A\npython u.py $A\n',
-            'A="--bf16 --learning_rate 2e-05"\npython t.py $A\npython u.py $A\n',
+            'A="--bf16 --learning_rate 2e-5"\npython t.py $A\npython u.py $A\n',
         ),
     ],
 )
@@ -239,7 +239,7 @@ def test_flags_over_a_file_are_patched_where_they_stand(run: Path) -> None:
     (run / "c.yaml").write_text("output_dir: o\nlearning_rate: 6e-3\nbf16: true\nmax_grad_norm: 0\n")
     (run / "a.sh").write_text("#!/bin/sh\ntrl sft --config c.yaml --learning_rate 5e-3\n")
     repair(config="a.sh", apply=True, unsafe=True)
-    assert (run / "a.sh").read_text() == "#!/bin/sh\ntrl sft --config c.yaml --learning_rate 2e-05\n"
+    assert (run / "a.sh").read_text() == "#!/bin/sh\ntrl sft --config c.yaml --learning_rate 2e-5\n"
     mended = "output_dir: o\nlearning_rate: 6e-3\nbf16: true\nmax_grad_norm: 1.0\n"
     assert (run / "c.yaml").read_text() == mended
     (run / "c.yaml").write_text("output_dir: o\nfp16: true\n")
@@ -383,3 +383,21 @@ def test_patch_then_undo_is_the_same_file(
     assert file.read_bytes().startswith(b"\xef\xbb\xbf") == (bom and kind != "sh")
     assert main(["repair", "--undo", str(file)]) == 0
     assert seal(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("before", "remedy", "gpu", "after"),
+    [
+        ("16-true", "float32-trainable-weights", "A100", "16-mixed"),
+        ("bf16-mixed", "use-float16", "V100", "16-mixed"),
+        ("16-mixed", "use-float32", "V100", "32-true"),
+    ],
+)
+def test_lightning_has_one_word_for_the_dtype(tmp_path: Path, before: str, remedy: str, gpu: str, after: str) -> None:
+    text = (
+        "trainer:\n  precision: {}  # why\noptimizer:\n  class_path: torch.optim.AdamW\n  init_args:\n    lr: 1.0e-4\n"
+    )
+    file = tmp_path / "a.yaml"
+    file.write_text(text.format(before))
+    repair(remedy, config=[file], gpu=gpu, apply=True)
+    assert file.read_text() == text.format(after)

@@ -58,7 +58,7 @@ def test_what_held_is_patched_into_the_file_and_the_rest_is_said(tmp_path: Path)
 def test_without_files_all_of_it_is_advice(tmp_path: Path, capsys: Any) -> None:
     assert main(["repair", "--from", str(run(tmp_path, EPS, {**EPS, "step": 9}, ROWS))]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "set adam_epsilon = 1e-05 (raise-adam-eps, unsafe; adam-eps-underflow-fp16, steps 4, 9)" in said
+    assert "set adam_epsilon = 1e-5 (raise-adam-eps, unsafe; adam-eps-underflow-fp16, steps 4, 9)" in said
     assert "drop-samples" in said
 
 

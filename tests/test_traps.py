@@ -26,7 +26,8 @@ TRAPS = {  # name: file, text, card, cause, line, what to do
     "offload": ("ds.json", OFFLOAD, "A100", "zero-config-error", 4,
                 "set zero_optimization.stage to 3, or remove offload_param"),
     "flash": ("a.yaml", FLASH, "V100", "flash-attention-bug", 3, "set attn_implementation = sdpa"),
-    "flash of axolotl": ("a.yml", AXOLOTL, "T4", "flash-attention-bug", 3, "set attn_implementation = sdpa"),
+    "flash of axolotl": ("a.yml", AXOLOTL, "T4", "flash-attention-bug", 3,
+                         "set sdp_attention = true, flash_attention = false"),
     "gemma in fp16": ("a.yaml", GEMMA.format("fp16"), "V100", "fp16-activation-overflow", 3,
                       "set bf16 = false, fp16 = false"),
     "gemma in bf16": ("a.yaml", GEMMA.format("bf16"), "V100", "bf16-emulated-hardware", 3,
@@ -34,7 +35,7 @@ TRAPS = {  # name: file, text, card, cause, line, what to do
     "gemma in fp16, new card": ("a.yaml", GEMMA.format("fp16"), "A100", "fp16-activation-overflow", 3,
                                 "set fp16 = false, bf16 = true"),
     "4-bit in bf16": ("q.yaml", FOUR_BIT, "V100", "quant-compute-dtype", 3, "set bnb_4bit_compute_dtype = float32"),
-    "rate of a recipe": ("r.yaml", RECIPE, "A100", "lr-too-high", 5, "set learning_rate = 2e-05 (it is 0.5)"),
+    "rate of a recipe": ("r.yaml", RECIPE, "A100", "lr-too-high", 5, "set optimizer.lr = 2e-5 (it is 0.5)"),
     "typing error": ("a.yaml", TYPO, "A100", "misspelt-setting", 2, "rename learning_rat to learning_rate"),
 }  # fmt: skip
 

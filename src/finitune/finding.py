@@ -9,6 +9,7 @@ import dataclasses
 import html
 import importlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -80,6 +81,8 @@ class Remedy:
     command: str | None = None
     patch: Mapping[str, Any] | None = None
     text: str | None = field(default=None, metadata={"json": False})
+    spelled: Mapping[str, Any] | None = field(default=None, metadata={"json": False})
+    """The patch in the words of the file that takes it, where one file takes all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +137,7 @@ class CheckResult(Printed):
         if "warning" in severities:
             return "at-risk"
         unused = any(entry.given for entry in self.not_checked)
-        nothing = bool(self.not_checked) and not self.findings and not self.passed  # no cause was asked to its end
+        nothing = not self.findings and not self.passed  # no cause was asked to its end
         return "incomplete" if unused or nothing else "ok"
 
 
@@ -302,6 +305,11 @@ def as_json(value: Any) -> Any:
 def number_name(value: float) -> str:
     """The strict-JSON spelling of a non-finite number."""
     return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def short_exponent(text: str) -> str:
+    """A number as people write it: 2e-6 for 2e-06."""
+    return re.sub(r"(?<=\d)e([+-])0+(?=\d)", r"e\1", text)
 
 
 def number(value: Any) -> float | None:

@@ -17,7 +17,7 @@ from finitune.sources.collated import data_in
 from finitune.sources.configs.projects import project_of
 from finitune.sources.configs.runs import Config, is_config, known_of
 from finitune.sources.data import lengths
-from finitune.sources.editing.patching import standings_each, takes
+from finitune.sources.editing.patching import standings_each, taken
 from finitune.sources.editing.spelling import Standing
 from finitune.sources.gather import gather_each
 from finitune.sources.objects import model_in, settings_of
@@ -169,10 +169,14 @@ def _with_commands(runs: Sequence[_Run], words: Sequence[str], found: Sequence[S
         remedy, places = finding.remedy, needed.get(_patch_of(finding))
         if remedy is None or not remedy.patch or not places:
             return finding
-        if not takes(remedy.patch, list(places.values()), finding.where.file):
+        settings = taken(remedy.patch, list(places.values()), finding.where.file)
+        if settings is None:
             return finding
         command = shlex.join(["finitune", "repair", remedy.name, *words, "--patch"])
-        return dataclasses.replace(finding, remedy=dataclasses.replace(remedy, command=command))
+        own = {one.key: one.value for one in settings} if len({one.standing.file for one in settings}) == 1 else {}
+        spelled = None if own.items() <= remedy.patch.items() else own
+        remedy = dataclasses.replace(remedy, command=command, spelled=spelled)
+        return dataclasses.replace(finding, remedy=remedy)
 
     return [
         (lines, dataclasses.replace(result, findings=[with_command(finding) for finding in result.findings]))
@@ -194,7 +198,7 @@ def check_each(*configs: str | Path, **given: Any) -> CheckResult:
     """Every configuration checked by itself, as if the others were not there; files that are none are passed over.
 
     `given` as for `check`. What nobody gave is left out, because nobody meant to give a whole run; `not_checked` are
-    the files that cannot be read.
+    the files that cannot be read: also damaged ones that have the keys of a configuration.
     """
     results: list[CheckResult] = []
     unread: list[NotChecked] = []
@@ -204,10 +208,10 @@ def check_each(*configs: str | Path, **given: Any) -> CheckResult:
             why = f"{config}: a folder (expected a file: without --each a folder is checked as one project)"
             unread.append(NotChecked(input="config", why=why, given=True))
             continue
-        if Path(config).exists() and not is_config(config):
-            others.append(str(config))
-            continue
         try:
+            if Path(config).exists() and not is_config(config):
+                others.append(str(config))
+                continue
             results.append(check(config, **given))
         except UnreadableInput as error:
             unread.append(NotChecked(input="config", why=str(error), given=True))

@@ -23,6 +23,12 @@ def test_fires_for_an_eps_that_float16_loses(name, eps):
     assert (finding.where.file, finding.where.key) == ("a.json", "adam_epsilon")
 
 
+def test_an_eps_that_nobody_wrote_stands_where_the_weights_are_said_to_be_float16():
+    half = Precision(compute="float16", parameters="float16", scaler="none", source="b.yaml: trainer.precision")
+    (finding,) = foresee(half, Optimizer(name="adamw", source="b.yaml"))
+    assert (finding.where.file, finding.where.key) == ("b.yaml", "trainer.precision")
+
+
 def test_fires_as_a_warning_when_the_optimizer_is_not_named():
     (finding,) = foresee(HALF, Optimizer())
     assert finding.severity == "warning"

@@ -15,7 +15,7 @@ ENGINE = Parallel(kind="deepspeed", zero_stage=2, source="ds.json")
 def test_fires_as_an_error_where_the_trainer_refuses_to_start():
     (finding,) = foresee([DTYPE], ENGINE, Training(framework="transformers"))
     assert finding.severity == "error"
-    assert (finding.where.file, finding.where.key) == ("ds.json", "precision.compute")
+    assert (finding.where.file, finding.where.key) == ("ds.json", "bf16.enabled")
     assert finding.evidence["auto_key"] == "bf16.enabled"
     assert "run.sh" in finding.message
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from finitune.causes.loss_scale_exhaustion import foresee, weigh
-from finitune.facts import Precision
+from finitune.facts import Adapter, Precision
 from finitune.series import Series
 
 
@@ -33,11 +33,25 @@ def test_fires_where_the_scale_has_no_room(precision, key, said):
         scaler(), scaler(initial_scale=2.0**32), scaler(scale_window=100), scaler(initial_scale=4096.0),
         scaler(scaler="static", initial_scale=128.0), scaler(scaler="static", initial_scale=1024.0),
         scaler(initial_scale=None, min_scale=None), Precision(compute="bfloat16", scaler="none"),
-        Precision(compute="float16", scaler="none"),
+        Precision(compute="float16", scaler="none", parameters="float16"), Precision(compute="float16"),
+        Precision(compute="float16", scaler="none", cpu=True, requested_by="torch"),
+        Precision(compute="float16", scaler="none", requested_by="ludwig"),
     ],
 )  # fmt: skip
 def test_stays_quiet(precision):
     assert not list(foresee(precision))
+
+
+@pytest.mark.parametrize(("kind", "severity"), [("none", "warning"), (None, "warning"), ("lora", "info")])
+def test_fires_where_nothing_scales(kind, severity):
+    precision = Precision(
+        compute="float16", scaler="none", parameters="float32", source="a.yaml: bits", requested_by="llama-factory"
+    )
+    (finding,) = foresee(precision, Adapter(kind=kind) if kind else None)
+    assert finding.severity == severity
+    assert "below 6e-08 become 0" in finding.message
+    assert finding.where.key == "bits"
+    assert finding.remedy.patch == {"fp16": True}
 
 
 def test_weighs_against_a_scale_with_room():

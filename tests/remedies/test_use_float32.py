@@ -21,4 +21,4 @@ def test_stays_quiet_where_bfloat16_would_do_or_nothing_is_known():
 
 def test_fires_in_the_words_of_torchtune_which_has_one_dtype():
     remedy = propose(Precision(compute="bfloat16"), T4, training=Training(framework="torchtune"))
-    assert (remedy.patch, remedy.text) == (None, "set dtype to fp32")
+    assert remedy.patch == {"dtype": "float32"}

@@ -192,7 +192,7 @@ def test_repair() -> None:
         "output   models/out",
         "seed     0",
         "changes  31",
-        "  file model.safetensors, row 6, tensor embed, norm before 1e-08, norm after 0.9",
+        "  file model.safetensors, row 6, tensor embed, norm before 1e-8, norm after 0.9",
         "  file data.jsonl, row 0",
     ]
     assert lines[-1] == "  and 11 more: --format json"

@@ -93,6 +93,26 @@ def test_fires_for_a_planted_fault(name: str, old: str, new: str, cause: str) ->
         assert found.where.line == text[: text.index(place)].count("\n") + 1
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [("precision: bf16-mixed", "precision: 16-true", "precision: 16-true"),
+     ("gradient_clip_val: 1.0", "gradient_clip_val: 0.0", "gradient_clip_val: 0.0")],
+)  # fmt: skip
+def test_findings_of_hydra_have_the_line_of_the_value(old: str, new: str, line: str) -> None:
+    text = dialects.HYDRA.lstrip().replace(old, new)
+    assert old in dialects.HYDRA
+    lines = {finding.where.line for finding in check(write("hydra.yaml", text)).findings}
+    assert text[: text.index(line)].count("\n") + 1 in lines
+
+
+def test_a_value_that_stands_in_two_places_of_a_tree_has_no_line() -> None:
+    text = "trainer:\n  _target_: lightning.Trainer\n  precision: 16-true\n  max_steps: 9\n"
+    text += "optimizer:\n  _target_: torch.optim.AdamW\n  lr: 0.9\n"
+    rates = lambda text: [one.where.line for one in check(write("h.yaml", text)).findings if one.cause == "lr-too-high"]  # noqa: E731
+    assert rates(text) == [7]
+    assert rates(f"{text}critic:\n  lr: 0.9\n") == [None]
+
+
 def test_users_5_float16_weights_under_a_scaler_are_seen_through_hydra() -> None:
     """trial-2/configs/hydra2.yaml: fp16 weights and 16-mixed gave `ok: nothing found`."""
     write("model/llama.yaml", "_target_: transformers.AutoModelForCausalLM.from_pretrained\ntorch_dtype: float16\n")
@@ -206,7 +226,7 @@ OVERRIDES = (
     ("said", "expected"),
     [
         ({"lr": "3", "precision": "32"}, [("lr-too-high", 2)]),
-        ({"lr": "1e-4", "precision": "16-true"}, [("adam-eps-underflow-fp16", 2)]),
+        ({"lr": "1e-4", "precision": "16-true"}, [("adam-eps-underflow-fp16", 3)]),
         ({"lr": "1e-4", "precision": "16-mixed", "more": "trainer.gradient_clip_val=0"},
          [("missing-gradient-clipping", 3)]),
         ({"lr": "1e-4", "precision": "bf16-mixed", "more": "data.batch_size=8"}, []),

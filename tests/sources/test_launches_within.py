@@ -51,7 +51,7 @@ def test_a_launch_in_the_words_of_a_shell(shell: str, quote: str) -> None:
 def test_a_patch_stays_inside_the_quotes() -> None:
     path = script("srun bash -c 'torchrun run.py --fp16 --learning_rate 2 --output_dir o'\n")
     finitune.repair("lower-learning-rate", config=[path], apply=True)
-    assert Path(path).read_text() == "srun bash -c 'torchrun run.py --fp16 --learning_rate 2e-05 --output_dir o'\n"
+    assert Path(path).read_text() == "srun bash -c 'torchrun run.py --fp16 --learning_rate 2e-5 --output_dir o'\n"
 
 
 @pytest.mark.parametrize(

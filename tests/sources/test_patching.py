@@ -138,7 +138,7 @@ flags = st.dictionaries(
     flags.map(lambda held: {"max_steps": "3", **held}), st.sampled_from([" ", " \\\n    "]),
     st.sampled_from(["", " 2>&1 | tee log", "  # done", " &"]),
     st.sampled_from(["python train.py", "torchrun --nproc_per_node 2 train.py", "deepspeed --num_gpus=2 t.py"]),
-    st.sampled_from([("bf16", True), ("learning_rate", 2e-05), ("fp16", False), ("max_grad_norm", 1.0)]),
+    st.sampled_from([("bf16", True), ("learning_rate", 2e-5), ("fp16", False), ("max_grad_norm", 1.0)]),
     st.booleans(),
 )  # fmt: skip
 def test_a_script_changes_in_one_flag(
@@ -201,7 +201,7 @@ ENGINE = '{\n  "fp16": {\n    "enabled": true\n  },\n  "zero_optimization": {"st
             "a.yaml",
             "base_model: m\nlearning_rate: 1e-2 # x\n",
             {"learning_rate": 2e-5},
-            "base_model: m\nlearning_rate: 2.0e-05 # x\n",
+            "base_model: m\nlearning_rate: 2.0e-5 # x\n",
         ),
         (
             "a.yaml",
@@ -219,13 +219,13 @@ ENGINE = '{\n  "fp16": {\n    "enabled": true\n  },\n  "zero_optimization": {"st
             "a.sh",
             "LR=1e-2\npython t.py --learning_rate $LR\n",
             {"learning_rate": 2e-5},
-            "LR=2e-05\npython t.py --learning_rate $LR\n",
+            "LR=2e-5\npython t.py --learning_rate $LR\n",
         ),
         (
             "a.sh",
             "python t.py --learning_rate ${LR:-1e-2}\n",
             {"learning_rate": 2e-5},
-            "python t.py --learning_rate ${LR:-2e-05}\n",
+            "python t.py --learning_rate ${LR:-2e-5}\n",
         ),
         ("a.sh", "python t.py \\\n  --fp16 \\\n  --seed 1\n", HALF, "python t.py \\\n  --bf16 \\\n  --seed 1\n"),
         ("a.sh", "python t.py --fp16=True --seed 1\n", HALF, "python t.py --fp16=False --bf16 True --seed 1\n"),
@@ -265,7 +265,7 @@ def test_what_cannot_be_changed_alone_is_refused(tmp_path: Path, name: str, text
     [
         ("base: &b true\nfp16: *b  # why\noutput_dir: o\n", HALF, "base: &b true\nfp16: false  # why\nbf16: true\n"),
         ("fp16: &b true\nlearning_rate: 1.0e-5\n", HALF, "fp16: &b false\nbf16: true\nlearning_rate: 1.0e-5\n"),
-        ("r: &r 1.0e-5\nlearning_rate: *r\n", {"learning_rate": 2e-5}, "r: &r 1.0e-5\nlearning_rate: 2.0e-05\n"),
+        ("r: &r 1.0e-5\nlearning_rate: *r\n", {"learning_rate": 2e-5}, "r: &r 1.0e-5\nlearning_rate: 2.0e-5\n"),
         (
             "x: &x\n  enabled: true\nfp16:\n  <<: *x\ntrain_batch_size: 1\n", {"fp16": {"enabled": False}},
             "x: &x\n  enabled: true\nfp16:\n  <<: *x\n  enabled: false\ntrain_batch_size: 1\n",

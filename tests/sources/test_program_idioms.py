@@ -12,6 +12,14 @@ TOKENS = 'tok.add_special_tokens({"pad_token": "<p>", "additional_special_tokens
 LORA = "model = get_peft_model(model, LoraConfig(r=8, target_modules=['q_proj']{}))\n"
 SAVED = LORA.format(", modules_to_save=['embed_tokens']")
 LOOP = "opt = torch.optim.AdamW(model.parameters(), lr=3e-2)\nloss.backward()\nopt.step()\n"
+AUTOCAST = """opt = torch.optim.AdamW(model.parameters(), lr=1e-5)
+for batch in loader:
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = model(**batch).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    opt.step()
+"""
 BASE = 'model = AutoModelForCausalLM.from_pretrained("meta-llama/Meta-Llama-3-8B")\ntok = Auto.from_pretrained("b")\n'
 CHAT = 'AutoTokenizer.from_pretrained("meta-llama/Meta-Llama-3-8B-Instruct").chat_template\n'
 
@@ -24,8 +32,14 @@ FIRES = {
     "both where there is a card": (LOAD + TRAIN.format("fp16=True, bf16=torch.cuda.is_available()"),
                                    "config-disagreement"),
     "rate of a loop": (LOAD + LOOP, "lr-too-high"),
+    "float16 and no loss scale": (LOAD + AUTOCAST, "loss-scale-exhaustion"),
 }  # fmt: skip
 QUIET = {
+    "a loss scale of its own": (LOAD + AUTOCAST.replace("loss.backward", "(loss * scale).backward"),
+                                "loss-scale-exhaustion"),
+    "a scaler from elsewhere": (f"from timm.utils import NativeScaler\nloss_scaler = NativeScaler()\n{LOAD}{AUTOCAST}",
+                                "loss-scale-exhaustion"),
+    "bfloat16 without a scale": (LOAD + AUTOCAST.replace("float16", "bfloat16"), "loss-scale-exhaustion"),
     "half after the training": (f"{LOAD}{FP16}model = model.half()\n", "fp16-trainable-weights"),
     "trained new rows": (f"{LOAD}{TOKENS}{SAVED}{BF16}",
                          "resized-embeddings-init"),

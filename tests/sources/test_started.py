@@ -75,6 +75,7 @@ def write(name: str, text: str) -> str:
         "uv run train.py",
         "uv run --with peft python train.py",
         "uv run accelerate launch train.py",
+        "uv run --with trl --extra deepspeed accelerate launch --num_processes 8 train.py",
         "srun --gpus=4 python -u train.py",
         "CUDA_VISIBLE_DEVICES=0 nohup python train.py",
     ],

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from finitune.cli.main import main
 from finitune.diagnosis.diagnose import diagnose
 from finitune.finding import UnreadableInput
 from finitune.sources import logs
@@ -152,7 +153,12 @@ def trackio_file(file: Path, runs: dict[str, list[float]]) -> Path:
 def test_fires_and_stays_quiet_a_database_of_trackio(tmp_path: Path) -> None:
     file = trackio_file(tmp_path / "project.db", {"old": LOSSES[:14], "new": LOSSES})
     assert first_bad(file) == 150
-    assert any("of 2 runs only the newest was read, new" in one.why for one in diagnose(file).not_checked)
+    why = "of 2 runs only the newest was read, new; name another as project.db:RUN (old)"
+    assert any(why in one.why for one in diagnose(file).not_checked)
+    assert diagnose(f"{file}:old").verdict == "healthy"
+    assert not any("of 2 runs" in one.why for one in diagnose(f"{file}:old").not_checked)
+    with pytest.raises(UnreadableInput, match=r"project.db: no run older in it \(expected one of new, old\)"):
+        diagnose(f"{file}:older")
     assert diagnose(trackio_file(tmp_path / "b.db", {"old": LOSSES, "new": LOSSES[:14]})).verdict == "healthy"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.db", "project.db"]
 
@@ -173,7 +179,35 @@ def test_fires_and_stays_quiet_a_store_of_mlflow(tmp_path: Path) -> None:
     file = store("mlflow.db", {"old": falling, "new": [*falling, math.nan, math.nan]})
     assert first_bad(file) == 150
     assert any("of 2 runs only the newest was read, new" in one.why for one in diagnose(file).not_checked)
+    assert diagnose(f"{file}:old").verdict == "healthy"
+    with sqlite3.connect(file) as database:
+        database.execute("CREATE TABLE runs (run_uuid, name)")
+        database.execute("INSERT INTO runs VALUES ('old', 'bright: fox/7')")
+    database.close()
+    assert diagnose(f"{file}:bright: fox/7").verdict == "healthy"
+    assert any("(bright: fox/7)" in one.why for one in diagnose(file).not_checked)
     assert diagnose(store("b.db", {"new": falling})).verdict == "healthy"
+
+
+def test_runs_of_a_database_or_a_panel_are_put_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = trackio_file(tmp_path / "project.db", {"old": LOSSES[:14], "new": LOSSES})
+    assert main(["diagnose", f"{file}:old", f"{file}:new"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "project.db:old" in out
+    assert "incident" in out
+    assert main(["report", f"{file}:old", f"{file}:new"]) == 0
+    assert (tmp_path / "comparison.html").is_file()
+    panel = tmp_path / "panel.csv"
+    rows = "".join(f"{i},{2 - i / 50},{2 - i / 50 if i < 12 else 'NaN'}\n" for i in range(1, 20))
+    panel.write_text("Step,a - train/loss,b - train/loss\n" + rows)
+    assert diagnose(f"{panel}:a").verdict == "healthy"
+    assert [one.verdict for one in diagnose(f"{panel}:a", f"{panel}:b").runs] == ["healthy", "incident"]
+
+
+def test_one_run_of_a_plain_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("step 1 loss 2.0\n")
+    with pytest.raises(UnreadableInput, match=r"the log of one run \(expected it without :b\)"):
+        diagnose(f"{tmp_path / 'a.log'}:b")
 
 
 ENDLESS = (

@@ -108,10 +108,16 @@ def foresee(
         severity=severity,
         message=f"{what} are trained in float16 without a float32 copy, where eps {eps:g}{default} is zero (smallest "
         f"{2.0**-24:.2g}): {optimizer.name or 'Adam'} divides by zero, and the weights are NaN after one step",
-        where=Where(file=optimizer.source, key="adam_epsilon"),
+        where=_place(precision, optimizer),
         evidence={"eps": eps, "rounds_to_zero_up_to": ROUNDS_TO_ZERO, "parameters": precision.parameters},
         remedy=Remedy(name="use-float32", text="set dtype to fp32, or bf16 where the card has it") if single else None,
     )
+
+
+def _place(precision: Precision, optimizer: Optimizer) -> Where:
+    """An eps that nobody wrote has no line: there the weights are what to change."""
+    unsaid = optimizer.eps is None and precision.source
+    return Where.said(precision.source) if unsaid else Where(file=optimizer.source, key="adam_epsilon")
 
 
 def weigh(precision: Precision, optimizer: Optimizer, origin: Origin) -> Iterator[Evidence]:

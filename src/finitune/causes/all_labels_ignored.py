@@ -77,6 +77,7 @@ tells: Tells = {
     "nonfinite-loss": (HINT, "a mean over no target is 0/0"),
     "hidden-loss": (HINT, "a mean over no target is NaN, which is printed as 0"),
     "sentinel-norm": (HINT, "an update was taken although the gradient norm was not finite"),
+    "infinite-loss": (-DECISIVE, "a mean over no target is NaN, not infinite"),
     "zero-loss-finite-gradient": (DECISIVE, "a part of the batch has no target"),
     "gradient-first": (-DECISIVE, "a mean over no target shows in the loss first"),
     "midway": (HINT, "one sample among many may have no target"),

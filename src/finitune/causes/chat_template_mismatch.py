@@ -67,6 +67,7 @@ tells: Tells = {
     "template-on-base": (-HINT, "a base model has no template to differ from"),
     "untrained-tokens": (-STRONG, "embedding rows of markers are another matter"),
     "zero-loss-zero-gradient": (STRONG, "markers that are not found leave no target"),
+    "infinite-loss": (-STRONG, "a mean over no target is NaN, not infinite"),
     "zero-loss-finite-gradient": (STRONG, "markers that are not found leave a part of the batch without targets"),
     "tokenization-mismatch": (DECISIVE, "the markers are not found where they are expected"),
     "no-supervised-token": (STRONG, "the response marker is not found"),

@@ -84,7 +84,7 @@ def foresee(
         yield Finding(
             severity=severity,
             message=f"{one.key.partition('.')[2].replace('_', ' ')} is given differently: {said}{after}",
-            where=Where(file=_file(place or one.sources[0]), key=one.key),
+            where=Where(file=_file(place or one.sources[0]), key=_key(place or one.sources[0]) or one.key),
             evidence={
                 "values": list(one.values),
                 "sources": list(one.sources),
@@ -120,6 +120,11 @@ def weigh(disagreements: Sequence[Disagreement], symptoms: set[str]) -> Iterator
 def _place_in(one: Disagreement, engine: str | None) -> str | None:
     """The source in the DeepSpeed file, if there is one."""
     return next((source for source in one.sources if engine and _file(source) == _file(engine)), None)
+
+
+def _key(source: str) -> str:
+    """Its own key there, "" where the source is a whole file."""
+    return source.rpartition(": ")[2] if ": " in source else ""
 
 
 def _file(source: str) -> str:

@@ -1,4 +1,4 @@
-"""The loss scale has no room: it starts too near its floor, may not rest, or is fixed too low.
+"""The loss scale has no room: it starts too near its floor, may not rest, is fixed too low, or is not there.
 
 ## What happens
 
@@ -6,7 +6,7 @@ A dynamic scale is halved at each overflow and raised after some finite steps. S
 a few octaves above the floor ends the run after that many overflows ("Current loss scale already at minimum"); a window
 of a few steps raises it so often that one step in a few is skipped for good; a floor below 1 keeps a run alive that
 overflows at scale 1, where the scale is not to blame, and learns nothing for the rest of its time. A static scale of 1
-lets every gradient below 6e-8 vanish.
+lets every gradient below 6e-8 vanish, and so does float16 without any scale.
 
 ## How to tell
 
@@ -45,7 +45,7 @@ import numpy as np
 
 from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, FLOAT16_ONLY, STRONG, Tells, evidence
-from finitune.facts import DEFAULT_SCALE_POWER, Precision
+from finitune.facts import DEFAULT_SCALE_POWER, Adapter, Precision
 from finitune.finding import Evidence, Finding, Origin, Remedy, Severity, Where
 from finitune.series import Series
 
@@ -55,6 +55,9 @@ SHORT_WINDOW = 19
 """Finite steps between two attempts to raise the scale: one step in twenty is then lost."""
 LOW_STATIC = 2.0**7
 """Gradients of a usual size (1e-4 to 1e-8 per element) want 2**7 to 2**15 to lie within float16."""
+
+SCALABLE = ("torch", "llama-factory")
+"""Where a run without a loss scale could have one; others bring it along, or have none."""
 
 experiments = [
     Experiment(arm="loss-scale-half", expect="finite"),
@@ -71,10 +74,13 @@ tells: Tells = {
 }
 
 
-def foresee(precision: Precision) -> Iterator[Finding]:
+def foresee(precision: Precision, adapter: Adapter | None = None) -> Iterator[Finding]:
     scale, floor, window = precision.initial_scale, precision.min_scale, precision.scale_window
     if precision.compute != "float16":
         return
+    scalable = precision.requested_by in SCALABLE and precision.scaler == "none"
+    if scalable and precision.parameters != "float16" and not precision.cpu:
+        yield _unscaled(precision, "info" if adapter is not None and adapter.kind not in (None, "none") else "warning")
     if precision.scaler == "static" and scale is not None and 0 < scale < LOW_STATIC:
         text = f"the loss scale is fixed at {scale:g}: gradients below {2.0**-24 / scale:.2g} become 0"
         yield _finding(precision, "loss_scale", text, "loss_scale", 0)
@@ -118,6 +124,19 @@ def _open(precision: Precision) -> bool:
     """What would tell how much room there is was not given."""
     wants = (precision.scaler, precision.initial_scale, precision.min_scale, precision.scale_window)
     return precision.compute is None or (precision.compute == "float16" and None in wants)
+
+
+def _unscaled(precision: Precision, severity: Severity) -> Finding:
+    """Of adapters a note: their own gradients are float32, what reaches them is not."""
+    text = "scale the loss: torch.amp.GradScaler with scale(loss).backward(), unscale_ before clipping, step and update"
+    own = precision.requested_by == "torch"
+    return Finding(
+        severity=severity,
+        message=f"the run computes in float16 and nothing scales the loss: gradients below {2.0**-24:.2g} become 0",
+        where=Where.said(precision.source),
+        evidence={"scaler": "none", "smallest_float16": 2.0**-24},
+        remedy=Remedy(name="dynamic-loss-scale", **({"text": text} if own else {"patch": {"fp16": True}})),
+    )
 
 
 def _finding(

@@ -148,7 +148,7 @@ def weigh(
         pass  # batches differ as much
     elif ratio is not None and ratio > CLIMBED:
         size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice
-        yield evidence("loss curve", size, f"the loss climbed to {ratio:.3g} times its level before")
+        yield evidence("loss curve", size, f"the loss had climbed to {ratio:.3g} times its level by then")
     elif each and (ruin := peak(losses.tolist())) > RUINED:
         yield evidence("loss curve", STRONG, f"the loss had been {ruin:.3g} times its first, and the weights with it")
     elif early or ratio is not None:

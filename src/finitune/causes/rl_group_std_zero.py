@@ -48,6 +48,7 @@ _REWARDS = re.compile(r"\badv|reward|\breturns\b", re.IGNORECASE)
 
 tells: Tells = {
     "std-of-one": (DECISIVE, "a group of one has no standard deviation"),
+    "never-a-gradient": (STRONG, "where all answers to a prompt earn the same, every advantage is 0"),
     "reinforcement": (HINT, "rewards are normalised over a group"),
     "zero-loss-finite-gradient": (HINT, "an advantage of 0 gives a loss of 0"),
 }

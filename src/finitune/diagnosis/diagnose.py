@@ -11,6 +11,7 @@ from finitune.diagnosis.logged import incidents
 from finitune.diagnosis.side_by_side import Comparison, compare
 from finitune.finding import Diagnosis, UnreadableInput
 from finitune.sources.gather import Config
+from finitune.sources.logs.files import run_in
 from finitune.sources.logs.folders import log_in
 from finitune.sources.result import Track, untracked
 
@@ -28,7 +29,7 @@ def diagnose(
     """The incidents of one recording (a directory), of the logs of one run with what lies beside them, or of a case.
 
     `case` is a file (JSON) or a mapping with some of the keys framework, model, hardware, title, log, config. It is a
-    Diagnosis; of several directories, which are several runs, a Comparison of them.
+    Diagnosis; of several directories, or runs of a file as FILE:RUN, which are several runs, a Comparison of them.
 
     Raises UnreadableInput for a path that is neither, or for a case beside paths; FileNotFoundError for a directory
     without a recording.
@@ -40,7 +41,7 @@ def diagnose(
         if paths or beside:
             raise UnreadableInput("case: it holds the facts of its run (expected nothing beside it)")
         return cases.diagnose_case(case)
-    for path in map(Path, paths):
+    for path, _ in map(run_in, paths):
         if not path.is_file() and not path.is_dir():
             found = "a pipe or a device" if path.exists() else "no such file or directory"
             raise UnreadableInput(f"{path}: {found} (expected a recording or a log)")
@@ -58,8 +59,8 @@ def diagnose(
 
 
 def are_runs(*paths: str | Path) -> bool:
-    """Several directories are several runs; several files are the logs of one."""
-    return len(paths) > 1 and all(Path(path).is_dir() for path in paths)
+    """Several directories are several runs, and so are runs of a file, FILE:RUN; several files are the logs of one."""
+    return len(paths) > 1 and all(Path(path).is_dir() or run_in(path)[1] for path in paths)
 
 
 def is_recording(*paths: str | Path) -> bool:

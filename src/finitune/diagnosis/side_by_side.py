@@ -56,7 +56,7 @@ class Comparison(Printed):
 
 
 def compare(*runs: str | Path) -> Comparison:
-    """The runs beside each other: recordings, or folders of trackers and trainers.
+    """The runs beside each other: recordings, folders of trackers and trainers, or runs of a file as FILE:RUN.
 
     Raises UnreadableInput for a folder with neither, and FileNotFoundError for one that is not there.
     """

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from finitune.facts import Hardware, Quantization
+from finitune.facts import Hardware, Quantization, Training
 from finitune.finding import Remedy
 
 safety = "safe"
@@ -31,9 +31,13 @@ def propose(
     hardware: Hardware | None = None,
     quantization: Quantization | None = None,
     observations: Mapping[str, str] | None = None,
+    training: Training | None = None,
 ) -> Remedy | None:
     if quantization is None and not SPOKEN & (observations or {}).keys():
         return None
     dtype = "float32" if hardware is not None and not hardware.bfloat16 else "bfloat16"
+    four = quantization is not None and quantization.bits == 4
+    if four and dtype == "float32" and training is not None and training.framework == "llama-factory":
+        return Remedy(text="take a card with bfloat16: LLaMA-Factory computes 4-bit weights in 16 bits alone")
     key = "dtype" if quantization is not None and quantization.bits == 8 else "bnb_4bit_compute_dtype"
     return Remedy(patch={key: dtype})

@@ -36,6 +36,12 @@ def propose(
         return None
     if (hardware is not None and hardware.bfloat16) or ((model and model.family) or "").startswith(WIDE):
         return None
+    if (
+        training is not None
+        and training.framework == "openrlhf"
+        and ((precision and precision.source) or "").endswith(": bf16")
+    ):  # before 0.9.2 it has no other half precision
+        return Remedy(text="set param_dtype = fp16 in place of bf16, which OpenRLHF 0.9.2 and later take")
     sections = precision is not None and (precision.source or "").endswith(".enabled")
     patch = {"bf16.enabled": False, "fp16.enabled": True} if sections else {"bf16": False, "fp16": True}
     return Remedy(patch=patch)

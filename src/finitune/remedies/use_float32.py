@@ -17,7 +17,7 @@ huggingface/transformers#5651 (T5 in float32 where float16 gives NaN); NVIDIA, V
 
 from __future__ import annotations
 
-from finitune.facts import Hardware, Precision, Training
+from finitune.facts import Hardware, Precision, Quantization, Training
 from finitune.finding import Origin, Remedy, Where
 
 safety = "unsafe"
@@ -30,13 +30,17 @@ def propose(
     origin: Origin | None = None,
     where: Where | None = None,
     training: Training | None = None,
+    quantization: Quantization | None = None,
 ) -> Remedy | None:
     """For a card that has nothing else, where no module is named that alone would do."""
     if precision is None or hardware is None or hardware.bfloat16:
         return None
     if origin is not None or (where is not None and (where.module or where.tensor)):
         return None
-    if training is not None and training.framework == "torchtune":
-        return Remedy(text="set dtype to fp32")
+    framework = training.framework if training is not None else None
+    if framework == "llama-factory" and quantization is not None and quantization.bits == 4:  # 16 bits alone
+        return None
+    if framework == "torchtune":  # it has no switches, and one dtype for all
+        return Remedy(patch={"dtype": "float32"})
     sections = (precision.source or "").endswith(".enabled")
     return Remedy(patch={"bf16.enabled": False, "fp16.enabled": False} if sections else {"bf16": False, "fp16": False})

@@ -6,7 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from finitune.finding import Action, Incident, Origin, RankedCause, Remedy, Renamed, Where, as_json, number_name
+from finitune.finding import (
+    Action,
+    Incident,
+    Origin,
+    RankedCause,
+    Remedy,
+    Renamed,
+    Where,
+    as_json,
+    number_name,
+    short_exponent,
+)
 
 _RANGES_SHOWN = 8
 _SHOWN_BITS = 0.05
@@ -225,7 +236,8 @@ def do(remedy: Remedy) -> str:
     if remedy.patch:
         note = f" ({remedy.text})" if remedy.text else ""
         renamed = [f"rename {key} to {new.renamed_to}" for key, new in remedy.patch.items() if isinstance(new, Renamed)]
-        pairs = [(key, value) for key, value in remedy.patch.items() if not isinstance(value, Renamed)]
+        said = remedy.patch if renamed else remedy.spelled or remedy.patch
+        pairs = [(key, value) for key, value in said.items() if not isinstance(value, Renamed)]
         values = ["set " + ", ".join(f"{key} = {setting(value)}" for key, value in pairs)] if pairs else []
         return ", ".join([*renamed, *values]) + note
     return remedy.command or remedy.text or remedy.name
@@ -242,7 +254,7 @@ def setting(value: Any) -> str:
     if isinstance(plain, bool) or plain is None:
         return {True: "true", False: "false", None: "null"}[plain]
     if isinstance(plain, float):
-        return f"{plain:.6g}"
+        return short_exponent(f"{plain:.6g}")
     if isinstance(plain, list):
         return "[" + ", ".join(setting(item) for item in plain) + "]"  # pyright: ignore[reportUnknownVariableType]
     return str(plain)  # pyright: ignore[reportUnknownArgumentType]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from finitune.sources.editing.patching import MAX_CHARACTERS, TREES
 from finitune.sources.editing.tree_text import lines
 from finitune.sources.named import Found, data_of, in_folder, is_hub_id, model_of
 from finitune.sources.result import Reading, Supervision, Track, untracked
-from finitune.sources.text import short, text_of
+from finitune.sources.text import settings_of, short, text_of
 from finitune.sources.weights import checkpoint, first_token
 
 NAMED_ROWS = 64
@@ -92,6 +92,7 @@ def gather_each(
         vocabulary = _vocabulary(words, stored.facts.model.vocabulary if stored.facts.model else None)
         facts = Facts(vocabulary=vocabulary).over(stored.facts.over(facts))
         facts = facts.over(Facts(model=_named_model(facts)))
+        facts, undecided = _completed(facts, [one for one, _ in files if isinstance(one, Named)], there)
         used = _usable(data_here, partial(rows, model=path, settings=configured.supervision), "data")
         facts = _with_data(facts, used.facts, words)
         if path is not None and _float16_in_doubt(facts):
@@ -100,6 +101,7 @@ def gather_each(
         missing = [
             *unused,
             *(configured.not_checked if configs else [NotChecked(input="config", why="no configuration given")]),
+            *(NotChecked(input="config", why=why) for why in undecided),
             *_nothing_in(run, files),
             *stored.not_checked,
             *used.not_checked,
@@ -162,6 +164,15 @@ def _usable(found: Found, read: Callable[[Path], Reading], what: str) -> Reading
         return Reading(not_checked=[NotChecked(input=what, why=str(error), given=True)])
     marked = [dataclasses.replace(one, given=True) if one.input == what else one for one in reading.not_checked]
     return dataclasses.replace(reading, not_checked=marked)
+
+
+def _completed(facts: Facts, files: Sequence[Named], card: Hardware | None) -> tuple[Facts, list[str]]:
+    """What the formats leave to the stored weights, decided; one line for each that cannot be."""
+    left: list[str] = []
+    for one in files:
+        found = one.format.completed(facts, one.settings, one.file, card) if one.format.completed else facts
+        facts, left = (facts, [*left, found]) if isinstance(found, str) else (found, left)
+    return facts, left
 
 
 def _nothing_in(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, Configured]]) -> Iterator[NotChecked]:
@@ -230,12 +241,26 @@ def _lines(one: Named) -> dict[str, Place]:
         found = lines(text, "json" if text.lstrip()[:1] in ("{", "[") else "yaml")
     except ValueError:
         return {}
+    found |= _parts(one, settings_of(path, text), found) if one.under is None else {}
     for group, table in one.format.tables.items():
         for name, keys in table.items():
             said = [found[key] for key in keys if key in found][:1]
             for usual in training_arguments.FORMAT.tables.get(group, {}).get(name, ()) if said else ():
                 found.setdefault(usual, said[0])
     return {key: (None, line) for key, line in found.items()}
+
+
+def _parts(one: Named, held: Mapping[str, Any], found: Mapping[str, int]) -> dict[str, int]:
+    """Of settings that were gathered from a tree the lines of those whose value the file has in one place alone."""
+    places: dict[str, list[tuple[str, Any]]] = {}
+    for key, value in leaves(held):
+        places.setdefault(key.rpartition(".")[2], []).append((key, value))
+    out: dict[str, int] = {}
+    for key, value in leaves(one.data):
+        alike = [whole for whole, other in places.get(key.rpartition(".")[2], ()) if other == value and whole in found]
+        if len(alike) == 1:
+            out[key] = found[alike[0]]
+    return out
 
 
 def _understood(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, Configured]]) -> Iterator[str]:

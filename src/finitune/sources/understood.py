@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from finitune.facts import Facts
+from finitune.facts import Facts, Training
 from finitune.sources.configs.format import Asked
 from finitune.sources.configs.runs import Named
 from finitune.sources.text import short
@@ -32,7 +32,10 @@ def line_of(
 def says(facts: Facts) -> bool:
     """Whether a file said anything that is looked at here."""
     groups = {f.name: getattr(facts, f.name) for f in dataclasses.fields(facts)}
-    return any(group for name, group in groups.items() if name not in ("disagreements", "unknown_keys"))
+    said = [group for name, group in groups.items() if group and name not in ("disagreements", "unknown_keys")]
+    return any(
+        not isinstance(one, Training) or one != Training(framework=one.framework, source=one.source) for one in said
+    )
 
 
 def _settings(facts: Facts) -> Iterator[str]:

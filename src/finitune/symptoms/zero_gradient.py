@@ -52,11 +52,19 @@ def review(
     *,
     rewards: bool = False,
 ) -> Sighting | None:
-    if rewards:
-        return None
     norms = dict(grad_norm.pairs())
     rows = [(step, value, norms[step]) for step, value in loss.pairs() if step in norms]
+    if rewards:
+        return _never(rows)
     return _to_the_end(rows) or (None if skipped or loss_scale else _now_and_then(rows))
+
+
+def _never(rows: list[tuple[int, float, float]]) -> Sighting | None:
+    """With rewards a gradient of 0 is usual where all answers earn the same; in every row nothing is learned."""
+    if len(rows) <= SAME or any(norm for _, _, norm in rows):
+        return None
+    text = f"the gradient is 0 in all {len(rows):,} rows: nothing was learned"
+    return Sighting(step=rows[0][0], text=text, numbers={"rows": len(rows)}, observation="never-a-gradient")
 
 
 def _to_the_end(rows: list[tuple[int, float, float]]) -> Sighting | None:

@@ -72,7 +72,7 @@ def test_stays_quiet_about_other_ends(tmp_path, end):
 def test_the_rate_that_was_used_stands_beside_the_one_that_is_proposed(tmp_path):
     (incident,) = told(tmp_path, CLIMB).incidents
     assert incident.causes[0].cause == "lr-too-high"
-    assert do(incident.causes[0].remedies[0]) == "set learning_rate = 2e-05 (it is 0.005)"
+    assert do(incident.causes[0].remedies[0]) == "set learning_rate = 2e-5 (it is 0.005)"
 
 
 def test_what_the_text_says_of_cards_and_dtype_counts(tmp_path):

@@ -42,9 +42,9 @@ def command(
     """Say why a run failed, with evidence.
 
     Without PATHS it is the newest run under runs/; - is what is piped in; several directories are several runs, and
-    are put side by side. Of a recorded run: the first bad value, the
-    cause and its remedies, for every incident. Of logs (text from the terminal, trainer_state.json, CSV, TensorBoard
-    events, run folders of W&B, MLflow and Trackio; also gzipped): what they show, and the check that would decide.
+    are put side by side, as are runs of a file (DATABASE:RUN, PANEL.csv:RUN). Of a recorded run: the first bad value,
+    the cause and its remedies, for every incident. Of logs (text from the terminal, trainer_state.json, CSV, events
+    of TensorBoard, run folders of W&B, MLflow and Trackio; also gzipped): what they show, and what would decide.
 
     For instance: finitune diagnose train.log --config run_sft.sh
     """

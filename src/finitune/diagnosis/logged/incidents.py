@@ -77,7 +77,8 @@ def diagnosis_of(
     if not incidents:
         incidents, not_seen = unseen(facts)
         missing += [*without_gradient(reading.attempts), *not_seen]
-    steps = sum(attempt.counted for attempt in reading.attempts)
+    own = sum(attempt.counted for attempt in reading.attempts if not attempt.run)
+    steps = max([own, *(attempt.counted for attempt in reading.attempts if attempt.run)])  # runs go side by side
     return Diagnosis(incidents=incidents, not_checked=missing, steps=steps or None)
 
 

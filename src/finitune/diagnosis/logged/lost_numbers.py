@@ -189,9 +189,11 @@ def _not_finite(attempt: Attempt, rows: Rows, bad_loss: Flags) -> Iterator[Obser
     if rows.has_norm[at] and not np.isfinite(rows.norm[at]):
         text = f"the gradient norm of step {rows.steps[at]} is {rows.norm[at]} beside its loss"
         yield Observation(name="gradient-lost-too", text=text, place=place)
-    beside = int((bad_loss & rows.has_norm & np.isfinite(rows.norm)).sum())
+    if np.isinf(loss):
+        yield Observation(name="infinite-loss", text=f"the loss of step {rows.steps[at]} is {loss}", place=place)
+    beside = int((bad_loss & np.isnan(rows.loss) & rows.has_norm & np.isfinite(rows.norm)).sum())
     if beside:
-        text = f"the loss is {loss} beside a finite gradient norm in {counted(beside)}"
+        text = f"the loss is nan beside a finite gradient norm in {counted(beside)}"
         yield Observation(name="zero-loss-finite-gradient", text=text, place=place)
 
 

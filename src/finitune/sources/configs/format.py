@@ -94,6 +94,8 @@ class Format:
     """The card that it asks a scheduler for."""
     settled: Callable[[Facts, Settings, str, Hardware], Facts] | None = None
     """The facts, with what was left to the accelerator decided."""
+    completed: Callable[[Facts, Settings, str, Hardware | None], Facts | str] | None = None
+    """The facts, with what was left to the stored weights decided too; a line that says why it cannot be."""
     supervision: Callable[[Settings, str], Supervision] = _silent
     """How rows become labels."""
     data: Callable[[Settings], Iterable[str]] = _no_data
@@ -125,6 +127,10 @@ class Format:
     """What to set so that the run computes in a dtype; None where it cannot be said."""
     adds: Collection[str] | None = None
     """The only keys that may be added to a file that does not have them yet; None: any that the format has."""
+    declares: bool = False
+    """Its programs take every key that a patch may add as a flag, so that a launch may be given it."""
+    followers: Collection[str] = ()
+    """Switches that follow another setting where they are absent, so that a False has to be written out."""
     opens: Collection[str] = ()
     """Sections that mean what they should with one key in them, and so may be begun for one."""
 

@@ -13,7 +13,7 @@ from finitune.sources.configs.format import Settings
 from finitune.sources.editing.shell_words import UNKNOWN, Command, flag_of
 
 LAUNCHERS = re.compile(
-    r"torchrun|torchpippy-run|deepspeed|accelerate|python(\d(\.\d+)?)?|llamafactory-cli|axolotl|trl|ludwig|swift|tune|colossalai"
+    r"torchrun|torchpippy-run|deepspeed|accelerate|python(\d(\.\d+)?)?|llamafactory-cli|axolotl|trl|ludwig|swift|megatron|tune|colossalai"
 )
 MODULES = {
     "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
@@ -30,6 +30,17 @@ DOTTED = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 RECIPE = "torchtune recipe"
 """The flag under which the recipe of `tune run` is kept, and the settings typed beside its file."""
+
+COMMAND = "swift command"
+"""The flag under which the verb of `swift VERB` is kept where it trains; a tuner need not be named there."""
+
+MEGATRON_COMMAND = "megatron command"
+"""That of `megatron VERB`, with which ms-swift trains through Megatron."""
+
+TRAINS = {"sft", "pt", "rlhf"}
+"""Verbs of ms-swift that train."""
+
+VERBS = {"swift": COMMAND, "megatron": MEGATRON_COMMAND}
 
 RUNNERS = {"uv", "srun", "poetry", "pdm", "rye", "hatch", "pixi", "conda", "mamba", "nohup", "time", "env"}
 """They start the command that follows, or a program itself."""
@@ -65,7 +76,7 @@ class Launch:
 def launch_of(command: Command, text: str) -> Launch | None:
     """The launch that a command of the script `text` is; None for one that launches nothing."""
     words = [word.text for word in command.words]
-    start = next((i for i, w in enumerate(words) if LAUNCHERS.fullmatch(PurePosixPath(w).name)), None)
+    start = _launcher_word(words)
     if start is not None:
         launcher, rest = PurePosixPath(words[start]).name, words[start + 1 :]
     else:
@@ -77,6 +88,10 @@ def launch_of(command: Command, text: str) -> Launch | None:
         launcher, rest = _python(rest)
     if launcher == "tune":
         rest = _recipe(rest)
+    if launcher in VERBS and rest and not rest[0].startswith("-"):
+        if rest[0] not in TRAINS:
+            return None
+        rest = [*rest[1:], f"--{VERBS[launcher]}", rest[0]]
     entry = _entry(rest)
     before, after = (rest[:entry], rest[entry + 1 :]) if entry is not None else ([], rest)
     launcher_flags, _ = _flags(before)
@@ -100,6 +115,16 @@ def launch_of(command: Command, text: str) -> Launch | None:
             for word in command.words if (flag := flag_of(word.text) or _assigned(word.text))
         },
     )  # fmt: skip
+
+
+def _launcher_word(words: Sequence[str]) -> int | None:
+    """The first launcher; of a runner the first that is no value of its options: `uv run --with trl accelerate`."""
+    found = [i for i, word in enumerate(words) if LAUNCHERS.fullmatch(PurePosixPath(word).name)]
+    if found and PurePosixPath(words[0]).name in RUNNERS:
+        entry = next((i for i, word in enumerate(words) if word.endswith(".py")), len(words))
+        free = [i for i in found if i < entry and not words[i - 1].startswith("-")]
+        return (free or found)[0]
+    return found[0] if found else None
 
 
 def _recipe(rest: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from finitune.facts import DEFAULT_LOSS_SCALE, Adapter, Facts, Optimizer, Parallel, Precision, Training
 from finitune.sources.configs.format import Format, Settings
@@ -59,6 +60,13 @@ def read(data: Settings, file: str) -> Facts:
     )  # fmt: skip
 
 
+def precision_keys(dtype: str, data: Settings) -> dict[str, Any]:
+    """One word; the weights stay as they are held, but float16 weights have no loss scale."""
+    held = str(section(data, "trainer").get("precision") or "").endswith("-true")
+    words = {"float16": "16-mixed", "bfloat16": "bf16-true" if held else "bf16-mixed", "float32": "32-true"}
+    return {"trainer.precision": words[dtype]}
+
+
 def _precision(data: Settings, file: str) -> Precision | None:
     said = str(section(data, "trainer").get("precision") or "")
     dtype = MIXED.get(said) or WHOLE.get(said)
@@ -95,4 +103,6 @@ FORMAT = Format(
     read=read,
     open_ended=True,  # modules and data modules have arguments of their own
     tables={"optimizer": OPTIMIZER_KEYS, "adapter": ADAPTER_KEYS, "training": TRAINING_KEYS},
+    spelling={"trainer.precision": ("trainer.precision",)},
+    precision_keys=precision_keys,
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from finitune.facts import Adapter, Attention, Facts, Precision, Quantization
+from finitune.facts import Adapter, Attention, Facts, Hardware, Precision, Quantization
 from finitune.finding import UnreadableInput
 from finitune.sources.configs import training_arguments
 from finitune.sources.configs.format import Format, Settings
@@ -56,6 +56,31 @@ def read(data: Settings, file: str) -> Facts:
         quantization=_quantization(data, file, precision) or facts.quantization,
         attention=_attention(data, file) or facts.attention,
     )
+
+
+def completed(facts: Facts, data: Settings, file: str, card: Hardware | None) -> Facts | str:
+    """Without fp16 and bf16 the products of 4-bit weights, and all around them, follow the card and the stored weights.
+
+    bfloat16 where torch says that the card takes it and the model is stored in it, else float16; nothing is scaled, and
+    adapters are float32 (extras/misc.py, infer_optim_dtype; model/patcher.py).
+    """
+    products = facts.quantization
+    if products is None or products.bits != 4 or products.compute_dtype or facts.precision or _compressed(data):
+        return facts
+    stored = facts.model.dtype if facts.model else None
+    brain = card is not None and (card.bfloat16 or card.emulated)
+    if card is None or (brain and stored is None):
+        where = "which the card emulates, " if card and not card.bfloat16 else ""
+        return (
+            f"{file}: without fp16 and bf16 LLaMA-Factory computes 4-bit products in bfloat16, {where}where the "
+            "model is stored in it and the card takes it, else in float16 without a loss scale: set one, or give "
+            + ("--gpu and --model DIR" if card is None else "--model DIR")
+        )
+    dtype = "bfloat16" if brain and stored == "bfloat16" else "float16"
+    around = Precision(
+        compute=dtype, parameters="float32", scaler="none", requested_by="llama-factory", source=products.source
+    )
+    return dataclasses.replace(facts, quantization=dataclasses.replace(products, compute_dtype=dtype), precision=around)
 
 
 def precision_keys(dtype: str, data: Settings) -> dict[str, Any]:
@@ -119,15 +144,18 @@ def _adapter(data: Settings, file: str, lora: Adapter | None) -> Adapter | None:
     return Adapter(kind=kind, source=file)
 
 
+def _compressed(data: Settings) -> bool:
+    """Whether the weights are quantised by another package than bitsandbytes."""
+    return (word(data, "quantization_method") or "bnb") not in ("bnb", "bitsandbytes")
+
+
 def _quantization(data: Settings, file: str, precision: Precision | None) -> Quantization | None:
     bits = whole(data, "quantization_bit", file)
     if bits is None:
         return None
-    method = word(data, "quantization_method") or "bnb"
-    bitsandbytes = method in ("bnb", "bitsandbytes")
     return Quantization(
         bits=bits,
-        kind=(word(data, "quantization_type") or "nf4") if bits == 4 and bitsandbytes else f"int{bits}",
+        kind=(word(data, "quantization_type") or "nf4") if bits == 4 and not _compressed(data) else f"int{bits}",
         compute_dtype=precision.compute if precision else None,
         compute_dtype_is_default=True,
         source=f"{file}: quantization_bit",
@@ -161,6 +189,7 @@ FORMAT = Format(
     read=read,
     follows=training_arguments.follows,
     takes_flags=True,
+    completed=completed,
     supervision=supervision,
     data=named_data,
     left_out=training_arguments.left_out,

@@ -111,7 +111,7 @@ def _quantization(data: Settings, file: str) -> Quantization | None:
         kind=word(block, "bnb_4bit_quant_type") or "nf4" if bits == 4 else "int8",
         compute_dtype=said or COMPUTE_DTYPE,
         compute_dtype_is_default=said is None,
-        source=f"{file}: quantization.bnb_4bit_compute_dtype",
+        source=f"{file}: quantization.{'bnb_4bit_compute_dtype' if said else 'bits'}",
     )
 
 

@@ -7,14 +7,12 @@ and tests are left out.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from finitune.finding import NotChecked, UnreadableInput
-from finitune.sources.configs.format import format_of
-from finitune.sources.configs.runs import Named, loaded, runs_of, walk
+from finitune.sources.configs.runs import MAY_TRAIN, TREES, Named, is_config, runs_of, walk
 from finitune.sources.configs.shell import SUFFIXES as SHELL_SUFFIXES
 
 MAX_FILES = 4000
@@ -35,11 +33,6 @@ OF_MODELS = {
 """Files that lie beside weights, or belong to other tools."""
 
 PROGRAMS = {".py", ".ipynb"}
-CONFIGS = {".json", ".yaml", ".yml"}
-MAY_TRAIN = re.compile(
-    r"TrainingArguments|\b[A-Z]\w+Config\b|\boptim\b|\.backward\(|\bTrainer\(|\bdeepspeed\.initialize|Adam"
-)
-"""A program without any of these words is not parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +57,7 @@ def project_of(folder: Path) -> Project:
                 continue
             known = [one for run in runs_of([file]) for one in walk(run)]
         except UnreadableInput as error:
-            if file.suffix in PROGRAMS and "not Python" in str(error):
-                left_out.append(NotChecked(input="config", why=str(error)))
+            left_out.append(NotChecked(input="config", why=str(error), given=file.suffix in TREES))
             continue
         starts.append(file)
         paths = {Path(one.file).resolve() for one in known if isinstance(one, Named)}
@@ -84,13 +76,13 @@ def project_of(folder: Path) -> Project:
 
 
 def _may_configure(file: Path) -> bool:
-    """Whether the file is of a known format. Raises UnreadableInput."""
+    """Whether the file is of a known format. Raises UnreadableInput for one that was to be of one."""
     limit = MAX_BYTES.get(file.suffix, MAX_CONFIG_BYTES)
     if file.stat().st_size > limit:
         return False
     if file.suffix in PROGRAMS and not MAY_TRAIN.search(file.read_text(encoding="utf-8", errors="replace")):
         return False
-    return format_of(loaded(file)[0]) is not None
+    return is_config(file)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -117,5 +109,5 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _may_be_one(name: str) -> bool:
-    told = Path(name).suffix in PROGRAMS | CONFIGS | SHELL_SUFFIXES
+    told = Path(name).suffix in PROGRAMS | TREES | SHELL_SUFFIXES
     return told and name not in OF_MODELS and not name.startswith("test_")

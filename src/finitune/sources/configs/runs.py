@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,19 @@ from finitune.sources.configs.format import Format, Settings, Started, format_of
 from finitune.sources.configs.interpolation import filled
 from finitune.sources.configs.known_keys import fields_of
 from finitune.sources.configs.tables import over
-from finitune.sources.text import settings_of, short, text_of
+from finitune.sources.text import opened, settings_of, short, text_of
 
 Config = str | Path | Settings
 """A file, or the settings themselves."""
 
 MAX_FOLLOWED = 3
 """So far from a configuration are named ones looked for: names of names."""
+
+TREES = {".json", ".yaml", ".yml"}
+MAY_TRAIN = re.compile(
+    r"TrainingArguments|\b[A-Z]\w+Config\b|\boptim\b|\.backward\(|\bTrainer\(|\bdeepspeed\.initialize|Adam"
+)
+"""A program without any of these words is not parsed."""
 
 MAX_RUNS = 16
 """So many runs of one set of configurations are looked at."""
@@ -197,9 +204,40 @@ def loaded(config: Config) -> tuple[Settings, str]:
     return filled(settings) if "${" in text else settings, str(config)
 
 
+TOP_KEY = re.compile(r"^([A-Za-z_]\w*)\s*:(?=\s|$)|\"([A-Za-z_]\w*)\"\s*:", re.MULTILINE)
+"""A key of YAML at the left edge, or one of JSON."""
+
+TEMPLATE = re.compile(r"\{\{|\{%")
+"""What another program fills in before anybody reads the file."""
+
+ROUGHLY = 2**18
+"""So many characters of a damaged file are looked at."""
+
+
 def is_config(file: str | Path) -> bool:
-    """True for a file that can be read as a configuration of a known format."""
+    """True for a file that can be read as a configuration of a known format.
+
+    Raises UnreadableInput for one that cannot be read and was to be one: by the keys of its text, or the words of its
+    program.
+    """
     try:
         return format_of(loaded(file)[0]) is not None
     except UnreadableInput:
+        if _was_to_be(Path(file)):
+            raise
         return False
+
+
+def _was_to_be(file: Path) -> bool:
+    """Whether a damaged file has the keys of a known format, or is a program that may train."""
+    try:
+        with opened(file, expected="a configuration") as damaged:
+            text = damaged.read(ROUGHLY).decode(errors="replace")
+    except (OSError, UnreadableInput):
+        return False
+    if file.suffix == ".py":
+        return MAY_TRAIN.search(text) is not None
+    if file.suffix not in TREES or TEMPLATE.search(text):
+        return False
+    keys = {found[1] or found[2] for found in TOP_KEY.finditer(text)}
+    return format_of(dict.fromkeys(keys)) is not None

@@ -241,8 +241,8 @@ def follows(data: Settings) -> Iterator[str | Settings]:
 def title(data: Settings) -> str:
     """`torchrun train.py`."""
     launch = _first(data)
-    kind = (flags_of(data) or (training_arguments.FORMAT,))[0]
-    by = kind.title(data) if kind in DIALECTS and kind.title else ""
+    kind, flags = flags_of(data) or (training_arguments.FORMAT, data)
+    by = kind.title(flags) if kind in DIALECTS and kind.title else ""
     return by or (f"{launch.launcher} {launch.program}" if launch.program else "shell")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from finitune.facts import Facts, Optimizer, Precision, Quantization
 from finitune.sources.configs.format import Format, Settings
@@ -31,6 +32,9 @@ TABLES = {
         "gradient_checkpointing": ("enable_activation_checkpointing",), "train_on_prompt": ("dataset.train_on_input",),
     },
 }  # fmt: skip
+SHORT = {"float32": "fp32", "bfloat16": "bf16"}
+"""How it spells a dtype."""
+
 COMPONENT = "_component_"
 BUILT = ("model", "optimizer", "tokenizer", "dataset", "loss", "checkpointer")
 
@@ -67,6 +71,16 @@ def read(data: Settings, file: str) -> Facts:
     return dataclasses.replace(facts, optimizer=dataclasses.replace(optimizer, name=named.rpartition(".")[2].lower()))
 
 
+def spelled(key: str, value: Any, data: Settings) -> dict[str, Any] | None:  # noqa: ARG001
+    """One short word for the dtype of weights and computation."""
+    return {"dtype": SHORT[value]} if key == "dtype" and value in SHORT else None
+
+
+def precision_keys(dtype: str, data: Settings) -> dict[str, Any] | None:  # noqa: ARG001
+    """Its recipes refuse float16."""
+    return {"dtype": SHORT[dtype]} if dtype != "float16" else None
+
+
 def _precision(data: Settings, file: str) -> Precision | None:
     dtype = dtype_of(word(data, "dtype"))
     return whole(dtype, f"{file}: dtype", "torch") if dtype else None
@@ -88,6 +102,8 @@ FORMAT = Format(
     left_out=left_out,
     open_ended=True,
     tables=TABLES,
+    spelled=spelled,
+    precision_keys=precision_keys,
     title=lambda _data: "torchtune",
     unused=lambda data: unused(data, TABLES, ("dtype", COMPONENT)),
 )

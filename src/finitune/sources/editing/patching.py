@@ -75,7 +75,7 @@ def _standings(run: Sequence[Named]) -> Iterator[Standing]:
             continue
         if one.under is None:
             if held := _as_written(one):
-                yield dataclasses.replace(_standing(dataclasses.replace(one, data=held)), grows=False)
+                yield dataclasses.replace(_standing(dataclasses.replace(one, data=held)), grows=one.format.declares)
             continue
         # a program refuses flags that it does not declare
         typed = {".".join(path) for path, _ in _leaves(one.flags.data)} if one.flags else set[str]()
@@ -151,12 +151,13 @@ def _model_file(name: str, keys: Sequence[str]) -> Format:
     )  # fmt: skip
 
 
-def takes(patch: Mapping[str, Any], runs: Sequence[Sequence[Standing]], first: str | None) -> bool:
-    """Whether the files of these runs can be given the patch, each key in its place."""
+def taken(patch: Mapping[str, Any], runs: Sequence[Sequence[Standing]], first: str | None) -> Sequence[Setting] | None:
+    """What the files of these runs are given by the patch, each key in its place; None where they cannot take it."""
     try:
-        return bool(patched([setting for found in runs for setting in settled(patch, found, first)]))
+        found = [setting for standings in runs for setting in settled(patch, standings, first)]
+        return found if patched(found) else None
     except ValueError:
-        return False
+        return None
 
 
 def patched(settings: Sequence[Setting]) -> list[Patched]:
@@ -252,7 +253,9 @@ def _script(file: Path, text: str, settings: Sequence[Setting]) -> str:
             alike = {other.standing.launch for other in settings if (other.path, other.value) == (one.path, one.value)}
             text = _renamed(file, text, dotted, one.value.renamed_to, one.standing.launch, alike)
             continue
-        name, *inner = (dotted,) if dotted in first[one.standing.launch].flags else one.path
+        flags = first[one.standing.launch].flags
+        begun = any(flag.startswith(f"{one.path[0]}.") for flag in flags) and one.path[0] not in flags
+        name, *inner = (dotted,) if dotted in flags or begun else one.path
         if inner and name in one.standing.data:
             raise ValueError(f"{name} holds no section")
         value = one.value

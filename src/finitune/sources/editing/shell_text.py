@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from finitune.finding import short_exponent
 from finitune.sources.editing.shell_words import Command, Span, Word, flag_of
 
 
@@ -25,7 +26,7 @@ def edited(text: str, command: Command, name: str, value: Any, beside: Collectio
     found = [i for i, word in enumerate(words) if flag_of(word.text) == name or word.text.startswith(f"{name}=")]
     for i in reversed(found):  # of a repeated flag the last counts
         yield from _change(text, words, i, value)
-    if found or value is False:
+    if found:
         return
     anchors = [i for i, word in enumerate(words) if flag_of(word.text) in beside]
     if anchors:
@@ -116,6 +117,8 @@ def _spelt(value: Any, old: str) -> str:
         pairs = (("True", "False"), ("true", "false"), ("yes", "no"), ("1", "0"))
         yes, no = next((pair for pair in pairs if bare in pair), pairs[0])
         return f"{quote}{yes if value else no}{quote}"
+    if isinstance(value, float):
+        return f"{quote}{short_exponent(str(value))}{quote}"
     if isinstance(value, Mapping):
         return shlex.quote(json.dumps(value))
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -98,7 +98,7 @@ def _precision(asked: Mapping[str, bool], patch: Mapping[str, Any], ranked: Sequ
         Setting(standing=one, path=_path(key), value=value)
         for one, keys in said
         for key, value in keys.items()
-        if value is not False or _at(one.data, _path(key)) is not NOTHING
+        if value is not False or key in one.format.followers or _at(one.data, _path(key)) is not NOTHING
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tree_sitter import Node
 
-from finitune.finding import Renamed
+from finitune.finding import Renamed, short_exponent
 from finitune.sources.editing.syntax import parsed
 
 MAPPINGS = ("object", "flow_mapping", "block_mapping")
@@ -178,7 +178,8 @@ def _lines(name: str, value: Any, *, step: int) -> list[str]:
 
 
 def _json(value: Any, text: str) -> str:
-    return json.dumps(value, ensure_ascii=text.isascii())
+    said = json.dumps(value, ensure_ascii=text.isascii())
+    return short_exponent(said) if isinstance(value, float) else said
 
 
 def _yaml(value: Any, *, old: str = "", quote: str = "") -> str:
@@ -189,7 +190,7 @@ def _yaml(value: Any, *, old: str = "", quote: str = "") -> str:
         return yes if value else no
     if isinstance(value, float):
         # PyYAML reads 1e-05 as text: YAML 1.1 wants a point
-        mantissa, e, exponent = repr(value).partition("e")
+        mantissa, e, exponent = short_exponent(repr(value)).partition("e")
         return mantissa + ("" if "." in mantissa or not e else ".0") + e + exponent
     if isinstance(value, str):
         if quote == "'" and value.isprintable():

@@ -16,6 +16,7 @@ _RAISED = re.compile(
 _KILLED = re.compile(
     rb"^(?:.*: line \d+:\s+\d+ )?(Killed|Segmentation fault|Bus error|Aborted)\b|oom[-_ ]kill|Exited with exit code 137"
     rb"|died with <Signals\.(?!SIGINT|SIGTERM)\w+|Signal \d+ \(SIG(?!INT|TERM)\w+\) received"
+    rb"|^slurmstepd: error: .*CANCELLED AT \S+ DUE TO "
     rb"|Watchdog caught collective operation timeout|^terminate called after throwing"
 )
 _TITLE = b"Traceback (most recent call last)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from io import BytesIO
@@ -17,6 +18,10 @@ from finitune.sources.result import Track, untracked
 from finitune.sources.text import reason
 
 FORMATS = (tensorboard, wandb, trackio, trainer_state, tables)
+SEVERAL = (trackio, tables)
+"""Formats whose files may hold several runs, of which one can be named."""
+
+LONGEST_PLACE = 4096
 HEAD_BYTES = 64 * 2**10
 GZIP = b"\x1f\x8b"
 LEAST_UNPACKED, MOST_TIMES = 2**30, 100
@@ -26,10 +31,20 @@ LEAST_UNPACKED, MOST_TIMES = 2**30, 100
 def read(*files: str | Path, track: Track = untracked) -> LogReading:
     """Read logs of one run, or the newest log in a folder; `track` shows how far the reading is.
 
-    Raises UnreadableInput for a file that cannot be read.
+    Of a file with several runs `FILE:RUN` is one. Raises UnreadableInput for a file that cannot be read.
     """
     short = len({Path(file).name for file in files}) == len(files)
-    return _reading([_read(Path(file), Path(file).name if short else str(file), track) for file in files])
+    return _reading([_read(*run_in(file), Path(file).name if short else str(file), track) for file in files])
+
+
+def run_in(place: str | Path) -> tuple[Path, str]:
+    """The file, and the name of the run behind `FILE:`, "" where there is none."""
+    path, text = Path(place), str(place)
+    if not path.exists():
+        for colon in re.finditer(":", text[:LONGEST_PLACE]):
+            if Path(text[: colon.start()]).is_file():
+                return Path(text[: colon.start()]), text[colon.end() :]
+    return path, ""
 
 
 def read_lines(lines: Iterable[str], name: str) -> LogReading:
@@ -52,7 +67,7 @@ def _reading(files: Sequence[ParsedLog]) -> LogReading:
     )
 
 
-def _read(path: Path, name: str, track: Track) -> ParsedLog:
+def _read(path: Path, run: str, name: str, track: Track) -> ParsedLog:
     if path.is_dir():
         return _of_folder(path, track)
     log = ParsedLog(name)
@@ -61,8 +76,13 @@ def _read(path: Path, name: str, track: Track) -> ParsedLog:
             head = file.read(HEAD_BYTES)
             for module in FORMATS:
                 if module.recognises(head):
-                    module.read(path, log)
+                    if module in SEVERAL:
+                        module.read(path, log, run)
+                    else:
+                        _refuse(path, run)
+                        module.read(path, log)
                     return log
+            _refuse(path, run)
             file.seek(0)
             if head.startswith(GZIP):
                 with gzip.open(file) as unpacked:
@@ -81,6 +101,11 @@ def _read(path: Path, name: str, track: Track) -> ParsedLog:
     return log
 
 
+def _refuse(path: Path, run: str) -> None:
+    if run:
+        raise UnreadableInput(f"{path}: the log of one run (expected it without :{run})")
+
+
 def _of_folder(folder: Path, track: Track) -> ParsedLog:
     """The newest log of a tracker or trainer in a folder; that there are others is said."""
     found = folders.log_in(folder)
@@ -91,7 +116,7 @@ def _of_folder(folder: Path, track: Track) -> ParsedLog:
         log = ParsedLog(path.name)
         mlflow.read(path, log)
     else:
-        log = _read(path, path.name, track)
+        log = _read(path, "", path.name, track)
     if others:
         log.cut = log.cut or f"the newest of {others + 1} logs in {folder}; the others were not read"
     return log

@@ -8,7 +8,7 @@ from functools import lru_cache
 _NAMES = {
     "loss": (
         r"((reduced_)?train(ing)?[/_ ]?|(losses/)?total_|lm[_ ]|gpt_|step_)?loss(_step)?", r"loss/train/total",
-        r"Train/.*loss", r"(actor/)?pg_loss|policy_loss|act_loss|pg",
+        r"Train/.*loss", r"(actor/)?pg_loss|policy_loss|act_loss|pg", r"loss/policy(_avg)?",
     ),
     "grad_norm": (
         r"((train(ing)?|actor|optim(izer)?)[/_ ])?(grad(ient)?[_ ]?norm|gnorm|grad_2\.0_norm_total)(_step)?",
@@ -19,9 +19,9 @@ _NAMES = {
     "eval_loss": (r"(eval|val|valid|validation|test)[/_ ]?loss(_epoch)?",),
     "kl": (r"kl|objective/kl|mean_kl", r"(actor/)?kl_loss"),
 }  # fmt: skip
-"""Signal -> what it is called; the last of each are names of verl and OpenRLHF."""
+"""Signal -> what it is called; the last of each are names of verl, OpenRLHF and TRL's PPO."""
 SIGNALS = {name: re.compile("|".join(said), re.IGNORECASE) for name, said in _NAMES.items()}
-_OF_POLICIES = re.compile(r"actor[/_].*|policy_.*|act_.*|pg(_loss)?", re.IGNORECASE)
+_OF_POLICIES = re.compile(r"actor[/_].*|(loss/)?policy[_/].*|objective/.*|act_.*|pg(_loss)?", re.IGNORECASE)
 LONGEST = 300
 SUMMARY = "train_runtime"
 """A key of the last record of transformers, whose `train_loss` is the mean of the whole run."""

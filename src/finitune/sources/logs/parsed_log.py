@@ -95,7 +95,8 @@ class ParsedLog:
         """A known message or fact; of each kind the first hundred are kept, without links."""
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count <= MOST_OF_A_KIND:
-            plain = _CONTROL.sub(" ", without_links(text))[:LONGEST_TEXT]
+            plain = _CONTROL.sub(" ", without_links(text))
+            plain = plain if len(plain) <= LONGEST_TEXT else f"{plain[: LONGEST_TEXT - 3]}..."
             self.messages.append(Message(kind=kind, text=plain, line=line, file=self.file))
 
     def count(self, kind: str) -> int:

@@ -33,23 +33,29 @@ def recognises(head: bytes) -> bool:
         return False
 
 
-def read(path: Path, log: ParsedLog) -> None:
-    """Raises UnreadableInput where the file is no CSV."""
+def read(path: Path, log: ParsedLog, run: str = "") -> None:
+    """Every run of a panel, or the one of this name.
+
+    Raises UnreadableInput where the file is no CSV, and for a run that is not in it.
+    """
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             rows = csv.reader(file)
             header = next(rows, list[str]())[:MOST_COLUMNS]
             runs = list(dict.fromkeys(title.rpartition(PANEL)[0] for title in header if PANEL in title)) or [""]
+            if run and run not in runs:
+                raise UnreadableInput(f"{path}: no run {short(run)} in it (expected one of {short(', '.join(runs))})")
+            runs = [run] if run else runs
             if len(runs) > MOST_RUNS:
                 log.cut = f"of {len(runs)} runs only the first {MOST_RUNS} were read"
             step_at = next((i for i, name in enumerate(header) if _STEP.fullmatch(name.strip())), None)
-            for run in runs[:MOST_RUNS]:
-                if len(runs) > 1:
-                    log.begin(run)
+            for one in runs[:MOST_RUNS]:
+                if len(runs) > 1 or run:
+                    log.begin(one)
                     file.seek(0)
                     rows = csv.reader(file)
                     next(rows)
-                columns = _columns(header, run)
+                columns = _columns(header, one)
                 for cells in rows:
                     _row(cells, columns, step_at, rows.line_num, log)
     except csv.Error as error:

@@ -20,6 +20,9 @@ OPTIMIZERS = re.compile(
     r"Adadelta|Muon|Sophia|SophiaG|ASGD|Prodigy|AdEMAMix|AdamWScheduleFree)(_?(8|32)bit)?"
 )
 LOOP_KEYS = {"lr": "learning_rate", "eps": "adam_epsilon", "weight_decay": "weight_decay"}
+SCALES = re.compile(r"scale", re.IGNORECASE)
+"""In a name: the program may scale its loss in a way of its own."""
+
 CLIPS = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_gradients")
 
 
@@ -120,7 +123,8 @@ def _mixed_precision(reader: Reader, setup: Setup) -> None:
         return
     scale = number(scaler.get("init_scale")) or DEFAULT_LOSS_SCALE
     none: dict[str, Any] = {"scaler": "none"}
-    scaling = {"float16": {"scaler": "dynamic", "initial_scale": scale} if scaled else none}
+    unscaled = none if _plainly_unscaled(reader) else {}
+    scaling = {"float16": {"scaler": "dynamic", "initial_scale": scale} if scaled else unscaled}
     cast_to = _cast_to(reader, setup)
     for call in reader.names.calls_named("autocast"):
         if not taken_call(reader, call) or isinstance(told(reader, call.node.func, call.site), Defined):
@@ -143,6 +147,16 @@ def _mixed_precision(reader: Reader, setup: Setup) -> None:
         return
     if cast_to is not None:
         setup.precision.update(compute=cast_to, parameters=cast_to, **scaling.get(cast_to, none))
+
+
+def _plainly_unscaled(reader: Reader) -> bool:
+    """Whether the program goes backward from a loss itself and no name in it speaks of a scale."""
+    names = {node.id if isinstance(node, ast.Name) else node.attr for node in ast.walk(reader.names.module.node)
+             if isinstance(node, ast.Name | ast.Attribute)}  # fmt: skip
+    back = [call for call in reader.names.calls_named("backward") if taken_call(reader, call)]
+    own = [call for call in back if isinstance(call.node.func, ast.Attribute) and not call.node.args]
+    plain = [call for call in own if isinstance(cast(ast.Attribute, call.node.func).value, ast.Name | ast.Attribute)]
+    return bool(plain) and not any(SCALES.search(name) for name in names)
 
 
 def _cast_to(reader: Reader, setup: Setup) -> str | None:
