@@ -130,12 +130,13 @@ def _unscaled(precision: Precision, severity: Severity) -> Finding:
     """Of adapters a note: their own gradients are float32, what reaches them is not."""
     text = "scale the loss: torch.amp.GradScaler with scale(loss).backward(), unscale_ before clipping, step and update"
     own = precision.requested_by == "torch"
+    name = "dynamic-loss-scale"
     return Finding(
         severity=severity,
         message=f"the run computes in float16 and nothing scales the loss: gradients below {2.0**-24:.2g} become 0",
         where=Where.said(precision.source),
         evidence={"scaler": "none", "smallest_float16": 2.0**-24},
-        remedy=Remedy(name="dynamic-loss-scale", **({"text": text} if own else {"patch": {"fp16": True}})),
+        remedy=Remedy(name=name, text=text) if own else Remedy(name=name, patch={"fp16": True}),
     )
 
 
