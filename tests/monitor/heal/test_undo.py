@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.monitor.heal.attention import eager_in_float16, in_own_kernel, sharpened
+from tests.monitor.heal.leading import Leading
 from tests.monitor.heal.moments import Filled
 from tests.monitor.heal.scales import in_float16, short_window
 from tests.monitor.heal.small import LanguageModel, Regression, digest
@@ -70,6 +71,7 @@ PROGRAMS = {
     "reset_moments": lambda _: Filled(),
     "rollback_and_skip": lambda _: Regression("outlier"),
     "restore_weights": lambda _: Regression("flip"),
+    "shrink_embedding_updates": lambda _: Leading(),
     "zero_masked_rows": lambda _: LanguageModel(),
 }
 

@@ -38,7 +38,7 @@ NOT_PROVED = "no cause is proved, and nothing is changed on a symptom alone"
 UNPROVED = "a step is bad, and nothing proves another cause"
 LOWERED = "lower-learning-rate"
 MOST_PER_INCIDENT = 3
-"""Remedies that are tried on one captured step."""
+"""Remedies that are tried on one captured step; one that is seen to be unable without running it is none of them."""
 MOST_PER_RUN = 16
 """Times that a run is changed; one that needs more is not healed by it."""
 
@@ -212,7 +212,6 @@ class Healing:
                 continue
             if tried >= MOST_PER_INCIDENT:
                 break
-            tried += 1
             try:
                 cure: Cure = module.cure(case)
                 if case.watched.group.size > 1 and cure.orders is None:
@@ -223,6 +222,7 @@ class Healing:
             except (Unable, OverBudget) as reason:
                 left_out.append(f"{name}: {reason}")
             finally:
+                tried += case.runs > 0
                 self._runs, case.runs = self._runs + case.runs, 0
         self._undo(self._in_watch(case.watched) if case.reading.bad else [], case.watched, case.reading.step, UNPROVED)
         self._seconds["cure"] += time.monotonic() - case.inquiry.limits.began
@@ -299,7 +299,7 @@ class Healing:
     def step_ended(self, watched: Watched, reading: Reading) -> None:
         """One more step is over."""
         if watched.past is not None:
-            watched.past.as_scheduled(watched.optimizer())
+            watched.past.is_over(watched.optimizer())
         for one in self._in_watch(watched) if not reading.bad else ():
             one.left -= one.step < reading.step
             if one.left == 0:

@@ -310,7 +310,7 @@ def last_steps_clipped(setting: Setting) -> Iterator[None]:
     """The last steps taken again before it, each tensor's gradient clipped to twice its usual norm."""
     if setting.past is None:
         raise ValueError("no earlier step was kept")
-    with setting.past.clipped(setting):
+    with setting.past.again(setting, 1.0, bound="clip"):
         yield
 
 
