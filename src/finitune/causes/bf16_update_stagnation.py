@@ -12,11 +12,13 @@ Trained weights in bfloat16, no float32 copy (DeepSpeed's bf16 mode keeps one). 
 
 ## How to prove
 
-Take one step on a float32 copy and one in bfloat16 from the same state, and count the elements that changed.
+Take one step on a float32 copy and one in bfloat16 from the same state, and count the elements that changed. Where no
+copy fits: take the step tensor by tensor, rounded by chance and to the nearest, and see how much of it arrives.
 
 ## What to do
 
-Hold what is trained in float32 and compute in bfloat16 (float32-trainable-weights), or round stochastically.
+Hold what is trained in float32 and compute in bfloat16 (float32-trainable-weights), or round
+stochastically (stochastic-rounding).
 
 ## What does not help
 
@@ -57,8 +59,10 @@ COMPENSATED = re.compile(r"anyprecision|kahan|stochastic|_sr$")
 experiments = [
     Experiment(arm="optimizer-float32", expect="finite"),
     Experiment(arm="update-times=1", expect="stuck", placebo=True),
+    Experiment(arm="rounded-by-chance", expect="finite", optional=True),
+    Experiment(arm="rounded-to-nearest", expect="stuck", placebo=True, optional=True),
 ]
-remedies = ["float32-trainable-weights"]
+remedies = ["float32-trainable-weights", "stochastic-rounding"]
 public_incidents = 7
 foresees = "weight dtype"
 tells: Tells = {
