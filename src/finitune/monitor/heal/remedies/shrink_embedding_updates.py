@@ -15,15 +15,7 @@ from typing import Any
 from finitune.monitor.heal.bounds import SHRINK
 from finitune.monitor.heal.cure import Case, Cure, Unable
 from finitune.monitor.heal.past import Past
-from finitune.monitor.heal.retaken import (
-    before_steps,
-    is_borne,
-    kept_by,
-    mebibytes,
-    orders_for,
-    outcome,
-    take_bounded,
-)
+from finitune.monitor.heal.retaken import before_steps, is_borne, kept_by, mebibytes, orders_for, outcome, take_bounded
 from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.reports.sentences import counted
