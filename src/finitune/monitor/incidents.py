@@ -61,8 +61,7 @@ class Incidents:
         self.assisted: Callable[[Watched, int | None], AbstractContextManager[None]] = lambda *_: nullcontext()
         """In mode `heal`: the other ranks take steps again with the one that investigates."""
         self.asks: Callable[[Watched], bool | None] = lambda _: None
-        """The same: whether this rank has something to look into; None where no other rank takes part."""
-        self.asking: dict[int, Callable[[], None]] = {}  # what that is, by the number of its optimizer
+        self.asking: dict[int, Callable[[], None]] = {}  # `asks` is None where no other rank takes part
         self._count = self._looked = self._live_watches = self.bad_steps = self.suspicions = 0
 
     @randomness_kept()

@@ -30,12 +30,15 @@ def digest():
     return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
 
 try:
-    with finitune.watch(ddp, optimizer, run_dir=out + "/run", mode="heal"):
+    with finitune.watch(ddp, optimizer, run_dir=out + "/run", mode="heal") as guard:
         for step in range(1, what["steps"] + 1):
             x = torch.randn(8, 8, generator=generator)
             y = (x[:, :2] - x[:, 2:4]) * (1e4 if step in what["odd"] and rank in what["ranks"] else 1.0)
             if step in what["lost"] and rank in what["ranks"]:
                 x[step % 8] = math.nan
+            if step >= what["forgets"] and rank == 0:
+                (watched,) = list(guard._optimizers)
+                watched.past.steps.clear()
             loss = F.mse_loss(ddp(x), y)
             loss.backward()
             if what["clip"]:
@@ -50,7 +53,7 @@ finally:
         json.dump(history, file)
 dist.destroy_process_group()
 """
-USUAL = {"sgd": False, "steps": 30, "lost": [], "odd": [], "clip": None, "ranks": [0, 1]}
+USUAL = {"sgd": False, "steps": 30, "lost": [], "odd": [], "clip": None, "ranks": [0, 1], "forgets": 1000}
 
 
 def trained(tmp_path, **what):
@@ -92,3 +95,9 @@ def test_both_go_back_and_leave_out_the_batches_that_did_the_damage(tmp_path):
 def test_stays_quiet_where_nothing_is_wrong(tmp_path):
     _, recording, _ = trained(tmp_path)
     assert not recording.events("remedy", "incident")
+
+
+def test_where_one_rank_keeps_other_steps_it_is_said_and_nobody_waits(tmp_path):
+    _, recording, said = trained(tmp_path, sgd=True, steps=60, odd=[40], ranks=[1], forgets=41)
+    assert {one["state"] for one in recording.events("remedy")} == {"advice"}
+    assert any("not healed" in err for err in said)

@@ -250,8 +250,6 @@ def leave_rows_out(setting: Setting, rows: str) -> Iterator[None]:
 @contextmanager
 def optimizer_float32(setting: Setting) -> Iterator[None]:
     """Weights, gradients and the optimizer's moments in float32, and a trial update with them."""
-    if (why := no_room(setting.optimizer, setting.model)) is not None:
-        raise ValueError(why)
     setting.update_times = 1.0
     state = setting.optimizer.state
     own = {p: dict(entries) for p, entries in state.items()}
