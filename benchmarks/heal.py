@@ -107,9 +107,9 @@ def _module(case: Case, chance: random.Random) -> None:
 
 
 def _sample(case: Case, chance: random.Random) -> None:
-    check_able(case)
+    check_able(case.now)
     capture = case.inquiry.capture
-    put_gradients(case, without(capture, {chance.randrange(sum(map(rows_of, capture.micro_steps)))}))
+    put_gradients(case.now, without(capture, {chance.randrange(sum(map(rows_of, capture.micro_steps)))}))
 
 
 def _rate(case: Case, chance: random.Random) -> None:

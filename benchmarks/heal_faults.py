@@ -345,6 +345,19 @@ def outlier_in_moments(family: str, seed: int, *, faulty: bool) -> Plain:
     return Plain(model=model, optimizer=optimizer, steps=losses(), length=steps)
 
 
+def embedding_rate_jumps(family: str, seed: int, *, faulty: bool) -> Plain:
+    """The parameter group of tied embeddings alone gets 30 times its rate."""
+    model, steps = tiny(family, hidden=32, vocabulary=128, seed=seed, tie_word_embeddings=True), 160
+    own = embedding_rows(model)
+    groups = [{"params": [own]}, {"params": [p for p in model.parameters() if p is not own]}]
+    data = batches(steps, rows=4, length=16, vocabulary=128, seed=seed)
+    run = prepare(model, data, lambda _: SGD(groups, lr=0.5), Options(clip=None))
+    jump = {60: lambda: run.optimizer.param_groups[0].update(lr=15.0)}
+    plain = _run(run, at=jump if faulty else {})
+    plain.length = steps
+    return plain
+
+
 def updates_round_away(family: str, seed: int, *, faulty: bool) -> Plain:
     """Held and trained in bfloat16, where updates of the usual rate are below half of the distance between numbers."""
     model, steps = tiny(family, hidden=32, vocabulary=128, seed=seed, initializer_range=0.3), 320
@@ -375,6 +388,7 @@ FAULTS: dict[str, tuple[Callable[..., Plain], tuple[str, ...]]] = {
     "overflowing module": (overflowing_module, ("llama", "mistral")),
     "rate too high": (rate_too_high, ("llama", "mistral")),
     "rate jumps": (rate_jumps, ("llama", "qwen2")),
+    "embedding rate jumps": (embedding_rate_jumps, ("llama", "qwen2")),
     "no targets": (no_targets, ("llama", "gpt2")),
     "misread once": (misread_once, ("mistral", "qwen2")),
     "flipped weight": (flipped_weight, ("llama", "gpt2")),

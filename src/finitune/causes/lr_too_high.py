@@ -56,7 +56,7 @@ experiments = [
     Experiment(arm="last-steps=0.01", expect="finite", optional=True),
     Experiment(arm="last-steps=1", expect="non-finite", placebo=True, optional=True),
 ]
-remedies = ["lower-learning-rate", "change-settings"]
+remedies = ["shrink-embedding-updates", "lower-learning-rate", "change-settings", "rescale-updates", "z-loss"]
 public_incidents = 10
 foresees = "learning rate"
 tells: Tells = {

@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,15 @@ DEPTH = 8
 class Checkpoints:
     """Observes `torch.save` and the writers of safetensors and of distributed checkpoints, until `leave`."""
 
-    def __init__(self, optimizers: Optimizers, report: Callable[[str, list[str], bool], None], *, guards: bool) -> None:
+    def __init__(
+        self, optimizers: Optimizers, report: Callable[[str, list[str], bool], None],
+        clean: Callable[[str, set[int], set[int]], None], *, guards: bool,
+    ) -> None:  # fmt: skip
+        """`report` is told of what holds bad weights before it is written, `clean` of finite ones when it has been."""
         self._optimizers = optimizers
         self._report = report
+        self._clean = clean
+        self._finite: tuple[str, set[int]] | None = None
         self._guards = guards
         self.held_back: Path | None = None
         """A directory that takes every file that is written under a name, so that what is there stays."""
@@ -78,9 +85,15 @@ class Checkpoints:
 
         @functools.wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
+            self._finite = None
             if not unobservable():
                 args, kwargs = self._judged(original, args, kwargs, place, key or "checkpoint_id")
-            return original(*args, **kwargs)
+            written, self._finite = self._finite, None
+            out = original(*args, **kwargs)
+            if written is not None:
+                with suppress(Exception):
+                    self._clean(*written, self._trained())
+            return out
 
         vars(save)["_finitune"] = True
         return save
@@ -108,15 +121,15 @@ class Checkpoints:
         if self.held_back is not None and name:
             self.held_back.mkdir(parents=True, exist_ok=True)
             return str(self.held_back / Path(name).name)
-        bad = self._bad(what)
+        bad = self._bad(what, name)
         if not bad:
             return None
         beside = bool(name) and self._guards
         self._report(name, bad, beside)
         return f"{name}{SUFFIX}" if beside else None
 
-    def _bad(self, what: Any) -> list[str]:
-        """Names within `what` of the watched tensors that are not finite."""
+    def _bad(self, what: Any, name: str) -> list[str]:
+        """Names within `what` of the watched tensors that are not finite. Where all are, `_finite` is set."""
         watched = self._watched()
         if not watched:
             return []
@@ -126,7 +139,14 @@ class Checkpoints:
             return []
         finite = torch.isfinite(norms([t for _, t in floating])).tolist()
         doubtful = [entry for entry, fine in zip(floating, finite, strict=True) if not fine]
-        return [name for name, t in doubtful if not bool(torch.isfinite(t).all())]
+        bad = [name for name, t in doubtful if not bool(torch.isfinite(t).all())]
+        if name and not bad:
+            self._finite = name, {_storage(t) for _, t in floating}
+        return bad
+
+    def _trained(self) -> set[int]:
+        """The storages of all that is trained."""
+        return {_storage(p) for watched in self._optimizers for p in watched.parameters()}
 
     def _watched(self) -> set[int]:
         storages: set[int] = set()

@@ -101,7 +101,7 @@ class Gate:
                 self._safely(self.healing.treat, watched, reading, waits=waits, clip=measured.unclipped)
                 discard = discard and watched.discarded
             elif self.healing is not None:
-                self._safely(self.healing.step_follows, watched, reading.step, capture, measured.unclipped)
+                self._safely(self.healing.step_follows, watched, reading, capture, measured.unclipped)
             if bad and alone and self._run.guards:
                 self._stop("no group of ranks is known, and a rank never skips a step alone", watched)
         return not (discard and skippable)
@@ -178,7 +178,7 @@ class Gate:
             self.step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled,
             group=group, shares=shares, more=more, exact=self._defers(watched),
             extra=check.flat(self.step, update.gradients()) if check is not None else None,
-            replicas=samples.of_weights(self.step) if check is not None else None,
+            replicas=samples.of_weights(self.step) if check is not None else None, asks=self._incidents.asks(watched),
         )  # fmt: skip
 
     def _consider(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -21,6 +19,7 @@ from finitune.monitor.consequences import consequence, forecast, persistence
 from finitune.monitor.dead_model import death
 from finitune.monitor.earlier_batches import EarlierBatch
 from finitune.monitor.experiments import STANDS_STILL, result, try_causes
+from finitune.monitor.header import header_written
 from finitune.monitor.investigation import Investigation, plainly
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
@@ -61,6 +60,8 @@ class Incidents:
         self._seen: set[str] = set()
         self.assisted: Callable[[Watched, int | None], AbstractContextManager[None]] = lambda *_: nullcontext()
         """In mode `heal`: the other ranks take steps again with the one that investigates."""
+        self.asks: Callable[[Watched], bool | None] = lambda _: None
+        self.asking: dict[int, Callable[[], None]] = {}  # `asks` is None where no other rank takes part
         self._count = self._looked = self._live_watches = self.bad_steps = self.suspicions = 0
 
     @randomness_kept()
@@ -286,9 +287,7 @@ class Incidents:
         damaged = earlier.is_damaged(model, earlier.lost(self._run.signals["loss"], seen))
         if damaged and earlier.speaks_of(self._run.signals["loss"], seen):
             if earlier.is_news(seen.numbers["loss"]):
-                self._record_sighting(watched, reading, capture, seen, level="incident", last_good=earlier.step)
-                if (self.sighted and self.sighted.proved()) is None:
-                    earlier.ask_again()
+                self._sight(watched, reading, capture, seen, last_good=earlier.step, unproved=earlier.ask_again)
         elif damaged or damaged is None or seen.level == "note":
             self._suspect(watched, reading, capture, seen)
 
@@ -305,10 +304,24 @@ class Incidents:
         for seen in found:
             died = death(watched, capture, seen, signals) if seen.symptom == "zero-gradient" else None
             if died is not None:
-                alive = int(died.numbers["alive"])
-                self._record_sighting(watched, reading, capture, died, level="incident", last_good=alive)
+                self._sight(watched, reading, capture, died, last_good=int(died.numbers["alive"]))
             elif seen.symptom not in OWN:
                 self._suspect(watched, reading, capture, seen)
+
+    def _sight(
+        self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting, *, last_good: int,
+        unproved: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        @randomness_kept()  # at once, or at the next step where other ranks take part
+        def look() -> None:
+            self._record_sighting(watched, reading, capture, seen, level="incident", last_good=last_good)
+            if (self.sighted and self.sighted.proved()) is None:
+                unproved()
+
+        if self.asks(watched) is None:
+            look()
+        else:
+            self.asking[watched.number] = look
 
     @randomness_kept()
     def _suspect(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:
@@ -382,18 +395,6 @@ class Incidents:
         return said
 
     def describe_run(self, watched: Watched, capture: Capture) -> None:
-        """Write the header, once the first step has shown the dtype of its forward or the program has died before."""
-        if self._facts is not None:
-            return
-        micro = next((m for m in capture.micro_steps if m.calls), None)
-        dtype: torch.dtype | None = micro.calls[0].autocast.dtype if micro else None
-        try:
-            from finitune.facts_json import facts_as_json
-            from finitune.monitor.probes.live_facts import run_facts
-
-            self._facts = facts_as_json(run_facts(watched.model, watched.optimizer(), dtype))
-        except ImportError:  # the user's environment may hold torch alone
-            self._facts = {}
-        self._run.recorder.header(
-            self._facts, mode=self._run.mode, world=self._run.world, command=sys.argv, started=time.time()
-        )
+        """Once the first step has shown the dtype of its forward, or the program has died before."""
+        if self._facts is None:
+            self._facts = header_written(self._run, watched, capture)

@@ -93,7 +93,7 @@ class Monitor:
             self._gate.healing = Healing(self._run, self._incidents)
         self._intervals = Intervals(self._run, self._incidents, self._live, self._gate, self._optimizers, self._pending)
         self._listener.serves(self._gate, self._intervals)
-        self._checkpoints = Checkpoints(self._optimizers, self._poisoned, guards=self._run.guards)
+        self._checkpoints = Checkpoints(self._optimizers, self._poisoned, self._saved, guards=self._run.guards)
         torch_calls.listen(self._listener)
         optimizer_steps.listen(self._listener)
         model_calls.observe(self._listener, ())
@@ -325,6 +325,12 @@ class Monitor:
         self._run.recorder.event("checkpoint", step=self.step, path=path, bad=bad[:100], beside=beside)
         self._run.speech.rarer("checkpoint", f"step {self.step}: {what}: {done}")
 
+    def _saved(self, path: str, weights: set[int], all_weights: set[int]) -> None:
+        """A file with finite weights has been written."""
+        whole = self._run.saves.written(path, self.step, weights, all_weights)
+        if whole is not None:
+            self._run.recorder.event("saved", step=whole.step, path=whole.path)
+
     def _stop(self, why: str, watched: Watched, *, asked: bool = False) -> None:
         """End the run; `asked`: by `--watch-step`, so that no weights need be saved."""
         checkpoint, why_not, incident = self.run_dir / "last-good", "", self._incidents.open
@@ -338,7 +344,9 @@ class Monitor:
                 "watched" if asked else "stop", step=self.step, incident=incident and incident.event["id"], text=why,
                 checkpoint=None if asked or why_not else str(checkpoint),
             )  # fmt: skip
+        clean = self._run.saves.newest() if why_not else None
         where = why_not or f"weights of the last finite step are in {checkpoint}"
+        where += f"; {clean.text}" if clean is not None else ""
         self._run.speech.say(f"step {self.step}: {why}. Run ended" + ("" if asked else f"; {where}"))
         if threading.current_thread() is threading.main_thread():
             self.close()

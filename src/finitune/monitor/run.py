@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from finitune.monitor.clean_saves import CleanSaves
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.speech import Speech
 from finitune.recording import Recorder
@@ -26,6 +27,7 @@ class Run:
     level: Level
     speech: Speech
     modules: Modules
+    saves: CleanSaves = field(default_factory=CleanSaves)
     signals: dict[str, Series] = field(default_factory=lambda: {name: Series(most=MOST_VALUES) for name in SIGNALS})
 
     @property

@@ -9,7 +9,7 @@ themselves.
 
 ## When it is safe
 
-Always, where memory allows. Where it does not: an adapter, ZeRO or FSDP over more cards, or stochastic rounding.
+Always, where memory allows. Where it does not: an adapter, ZeRO or FSDP over more cards, or stochastic-rounding.
 
 ## References
 

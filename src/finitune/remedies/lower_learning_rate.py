@@ -10,10 +10,6 @@ optimizers a tenth of it, and with SGD 0.1 where a tenth would still be beyond a
 It changes what is learned in a given number of steps, so look at the loss curve. It cures a divergence; it does not
 cure a NaN in the first steps, which arises in the forward or backward pass and has nothing to do with the rate.
 
-What is not done to a running run: rescaling the update by its size (StableAdamW), z-loss, smaller updates of the
-embedding. They change what every later step optimizes, and on a captured step nothing tells them from a lower rate, so
-that they could not be proved; they belong into the recipe of the next run.
-
 ## References
 
 ssbuild/chatglm_finetuning#28, haotian-liu/LLaVA#918; for SGD Goyal et al. 2017 (0.1 for 256 samples).

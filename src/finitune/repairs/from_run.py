@@ -55,6 +55,20 @@ def healed(recording: Recording) -> list[Healed]:
             steps=[*(before.steps if before else ()), one["step"]],
             places=[*(before.places if before else ()), *places],
         )  # fmt: skip
+    return [*found.values(), *_to_resume(recording, events)]
+
+
+def _to_resume(recording: Recording, done: Sequence[Mapping[str, Any]]) -> list[Healed]:
+    """Checkpoints to go back to by hand, where the run did not go back by itself since."""
+    back = max((one["step"] for one in done if one.get("action") == "rolled-back"), default=0)
+    found: dict[str, Healed] = {}
+    for one in recording.events("remedy"):
+        clean = one.get("resume_from")
+        if isinstance(clean, dict) and one["step"] > back:
+            known = cast("dict[str, Any]", clean)
+            text = f"resume from {known.get('path')}, the last checkpoint whose weights are finite"
+            remedy = Remedy(name="rollback-and-skip", safety="advice", text=f"{text} (step {known.get('step')})")
+            found[text] = Healed(remedy=remedy, cause=str(one.get("cause") or ""), steps=[one["step"]])
     return list(found.values())
 
 

@@ -37,7 +37,7 @@ def digest(model, optimizer, past=None):
     own = [name for name, module in model.named_modules() if "forward" in vars(module)]
     configs = [getattr(module, "config", None) for module in model.modules()]
     own += [kernel for one in configs if (kernel := getattr(one, "_attn_implementation", None)) is not None]
-    whole.update(repr((own, None if past is None else (past.factor, past.clip, past.skips))).encode())
+    whole.update(repr((own, None if past is None else (past.factor, past.bound, past.skips))).encode())
     return whole.hexdigest()
 
 

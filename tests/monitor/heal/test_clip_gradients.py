@@ -47,7 +47,7 @@ def test_steps_that_were_clipped_are_taken_again_to_the_same_bits(tmp_path):
         loop.train()
         (watched,) = list(watch(loop.model, loop.optimizer)._optimizers)
         past, after = watched.past, digest(loop.model, loop.optimizer)
-    assert past.clip is not None
+    assert past.bound is not None
     last = past.steps[-1].capture
     past.take_again(Setting(model=loop.model, optimizer=loop.optimizer, capture=last, past=past), 1.0)
     assert digest(loop.model, loop.optimizer) == after

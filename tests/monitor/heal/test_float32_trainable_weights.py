@@ -12,8 +12,10 @@ from finitune.diagnosis.recorded import diagnose
 from finitune.gym.data import batches
 from finitune.gym.loop import Run, train
 from finitune.gym.models import tiny
-from finitune.monitor.heal.remedies import float32_trainable_weights
+from finitune.monitor.heal.cure import Unable
+from finitune.monitor.heal.remedies import stochastic_rounding
 from finitune.monitor.heal.remedies.float32_trainable_weights import Masters
+from finitune.monitor.replay import rounding
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -67,7 +69,11 @@ def test_stays_quiet_where_updates_arrive(rate, dtype, tmp_path):
 
 
 def test_stays_advice_where_there_is_no_room(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(float32_trainable_weights, "free_bytes", lambda _: 1000)
+    def unable(_):
+        raise Unable("not tried")
+
+    monkeypatch.setattr(rounding, "free_bytes", lambda _: 1000)
+    monkeypatch.setattr(stochastic_rounding, "cure", unable)
     _, recording = healed(in_bfloat16(2e-5, 60), tmp_path / "run")
     assert [event["state"] for event in recording.events("remedy")] == ["advice"]
     assert "float32 copies take 0.0 GiB of 0.0 GiB that are free" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from finitune.gym.loop import Options, prepare, train
 from finitune.gym.models import tiny
 from finitune.monitor.heal.past import EVERY, STATES, Past, State
 from finitune.monitor.heal.remedies import lower_learning_rate
-from finitune.monitor.heal.remedies.lower_learning_rate import _is_borne
+from finitune.monitor.heal.retaken import is_borne
 from finitune.monitor.replay.rerun import Outcome, Setting
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
@@ -161,8 +161,8 @@ def test_steps_before_the_climb_keep_their_rate(tmp_path, capsys):
 )
 def test_a_rate_is_borne_where_the_step_is_no_worse_and_has_a_gradient(losses, norms, borne):
     before = Outcome(losses=(2.0,), norms=torch.ones(3))
-    assert _is_borne(before, Outcome(losses=losses, norms=torch.tensor(norms))) == borne
-    assert not _is_borne(before, None)
+    assert is_borne(before, Outcome(losses=losses, norms=torch.tensor(norms))) == borne
+    assert not is_borne(before, None)
 
 
 def test_nothing_is_kept_where_there_is_no_room(tmp_path, monkeypatch):

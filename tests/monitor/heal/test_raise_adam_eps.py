@@ -11,8 +11,8 @@ from finitune.diagnosis.recorded import diagnose
 from finitune.gym.data import batches
 from finitune.gym.loop import Run, train
 from finitune.gym.models import tiny
-from finitune.monitor.heal.remedies import float32_trainable_weights
 from finitune.monitor.heal.remedies.raise_adam_eps import _with_eps
+from finitune.monitor.replay import rounding
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 from finitune.repairs.repair import repair
@@ -26,7 +26,7 @@ def half_run(eps=1e-8, steps=30):
 
 def test_the_run_goes_on_as_with_an_eps_that_it_can_hold(tmp_path, capsys, monkeypatch):
     """Where there is no room for float32 copies of the weights, which would do as well."""
-    monkeypatch.setattr(float32_trainable_weights, "free_bytes", lambda _: 1000)
+    monkeypatch.setattr(rounding, "free_bytes", lambda _: 1000)
     run, right = half_run(), half_run(1e-5)
     with watch(run.model, run.optimizer, run_dir=tmp_path / "run", mode="heal"):
         losses = [step.loss for step in train(run)]

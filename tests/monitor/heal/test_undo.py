@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.monitor.heal.attention import eager_in_float16, in_own_kernel, sharpened
+from tests.monitor.heal.leading import Leading
 from tests.monitor.heal.moments import Filled
 from tests.monitor.heal.scales import in_float16, short_window
 from tests.monitor.heal.small import LanguageModel, Regression, digest
@@ -20,9 +21,10 @@ from finitune.gym.data import batches
 from finitune.gym.fault import faults
 from finitune.gym.loop import Run, train
 from finitune.gym.models import tiny
-from finitune.monitor.heal.remedies import float32_trainable_weights, rollback_and_skip
+from finitune.monitor.heal.remedies import rollback_and_skip
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.process import Stopped
+from finitune.monitor.replay import rounding
 from finitune.monitor.watch import watch
 
 NAMES = sorted(path.stem for path in Path(live_remedies.__path__[0]).glob("*.py") if path.stem != "__init__")
@@ -70,6 +72,8 @@ PROGRAMS = {
     "reset_moments": lambda _: Filled(),
     "rollback_and_skip": lambda _: Regression("outlier"),
     "restore_weights": lambda _: Regression("flip"),
+    "shrink_embedding_updates": lambda _: Leading(),
+    "stochastic_rounding": lambda _: Gym(in_bfloat16()),
     "zero_masked_rows": lambda _: LanguageModel(),
 }
 
@@ -81,8 +85,8 @@ def test_every_live_remedy_is_here():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_undo_restores_the_exact_state(name, tmp_path, monkeypatch):
     module = importlib.import_module(f"finitune.monitor.heal.remedies.{name}")
-    if name == "raise_adam_eps":
-        monkeypatch.setattr(float32_trainable_weights, "free_bytes", lambda _: 1000)  # it comes after that one
+    if name in ("raise_adam_eps", "stochastic_rounding"):
+        monkeypatch.setattr(rounding, "free_bytes", lambda _: 1000)  # it comes after that one
     if name == "clip_gradients":
         monkeypatch.setattr(rollback_and_skip, "MOST", 0)
     own, seen = module.cure, []

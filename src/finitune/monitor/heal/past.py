@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.monitor.heal.averaging import averaged
-from finitune.monitor.heal.tensor_clip import TensorClip
+from finitune.monitor.heal.bounds import Bound, bound_of
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Unclipped
@@ -77,7 +77,7 @@ class Taken:
     max_norm: float | None
     rates: list[float]
     before: State | None
-    clip: TensorClip | None = None
+    bound: Bound | None = None
     """As it was before that step."""
 
 
@@ -101,24 +101,30 @@ class Past:
     """Those of the step that runs now, without the factor."""
     skips: int = 0
     """How often a remedy has left steps out."""
-    clip: TensorClip | None = None
-    """With which a remedy clips the gradients of every step."""
-    clip_before: TensorClip | None = None
+    bound: Bound | None = None
+    """With which a remedy bounds every step."""
+    bound_before: Bound | None = None
     """The same before the step that runs now."""
 
     def slow_down(self, optimizer: Any) -> None:
         """A step is about to run."""
         self.as_scheduled(optimizer)
-        self.clip_before = copy.deepcopy(self.clip)
-        if self.clip is not None:
-            self.clip.clip([p.grad for p in parameters_of(optimizer)])
+        self.bound_before = copy.deepcopy(self.bound)
+        if self.bound is not None:
+            self.bound.before(optimizer)
         if self.factor != 1.0:
             self.own_rates = [group["lr"] for group in optimizer.param_groups]
             for group in optimizer.param_groups:
                 group["lr"] = group["lr"] * self.factor
 
+    def is_over(self, optimizer: Any) -> None:
+        """It has been taken."""
+        if self.bound is not None:
+            self.bound.after(optimizer)
+        self.as_scheduled(optimizer)
+
     def as_scheduled(self, optimizer: Any) -> None:
-        """It is over: the schedule finds the rates that it set."""
+        """The schedule finds the rates that it set."""
         rates, self.own_rates = self.own_rates, None
         for group, rate in zip(optimizer.param_groups, rates or (), strict=False):
             group["lr"] = rate
@@ -135,7 +141,7 @@ class Past:
         self.steps.append(Taken(
             step=step, capture=Capture(micro_steps=list(capture.micro_steps)), rates=rates,
             max_norm=clip.max_norm if clip is not None else None, before=State.of(optimizer) if due else None,
-            clip=self.clip_before,
+            bound=self.bound_before,
         ))  # fmt: skip
         with_state = [place for place, one in enumerate(self.steps) if one.before is not None]
         if len(with_state) > STATES:
@@ -147,11 +153,11 @@ class Past:
         return replace(self, steps=self.steps[places[-1] :] if places else [])
 
     def take_again(
-        self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None, group: Group = ALONE,
-        skipped: Collection[int] = (),
-    ) -> None:  # fmt: skip
+        self, setting: Setting, times: float, since: int = 0, *, bound: str = "", skipped: Collection[int] = (),
+        group: Group = ALONE,
+    ) -> Bound | None:  # fmt: skip
         """From the oldest state on, every step once more, but for those of `skipped`; those from step `since` on with
-        their rate times `times`, and their gradients clipped by `clip`.
+        their rate times `times`. `bound`, as `bound_of` spells it, bounds each of them; it is returned as it then is.
 
         With a `group` all of its ranks call this alike, and gradients are averaged over it as in the run; without, a
         rank takes the steps on its own batches alone. Weights and optimizer state are those after it; who calls this
@@ -159,7 +165,7 @@ class Past:
         """
         if not self.steps or self.steps[0].before is None:
             raise ValueError(self.why_not or "no earlier step is kept")
-        optimizer = setting.optimizer
+        optimizer, new = setting.optimizer, bound_of(bound)
         rates = [group["lr"] for group in optimizer.param_groups]
         held = [(p, p.grad) for p in parameters_of(optimizer)]
         self.steps[0].before.restore(optimizer)
@@ -167,31 +173,38 @@ class Past:
             for one in self.steps:
                 if one.step in skipped:
                     continue
-                _take(setting, one, times if one.step >= since else 1.0, clip or copy.deepcopy(one.clip), group)
+                _take(setting, one, times if one.step >= since else 1.0, new or copy.deepcopy(one.bound), group)
         finally:
             for entries, rate in zip(optimizer.param_groups, rates, strict=True):
                 entries["lr"] = rate
             for p, gradient in held:
                 p.grad = gradient
+        return new
 
-    def take_together(self, setting: Setting, times: float, since: int, clip: TensorClip | None) -> None:
+    def take_together(
+        self, setting: Setting, times: float, since: int, bound: str, skipped: Collection[int]
+    ) -> None:  # fmt: skip
         """The same by all ranks that wait for it, or by this process alone."""
         if self.group.size > 1:
-            order = {"times": times, "since": since, "clips": clip is not None, "steps": [s.step for s in self.steps]}
+            order = {
+                "times": times, "since": since, "bound": bound, "skipped": sorted(skipped),
+                "steps": [one.step for one in self.steps],
+            }  # fmt: skip
             with _disable_current_modes():  # what refuses a model's own collectives is not meant for these
                 self.group.text(json.dumps(order), self.group.rank, device_of(setting.model))
                 self.take_as_ordered(setting, order)
         else:
-            self.take_again(setting, times, since, clip)
+            self.take_again(setting, times, since, bound=bound, skipped=skipped)
 
-    def take_as_ordered(self, setting: Setting, order: Mapping[str, Any]) -> None:
+    def take_as_ordered(self, setting: Setting, order: Mapping[str, Any]) -> Bound | None:
         """What one rank has ordered, on each rank alike; raises on all where one cannot."""
         mine = [one.step for one in self.steps] == order["steps"] and bool(self.steps)
         if setting.group.agree(not mine, device=device_of(setting.model))[0]:
             raise ValueError("the ranks do not keep the same steps")
-        self.take_again(
-            setting, order["times"], order["since"], TensorClip() if order["clips"] else None, setting.group
-        )
+        return self.take_again(
+            setting, order["times"], order["since"], bound=order["bound"], skipped=order["skipped"],
+            group=setting.group,
+        )  # fmt: skip
 
     def gives_finite(self, setting: Setting) -> bool | None:
         """Whether the newest steps, taken again at their own rate, leave every weight finite; None: not known."""
@@ -216,48 +229,34 @@ class Past:
             now.restore(setting.optimizer)
 
     @contextmanager
-    def clipped(self, setting: Setting) -> Iterator[None]:
-        """At their own rate, each tensor's gradient clipped to what it was in the steps before."""
-        with self.again(setting, 1.0, clip=TensorClip()):
-            yield
-
-    @contextmanager
     def again(
-        self, setting: Setting, times: float, since: int = 0, clip: TensorClip | None = None
+        self, setting: Setting, times: float, since: int = 0, *, bound: str = "", skipped: Collection[int] = ()
     ) -> Iterator[None]:  # fmt: skip
         """The same for the time of one run of the captured step."""
         before = State.of(setting.optimizer)
         if setting.group.size > 1 and self.group.size == 1:
             raise ValueError("the other ranks do not take part")
         try:
-            self.take_together(setting, times, since, clip)
-            yield
-        finally:
-            before.restore(setting.optimizer)
-
-    @contextmanager
-    def without(self, setting: Setting, skipped: Collection[int]) -> Iterator[None]:
-        """The last steps taken again but for those of `skipped`, for the time of one run."""
-        before = State.of(setting.optimizer)
-        try:
-            self.take_again(setting, 1.0, skipped=skipped)
+            self.take_together(setting, times, since, bound, skipped)
             yield
         finally:
             before.restore(setting.optimizer)
 
 
-def _take(setting: Setting, one: Taken, times: float, clip: TensorClip | None, group: Group) -> None:
+def _take(setting: Setting, one: Taken, times: float, bound: Bound | None, group: Group) -> None:
     optimizer = setting.optimizer
     pairs = averaged(group, parameters_of(optimizer), lambda: _gradients(setting, one))
     for p, gradient in pairs:
         p.grad = gradient
     if one.max_norm is not None:
         torch.nn.utils.clip_grad_norm_([p for p, _ in pairs], one.max_norm)
-    if clip is not None:
-        clip.clip([p.grad for p in parameters_of(optimizer)])
     for entries, rate in zip(optimizer.param_groups, one.rates, strict=True):
         entries["lr"] = rate * times
+    if bound is not None:
+        bound.before(optimizer)
     optimizer.step()
+    if bound is not None:
+        bound.after(optimizer)
     for p, _ in pairs:
         p.grad = None
 

@@ -7,63 +7,46 @@ left as in mode `guard`. Where several ranks train, one of them decides and all 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from finitune.chapter import causes, remedies
 from finitune.finding import Remedy
 from finitune.monitor.experiments import STANDS_STILL
-from finitune.monitor.heal.cure import NOT_REPEATED, Case, Cure, Unable, Undo, established, live
+from finitune.monitor.heal.applied import (
+    FOR_ITS_STEP,
+    PARTS,
+    WATCHED_STEPS,
+    Applied,
+    elsewhere,
+    end,
+    for_the_files,
+    times,
+)
+from finitune.monitor.heal.cure import NOT_REPEATED, Case, Cure, Now, Unable, Undo, established, live, to_resume
 from finitune.monitor.heal.past import Past
 from finitune.monitor.heal.rewarm import raised
 from finitune.monitor.heal.step_again import check_able, put_gradients
-from finitune.monitor.heal.together import all_or_none, assisted, decided, may_act, who_decides
+from finitune.monitor.heal.together import assisted, decided, done_together, may_act, who_decides
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
-from finitune.monitor.probes.measurement import Reading, Unclipped
+from finitune.monitor.probes.measurement import ASKS, Reading, Unclipped
 from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.run import Run
-from finitune.reports.sentences import counted, do, remedy_note, several
+from finitune.reports.sentences import counted, several
 
-WATCHED_STEPS = 16
-"""Steps that a remedy is watched for before it is kept. An incident that persists shows three times in a row, or ten
-times in 20 steps; a remedy that lets one through in 16 has not held."""
-PARTS: Sequence[str] = ("capture", "locate", "prove", "cure")
-"""What the time of a healed incident goes to: writing the step down, its origin, its cause, and the remedy."""
 NOT_PROVED = "no cause is proved, and nothing is changed on a symptom alone"
+PARTS_HELD = "remedies are advice where ranks hold parts of a model, or are of no known group"
 UNPROVED = "a step is bad, and nothing proves another cause"
 LOWERED = "lower-learning-rate"
 MOST_PER_INCIDENT = 3
-"""Remedies that are tried on one captured step."""
+"""Remedies that are tried on one captured step; one that is seen to be unable without running it is none of them."""
 MOST_PER_RUN = 16
 """Times that a run is changed; one that needs more is not healed by it."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Applied:
-    """One change of the run. `left` steps are still watched; `state` is applied, kept, undone or for its step."""
-
-    name: str
-    cause: str
-    action: str
-    targets: frozenset[str]
-    undo: Undo | None
-    """None once it is kept or undone, and where nothing stays changed but its step."""
-    watched: int
-    """Number of the optimizer."""
-    step: int
-    incident: int
-    remedy: Remedy
-    """As the user's files would have it."""
-    places: tuple[str, ...] = ()
-    left: int = WATCHED_STEPS
-    state: str = "applied"
-    quiet: bool = False
-    """Another rank speaks of it."""
 
 
 class Healing:
@@ -72,7 +55,7 @@ class Healing:
     def __init__(self, run: Run, incidents: Incidents) -> None:
         self._run = run
         self._incidents = incidents
-        incidents.assisted = assisted
+        incidents.assisted, incidents.asks = assisted, self._asks
         self._looked_at: dict[int, str | None] = {}
         self._runs = 0
         self._seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
@@ -88,17 +71,40 @@ class Healing:
         if inquiry is not None and inquiry.optimizer is not watched.optimizer():
             inquiry = None
         if watched.group.size > 1 and may_act(watched):
-            self._treat_together(inquiry, watched, reading)
+            self._treat_together(inquiry, watched, reading, waits=waits, clip=clip)
         elif inquiry is not None and self._is_news(inquiry):
             self._treat(self._case(inquiry, watched, reading, waits=waits, clip=clip))
 
     def treat_sighted(self, watched: Watched, reading: Reading) -> None:
-        """A step is over, and an incident may have been seen in it although every number is finite: a divergence. Each
-        rank sees its own loss, so where there are several none acts.
-        """
-        inquiry, self._incidents.sighted = self._incidents.sighted, None
-        if inquiry is not None and inquiry.optimizer is watched.optimizer():
+        """A step is over, and an incident may have been seen in it although every number is finite: a divergence."""
+        inquiry = self._sighted(watched)
+        if inquiry is not None and watched.group.size > 1:
+            self._advise(self._case(inquiry, watched, reading), PARTS_HELD)
+        elif inquiry is not None:
             self._treat(self._case(inquiry, watched, reading))
+
+    def _sighted(self, watched: Watched) -> Investigation | None:
+        inquiry, self._incidents.sighted = self._incidents.sighted, None
+        return inquiry if inquiry is not None and inquiry.optimizer is watched.optimizer() else None
+
+    def _asks(self, watched: Watched) -> bool | None:
+        """Whether this rank has seen such an incident; each sees its own loss, and all look into it at the next step,
+        before its update. None where no other rank could take part.
+        """
+        together = watched.group.size > 1 and may_act(watched)
+        return watched.number in self._incidents.asking if together else None
+
+    def _treat_asked(self, watched: Watched, reading: Reading) -> None:
+        """The gradients of this step are those of weights that a remedy has replaced, so it is discarded with one."""
+        look = self._incidents.asking.pop(watched.number, None)
+        speaker = who_decides(watched, look is not None)
+        with assisted(watched, speaker):
+            if look is not None and watched.group.rank == speaker:
+                with suppress(Exception):  # what is not known is not acted on, and no rank waits for it
+                    look()
+        if self._treat_together(self._sighted(watched), watched, reading):
+            watched.update.withhold()
+            watched.discarded = True
 
     def _is_news(self, inquiry: Investigation) -> bool:
         """An incident is treated once, and once more where its cause is proved later."""
@@ -131,22 +137,28 @@ class Healing:
         if undo is None or not case.waits or not case.watched.discarded:
             return
         try:
-            check_able(case)
-            put_gradients(case, case.inquiry.capture, at_first=True)
+            check_able(case.now)
+            put_gradients(case.now, case.inquiry.capture, at_first=True)
         except Exception:  # it stays discarded, and the next one is taken
             return
         if case.watched.past is not None:
             case.watched.past.slow_down(case.watched.optimizer())
 
-    def _treat_together(self, inquiry: Investigation | None, watched: Watched, reading: Reading) -> None:
-        """All ranks call this after every bad step, whatever each of them knows of it."""
-        case = self._case(inquiry, watched, reading) if inquiry is not None and self._is_news(inquiry) else None
+    def _treat_together(
+        self, inquiry: Investigation | None, watched: Watched, reading: Reading, *, waits: bool = False,
+        clip: Unclipped | None = None,
+    ) -> bool:  # fmt: skip
+        """All ranks call this after every bad step, whatever each of them knows of it. Whether the run was changed."""
+        case = None
+        if inquiry is not None and self._is_news(inquiry):
+            case = self._case(inquiry, watched, reading, waits=waits, clip=clip)
         speaker = who_decides(watched, case is not None and bool(case.cause))
         if speaker is None:
-            if case is not None and watched.group.rank == 0:
+            if case is not None and (watched.group.rank == 0 or not reading.bad):
                 self._advise(case, NOT_PROVED)
-            self._undo(self._in_watch(watched) if case is not None else [], watched, reading.step, UNPROVED)
-            return
+            undone = self._in_watch(watched) if case is not None and reading.bad else []
+            self._undo(undone, watched, reading.step, UNPROVED)
+            return False
         chosen: list[Any] = []
 
         def decide() -> dict[str, Any]:
@@ -168,17 +180,19 @@ class Healing:
             self._undo([self.applied[n] for n in decision.get("undone", ())], watched, reading.step, "as on its rank")
         module = live(decision["name"]) if "name" in decision else None
         if module is None:
-            return
-        undo = all_or_none(watched, lambda: module.repeat(watched, decision["orders"]))
-        if undo is None:
+            return False
+        now = Now.of(watched, reading, waits, clip, self._run.signals["grad_norm"])
+        done, undo = done_together(now, module, decision["orders"])
+        if not done:
             if case is not None and chosen:
                 self._advise(case, "another rank could not do the same")
-            return
+            return False
         if case is not None and chosen:
             self._record_applied(case, chosen[0], module.action, chosen[2], undo)
         else:
-            self.applied.append(_elsewhere(decision, module.action, undo, watched, reading))
+            self.applied.append(elsewhere(decision, module.action, undo, watched, reading))
         self._close_incident(watched)
+        return True
 
     def _close_incident(self, watched: Watched) -> None:
         """What comes next is an incident of its own."""
@@ -188,8 +202,8 @@ class Healing:
     def _why_not(self, case: Case) -> str | None:
         if not case.cause:
             return NOT_PROVED
-        if case.watched.group.size > 1 and not (case.reading.bad and may_act(case.watched)):
-            return "remedies are advice where ranks hold parts of a model, see their own loss, or are of no known group"
+        if case.watched.group.size > 1 and not may_act(case.watched):
+            return PARTS_HELD
         if case.inquiry.model is None or case.inquiry.capture.runnable is not None:
             return "the step cannot be run again, so no remedy can be tried on it"
         if len(self.applied) >= MOST_PER_RUN:
@@ -212,7 +226,6 @@ class Healing:
                 continue
             if tried >= MOST_PER_INCIDENT:
                 break
-            tried += 1
             try:
                 cure: Cure = module.cure(case)
                 if case.watched.group.size > 1 and cure.orders is None:
@@ -223,6 +236,7 @@ class Healing:
             except (Unable, OverBudget) as reason:
                 left_out.append(f"{name}: {reason}")
             finally:
+                tried += case.runs > 0
                 self._runs, case.runs = self._runs + case.runs, 0
         self._undo(self._in_watch(case.watched) if case.reading.bad else [], case.watched, case.reading.step, UNPROVED)
         self._seconds["cure"] += time.monotonic() - case.inquiry.limits.began
@@ -230,9 +244,11 @@ class Healing:
         return None
 
     def _advise(self, case: Case, why: str) -> None:
-        step = case.reading.step
+        step, clean = case.reading.step, to_resume(case, self._run.saves)
+        why += f"; {clean.text}" if clean is not None else ""
         self._run.recorder.event(
-            "remedy", step=step, incident=case.inquiry.event["id"], state="advice", cause=case.cause or None, text=why
+            "remedy", step=step, incident=case.inquiry.event["id"], state="advice", cause=case.cause or None, text=why,
+            resume_from=clean and {"path": clean.path, "step": clean.step},
         )  # fmt: skip
         self._run.speech.say(f"step {step}: not healed: {why}")
 
@@ -261,7 +277,7 @@ class Healing:
         one = Applied(
             name=name, cause=case.cause, action=action, targets=cure.targets, places=cure.places, undo=undo,
             watched=case.watched.number, step=step, incident=case.inquiry.event["id"],
-            state="applied" if undo is not None else "for its step",
+            state="applied" if undo is not None else FOR_ITS_STEP,
             remedy=Remedy(name=name, safety=remedies()[name].safety),
         )  # fmt: skip
         self.applied.append(one)  # first of all, so that it can be taken back
@@ -287,19 +303,23 @@ class Healing:
         is_so = "The update moves weights" if case.inquiry.event["symptom"] in STANDS_STILL else "Finite"
         known = "the step does not repeat" if case.cause == NOT_REPEATED else f"{case.cause}, proved"
         self._run.speech.say(
-            f"step {step}: healed ({known}): {text}. {is_so} with it{other}{price}; {_times(took)}{watch}"
+            f"step {step}: healed ({known}): {text}. {is_so} with it{other}{price}; {times(took)}{watch}"
         )
 
-    def step_follows(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
+    def step_follows(self, watched: Watched, reading: Reading, capture: Capture, clip: Unclipped | None) -> None:
         """A step with finite gradients is about to be taken."""
+        if reading.more.get(ASKS):
+            self._treat_asked(watched, reading)
+        if watched.discarded:
+            return
         watched.past = watched.past or Past()
         watched.past.slow_down(watched.optimizer())
-        watched.past.keep(watched, step, capture, clip)
+        watched.past.keep(watched, reading.step, capture, clip)
 
     def step_ended(self, watched: Watched, reading: Reading) -> None:
         """One more step is over."""
         if watched.past is not None:
-            watched.past.as_scheduled(watched.optimizer())
+            watched.past.is_over(watched.optimizer())
         for one in self._in_watch(watched) if not reading.bad else ():
             one.left -= one.step < reading.step
             if one.left == 0:
@@ -357,42 +377,14 @@ class Healing:
 
     def summary(self) -> list[str]:
         """What was done to the run and its price, with the same for the user's files; nothing where nothing was."""
+        for look in self._incidents.asking.values():  # what no step has come for
+            look()
         if all(one.quiet for one in self.applied):
             return []
         done: dict[str, list[Applied]] = {}
         for one in self.applied:
-            done.setdefault(f"{one.name}, {_end(one)}", []).append(one)
-        times = [f"{what} ({several('step', [one.step for one in these])})" for what, these in done.items()]
-        price = f"{counted(self._runs, 'run')} of a step more; {_times(self._seconds)}"
+            done.setdefault(f"{one.name}, {end(one)}", []).append(one)
+        what_when = [f"{what} ({several('step', [one.step for one in these])})" for what, these in done.items()]
+        price = f"{counted(self._runs, 'run')} of a step more; {times(self._seconds)}"
         left = [one for one in self.applied if one.state != "undone"]
-        return [f"healed {counted(len(left), 'time')}: {'; '.join(times)}; {price}", *_for_the_files(left)]
-
-
-def _elsewhere(
-    decision: Mapping[str, Any], action: str, undo: Undo, watched: Watched, reading: Reading
-) -> Applied:  # fmt: skip
-    """What another rank decided, recorded and printed, and this one has done too."""
-    name = decision["name"]
-    return Applied(
-        name=name, cause="", action=action, targets=frozenset(decision["targets"]), undo=undo, watched=watched.number,
-        step=reading.step, incident=0, remedy=Remedy(name=name, safety=remedies()[name].safety), quiet=True,
-    )  # fmt: skip
-
-
-def _times(seconds: Mapping[str, float]) -> str:
-    parts = ", ".join(f"{part} {seconds[part]:.2g}" for part in PARTS if part in seconds)
-    return f"{sum(seconds.values()):.1f} s ({parts})"
-
-
-def _end(one: Applied) -> str:
-    if one.state == "for its step":
-        return "which changed that step alone"
-    return one.state if one.state != "applied" else f"still watched, {one.left} steps to go"
-
-
-def _for_the_files(left: list[Applied]) -> list[str]:
-    """One line for each different change, as the user's files would have it."""
-    places: dict[str, list[str]] = {}
-    for one in left:
-        places.setdefault(f"{do(one.remedy)}   ({remedy_note(one.remedy)})", []).extend(one.places)
-    return [f"  do               {what}{': ' if where else ''}{'; '.join(where)}" for what, where in places.items()]
+        return [f"healed {counted(len(left), 'time')}: {'; '.join(what_when)}; {price}", *for_the_files(left)]

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
+from types import ModuleType
 from typing import Any
 
-from finitune.monitor.heal.cure import Undo
+from finitune.monitor.heal.cure import Now, Unable, Undo
 from finitune.monitor.heal.past import Past, State
+from finitune.monitor.heal.step_again import take_back
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import ALONE
@@ -84,17 +87,24 @@ def decided(watched: Watched, rank: int, decide: Callable[[], Mapping[str, Any]]
     return json.loads(text) if text else {}
 
 
-def all_or_none(watched: Watched, act: Callable[[], Undo | None]) -> Undo | None:
-    """`act` on every rank; taken back, and None, where one of them could not."""
+@randomness_kept()
+def done_together(now: Now, module: ModuleType, orders: Mapping[str, Any]) -> tuple[bool, Undo | None]:
+    """What one rank has decided, on every rank; taken back, and False, where one of them could not. The undo is None
+    where nothing but the step is changed.
+    """
+    watched, for_its_step = now.watched, hasattr(module, "repeat_step")
     undo: Undo | None = None
     error: Exception | None = None
     try:
-        undo = act()
+        if for_its_step:
+            module.repeat_step(now, orders)
+        else:
+            undo = module.repeat(watched, orders)
     except Exception as raised:
         error = raised
     (failed,) = watched.group.agree(error is not None, device=device_of(watched.model))
-    if failed and undo is not None:
-        undo()
-    if error is not None:
+    if failed and error is None:
+        (undo or partial(take_back, now))()
+    if error is not None and not isinstance(error, Unable):
         raise error
-    return None if failed else undo
+    return not failed, None if failed else undo

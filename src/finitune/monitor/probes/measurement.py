@@ -62,6 +62,8 @@ class Unclipped:
 
 MOST_MODULES = 1024
 """Of which the gradients of a bad step are recorded."""
+ASKS = "asks"
+"""Among the further signals: how many ranks have seen an incident of finite numbers, for all to look into together."""
 SPOILS = "spoils"
 """Among the further signals: the update itself would not be finite."""
 
@@ -183,6 +185,7 @@ def measure(
     exact: bool = False,
     extra: Tensor | None = None,
     replicas: Tensor | None = None,
+    asks: bool | None = None,
 ) -> Measured:
     """Measure a step. All ranks of `group` call it for the same step.
 
@@ -190,7 +193,8 @@ def measure(
     this rank's norms count for in the whole (see `shares_of`). With `exact` the flag is right even where squares
     overflow float32, at the price of a second read; else whoever finds a bad norm looks at the elements. `extra`,
     shape [m], is summed over the ranks in the same collective; `replicas`, shape [], is a sum over weights that are
-    the same on all ranks, whose distance becomes the signal `replica_error`.
+    the same on all ranks, whose distance becomes the signal `replica_error`. `asks` says whether this rank has seen an
+    incident that all are to look into; None where they do not.
     """
     more = dict(more or {})
     reuse = unclipped is not None and unclipped.only_clipped(gradients)
@@ -213,11 +217,14 @@ def measure(
         parts = group.sharded and known is None  # else every rank has the norm of the whole
         squares = torch.nan_to_num(total.square().to(number), posinf=0.0) if parts else place(0.0)
         own_sum = place(0.0 if replicas is None else replicas)
+        asked = [] if asks is None else [place(float(asks))]
         shared = group.reduced(torch.cat([
-            flags, torch.stack([squares, own_sum, own_sum.square()]), *([] if extra is None else [extra.to(number)]),
+            flags, torch.stack([squares, own_sum, own_sum.square(), *asked]),
+            *([] if extra is None else [extra.to(number)]),
         ]))  # fmt: skip
         flags, total = shared[:2], shared[2].sqrt() if parts else total
-        extra = None if extra is None else shared[5:]
+        extra = None if extra is None else shared[5 + len(asked) :]
+        more |= {ASKS: shared[5]} if asked else {}
         if replicas is not None:
             mean, square = shared[3] / group.size, shared[4] / group.size
             more["replica_error"] = (square - mean.square()).clamp_min(0).sqrt() / mean.abs().clamp_min(1e-30)

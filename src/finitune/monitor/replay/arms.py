@@ -31,6 +31,7 @@ from finitune.monitor.replay.padding import (
     padding_of,
 )
 from finitune.monitor.replay.rerun import Setting
+from finitune.monitor.replay.rounding import ByChance, Rounding, no_room, to_nearest
 
 Arm = Callable[..., Any]
 
@@ -165,12 +166,7 @@ def shuffle_tokens(setting: Setting) -> Iterator[None]:
 @contextmanager
 def row_by_row(setting: Setting) -> Iterator[None]:
     """Each row of the batch by itself, without its padding."""
-
-    def alone(run: Run, given: Any, call: Call) -> list[Tensor]:
-        ids = _ids_of(call)
-        return one_row_at_a_time(run, given, ids, _padding_of(call))
-
-    setting.lay_out = alone
+    setting.lay_out = lambda run, given, call: one_row_at_a_time(run, given, _ids_of(call), _padding_of(call))
     yield
 
 
@@ -267,6 +263,20 @@ def optimizer_float32(setting: Setting) -> Iterator[None]:
 
 
 @contextmanager
+def rounded_by_chance(setting: Setting) -> Iterator[None]:
+    """A trial update in float32, tensor by tensor, rounded up or down by chance, where float32 copies do not fit."""
+    _rounded(setting, ByChance())
+    yield
+
+
+@contextmanager
+def rounded_to_nearest(setting: Setting) -> Iterator[None]:
+    """The same, rounded to the nearest: a placebo."""
+    _rounded(setting, to_nearest)
+    yield
+
+
+@contextmanager
 def fresh_moments(setting: Setting) -> Iterator[None]:
     """A trial update by an optimizer that remembers nothing."""
     setting.update_times = 1.0
@@ -310,7 +320,7 @@ def last_steps_clipped(setting: Setting) -> Iterator[None]:
     """The last steps taken again before it, each tensor's gradient clipped to twice its usual norm."""
     if setting.past is None:
         raise ValueError("no earlier step was kept")
-    with setting.past.clipped(setting):
+    with setting.past.again(setting, 1.0, bound="clip"):
         yield
 
 
@@ -374,6 +384,12 @@ def _cast_parameters(module: nn.Module, dtype: torch.dtype | None) -> Iterator[N
                 stack.callback(setattr, tensor, "data", data)
                 tensor.data = data.to(dtype)
         yield
+
+
+def _rounded(setting: Setting, rounding: Rounding) -> None:
+    if no_room(setting.optimizer, setting.model) is None:
+        raise ValueError("float32 copies fit, and show more")
+    setting.rounding = rounding
 
 
 def _to(leaf: Any, dtype: torch.dtype) -> Any:

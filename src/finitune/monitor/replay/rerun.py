@@ -23,6 +23,7 @@ from finitune.monitor.replay.loss_operators import WEIGHT
 from finitune.monitor.replay.module_state import untouched
 from finitune.monitor.replay.objective import terms
 from finitune.monitor.replay.padding import Run
+from finitune.monitor.replay.rounding import Rounding, trial_rounded
 from finitune.monitor.replay.surroundings import Autocast
 from finitune.monitor.replay.trial import Trial, trial_update
 
@@ -47,6 +48,8 @@ class Setting:
     """Run compiled functions as they are written, so that every operator is seen."""
     update_times: float | None = None
     """Apply the optimizer's update with its learning rate times this, look at the loss, and take it back."""
+    rounding: Rounding | None = None
+    """Make a trial update tensor by tensor, with this rounding, instead."""
     group: Group = ALONE
     """The ranks that run it together; alone, an operator that communicates is refused."""
     limits: Limits = field(default_factory=Limits)
@@ -126,6 +129,9 @@ def _run(setting: Setting, arm: AbstractContextManager[None] | None) -> Outcome:
                 again = lambda: tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)  # noqa: E731
                 pairs = list(zip(parameters, sums, strict=True))
                 trial = trial_update(setting.optimizer, setting.update_times, pairs, again)
+            elif setting.rounding is not None:
+                pairs = list(zip(parameters, sums, strict=True))
+                trial = trial_rounded(setting.optimizer, pairs, setting.rounding)
         each = norms([p.new_zeros(()) if g is None else g for p, g in zip(parameters, sums, strict=True)]).cpu()
         return Outcome(losses=tuple(losses), norms=each, trial=trial)
 

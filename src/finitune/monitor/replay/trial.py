@@ -19,7 +19,7 @@ class Trial:
 
     losses: tuple[float, ...]
     moved: float
-    """Share of the elements with a gradient that it changed."""
+    """Share of the elements with a gradient that it changed; of one rounded by chance, how much of it arrived."""
     ratio: float
     """Norm of the update over that of the weights, the median over tensors with a gradient."""
 

@@ -32,12 +32,12 @@ def cure(case: Case) -> Cure:
         raise Unable("every micro-batch has a target")
     text = f"step {step} is left out: its batch has no target"
     if kept:
-        check_able(case)
+        check_able(case.now)
         text = f"{empty} of {len(capture.micro_steps)} micro-batches left out of the step: they have no target"
 
     def apply() -> None:
         if kept:
-            put_gradients(case, Capture(micro_steps=kept))
+            put_gradients(case.now, Capture(micro_steps=kept))
 
     return Cure(
         text=text,

@@ -16,17 +16,13 @@ from torch import Tensor, nn
 
 from finitune.monitor.heal.cure import Case, Cure, Unable
 from finitune.monitor.heal.float32_forward import HALF
-from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.optimizers import innermost, parameters_of
 from finitune.monitor.replay.arms import optimizer_float32, update_times
-from finitune.monitor.replay.limits import free_bytes
 from finitune.monitor.replay.rerun import Setting
+from finitune.monitor.replay.rounding import MOMENTS, no_room
 from finitune.reports.sentences import counted
 
 action = "healed"
-SHARE = 0.5
-"""Of the free memory, for the copies."""
-MOMENTS = 2
 
 
 def cure(case: Case) -> Cure:
@@ -37,9 +33,10 @@ def cure(case: Case) -> Cure:
     chosen = [p for p in parameters_of(optimizer) if p.dtype in HALF]
     if not chosen:
         raise Unable("no weight in half precision is trained")
-    needed, free = sum(p.numel() for p in chosen) * (4 + 2 * MOMENTS), free_bytes(device_of(case.watched.model))
-    if free is not None and needed > SHARE * free:
-        raise Unable(f"float32 copies take {needed / 2**30:.1f} GiB of {free / 2**30:.1f} GiB that are free")
+    why = no_room(optimizer, case.watched.model)
+    if why is not None:
+        raise Unable(why)
+    needed = sum(p.numel() for p in chosen) * (4 + 2 * MOMENTS)
     return Cure(
         text=f"{counted(len(chosen), 'tensor')} stepped as float32 copies from now on",
         price=f"{needed / 2**20:.3g} MiB",

@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from finitune.monitor.earlier_batches import RISE
-from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
-from finitune.monitor.heal.past import Past, State
+from finitune.monitor.heal.cure import Case, Cure, Unable, Undo
+from finitune.monitor.heal.past import Past
+from finitune.monitor.heal.retaken import is_borne, kept_by, mebibytes, orders_for, outcome, take
 from finitune.monitor.heal.rewarm import losses_of_all
-from finitune.monitor.heal.step_again import UNLIKE
 from finitune.monitor.optimizers import Watched
-from finitune.monitor.probes.finite import is_finite
-from finitune.monitor.probes.modules import device_of
 from finitune.monitor.replay.limits import OverBudget
-from finitune.monitor.replay.rerun import Outcome, Setting, rerun
+from finitune.monitor.replay.rerun import Outcome
 from finitune.reports.sentences import counted
 
 action = "rolled-back"
@@ -36,36 +35,28 @@ AGAIN = 0.5
 """Of a rate to which the run had come back and diverged again, the most that is tried afterwards."""
 JUMPED = 2.0
 """Where the rate is so many times that of the step before, the run is first given back the rate that it bore."""
-WORSE = 1.05
-"""Times the loss of the same batch before these steps: other batches may raise it a little."""
 
 
 def cure(case: Case) -> Cure:
     """Raises Unable."""
-    past: Past | None = case.watched.past
-    if past is None or not past.steps:
-        raise Unable((past and past.why_not) or "no earlier step is kept")
+    past = kept_by(case)
     before = _outcome(case, past, 0.0)  # no rate at all: the weights of before
     if before is None:
         raise Unable("the last steps cannot be taken again")
     first, steps = past.steps[0].step, counted(len(past.steps), "step")
     tries = [(since, factor) for since in sorted({_climb(case, past), first}, reverse=True) for factor in FACTORS]
     tries = [*_jumps_back(past), *tries]
-    found = next((one for one in tries if _is_borne(before, _outcome(case, past, one[1], one[0]))), None)
+    found = next((one for one in tries if is_borne(before, _outcome(case, past, one[1], one[0]))), None)
     if found is None:
         raise Unable(f"the last {steps} are not borne at {FACTORS[-1]:g} times their rate")
     since, factor = found = _learns_most(case, past, before, found)
-    orders = {
-        "steps": [one.step for one in past.steps], "since": since, "factor": factor,
-        "jumped": found in _jumps_back(past),
-    }  # fmt: skip
-    copies = sum(state.nbytes for one in past.steps if (state := one.before) is not None)
+    orders = {**orders_for(past, factor, since), "jumped": found in _jumps_back(past)}
     return Cure(
         text=f"the last {steps} taken again, from step {since} on at {factor:g} times the learning rate",
-        price=f"{steps} computed twice, {copies / 2**20:.1f} MiB of copies",
+        price=f"{steps} computed twice, {mebibytes(past):.1f} MiB of copies",
         targets=frozenset({f"learning rate times {past.factor * factor:g}"}),
-        change=_again(past, factor, since),
-        placebo=_again(past, 1.0),
+        change=partial(past.again, times=factor, since=since),
+        placebo=partial(past.again, times=1.0),
         instead="the same steps taken again at their own rate",
         apply=lambda: repeat(case.watched, orders),
         orders=orders,
@@ -98,7 +89,7 @@ def _learns_most(case: Case, past: Past, before: Outcome, found: tuple[int, floa
         return found
     setting, losses = case.inquiry.setting(), dict[float, float]()
     try:
-        if not _is_borne(before, _outcome(case, past, lower, since)):
+        if not is_borne(before, _outcome(case, past, lower, since)):
             return found
         for each in (factor, lower):
             with past.again(setting, each, since):
@@ -116,52 +107,19 @@ def _jumps_back(past: Past) -> list[tuple[int, float]]:
 
 
 def _outcome(case: Case, past: Past, factor: float, since: int = 0) -> Outcome | None:
-    case.inquiry.limits.check()
-    case.runs += 1
-    try:
-        return rerun(case.inquiry.setting(), past.again(case.inquiry.setting(), factor, since))
-    except (RuntimeError, ValueError):
-        return None
-
-
-def _is_borne(before: Outcome, after: Outcome | None) -> bool:
-    """Whether the captured step is no worse after the steps than before them. A model that gives one answer to
-    everything is finite too, and has no gradient.
-    """
-    if after is None or not after.finite or not before.finite:
-        return False
-    alive = float(after.norms.double().norm()) >= float(before.norms.double().norm()) / UNLIKE
-    return alive and sum(after.losses) <= WORSE * sum(before.losses)
-
-
-def _again(past: Past, factor: float, since: int = 0) -> Change:
-    return lambda setting: past.again(setting, factor, since)
+    return outcome(case, past.again(case.inquiry.setting(), factor, since))
 
 
 def repeat(watched: Watched, orders: Mapping[str, Any]) -> Undo:
-    """All ranks take the same steps again, each on its own batches, with the gradients averaged as in the run."""
-    optimizer: Any = watched.optimizer()
-    past: Past = watched.past or Past()
-    (other,) = watched.group.agree([one.step for one in past.steps] != orders["steps"], device=device_of(watched.model))
-    if other or watched.model is None:
-        raise Unable("the ranks do not keep the same steps")
-    setting = Setting(
-        model=watched.model, optimizer=optimizer, capture=past.steps[-1].capture, group=watched.group, past=past
-    )
-    before, own, most = State.of(optimizer), past.factor, past.most
-    try:
-        past.take_again(setting, orders["factor"], orders["since"], group=watched.group)
-        if not all(map(is_finite, watched.parameters())):
-            raise Unable("the weights after these steps are not finite")
-    except Exception as error:
-        before.restore(optimizer)
-        raise Unable(str(error)) from None
-    past.factor = own * orders["factor"]
+    """All ranks take the same steps again, and the later ones at the lower rate."""
+    past, _, put_back = take(watched, orders)
+    own, most = past.factor, past.most
+    past.factor = own * orders["times"]
     past.most = past.factor if orders["jumped"] else most if own == 1.0 else max(own * AGAIN, past.factor)
     past.steps.clear()
 
     def undo() -> None:
-        before.restore(optimizer)
+        put_back()
         past.factor, past.most = own, most
 
     return undo

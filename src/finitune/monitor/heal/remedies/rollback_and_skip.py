@@ -1,23 +1,27 @@
 """The run goes back to its newest good state, and takes the steps since again without the batches that did the damage.
 
 They are found by bisecting: the shortest beginning of the last steps after which an earlier batch has lost what was
-learned of it ends in a guilty one; without it the search goes on, until the rest does no damage. Needs: one process and
-what `heal.past` needs. Price: the steps that are taken again, the copies, and the batches that are not learned from.
-Undo: weights and state are those of the bad step, bit for bit. The schedule, the counters and the data of the loop go
-on as they are.
+learned of it ends in a guilty one; without it the search goes on, until the rest does no damage. Needs: what
+`heal.past` needs; of several ranks each holds the whole model, and all leave out the same steps. Price: the steps that
+are taken again, the copies, and the batches that are not learned from. Undo: weights and state are those of the bad
+step, bit for bit. The schedule, the counters and the data of the loop go on as they are.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 
 from finitune.monitor.experiments import DIVERGED
 from finitune.monitor.heal.cure import Case, Cure, Unable, Undo
-from finitune.monitor.heal.past import Past, State
-from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.heal.past import Past
+from finitune.monitor.heal.retaken import kept_by, mebibytes, orders_for, take
+from finitune.monitor.optimizers import Watched
 from finitune.monitor.replay.rerun import losses_of
 from finitune.reports.sentences import counted, several
 
@@ -30,11 +34,7 @@ MOST = 2
 
 def cure(case: Case) -> Cure:
     """Raises Unable."""
-    past: Past | None = case.watched.past
-    if past is None or not past.steps:
-        raise Unable((past and past.why_not) or "no earlier step is kept")
-    if case.watched.group.size > 1:
-        raise Unable("every rank has batches of its own")
+    past = kept_by(case)
     if past.skips >= MOST:
         raise Unable(f"batches were skipped {MOST} times already")
     guilty, steps = _guilty(case, past), [one.step for one in past.steps]
@@ -43,16 +43,17 @@ def cure(case: Case) -> Cure:
     if max(rates[step] for step in guilty) > max(rates[step] for step in others):
         raise Unable("the steps that did the damage had a higher learning rate than the others")
     what, instead = _batches(guilty), _batches(others[: len(guilty)])
-    copies = sum(state.nbytes for one in past.steps if (state := one.before) is not None)
+    orders = orders_for(past, skipped=guilty)
     return Cure(
         text=f"back to the weights of step {steps[0] - 1}, and the last {counted(len(steps), 'step')} taken again "
         f"without {what}",
-        price=f"{what} not learned from, {copies / 2**20:.1f} MiB of copies",
+        price=f"{what} not learned from, {mebibytes(past):.1f} MiB of copies",
         targets=frozenset(f"batch of step {step}" for step in guilty),
-        change=lambda setting: past.without(setting, guilty),
-        placebo=lambda setting: past.without(setting, others[: len(guilty)]),
+        change=partial(past.again, times=1.0, skipped=guilty),
+        placebo=partial(past.again, times=1.0, skipped=others[: len(guilty)]),
         instead=f"{instead} left out instead",
-        apply=lambda: _apply(case, past, guilty),
+        apply=lambda: repeat(case.watched, orders),
+        orders=orders,
         places=(what,),
     )
 
@@ -91,7 +92,7 @@ def _loss(case: Case, past: Past, skipped: list[int]) -> float:
     case.runs += 1
     setting = case.inquiry.setting()
     try:
-        with past.without(setting, skipped):
+        with past.again(setting, 1.0, skipped=skipped):
             return sum(losses_of(replace(setting, capture=past.steps[0].capture, run_scale=None)))
     except (RuntimeError, ValueError) as error:
         if len(skipped) == len(past.steps):
@@ -99,20 +100,14 @@ def _loss(case: Case, past: Past, skipped: list[int]) -> float:
         return math.nan
 
 
-def _apply(case: Case, past: Past, guilty: list[int]) -> Undo:
-    optimizer = case.watched.optimizer()
-    before = State.of(optimizer)
-    try:
-        past.take_again(case.inquiry.setting(), 1.0, skipped=guilty)
-        if not all(map(is_finite, case.watched.parameters())):
-            raise Unable("the weights after these steps are not finite")
-    except Exception as error:
-        before.restore(optimizer)
-        raise Unable(str(error)) from None
+def repeat(watched: Watched, orders: Mapping[str, Any]) -> Undo:
+    """All ranks leave out the same steps, each its own batches of them."""
+    past, _, put_back = take(watched, orders)
     past.skips += 1
+    past.steps.clear()
 
     def undo() -> None:
-        before.restore(optimizer)
+        put_back()
         past.skips -= 1
 
     return undo

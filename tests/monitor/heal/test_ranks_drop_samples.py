@@ -1,0 +1,103 @@
+"""Two ranks of DistributedDataParallel: lost records and odd batches on one of them, or on both."""
+
+from __future__ import annotations
+
+import pytest
+from tests.monitor.test_ranks import two_ranks
+
+from finitune.recording import Recording
+
+SCRIPT = """
+import hashlib, json, math, sys
+import torch, torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+import finitune
+
+torch.set_num_threads(1)
+what, out = json.loads(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 2))
+ddp = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1) if what["sgd"] else torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999)
+generator = torch.Generator().manual_seed(rank + 1)
+history = []
+
+def digest():
+    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+
+try:
+    with finitune.watch(ddp, optimizer, run_dir=out + "/run", mode="heal") as guard:
+        for step in range(1, what["steps"] + 1):
+            x = torch.randn(8, 8, generator=generator)
+            y = (x[:, :2] - x[:, 2:4]) * (1e4 if step in what["odd"] and rank in what["ranks"] else 1.0)
+            if step in what["lost"] and rank in what["ranks"]:
+                x[step % 8] = math.nan
+            if step >= what["forgets"] and rank == 0:
+                (watched,) = list(guard._optimizers)
+                watched.past.steps.clear()
+            loss = F.mse_loss(ddp(x), y)
+            loss.backward()
+            if what["clip"]:
+                nn.utils.clip_grad_norm_(ddp.parameters(), what["clip"])
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            history.append([digest(), all(bool(p.isfinite().all()) for p in model.parameters()),
+                            optimizer.param_groups[0]["lr"], float(loss.detach())])
+finally:
+    with open(f"{out}/history{rank}.json", "w") as file:
+        json.dump(history, file)
+dist.destroy_process_group()
+"""
+USUAL = {"sgd": False, "steps": 30, "lost": [], "odd": [], "clip": None, "ranks": [0, 1], "forgets": 1000}
+
+
+def trained(tmp_path, **what):
+    tmp_path.mkdir(exist_ok=True)
+    codes, said, (first, second) = two_ranks(tmp_path, USUAL | what, source=SCRIPT, timeout=120)
+    assert codes == [0, 0], said
+    assert [entry[:3] for entry in first] == [entry[:3] for entry in second], "weights and rates, on every step"
+    assert all(entry[1] for entry in first)
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    return first, recording, said
+
+
+@pytest.mark.parametrize("ranks", [[1], [0, 1]])
+def test_each_rank_leaves_its_lost_records_out_of_the_step(ranks, tmp_path):
+    history, recording, said = trained(tmp_path, lost=[9, 17], ranks=ranks, clip=1.0)
+    done = recording.events("remedy")
+    assert [(e["remedy"], e["step"], e["state"]) for e in done] == [
+        ("drop-samples", 9, "for its step"), ("drop-samples", 17, "for its step")
+    ]  # fmt: skip
+    assert recording.signals["skipped"].values.sum() == 0, "the steps are taken with the other samples"
+    assert len({entry[0] for entry in history}) == len(history)
+    assert sum("drop-samples: sample" in err for err in said) == 1, "one rank speaks"
+
+
+def test_both_go_back_and_leave_out_the_batches_that_did_the_damage(tmp_path):
+    """One rank sees the loss climb, and all numbers are finite."""
+    whole, _, _ = trained(tmp_path / "whole", sgd=True, steps=70)
+    history, recording, said = trained(tmp_path / "odd", sgd=True, steps=70, odd=[40], ranks=[1])
+    done = [(e["remedy"], e["state"]) for e in recording.events("remedy")]
+    assert done == [("rollback-and-skip", "applied"), ("rollback-and-skip", "kept")]
+    assert recording.events("remedy")[0]["places"] == ["the batch of step 40"]
+    mean = lambda entries: sum(entry[3] for entry in entries[-8:]) / 8  # noqa: E731
+    assert mean(history) == pytest.approx(mean(whole), rel=0.1)
+    assert max(entry[3] for entry in history[40:46]) > 1e3
+    assert sum("rollback-and-skip: back to the weights" in err for err in said) == 1
+
+
+def test_stays_quiet_where_nothing_is_wrong(tmp_path):
+    _, recording, _ = trained(tmp_path)
+    assert not recording.events("remedy", "incident")
+
+
+def test_where_one_rank_keeps_other_steps_it_is_said_and_nobody_waits(tmp_path):
+    _, recording, said = trained(tmp_path, sgd=True, steps=60, odd=[40], ranks=[1], forgets=41)
+    assert {one["state"] for one in recording.events("remedy")} == {"advice"}
+    assert any("not healed" in err for err in said)
