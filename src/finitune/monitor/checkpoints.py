@@ -85,14 +85,14 @@ class Checkpoints:
 
         @functools.wraps(original)
         def save(*args: Any, **kwargs: Any) -> Any:
-            self._finite = None
             if not unobservable():
                 args, kwargs = self._judged(original, args, kwargs, place, key or "checkpoint_id")
-            written, self._finite = self._finite, None
+            finite, self._finite = self._finite, None
             out = original(*args, **kwargs)
-            if written is not None:
+            if finite is not None:
+                path, weights = finite
                 with suppress(Exception):
-                    self._clean(*written, self._trained())
+                    self._clean(path, weights, self._trained())
             return out
 
         vars(save)["_finitune"] = True
