@@ -50,10 +50,9 @@ def test_a_kernel_of_the_compiler_is_no_fault_of_the_hardware(once, tmp_path):
     (incident,) = diagnose(tmp_path / "run").incidents
     assert incident.step == 3
     assert incident.reproducible is not once
-    blamed = "hardware-fault-sdc" in [one.cause for one in incident.causes]
-    assert blamed is once
     (origin,) = Recording.load(tmp_path / "run").events("origin")
     assert ("compiled code makes it" in (origin["why_not"] or "")) is not once
+    assert once or "hardware-fault-sdc" not in [one.cause for one in incident.causes]
 
 
 def test_a_step_of_the_optimizer_that_is_compiled_leaves_the_dispatcher_whole(tmp_path):
