@@ -1,18 +1,13 @@
 """What new users and attackers found when they tried everything, each finding with the test that holds it.
 
-Numbers are those of their two reports; a letter parts what one number names. A name without a file is a program of
-`tests/programs`, judged by its truth; a sentence says why there is no test.
+Numbers are those of their two reports; a letter parts what one number names.
 """
 
 from __future__ import annotations
 
-import ast
-from functools import cache
-from pathlib import Path
-
 import pytest
+from tests.trial_audit import is_held, numbers_of
 
-TESTS = Path(__file__).parent
 FINDINGS, WORDS = "test_trial_findings.py", "test_trial_words.py"
 LOGS = "diagnosis/logged/test_plain_logs.py"
 KINDS = "diagnosis/logged/test_kinds_of_logs.py"
@@ -164,22 +159,11 @@ OF_ATTACKERS = {
 }
 
 
-@cache
-def names_in(file: str) -> set[str]:
-    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-
-
 @pytest.mark.parametrize("finding", [*OF_USERS, *OF_ATTACKERS])
 def test_every_finding_has_its_test_or_a_reason(finding: str) -> None:
-    place = {**OF_USERS, **OF_ATTACKERS}[finding]
-    if place.endswith("."):
-        return
-    file, _, name = place.partition(":")
-    assert name in names_in(file) if name else (TESTS / "programs" / f"{file}.py").exists()
+    assert is_held({**OF_USERS, **OF_ATTACKERS}[finding])
 
 
 def test_no_number_of_a_report_is_left_out() -> None:
     for findings in (OF_USERS, OF_ATTACKERS):
-        numbers = {int("".join(c for c in one.split()[0] if c.isdigit())) for one in findings if one[0].isdigit()}
-        assert numbers == set(range(1, 21))
+        assert numbers_of(findings) == set(range(1, 21))

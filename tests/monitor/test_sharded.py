@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from safetensors.torch import load_file
 from tests.monitor.test_ranks import STEPS, two_ranks
@@ -81,6 +83,8 @@ def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):
     expected = [float(step in FAULTS) for step in range(1, STEPS + 1)]
     assert all(rank.signals["skipped"].values.tolist() == expected for rank in recording.ranks)
     assert not recording.events("broken")
+    norms = recording.signals["grad_norm"]
+    assert math.isnan(norms.at(5)), "not the norm of the shards that are finite"
     # Found by the rank whose operator made it, although the shard that shows it may lie on the other.
     origins = [event for event in recording.events("origin") if event["origin"] is not None]
     assert {(event["rank"], event["step"]) for event in origins} == {(1, 3), (1, 5), (1, 7)}

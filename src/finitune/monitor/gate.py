@@ -294,7 +294,7 @@ class Gate:
 
     def loss_seen(self, roots: list[Tensor], micro: MicroStep) -> None:
         """A backward is about to run from `roots`."""
-        live = self._live.watch
+        live = self._live.now()
         if live is not None and micro.objective is not None:
             self._safely(self._incidents.loss_seen, live, micro, roots[0])
 

@@ -23,7 +23,7 @@ from finitune.monitor.probes.ranks import ALONE, Group
 from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.replay.fewer_rows import peaks
 from finitune.monitor.replay.limits import Limits, empty_cache
-from finitune.monitor.replay.live_watch import LiveWatch
+from finitune.monitor.replay.live_watch import LiveWatch, compiles
 from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, locate_in_calls, named_tensors
 from finitune.monitor.replay.loose_tensors import LooseTensors
 from finitune.monitor.replay.objective import Place, node_at, same_form
@@ -146,12 +146,16 @@ class Investigation:
         self.origin = located.origin
         self.inside, self.term = located.inside, located.term
         self.layers = [as_json(layer) for layer in located.layers]
-        self.repeats = not located.outcome.sound
-        self.compiled = any(micro.compiled for micro in self.capture.micro_steps)
-        if self.repeats and self.origin is None:
+        self.compiled = compiles()
+        outcome = located.outcome
+        if outcome.sound and self.compiled:
+            outcome = self._run_compiled(model)
+        self.repeats = None if outcome is None else not outcome.sound
+        if self.repeats and self.origin is None and self.why_not is None:
             self.why_not = "no operator of the model or the loss made it out of finite numbers"
-        self.bit_for_bit = observed is not None and _same_bits(observed.losses, located.outcome.losses)
-        if not self.repeats:
+        both = observed is not None and outcome is not None
+        self.bit_for_bit = both and _same_bits(observed.losses, outcome.losses)
+        if self.repeats is False:
             self._why_it_does_not_repeat(observed)
 
     def _run_calls_again(self, model: nn.Module) -> None:
@@ -169,6 +173,18 @@ class Investigation:
         if self.origin is not None:
             self.repeats, self.why_not = True, None
 
+    def _run_compiled(self, model: nn.Module | LooseTensors) -> Outcome | None:
+        """What is finite operator by operator, run once more as it was compiled; None where that cannot be done."""
+        self.passes += 1
+        try:
+            outcome = rerun(self.setting(model))
+        except Exception as error:
+            self.why_not = f"what is compiled could not be run again: {type(error).__name__}: {str(error)[:200]}"
+            return None
+        if not outcome.sound:
+            self.why_not = "compiled code makes it; operator by operator, as it is written, the step is finite"
+        return outcome
+
     def _why_it_does_not_repeat(self, observed: Outcome | None) -> None:
         """A step that comes out finite is a sign of a fault in time or hardware only where all of it was run again."""
         bad_loss = observed is not None and not all(map(math.isfinite, observed.losses))
@@ -181,8 +197,6 @@ class Investigation:
             self.why_not = "a term of the loss without a graph was not kept, so the step cannot be run again as it was"
         elif self.by_hand and not bad_loss:
             self.why_not = "the loop's own code changed the gradients after the backward, and may have made it"
-        elif self.compiled:
-            self.why_not = "compiled code was run as it is written, and may compute otherwise"
         elif observed is not None and not bad_loss and not self.bit_for_bit:
             self.why_not = "the loss did not come out the same, so something of the step is missing in the replay"
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.replay.capture import Call
-from finitune.monitor.replay.live_watch import LiveWatch
+from finitune.monitor.replay.live_watch import LiveWatch, within_compiled
 
 
 class LiveStep:
@@ -22,6 +22,8 @@ class LiveStep:
         self._calls = calls
         self._say = say
         self._watch: LiveWatch | None = None
+        self._idle: LiveWatch | None = None
+        """One that was over within a compiled function, where it could not be ended."""
         self._tensors: dict[int, str] = {}
         self._places: dict[int, str] = {}
 
@@ -36,6 +38,7 @@ class LiveStep:
 
     def begin(self) -> None:
         """What runs from now on is seen, up to the next gate."""
+        self._settle()
         if self._watch is not None:
             return
         self._tensors, self._places = {}, {}
@@ -53,19 +56,28 @@ class LiveStep:
             self._name()
             self._watch.watch.forgive()
 
-    @property
-    def watch(self) -> LiveWatch | None:
-        """The one that runs."""
+    def now(self) -> LiveWatch | None:
+        """The watch that runs; one that is over ends here at the latest."""
+        self._settle()
         return self._watch
 
     def taken(self) -> LiveWatch | None:
         """The watch that ran, ended."""
         live, self._watch = self._watch, None
+        self._settle()
         if live is not None:
-            live.end()
+            live.idle()
+            self._idle = live
+            self._settle()
             if (error := live.watch.failed) is not None:
                 self._say(f"the step was watched only in part: {type(error).__name__}: {str(error)[:200]}")
         return live
+
+    def _settle(self) -> None:
+        """End a watch that is over, where that can be done."""
+        if self._idle is not None and not within_compiled():
+            self._idle.end()
+            self._idle = None
 
     def _name(self) -> None:
         for root in self._modules.roots():

@@ -155,6 +155,8 @@ class Measured:
         losses = tuple(values[6 : 6 + self.losses])
         scale = max(scale, 1e-45)
         clip = self.unclipped.max_norm if self.unclipped else None
+        if bad_gradients > 0 and math.isfinite(total):  # of shards, the sum leaves out what is not finite
+            total = math.nan
         norm = total / (scale if self.scaled else 1.0)
         return Reading(
             step=self.step,
@@ -247,22 +249,39 @@ def shares_of(gradients: Sequence[Tensor], group: Group, device: torch.device) -
 
 
 def confirmed(reading: Reading, measured: Measured) -> Reading:
-    """The reading with its gradients judged by their elements: finite ones may have squares that overflow float32."""
-    if not reading.bad_gradients or measured.group.size > 1:
+    """The reading with its gradients judged by their elements: finite ones may have squares that overflow float32. All
+    ranks of the group call it for the same step; where gradients are suspected, they agree once more.
+    """
+    if not reading.bad_gradients:
         return reading
-    peaks = measured.unclipped.peaks if measured.unclipped is not None else None
-    if peaks is not None and not bool(torch.isfinite(peaks).all()):
+    group = measured.group
+    found = _bad_elements(reading, measured)
+    (anywhere,) = group.agree(found, device=measured.norms.device)
+    if anywhere:
         return reading
-    doubtful = [
-        g for g, norm in zip(measured.gradients, reading.norms.tolist(), strict=True) if not math.isfinite(norm)
-    ]
-    if not doubtful or not are_finite(doubtful):
-        return reading
-    squares = sum(float(torch.linalg.vector_norm(values_of(g), dtype=torch.float64)) ** 2 for g in measured.gradients)
+    number = measured.values.dtype
+    squares = sum(_square(g) / (copies(g, group.size) if group.sharded else 1.0) for g in measured.gradients)
+    if group.sharded:
+        squares = float(group.reduced(torch.tensor([squares], dtype=number, device=measured.norms.device)))
     reading.grad_norm = math.sqrt(squares) / (reading.scale if measured.scaled else 1.0)
     reading.bad_gradients = False
     reading.own_bad = reading.bad_loss
     return reading
+
+
+def _bad_elements(reading: Reading, measured: Measured) -> bool:
+    """Whether an element of this rank's own gradients is not finite, or nothing else explains the verdict."""
+    peaks = measured.unclipped.peaks if measured.unclipped is not None else None
+    if peaks is not None and not bool(torch.isfinite(peaks).all()):
+        return True
+    norms = reading.norms.tolist()
+    doubtful = [g for g, norm in zip(measured.gradients, norms, strict=True) if not math.isfinite(norm)]
+    alone = measured.group.size == 1 or not measured.group.known
+    return not are_finite(doubtful) or (alone and not doubtful)
+
+
+def _square(gradient: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values_of(gradient), dtype=torch.float64)) ** 2
 
 
 def any_bad(roots: Sequence[Tensor], gradients: Sequence[Tensor]) -> bool:

@@ -52,9 +52,11 @@ class Group:
 
     def reduced(self, values: Tensor, operation: str = "SUM") -> Tensor:
         """The sum, or the MAX, over the group, on the device of `values`: one collective, or none where it is alone."""
-        if self.size > 1 and self.known:
-            torch.distributed.all_reduce(values, getattr(torch.distributed.ReduceOp, operation), group=self.handle)
-        return values
+        if self.size == 1 or not self.known:
+            return values
+        there = values.to(self._beside(values.device))
+        torch.distributed.all_reduce(there, getattr(torch.distributed.ReduceOp, operation), group=self.handle)
+        return there.to(values.device)
 
     def agree(self, *flags: bool, device: torch.device | str = "cpu") -> tuple[bool, ...]:
         """Each flag is True when any rank says so."""
@@ -95,7 +97,14 @@ class Group:
     def _device(self, device: torch.device | str) -> torch.device:
         """Where the group's backend can reduce: a gloo group on the CPU, others on the device of the model."""
         backend = str(torch.distributed.get_backend(self.handle))
-        return torch.device("cpu") if backend == "gloo" else torch.device(device)
+        return torch.device("cpu") if backend == "gloo" else self._beside(torch.device(device))
+
+    def _beside(self, device: torch.device) -> torch.device:
+        """The accelerator where the numbers are on the CPU, as of an offloaded optimizer, and the backend is not."""
+        backend = str(torch.distributed.get_backend(self.handle))
+        if device.type != "cpu" or any(name in backend for name in ("gloo", "mpi", "fake")):
+            return device
+        return torch.accelerator.current_accelerator() or device
 
 
 ALONE = Group()

@@ -32,6 +32,7 @@ from finitune.monitor.replay.padding import (
 )
 from finitune.monitor.replay.rerun import Setting
 from finitune.monitor.replay.rounding import ByChance, Rounding, no_room, to_nearest
+from finitune.monitor.replay.trial import refuse_large
 
 Arm = Callable[..., Any]
 
@@ -250,6 +251,7 @@ def leave_rows_out(setting: Setting, rows: str) -> Iterator[None]:
 @contextmanager
 def optimizer_float32(setting: Setting) -> Iterator[None]:
     """Weights, gradients and the optimizer's moments in float32, and a trial update with them."""
+    refuse_large(setting.optimizer, torch.float32.itemsize)
     setting.update_times = 1.0
     state = setting.optimizer.state
     own = {p: dict(entries) for p, entries in state.items()}

@@ -132,8 +132,6 @@ class MicroStep:
     """Numbers of the optimizers whose gradients it changed."""
     used: bool = False
     """Some optimizer has stepped on it."""
-    compiled: bool = False
-    """Some of it ran as compiled code."""
 
     def computed(self, root: Tensor) -> Iterator[tuple[Objective, Edge]]:
         """What the loop's own code computes in it, and where its graph ends: the loss, and in a step that is watched

@@ -47,12 +47,18 @@ class Limits:
         if self.left <= 0:
             raise OverBudget(f"more than {self.seconds:g} seconds")
 
-    def why_not(self, model: nn.Module) -> str | None:
-        """Why there is no room for a run of `model`; None when there is."""
+    def why_not(self, model: nn.Module, *, together: bool = False) -> str | None:
+        """Why there is no room for a run of `model`; None when there is. Where ranks can only run it `together`, one
+        that is out of memory in the middle leaves the others waiting: there must be room for all that a step has taken.
+        """
         needed = sum(p.nbytes for p in model.parameters() if p.requires_grad)
         device = device_of(model)
         free = free_bytes(device)
-        if free is None or needed <= SHARE * free:
+        if free is None:
+            return None
+        if together and needed + (taken := _taken_by_a_step(device)) > free:
+            return f"a step takes {(needed + taken) / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
+        if needed <= SHARE * free:
             return None
         return f"the gradients of one more backward take {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
 
@@ -75,6 +81,8 @@ class _Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._refuse and func.namespace in COLLECTIVES:
             raise Communicates(f"the model calls {func.name()} in its own forward or backward")
+        if self._refuse:  # others wait meanwhile
+            self._limits.check()
         return func(*args, **(kwargs or {}))
 
 
@@ -92,6 +100,15 @@ def free_bytes(device: torch.device) -> int | None:
         return free + module.memory_reserved(device) - module.memory_allocated(device)
     except (AttributeError, RuntimeError, TypeError):
         return None
+
+
+def _taken_by_a_step(device: torch.device) -> int:
+    """Bytes that were allocated at most, beyond those that are now; 0 where the device does not tell."""
+    module: Any = torch.get_device_module(device)
+    try:
+        return module.max_memory_allocated(device) - module.memory_allocated(device)
+    except (AttributeError, RuntimeError, TypeError):
+        return 0
 
 
 def empty_cache(model: nn.Module | None) -> None:

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.operator_watch import OperatorWatch
 
 _HOOKS_FIRE_TWICE = r"Using `torch\.compile\(module\)` when there are global hooks"
+_COMPILED = str(Path("torch", "_dynamo", "eval_frame.py"))
 SECONDS = 600.0
 """A step under watch may take a hundred times as long as usual. After so long it goes on without."""
 
@@ -40,6 +42,8 @@ class LiveWatch:
 
     def begin(self) -> str | None:
         """Watch from now on; returns why that is not possible, None when it is."""
+        if within_compiled():
+            return "the one before ended within a compiled function"
         if _get_current_dispatch_mode_stack():
             return "the program runs under a dispatch mode of its own"
         self._handles = [
@@ -47,7 +51,7 @@ class LiveWatch:
             nn.modules.module.register_module_forward_hook(self._left, always_call=True),
         ]
         if "torch._dynamo" in sys.modules:
-            self.compiled = sys.modules["torch._dynamo"].utils.counters["frames"]["ok"] > 0
+            self.compiled = compiles()
             self._stance = torch.compiler.set_stance("force_eager")
         warnings.filterwarnings("ignore", message=_HOOKS_FIRE_TWICE)
         self._watch.__enter__()
@@ -80,6 +84,10 @@ class LiveWatch:
             self._stance.__exit__(None, None, None)
             self._stance = None
 
+    def idle(self) -> None:
+        """Look at nothing more; `end` is still to come."""
+        self._watch.blind = True
+
     def _entered(self, module: nn.Module, _args: Any) -> None:
         if id(module) not in self._modules and not self._watch.modules:  # of which the optimizer holds copies alone
             self._modules |= {id(inner): name for name, inner in module.named_modules() if name}
@@ -89,3 +97,20 @@ class LiveWatch:
     def _left(self, module: nn.Module, _args: Any, output: Any) -> None:
         name = self._modules.get(id(module))
         self._watch.guarded(partial(self._watch.left, type(module).__name__ if name is None else name, output))
+
+
+def compiles() -> bool:
+    """True where some function of this process was compiled."""
+    return "torch._dynamo" in sys.modules and sys.modules["torch._dynamo"].utils.counters["frames"]["ok"] > 0
+
+
+def within_compiled() -> bool:
+    """True where a compiled function has called us. When it returns, the compiler puts the dispatcher of this thread
+    back to what it was when the function was called, so a mode that comes or goes in between leaves it inconsistent.
+    """
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_COMPILED):
+            return True
+        frame = frame.f_back
+    return False

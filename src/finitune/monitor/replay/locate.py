@@ -22,6 +22,7 @@ from finitune.monitor.probes.finite import Places, is_finite, places
 from finitune.monitor.probes.names import dtype_name, parameter_names
 from finitune.monitor.replay.batch_places import MAX_PLACES
 from finitune.monitor.replay.capture import Call, Capture
+from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.objective import Place
 from finitune.monitor.replay.operator_watch import Layer, OperatorWatch, values_in_words
 from finitune.monitor.replay.rerun import Outcome, Setting, outputs_of, rerun
@@ -44,7 +45,9 @@ def locate(setting: Setting) -> Located:
     """Run the step once more, watching every operator. One extra forward and backward."""
     calls = calls_of(setting.capture)
     own = parameter_names(setting.model)
-    watch = OperatorWatch(own, lambda: calls, setting.limits)
+    # Where ranks run it together, none may give up in the middle.
+    limits = Limits(seconds=math.inf) if setting.group.split else setting.limits
+    watch = OperatorWatch(own, lambda: calls, limits)
     eager = replace(setting, eager=True)
     watch.summed = lambda: None if eager.summing is None else own.get(id(eager.summing))
     outcome = rerun(eager, _watching(_named_modules(eager), watch))

@@ -18,7 +18,7 @@ from finitune.monitor.probes.finite import norms
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import ALONE, Group, is_sharded
 from finitune.monitor.replay.capture import Call, Capture, MicroStep, output_tensors
-from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.replay.loss_operators import WEIGHT
 from finitune.monitor.replay.module_state import untouched
 from finitune.monitor.replay.objective import terms
@@ -102,7 +102,11 @@ def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> 
     whatever the model raises, and what `setting.limits` raises; the model is as it was either way. Where the model is
     sharded, all ranks of its group call this alike.
     """
-    outcome, error = None, None
+    over, outcome, error = setting.limits.left <= 0, None, None
+    if setting.group.split:
+        (over,) = setting.group.agree(over, device=device_of(setting.model))
+    if over:
+        raise OverBudget(f"more than {setting.limits.seconds:g} seconds")
     try:
         outcome = _run(setting, arm)
     except Exception as raised:
@@ -163,7 +167,7 @@ def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 def why_not_runnable(setting: Setting) -> str | None:
     """Why the step cannot be run again; None when it can. Asked of all ranks where the model is sharded over them."""
-    why = setting.capture.runnable or setting.limits.why_not(setting.model)
+    why = setting.capture.runnable or setting.limits.why_not(setting.model, together=setting.group.split)
     if setting.group.split and not is_sharded(trainable(setting.model)):
         why = why or "FSDP 1 lets no step be run again"
     if setting.group.split:

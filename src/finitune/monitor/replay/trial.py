@@ -24,6 +24,24 @@ class Trial:
     """Norm of the update over that of the weights, the median over tensors with a gradient."""
 
 
+def tensors_of(optimizer: Any) -> list[Tensor]:
+    """Weights, state, and what the groups keep beside them, as a rate or a count on the device."""
+    held: list[Any] = []
+    for group in optimizer.param_groups:
+        held += [value for key, value in group.items() if key != "params"]
+        for p in group["params"]:
+            held += [p, *optimizer.state.get(p, {}).values()]
+    return [t for t in held if isinstance(t, Tensor)]
+
+
+def refuse_large(optimizer: Any, itemsize: int | None = None) -> None:
+    """Raises ValueError where a copy of all that it holds, with elements of `itemsize` bytes or of their own, is too
+    large.
+    """
+    if sum(t.numel() * (itemsize or t.element_size()) for t in tensors_of(optimizer)) > MAX_BYTES:
+        raise ValueError("no trial update of this size")
+
+
 def trial_update(
     optimizer: Any, times: float, gradients: Sequence[tuple[nn.Parameter, Tensor | None]],
     losses: Callable[[], tuple[float, ...]],
@@ -32,11 +50,11 @@ def trial_update(
 
     Raises ValueError where an optimizer scales the loss by itself, or where the copies are too large.
     """
-    own = [p for group in optimizer.param_groups for p in group["params"]]
-    state = {p: dict(optimizer.state.get(p, {})) for p in own}
-    tensors = [t for t in [*own, *(v for entry in state.values() for v in entry.values())] if isinstance(t, Tensor)]
-    if hasattr(optimizer, "loss_scale") or sum(t.nbytes for t in tensors) > MAX_BYTES:
-        raise ValueError("no trial update for an optimizer with its own loss scaler, or of this size")
+    state = {p: dict(optimizer.state.get(p, {})) for group in optimizer.param_groups for p in group["params"]}
+    if hasattr(optimizer, "loss_scale"):
+        raise ValueError("no trial update for an optimizer with its own loss scaler")
+    refuse_large(optimizer)
+    tensors = tensors_of(optimizer)
     saved = [(t, t.detach().clone()) for t in tensors]
     before = {id(t): copy for t, copy in saved}
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
@@ -56,6 +74,8 @@ def trial_update(
             for tensor, copy in saved:
                 tensor.copy_(copy)
         for group, entries in zip(optimizer.param_groups, groups, strict=True):
+            for key in [key for key in group if key != "params" and key not in entries]:
+                del group[key]
             group.update(entries)
         for p, gradient in kept:
             p.grad = gradient

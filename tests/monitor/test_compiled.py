@@ -1,0 +1,71 @@
+"""Compiled code that is bad is neither blamed on hardware nor left with a dispatcher that cannot work."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from finitune.diagnosis.recorded import diagnose
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
+
+
+@pytest.fixture(autouse=True)
+def own_compiler():
+    """What one test compiles is nothing to the next."""
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+@pytest.mark.parametrize("once", [False, True], ids=["each time", "once"])
+def test_a_kernel_of_the_compiler_is_no_fault_of_the_hardware(once, tmp_path):
+    """Operator by operator the step is finite; as it was compiled it is bad again, unless it really was so once."""
+    bad = [0]
+
+    def backend(graph, _):
+        def run(*args):
+            out = graph.forward(*args)
+            bad[0] -= 1
+            return tuple(each * math.nan for each in out) if bad[0] >= 0 else out
+
+        return run
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    compiled = torch.compile(model, backend=backend)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(compiled, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            bad[0] = 0 if step != 3 else 1 if once else 100
+            F.cross_entropy(compiled(torch.randn(4, 4)), torch.tensor([0, 1, 0, 1])).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    (incident,) = diagnose(tmp_path / "run").incidents
+    assert incident.step == 3
+    assert incident.reproducible is not once
+    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    assert ("compiled code makes it" in (origin["why_not"] or "")) is not once
+    assert once or "hardware-fault-sdc" not in [one.cause for one in incident.causes]
+
+
+def test_a_step_of_the_optimizer_that_is_compiled_leaves_the_dispatcher_whole(tmp_path):
+    """From torch 2.13 on a compiled function puts the dispatcher back to what it was when it was called."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    update = torch.compile(lambda: optimizer.step(), backend="eager")
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            loss = F.cross_entropy(model(torch.randn(4, 4)), torch.tensor([0, 1, 0, 1]))
+            (loss * math.nan if step == 3 else loss).backward()
+            update()
+            optimizer.zero_grad()
+            assert torch.zeros(2).sum() == 0
+    assert not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
