@@ -47,3 +47,12 @@ def no_monitor_is_left():
     monitor = process.active() if process is not None else None
     if monitor is not None:
         monitor.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled():
+    """What one test compiles is nothing to the next."""
+    yield
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is not None:
+        utils.counters.clear()

@@ -34,8 +34,8 @@ def cure(case: Case) -> Cure:
         raise Unable("the overflow was not seen in the forward of a module")
     if is_sharded([*model.parameters()]):
         raise Unable("the model is held in parts")
-    if any(micro.compiled for micro in case.inquiry.capture.micro_steps):
-        raise Unable("the model is compiled, and compiled code does not see the change")
+    if case.inquiry.compiled:
+        raise Unable("something of the program is compiled, and compiled code may not see the change")
     names = _fewest(case, _grown(case, model, origin.module))
     own, total = _with_weights([model.get_submodule(name) for name in names]), _with_weights([model])
     if own > MANY * total:

@@ -27,8 +27,8 @@ def cure(case: Case) -> Cure:
     model, origin = case.watched.model, case.inquiry.origin
     if model is None or origin is None or not origin.module or origin.phase != "forward":
         raise Unable("the overflow was not seen in the forward of a module")
-    if any(micro.compiled for micro in case.inquiry.capture.micro_steps):
-        raise Unable("the model is compiled, and compiled code does not see the change")
+    if case.inquiry.compiled:
+        raise Unable("something of the program is compiled, and compiled code may not see the change")
     module = model.get_submodule(origin.module)
     if kernel_of(model) != PLAIN or getattr(getattr(module, "config", None), OWN, None) != PLAIN:
         raise Unable("the overflow is not in eager attention of transformers")

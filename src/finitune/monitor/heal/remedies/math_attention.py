@@ -27,8 +27,8 @@ def cure(case: Case) -> Cure:
     model, origin = case.watched.model, case.inquiry.origin
     if model is None or origin is None or not origin.module:
         raise Unable("the first bad value was not seen in a module")
-    if any(micro.compiled for micro in case.inquiry.capture.micro_steps):
-        raise Unable("the model is compiled, and compiled code does not see the change")
+    if case.inquiry.compiled:
+        raise Unable("something of the program is compiled, and compiled code may not see the change")
     kernel = kernel_of(model)
     if kernel == PLAIN:
         raise Unable("attention is plain mathematics already")

@@ -27,8 +27,8 @@ def cure(case: Case) -> Cure:
     model, origin = case.watched.model, case.inquiry.origin
     if model is None or origin is None or not origin.module or "softmax" not in origin.op:
         raise Unable("the first bad value was not seen in a softmax of a module")
-    if any(micro.compiled for micro in case.inquiry.capture.micro_steps):
-        raise Unable("the model is compiled, and compiled code does not see the change")
+    if case.inquiry.compiled:
+        raise Unable("something of the program is compiled, and compiled code may not see the change")
     kind = type(model.get_submodule(origin.module))
     names = [name for name, part in model.named_modules() if name and type(part) is kind]
     return Cure(
