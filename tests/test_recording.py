@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import finitune
 from finitune.facts import Facts, Hardware, Precision
 from finitune.finding import UnreadableInput
 from finitune.recorded_rows import FORMAT, rows_of
@@ -290,3 +291,20 @@ def test_two_runs_of_one_second_have_a_directory_each(tmp_path, monkeypatch) -> 
     monkeypatch.setattr(time, "strftime", lambda _: "20260101-000000")
     made = [str(new_directory("demo-")) for _ in range(3)]
     assert made == [f"runs/demo-20260101-000000{more}" for more in ("", "-2", "-3")]
+
+
+def test_a_recording_shows_itself(tmp_path):
+    write(tmp_path)
+    recording = finitune.Recording.load(tmp_path)
+    assert str(recording).splitlines() == [
+        f"{tmp_path}: 8 steps of 1 rank", "  signals  loss, grad_norm, loss_scale", "  events   incident (1)",
+    ]  # fmt: skip
+    assert "8 steps of 1 rank" in recording._repr_html_()
+    (tmp_path / "header.json").write_text("{")
+    assert "  problem  " in str(Recording.load(tmp_path))
+
+
+def test_what_verbs_return_and_raise_is_public():
+    names = {"CheckResult", "Diagnosis", "Incident", "Finding", "RepairResult", "Recording", "InputError"}
+    assert names <= set(finitune.__all__) <= set(dir(finitune))
+    assert all(getattr(finitune, name).__name__ in (name, "UnreadableInput") for name in names)

@@ -9,11 +9,14 @@ if TYPE_CHECKING:
     from finitune.diagnosis.diagnose import diagnose as diagnose
     from finitune.finding import CheckResult as CheckResult
     from finitune.finding import Diagnosis as Diagnosis
+    from finitune.finding import Finding as Finding
+    from finitune.finding import Incident as Incident
     from finitune.finding import InputError as InputError
     from finitune.monitor.process import Monitor as Monitor
     from finitune.monitor.process import Stopped as Stopped
     from finitune.monitor.watch import watch as watch
     from finitune.preflight import check as check
+    from finitune.recording import Recording as Recording
     from finitune.repairs.repair import repair as repair
     from finitune.repairs.result import RepairResult as RepairResult
     from finitune.show import report as report
@@ -32,10 +35,14 @@ _PUBLIC = {
     "Stopped": "finitune.monitor.process",
     "CheckResult": "finitune.finding",
     "Diagnosis": "finitune.finding",
+    "Finding": "finitune.finding",
+    "Incident": "finitune.finding",
+    "Recording": "finitune.recording",
     "RepairResult": "finitune.repairs.result",
     "InputError": "finitune.finding",
 }
 _FOLDERS = ("integrations",)
+__all__ = [*_PUBLIC, *_FOLDERS]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -54,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_PUBLIC, *_FOLDERS, "__version__"])
+    return sorted([*__all__, "__version__"])

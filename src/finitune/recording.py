@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from finitune.command_line import masked
 from finitune.contained import contained
-from finitune.finding import UnreadableInput, as_json, number
+from finitune.finding import Printed, UnreadableInput, as_json, number
 from finitune.recorded_rows import FORMAT, MAX_MEMORY, json_memory, read_header, refuse_future, rows_of, wrong_field
 from finitune.series import Series
 from finitune.signals import SIGNALS
@@ -247,7 +247,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class Recording(Printed):
     """A recording as read back. `problems` says in words what could not be read."""
 
     directory: Path

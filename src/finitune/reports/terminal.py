@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -24,6 +25,7 @@ from finitune.finding import (
     Remedy,
     as_json,
 )
+from finitune.recording import Recording
 from finitune.reports import sentences as say
 from finitune.reports.comparison import lines
 
@@ -50,9 +52,22 @@ def text_of(result: Any) -> str:
         print_diagnosis(result, out)
     elif isinstance(result, Comparison):
         return "\n".join(lines(result))
+    elif isinstance(result, Recording):
+        return "\n".join(_recording(result))
     else:
         print_repair(result, out)
     return cast("io.StringIO", out.file).getvalue().rstrip("\n")
+
+
+def _recording(recording: Recording) -> Iterator[str]:
+    steps = max((len(series) for series in recording.signals.values()), default=0)
+    kinds = Counter(str(event.get("event")) for event in recording.events())
+    events = ", ".join(f"{kind} ({n:,})" for kind, n in kinds.items()) or "none"
+    yield f"{recording.directory}: {say.counted(steps, 'step')} of {say.counted(len(recording.ranks), 'rank')}"
+    signals = [name for name, series in recording.signals.items() if len(series)]
+    yield f"  signals  {', '.join(signals) or 'none'}"
+    yield f"  events   {events}"
+    yield from (f"  problem  {problem}" for problem in recording.problems)
 
 
 def print_check(result: CheckResult, console: Console, *, quiet: bool = False) -> None:
