@@ -38,7 +38,7 @@ def test_the_run_goes_on_as_with_an_eps_that_it_can_hold(tmp_path, capsys, monke
     assert (incident.action, incident.causes[0].cause) == ("healed", "adam-eps-underflow-fp16")
     said = capsys.readouterr().err
     assert "eps of AdamW is 1e-05 from now on (was 1e-08)" in said
-    assert "set adam_epsilon = 1e-05   (raise-adam-eps, unsafe)" in said.split("healed 1 time")[1]
+    assert "set adam_epsilon = 1e-5   (raise-adam-eps, unsafe)" in said.split("healed 1 time")[1]
     (healed,) = repair(from_run=tmp_path / "run").by_hand
     assert (healed.remedy.patch, list(healed.steps)) == ({"adam_epsilon": 1e-5}, [1])
 

@@ -93,7 +93,8 @@ def assert_same(a, b):
 
 
 def test_every_arm_is_tested_here():
-    elsewhere = ["pad-other-side", "last-steps", "last-steps-clipped"]  # test_padding, and those of heal
+    # test_padding, and those of heal
+    elsewhere = ["pad-other-side", "last-steps", "last-steps-clipped", "rounded-by-chance", "rounded-to-nearest"]
     assert sorted([*elsewhere, *(spelling.partition("=")[0] for spelling in ARMS)]) == arm_names()
 
 

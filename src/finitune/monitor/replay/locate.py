@@ -21,7 +21,7 @@ from finitune.finding import Origin, Phase
 from finitune.monitor.probes.finite import Places, is_finite, places
 from finitune.monitor.probes.names import dtype_name, parameter_names
 from finitune.monitor.replay.batch_places import MAX_PLACES
-from finitune.monitor.replay.capture import Call, Capture
+from finitune.monitor.replay.capture import MAX_CALLS, Call, Capture
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.objective import Place
 from finitune.monitor.replay.operator_watch import Layer, OperatorWatch, values_in_words
@@ -66,8 +66,8 @@ def locate_in_calls(setting: Setting) -> Origin | None:
     where nothing that is put out is NaN or +inf. One extra forward.
     """
     calls = calls_of(setting.capture)
-    if any(call.unfed is not None or call.overwritten for call in calls):
-        return None
+    if len(calls) >= MAX_CALLS or any(call.unfed is not None or call.overwritten for call in calls):
+        return None  # of a longer chain the later calls are not known
     watch = OperatorWatch(parameter_names(setting.model), lambda: calls, setting.limits)
     eager = replace(setting, eager=True)
     with _watching(_named_modules(eager), watch):
