@@ -16,12 +16,9 @@ from finitune.recording import Recording
 
 @pytest.fixture(autouse=True)
 def own_compiler():
-    """What one test compiles is nothing to the next."""
     torch.compiler.reset()
-    torch._dynamo.utils.counters.clear()
     yield
     torch.compiler.reset()
-    torch._dynamo.utils.counters.clear()
 
 
 @pytest.mark.parametrize("once", [False, True], ids=["each time", "once"])

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from finitune.gym.bits import with_stuck_exponent
+from finitune.monitor.replay.rerun import Setting
+from finitune.monitor.watch import watch
 
 STEPS, BAD = 24, 10
 
@@ -39,6 +41,18 @@ def digest(model, optimizer, past=None):
     own += [kernel for one in configs if (kernel := getattr(one, "_attn_implementation", None)) is not None]
     whole.update(repr((own, None if past is None else (past.factor, past.bound, past.skips))).encode())
     return whole.hexdigest()
+
+
+def taken_again(loop, directory):
+    """What the loop's last step left, before and after it is taken again. The remedy bounds its updates."""
+    with watch(loop.model, loop.optimizer, run_dir=directory, mode="heal"):
+        loop.train()
+        (watched,) = list(watch(loop.model, loop.optimizer)._optimizers)
+        past, after = watched.past, digest(loop.model, loop.optimizer)
+    assert past.bound is not None
+    last = past.steps[-1].capture
+    past.take_again(Setting(model=loop.model, optimizer=loop.optimizer, capture=last, past=past), 1.0)
+    return after, digest(loop.model, loop.optimizer)
 
 
 class Regression:

@@ -6,11 +6,10 @@ import statistics
 
 import pytest
 import torch
-from tests.monitor.heal.small import BAD, Regression, digest
+from tests.monitor.heal.small import BAD, Regression, taken_again
 
 from finitune.monitor.heal.remedies import rollback_and_skip
 from finitune.monitor.heal.tensor_clip import MEMORY, RELATIVE, TensorClip
-from finitune.monitor.replay.rerun import Setting
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -43,14 +42,8 @@ def test_the_run_learns_as_if_the_batch_had_been_an_ordinary_one(bad, tmp_path):
 
 def test_steps_that_were_clipped_are_taken_again_to_the_same_bits(tmp_path):
     loop = Regression("outliers", steps=BAD + 20)
-    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run", mode="heal"):
-        loop.train()
-        (watched,) = list(watch(loop.model, loop.optimizer)._optimizers)
-        past, after = watched.past, digest(loop.model, loop.optimizer)
-    assert past.bound is not None
-    last = past.steps[-1].capture
-    past.take_again(Setting(model=loop.model, optimizer=loop.optimizer, capture=last, past=past), 1.0)
-    assert digest(loop.model, loop.optimizer) == after
+    before, after = taken_again(loop, tmp_path / "run")
+    assert after == before
 
 
 def test_stays_quiet_where_the_loop_clips_by_itself(tmp_path):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-
 import pytest
 import torch
-from tests.monitor.heal.stagnant import in_bfloat16
+from tests.monitor.heal.stagnant import healed, in_bfloat16, learns_as_in_float32
 
-from finitune.diagnosis.recorded import diagnose
 from finitune.gym.data import batches
 from finitune.gym.loop import Run, train
 from finitune.gym.models import tiny
@@ -16,30 +13,10 @@ from finitune.monitor.heal.cure import Unable
 from finitune.monitor.heal.remedies import stochastic_rounding
 from finitune.monitor.heal.remedies.float32_trainable_weights import Masters
 from finitune.monitor.replay import rounding
-from finitune.monitor.watch import watch
-from finitune.recording import Recording
-
-
-def healed(run, directory, mode="heal"):
-    with watch(run.model, run.optimizer, run_dir=directory, mode=mode):
-        losses = [step.loss for step in train(run)]
-    return losses, Recording.load(directory)
 
 
 def test_the_run_learns_as_in_float32(tmp_path, capsys):
-    rate, steps = 2e-4, 220
-    alone, right = in_bfloat16(rate, steps), in_bfloat16(rate, steps, dtype="float32")
-    run = in_bfloat16(rate, steps)
-    losses, recording = healed(run, tmp_path / "run")
-    last = lambda every: statistics.mean(every[-16:])  # noqa: E731
-    stuck, wanted = last([s.loss for s in train(alone)]), last([s.loss for s in train(right)])
-    assert last(losses) - wanted < 0.5 * (stuck - wanted)
-    events = recording.events("remedy")
-    assert [(e["remedy"], e["state"]) for e in events] == [
-        ("float32-trainable-weights", "applied"), ("float32-trainable-weights", "kept")
-    ]  # fmt: skip
-    (one,) = diagnose(tmp_path / "run").incidents
-    assert (one.symptom, one.causes[0].cause, one.causes[0].proved) == ("stagnation", "bf16-update-stagnation", True)
+    run = learns_as_in_float32("float32-trainable-weights", tmp_path / "run")
     assert {p.dtype for p in run.model.parameters()} == {torch.bfloat16}, "a checkpoint does not show it"
     assert "stepped as float32 copies from now on. The update moves weights with it" in capsys.readouterr().err
 

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from tests.monitor.test_ranks import two_ranks
+from tests.monitor.heal.ranks import trained_alike
 
 from finitune.recording import Recording
 
 SCRIPT = """
-import hashlib, json, math, sys
-import torch, torch.distributed as dist
+import math
 import torch.nn.functional as F
 from torch import nn
-import finitune
 
-torch.set_num_threads(1)
-what, out = json.loads(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo")
-rank = dist.get_rank()
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 2))
 ddp = nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1) if what["sgd"] else torch.optim.AdamW(ddp.parameters(), lr=1e-2)
 schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999)
 generator = torch.Generator().manual_seed(rank + 1)
-history = []
-
-def digest():
-    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
 
 try:
     with finitune.watch(ddp, optimizer, run_dir=out + "/run", mode="heal") as guard:
@@ -46,11 +36,9 @@ try:
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-            history.append([digest(), all(bool(p.isfinite().all()) for p in model.parameters()),
-                            optimizer.param_groups[0]["lr"], float(loss.detach())])
+            note(model, optimizer, loss)
 finally:
-    with open(f"{out}/history{rank}.json", "w") as file:
-        json.dump(history, file)
+    end()
 dist.destroy_process_group()
 """
 USUAL = {"sgd": False, "steps": 30, "lost": [], "odd": [], "clip": None, "ranks": [0, 1], "forgets": 1000}
@@ -58,9 +46,7 @@ USUAL = {"sgd": False, "steps": 30, "lost": [], "odd": [], "clip": None, "ranks"
 
 def trained(tmp_path, **what):
     tmp_path.mkdir(exist_ok=True)
-    codes, said, (first, second) = two_ranks(tmp_path, USUAL | what, source=SCRIPT, timeout=120)
-    assert codes == [0, 0], said
-    assert [entry[:3] for entry in first] == [entry[:3] for entry in second], "weights and rates, on every step"
+    first, said = trained_alike(tmp_path, USUAL | what, SCRIPT)
     assert all(entry[1] for entry in first)
     recording = Recording.load(tmp_path / "run")
     assert not recording.events("broken")

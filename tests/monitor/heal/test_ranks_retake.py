@@ -5,30 +5,20 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.monitor.heal.ranks import BEGIN, trained_alike
 from tests.monitor.test_ranks import two_ranks
 
 from finitune.recording import Recording
 
 SCRIPT = """
-import contextlib, hashlib, json, sys
-import torch, torch.distributed as dist
-import finitune
 from finitune.gym.data import batches
 from finitune.gym.models import tiny
 
-torch.set_num_threads(1)
-what, out, steps = json.loads(sys.argv[1]), sys.argv[2], 40
-dist.init_process_group("gloo")
-rank = dist.get_rank()
 model = tiny("llama", hidden=32, vocabulary=128)
 ddp = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(ddp.parameters(), lr=what["rate"])
 schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999)
-data = batches(steps, rows=4, length=16, vocabulary=128, seed=rank + 1)
-history = []
-
-def digest():
-    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+data = batches(40, rows=4, length=16, vocabulary=128, seed=rank + 1)
 
 guard = finitune.watch(ddp, optimizer, run_dir=out + "/run", mode="heal")
 try:
@@ -42,19 +32,15 @@ try:
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-            history.append([digest(), all(bool(p.isfinite().all()) for p in model.parameters()),
-                            optimizer.param_groups[0]["lr"], float(loss.detach())])
+            note(model, optimizer, loss)
 finally:
-    with open(f"{out}/history{rank}.json", "w") as file:
-        json.dump(history, file)
+    end()
 dist.destroy_process_group()
 """
 
 
 def test_both_ranks_take_the_steps_again_and_learn(tmp_path):
-    codes, said, (first, second) = two_ranks(tmp_path, {"rate": 100.0, "lost": 0}, source=SCRIPT, timeout=120)
-    assert codes == [0, 0], said
-    assert [entry[:3] for entry in first] == [entry[:3] for entry in second], "weights and rates, on every step"
+    first, said = trained_alike(tmp_path, {"rate": 100.0, "lost": 0}, SCRIPT)
     assert all(entry[1] for entry in first)
     recording = Recording.load(tmp_path / "run")
     applied = [event for event in recording.events("remedy") if event["state"] == "applied"]
@@ -68,7 +54,7 @@ def test_both_ranks_take_the_steps_again_and_learn(tmp_path):
 
 def test_where_one_rank_keeps_other_steps_nothing_is_done_and_nobody_waits(tmp_path):
     """As where one of them has no room for its copies."""
-    codes, said, (first, second) = two_ranks(tmp_path, {"rate": 100.0, "lost": 4}, source=SCRIPT, timeout=120)
+    codes, said, (first, second) = two_ranks(tmp_path, {"rate": 100.0, "lost": 4}, source=BEGIN + SCRIPT, timeout=120)
     assert codes[0] == codes[1], said
     assert [entry[:3] for entry in first] == [entry[:3] for entry in second]
     assert not [

@@ -7,13 +7,12 @@ import statistics
 import pytest
 import torch
 from tests.monitor.heal.leading import Leading
-from tests.monitor.heal.small import digest
+from tests.monitor.heal.small import taken_again
 
 from finitune.diagnosis.recorded import diagnose
 from finitune.monitor.heal.bounds import Shrink
 from finitune.monitor.heal.cure import Unable
 from finitune.monitor.heal.remedies import shrink_embedding_updates
-from finitune.monitor.replay.rerun import Setting
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -52,14 +51,8 @@ def test_the_other_tensors_keep_their_rate(seed, tmp_path, capsys, monkeypatch):
 
 def test_steps_that_were_shrunk_are_taken_again_to_the_same_bits(tmp_path):
     loop = Leading(steps=80)
-    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run", mode="heal"):
-        loop.train()
-        (watched,) = list(watch(loop.model, loop.optimizer)._optimizers)
-        past, after = watched.past, digest(loop.model, loop.optimizer)
-    assert past.bound is not None
-    last = past.steps[-1].capture
-    past.take_again(Setting(model=loop.model, optimizer=loop.optimizer, capture=last, past=past), 1.0)
-    assert digest(loop.model, loop.optimizer) == after
+    before, after = taken_again(loop, tmp_path / "run")
+    assert after == before
 
 
 def test_stays_quiet_where_every_tensor_has_the_rate(tmp_path):

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
-
 import pytest
 import torch
-from tests.monitor.heal.stagnant import in_bfloat16
+from tests.monitor.heal.stagnant import healed, in_bfloat16, learns_as_in_float32
 
-from finitune.diagnosis.recorded import diagnose
 from finitune.gym.loop import train
 from finitune.monitor.heal.remedies.stochastic_rounding import Rounded
 from finitune.monitor.replay import rounding
 from finitune.monitor.replay.rounding import ByChance, step_alone, to_nearest, trial_rounded
-from finitune.monitor.watch import watch
-from finitune.recording import Recording
-
-
-def healed(run, directory):
-    with watch(run.model, run.optimizer, run_dir=directory, mode="heal"):
-        losses = [step.loss for step in train(run)]
-    return losses, Recording.load(directory)
 
 
 def test_the_run_learns_as_in_float32(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(rounding, "free_bytes", lambda _: 1000)
-    rate, steps = 2e-4, 220
-    alone, right, run = in_bfloat16(rate, steps), in_bfloat16(rate, steps, "float32"), in_bfloat16(rate, steps)
-    losses, recording = healed(run, tmp_path / "run")
-    last = lambda every: statistics.mean(every[-16:])  # noqa: E731
-    stuck, wanted = last([s.loss for s in train(alone)]), last([s.loss for s in train(right)])
-    assert last(losses) - wanted < 0.5 * (stuck - wanted)
-    events = recording.events("remedy")
-    assert [(e["remedy"], e["state"]) for e in events] == [
-        ("stochastic-rounding", "applied"), ("stochastic-rounding", "kept")
-    ]  # fmt: skip
-    (one,) = diagnose(tmp_path / "run").incidents
-    assert (one.symptom, one.causes[0].cause, one.causes[0].proved) == ("stagnation", "bf16-update-stagnation", True)
+    run = learns_as_in_float32("stochastic-rounding", tmp_path / "run")
     state = [v for p in run.model.parameters() for v in run.optimizer.state[p].values() if v.dim()]
     assert {t.dtype for t in (*run.model.parameters(), *state)} == {torch.bfloat16}
     said = capsys.readouterr().err

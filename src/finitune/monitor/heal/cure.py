@@ -119,6 +119,11 @@ class Case:
             setting=self.inquiry.setting(), by_hand=self.inquiry.by_hand,
         )  # fmt: skip
 
+    def refuse_compiled(self) -> None:
+        """Raises Unable."""
+        if self.inquiry.compiled:
+            raise Unable("something of the program is compiled, and compiled code may not see the change")
+
     def finite(self, change: Change) -> bool:
         """Whether the captured step is finite under `change`. Raises OverBudget."""
         self.inquiry.limits.check()

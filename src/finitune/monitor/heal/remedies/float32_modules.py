@@ -34,8 +34,7 @@ def cure(case: Case) -> Cure:
         raise Unable("the overflow was not seen in the forward of a module")
     if is_sharded([*model.parameters()]):
         raise Unable("the model is held in parts")
-    if case.inquiry.compiled:
-        raise Unable("something of the program is compiled, and compiled code may not see the change")
+    case.refuse_compiled()
     names = _fewest(case, _grown(case, model, origin.module))
     own, total = _with_weights([model.get_submodule(name) for name in names]), _with_weights([model])
     if own > MANY * total:

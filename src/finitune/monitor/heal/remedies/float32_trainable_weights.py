@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from finitune.monitor.heal.around_steps import AroundSteps
 from finitune.monitor.heal.cure import Case, Cure, Unable
 from finitune.monitor.heal.float32_forward import HALF
 from finitune.monitor.probes.optimizers import innermost, parameters_of
@@ -53,7 +54,7 @@ def _as_they_are(setting: Setting) -> AbstractContextManager[None]:
     return update_times(setting, "1")
 
 
-class Masters:
+class Masters(AroundSteps):
     """Float32 copies of `parameters` while a step of the optimizer runs, from now on until they are `removed`."""
 
     def __init__(self, optimizer: Any, parameters: list[nn.Parameter]) -> None:
@@ -61,20 +62,14 @@ class Masters:
         self._masters = {p: p.detach().float() for p in parameters}
         self._own: list[tuple[nn.Parameter, Tensor, Tensor | None]] = []
         self._cast_moments(HALF, torch.float32)
-        self._hooks = (
-            optimizer.register_step_pre_hook(lambda *_: self._begin()),
-            optimizer.register_step_post_hook(lambda *_: self._end()),
-        )
+        super().__init__(optimizer)
 
     def removed(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._end()
+        super().removed()
         self._cast_moments((torch.float32,), None)
 
     @torch.no_grad()
-    def _begin(self) -> None:
-        self._end()  # of a step that raised
+    def begin(self) -> None:
         for p, master in self._masters.items():
             weight, gradient = p.data, p.grad
             if not torch.equal(master.to(weight.dtype), weight):
@@ -85,7 +80,7 @@ class Masters:
             p.grad = None if gradient is None else gradient.float()
 
     @torch.no_grad()
-    def _end(self) -> None:
+    def end(self) -> None:
         for p, weight, gradient in self._own:
             p.grad = None
             p.data = weight.copy_(p.data)

@@ -27,8 +27,7 @@ def cure(case: Case) -> Cure:
     model, origin = case.watched.model, case.inquiry.origin
     if model is None or origin is None or not origin.module or origin.phase != "forward":
         raise Unable("the overflow was not seen in the forward of a module")
-    if case.inquiry.compiled:
-        raise Unable("something of the program is compiled, and compiled code may not see the change")
+    case.refuse_compiled()
     module = model.get_submodule(origin.module)
     if kernel_of(model) != PLAIN or getattr(getattr(module, "config", None), OWN, None) != PLAIN:
         raise Unable("the overflow is not in eager attention of transformers")

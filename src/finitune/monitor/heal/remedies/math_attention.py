@@ -27,8 +27,7 @@ def cure(case: Case) -> Cure:
     model, origin = case.watched.model, case.inquiry.origin
     if model is None or origin is None or not origin.module:
         raise Unable("the first bad value was not seen in a module")
-    if case.inquiry.compiled:
-        raise Unable("something of the program is compiled, and compiled code may not see the change")
+    case.refuse_compiled()
     kernel = kernel_of(model)
     if kernel == PLAIN:
         raise Unable("attention is plain mathematics already")

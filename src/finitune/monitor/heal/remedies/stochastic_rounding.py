@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from finitune.monitor.heal.around_steps import AroundSteps
 from finitune.monitor.heal.cure import Case, Cure, Unable
 from finitune.monitor.probes.optimizers import innermost, parameters_of
 from finitune.monitor.replay.arms import rounded_by_chance, rounded_to_nearest
@@ -41,7 +42,7 @@ def cure(case: Case) -> Cure:
     )
 
 
-class Rounded:
+class Rounded(AroundSteps):
     """Steps of the optimizer, from now on until they are `removed`, with these parameters rounded by chance."""
 
     def __init__(self, optimizer: Any, parameters: list[nn.Parameter]) -> None:
@@ -49,19 +50,10 @@ class Rounded:
         self._parameters = parameters
         self._rounding = ByChance()
         self._own: list[tuple[nn.Parameter, Tensor]] = []
-        self._hooks = (
-            optimizer.register_step_pre_hook(lambda *_: self._begin()),
-            optimizer.register_step_post_hook(lambda *_: self._end()),
-        )
+        super().__init__(optimizer)
 
-    def removed(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._end()
-
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """The step itself finds no gradient of these parameters."""
-        self._end()  # of a step that raised
         self._rounding.turn += 1
         for place, p in enumerate(self._parameters):
             if p.grad is not None:
@@ -69,7 +61,7 @@ class Rounded:
                 self._own.append((p, p.grad))
                 p.grad = None
 
-    def _end(self) -> None:
+    def end(self) -> None:
         for p, gradient in self._own:
             p.grad = gradient
         self._own = []

@@ -27,8 +27,7 @@ def cure(case: Case) -> Cure:
     model, origin = case.watched.model, case.inquiry.origin
     if model is None or origin is None or not origin.module or "softmax" not in origin.op:
         raise Unable("the first bad value was not seen in a softmax of a module")
-    if case.inquiry.compiled:
-        raise Unable("something of the program is compiled, and compiled code may not see the change")
+    case.refuse_compiled()
     kind = type(model.get_submodule(origin.module))
     names = [name for name, part in model.named_modules() if name and type(part) is kind]
     return Cure(

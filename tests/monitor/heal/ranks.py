@@ -1,0 +1,34 @@
+"""What every program of two ranks here writes down after each step, and what must be true of both ranks."""
+
+from __future__ import annotations
+
+from tests.monitor.test_ranks import two_ranks
+
+BEGIN = """
+import hashlib, json, sys
+import torch, torch.distributed as dist
+import finitune
+
+torch.set_num_threads(1)
+what, out = json.loads(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+history = []
+
+def note(model, optimizer, loss):
+    digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+    finite = all(bool(p.isfinite().all()) for p in model.parameters())
+    history.append([digest, finite, optimizer.param_groups[0]["lr"], float(loss.detach())])
+
+def end():
+    with open(f"{out}/history{rank}.json", "w") as file:
+        json.dump(history, file)
+"""
+
+
+def trained_alike(tmp_path, what, source):
+    """Of each step [digest of the weights, finite, rate, loss of the first rank]; what the ranks printed."""
+    codes, said, (first, second) = two_ranks(tmp_path, what, source=BEGIN + source, timeout=120)
+    assert codes == [0, 0], said
+    assert [entry[:3] for entry in first] == [entry[:3] for entry in second], "weights and rates, on every step"
+    return first, said
