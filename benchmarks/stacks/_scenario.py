@@ -18,7 +18,9 @@ import math
 import os
 import random
 import signal
+import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -327,11 +329,23 @@ def _begin(directory: Path, number: int, rank: int) -> None:
     os.chdir(directory)
     if "MASTER_PORT" in os.environ:  # the launcher's own store remembers the runs before
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"
-        os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1 + number)
+        os.environ["MASTER_PORT"] = _free_port(directory / f"port{number}", rank)
     if "FINITUNE_RUN_DIR" in os.environ:
         os.environ["FINITUNE_RUN_DIR"] = str(directory / "run")
     torch.set_num_threads(1)
     seed()
+
+
+def _free_port(file: Path, rank: int) -> str:
+    """One that nobody listens on, as the first rank has found it: beside the launcher's own any may be taken."""
+    if rank == 0:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            file.with_suffix(".new").write_text(str(free.getsockname()[1]))
+        file.with_suffix(".new").rename(file)
+    while not file.exists():
+        time.sleep(0.01)
+    return file.read_text()
 
 
 def _to_the_end(run: Callable[[], None]) -> NoReturn:

@@ -58,7 +58,7 @@ _BAD = re.compile(
 )
 _NOT = re.compile(r"\b(not|n't|never|no longer|doesn'?t|isn'?t|didn'?t|without|no)\b(?=\W+(\w+\W+)?$)", re.IGNORECASE)
 _IS_OFF = re.compile(r"\W*(false|off|without|disabled?|no(?! ?(nan|inf|error|problem)))\b", re.IGNORECASE)
-_SWITCHED_OFF = re.compile(r"[^:]+: (false|null|off|none|0|0\.0)$", re.IGNORECASE)
+_SWITCHED_OFF = re.compile(r"^[^:]+: (false|null|off|none|0|0\.0)$", re.IGNORECASE)
 _CLAUSE = re.compile(r"[;\n]|,\s|\.\s|\bbut\b|\bwhile\b|\bwhereas\b|\band\b(?=.{0,40}\b(fine|ok|fail|nan)\b)")
 
 
