@@ -95,8 +95,11 @@ def test_fires_for_a_planted_fault(name: str, old: str, new: str, cause: str) ->
 
 @pytest.mark.parametrize(
     ("old", "new", "line"),
-    [("gradient_clip_val: 1.0", "gradient_clip_val: 0.0", "gradient_clip_val: 0.0")],
-)  # fmt: skip
+    [
+        ("gradient_clip_val: 1.0", "gradient_clip_val: 0.0", "gradient_clip_val: 0.0"),
+        ("precision: bf16-mixed", "precision: 16-true", "precision: 16-true"),
+    ],
+)
 def test_findings_of_hydra_have_the_line_of_the_value(old: str, new: str, line: str) -> None:
     text = dialects.HYDRA.lstrip().replace(old, new)
     assert old in dialects.HYDRA
