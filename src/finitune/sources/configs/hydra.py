@@ -112,8 +112,6 @@ def follows(data: Settings) -> Iterator[str | Settings]:
         if "TrainingArguments" in _target(part) or _builds(part, "Config") or (part is not trainer and _hf(part)):
             arguments |= _without_targets(part)
     loaded = {LOADED[key]: value for key, value in model.items() if key in LOADED and value is not None}
-    if trainer is not None and str(trainer.get("precision")).endswith("-true"):
-        loaded.pop("torch_dtype", None)  # Lightning casts the module, however it was loaded
     keys = ("pretrained_model_name_or_path", "model_name_or_path", "model_name")
     names = [word(part, key) for key in keys for part in (model, section(data, "model"), data)]
     name = next((one for one in names if one), None)
@@ -122,7 +120,10 @@ def follows(data: Settings) -> Iterator[str | Settings]:
     if trainer is None and optimizer is not None:
         kept = {"lr": "learning_rate", "eps": "adam_epsilon", "weight_decay": "weight_decay"}
         arguments = {kept[key]: value for key, value in optimizer.items() if key in kept} | arguments
-    if flat := {**loaded, **arguments}:  # before the trainer: the dtype of the weights is that of loading
+    flat = {**loaded, **arguments}
+    if trainer is not None and str(trainer.get("precision")).endswith("-true"):
+        flat.pop("torch_dtype", None)  # Lightning casts the module, however it was loaded
+    if flat:  # before the trainer: the dtype of the weights is that of loading
         yield flat
     if trainer is not None:
         said: dict[str, Any] = {"trainer": _without_targets(trainer)}
