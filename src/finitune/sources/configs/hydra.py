@@ -122,7 +122,7 @@ def follows(data: Settings) -> Iterator[str | Settings]:
         arguments = {kept[key]: value for key, value in optimizer.items() if key in kept} | arguments
     flat = {**loaded, **arguments}
     if trainer is not None and str(trainer.get("precision")).endswith("-true"):
-        flat.pop("torch_dtype", None)  # Lightning casts the module, however it was loaded
+        flat = {key: value for key, value in flat.items() if key not in ("torch_dtype", "dtype")}  # the module is cast
     if flat:  # before the trainer: the dtype of the weights is that of loading
         yield flat
     if trainer is not None:
