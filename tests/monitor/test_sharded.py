@@ -21,8 +21,16 @@ import finitune
 torch.set_num_threads(1)
 faults, out, steps = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 guarded = faults.pop("unguarded", None) is None
+blind = faults.pop("blind", None) is not None
 dist.init_process_group("gloo")
 rank = dist.get_rank()
+if blind and rank == 1:
+    from finitune.monitor.replay.operator_watch import OperatorWatch
+
+    def look(*_args, **_more):
+        raise RuntimeError("an operator of a new kind")
+
+    OperatorWatch._look = look
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3))
 fully_shard(model[0])
@@ -119,3 +127,12 @@ def test_a_persistent_fault_ends_both_and_the_last_good_weights_are_whole(tmp_pa
     }  # fmt: skip
     moments = load_file(tmp_path / "run" / "last-good" / "optimizer.safetensors")
     assert tuple(moments["0.weight.exp_avg"].shape) == (16, 6)
+
+
+def test_an_inspection_that_raises_on_one_rank_leaves_no_other_waiting(tmp_path):
+    codes, said, histories = two_ranks(tmp_path, {3: "loss", "blind": "yes"}, source=SCRIPT)
+    assert codes == [0, 0], said
+    assert all(history[2][:2] == history[1][:2] for history in histories), "discarded on both"
+    (origin,) = [e for e in Recording.load(tmp_path / "run").events("origin") if e["rank"] == 1]
+    assert origin["repeats"]
+    assert origin["why_not"] == "the step could not be watched: RuntimeError: an operator of a new kind"

@@ -152,7 +152,7 @@ class Investigation:
             outcome = self._run_compiled(model)
         self.repeats = None if outcome is None else not outcome.sound
         if self.repeats and self.origin is None and self.why_not is None:
-            self.why_not = "no operator of the model or the loss made it out of finite numbers"
+            self.why_not = located.failed or "no operator of the model or the loss made it out of finite numbers"
         self.bit_for_bit = bool(observed and outcome and _same_bits(observed.losses, outcome.losses))
         if self.repeats is False:
             self._why_it_does_not_repeat(observed)

@@ -34,7 +34,7 @@ class LiveWatch:
 
     def __init__(self, names: Mapping[int, str], modules: Mapping[int, str], calls: Callable[[], list[Call]]) -> None:
         self._began = time.monotonic()
-        self._watch = OperatorWatch(names, calls, Limits(seconds=SECONDS), live=True)
+        self._watch = OperatorWatch(names, calls, Limits(seconds=SECONDS), goes_on=True)
         self._modules = dict(modules)
         self._handles: list[Any] = []
         self._stance: Any = None

@@ -37,6 +37,8 @@ class Located:
     layers: list[Layer]
     term: Place | None = None
     """Where in the loss outside of the model the origin lies."""
+    failed: str | None = None
+    """Why the run was not watched to its end."""
     inside: torch.dtype | None = None
     """The autocast dtype that the model's own forward turns on, as accelerate has it do."""
 
@@ -45,9 +47,9 @@ def locate(setting: Setting) -> Located:
     """Run the step once more, watching every operator. One extra forward and backward."""
     calls = calls_of(setting.capture)
     own = parameter_names(setting.model)
-    # Where ranks run it together, none may give up in the middle.
-    limits = Limits(seconds=math.inf) if setting.group.split else setting.limits
-    watch = OperatorWatch(own, lambda: calls, limits)
+    together = setting.group.split  # none may give up in the middle
+    limits = Limits(seconds=math.inf) if together else setting.limits
+    watch = OperatorWatch(own, lambda: calls, limits, goes_on=together)
     eager = replace(setting, eager=True)
     watch.summed = lambda: None if eager.summing is None else own.get(id(eager.summing))
     outcome = rerun(eager, _watching(_named_modules(eager), watch))
@@ -55,10 +57,21 @@ def locate(setting: Setting) -> Located:
     leaf = bad_leaf(named_tensors(setting.model), calls) or _bad_input(watch, calls)
     operand, place = _bad_operand(setting.capture) if leaf is None else (None, None)
     origin = leaf or operand or watch.found(bad_loss=bad_loss)
-    if outcome.sound:
+    if outcome.sound or (watch.failed is not None and leaf is None):
         origin = None
     term = place if operand is not None else watch.term if origin is not None and origin is watch.origin else None
-    return Located(origin=origin, outcome=outcome, layers=watch.layers, term=term, inside=watch.inside)
+    return Located(
+        origin=origin,
+        outcome=outcome,
+        layers=watch.layers,
+        term=term,
+        failed=_unwatched(watch.failed),
+        inside=watch.inside,
+    )
+
+
+def _unwatched(error: Exception | None) -> str | None:
+    return error and f"the step could not be watched: {type(error).__name__}: {str(error)[:200]}"
 
 
 def locate_in_calls(setting: Setting) -> Origin | None:
@@ -159,11 +172,11 @@ def leaf_origin(phase: Phase, name: str, tensor: Tensor, found: Places) -> Origi
 
 
 def _entered(watch: OperatorWatch, name: str, _module: nn.Module, _args: Any) -> None:
-    watch.entered(name)
+    watch.guarded(partial(watch.entered, name))
 
 
 def _left(watch: OperatorWatch, name: str, _module: nn.Module, _args: Any, output: Any) -> None:
-    watch.left(name, output)
+    watch.guarded(partial(watch.left, name, output))
 
 
 @contextmanager

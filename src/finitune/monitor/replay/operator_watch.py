@@ -77,16 +77,17 @@ class _Creator:
 class OperatorWatch(TorchDispatchMode):
     """Looks at every operator's output until the origin is found. `names` maps identities of parameters to names.
 
-    What it looks at while a step runs `live` must not raise into the program: there it stops looking.
+    Where the step `goes_on` whatever happens, as a live one or one that several ranks run together, an inspection that
+    raises ends the watch alone.
     """
 
     supports_higher_order_operators = True
 
     def __init__(
-        self, names: Mapping[int, str], calls: Callable[[], list[Call]], limits: Limits, *, live: bool = False
+        self, names: Mapping[int, str], calls: Callable[[], list[Call]], limits: Limits, *, goes_on: bool = False
     ) -> None:
         super().__init__()
-        self.live = live
+        self.goes_on = goes_on
         self.origin: Origin | None = None
         self.layers: list[Layer] = []
         self.modules: list[str] = []
@@ -97,7 +98,7 @@ class OperatorWatch(TorchDispatchMode):
         """What the batch itself brought into the origin, where that is a -inf that is no mask."""
         self.operators = 0
         self.failed: Exception | None = None
-        """Why a step that is watched live was not seen to its end."""
+        """Why a step that goes on was not seen to its end."""
         self.blind = False
         """Operators run, and nothing is looked at any more."""
         self.measures_layers = True
@@ -127,13 +128,13 @@ class OperatorWatch(TorchDispatchMode):
         return out
 
     def guarded(self, looks: Callable[[], Any]) -> Any:
-        """What an inspection returns. Where it raises, a replay ends, and a live step goes on unseen."""
+        """What an inspection returns."""
         if self.failed is not None:
             return None
         try:
             return looks()
         except Exception as error:
-            if not self.live:
+            if not self.goes_on:
                 raise
             self.failed = error
             return None
