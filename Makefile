@@ -21,8 +21,8 @@ demo: $(VENV)/.demo ## the Yi incident, broken, caught, proved and cured, on thi
 # Environments of the examples: a story is told in the first one that has what it needs.
 SYSTEMS := $(VENV)/.deepspeed .venv-deepspeed-0.18/.made .venv-ludwig/.made
 
-systems: $(SYSTEMS) ## the founding systems, each broken, caught, explained and cured; one table
-	$(BIN)/python -m finitune.demo.systems
+systems: $(SYSTEMS) ## the founding systems, each broken, caught, explained and cured; one table (WORKERS=1 shows them as they go)
+	$(BIN)/python -m finitune.demo.systems --jobs $(WORKERS)
 
 test: $(VENV)/.dev ## all tests except the slow ones
 	$(TEST) -n $(WORKERS) -m "not slow and not programs"

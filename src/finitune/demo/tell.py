@@ -12,6 +12,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -217,6 +218,9 @@ def _environment(directory: Path) -> dict[str, str]:
         (scripts / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module} "$@"\n', encoding="utf-8")
         (scripts / name).chmod(0o755)
     paths = [str(scripts), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    with socket.socket() as free:  # that no other program here has
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
     given = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]  # noqa: PTH100
     return {
         **os.environ,
@@ -227,6 +231,8 @@ def _environment(directory: Path) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "COLUMNS": str(WIDTH),
+        "MASTER_PORT": port,
+        "PET_MASTER_PORT": port,  # the default of torchrun
     }
 
 
