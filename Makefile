@@ -28,10 +28,10 @@ test: $(VENV)/.dev ## all tests except the slow ones
 	$(TEST) -n $(WORKERS) -m "not slow and not programs"
 
 test-slow: $(VENV)/.dev $(SYSTEMS) $(VENV)/.conformance ## the slow tests, in real DeepSpeed, Lightning and Ludwig
-	$(TEST) -m "slow and not story"
+	$(TEST) -n $(WORKERS) --dist loadfile --timeout 900 -m "slow and not story"
 
 test-bare: .venv-bare/.made ## the tests of the part that works without torch, in an environment that has none
-	OMP_NUM_THREADS=1 .venv-bare/bin/python -m pytest -n $(WORKERS) -m "not slow and not programs"
+	OMP_NUM_THREADS=1 .venv-bare/bin/python -m pytest -n $(WORKERS) -m "not slow and not programs and not hypothesis"
 
 test-oldest: .venv-oldest/.made ## the fast tests with the oldest torch that pyproject.toml promises (several GB)
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 .venv-oldest/bin/python -m pytest -n $(WORKERS) \
