@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,18 +55,30 @@ def tried(folder: Path, name: str, truth: Truth, place: Path) -> Trial:
         return Trial(name=name, kind=truth["kind"], missing=f"needs {', '.join(lacking)}")
     began, program, run_dir = time.perf_counter(), folder / f"{name}.py", place / "run"
     command = _command(program, truth)
-    plain = ended(command, place / "plain")
-    for _ in range(TEARDOWNS):
-        if plain.code == truth.get("exit", 0) or TEARDOWN not in plain.err:
-            break
-        plain = ended(command, place / "plain")
+    plain = _whole(lambda: ended(command, place / "plain"))
     if plain.code != truth.get("exit", 0):
         raise WrongTruth(f"{name}: alone it ends with {plain.code}, not {truth.get('exit', 0)}\n{plain.err[-2000:]}")
-    watched = ended([str(SCRIPTS / "finitune"), "run", "--run-dir", str(run_dir), "--", *command], place / "watched")
+    under_guard = [str(SCRIPTS / "finitune"), "run", "--run-dir", str(run_dir), "--", *command]
+    watched = _whole(lambda: _anew(run_dir, under_guard, place / "watched"))
     differs = judged(program, truth, plain, watched, diagnosis(run_dir))
     if not truth.get("recording", True) and run_dir.exists():
         differs["silent"] = "a folder was made for a command that never imported torch"
     return Trial(name=name, kind=truth["kind"], differs=differs, seconds=time.perf_counter() - began)
+
+
+def _whole(run: Callable[[], Ended]) -> Ended:
+    """How a run ends; one that gloo has aborted is run once more."""
+    ended = run()
+    for _ in range(TEARDOWNS):
+        if TEARDOWN not in ended.err:
+            break
+        ended = run()
+    return ended
+
+
+def _anew(run_dir: Path, command: Sequence[str], place: Path) -> Ended:
+    shutil.rmtree(run_dir, ignore_errors=True)
+    return ended(command, place)
 
 
 def diagnosis(run_dir: Path) -> dict[str, Any] | None:
