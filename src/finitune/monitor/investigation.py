@@ -233,7 +233,7 @@ class Investigation:
         for computed, end in micro.computed(root):
             if self.origin is None or self.term is None or not same_form(self.term[0], computed.whole):
                 continue
-            node = node_at(end, self.term[1])
+            node = node_at(end, self.term)
             line = None if node is None else live.watch.line_of(node)
             self.term, before = None, self.origin
             made = operator_in(line) if line and self.origin.phase == "input" else None

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.monitor.replay.loss_operators import NotReadable
 
@@ -17,17 +18,25 @@ def with_constant(
     constant added.
     """
     known = known.to(torch.promote_types(known.dtype, result.dtype)).expand_as(result)
+    with _disable_current_modes():  # what is computed here is no part of the step that a watch looks at
+        values = _with_constant(term, known.detach(), result, first, in_part=in_part)
+    changed: Any = _Changed.apply(known, values)
+    return changed
+
+
+def _with_constant(
+    term: int, known: Tensor, result: Tensor, first: dict[int, tuple[Tensor, Tensor]], *, in_part: bool
+) -> Tensor:
     if term not in first:
-        added = _one_number(result, known.detach()).expand_as(result) if in_part else result - known.detach()
-        first[term] = known.detach(), added
+        added = _one_number(result, known).expand_as(result) if in_part else result - known
+        first[term] = known, added
     before, constant = first[term]
     if in_part:
         result = torch.where(result.isnan(), before + constant, result)
-    same = (known.detach() == before) | (known.detach().isnan() & before.isnan())
+    same = (known == before) | (known.isnan() & before.isnan())
     if not bool((same | torch.isfinite(constant)).all()):
         raise NotReadable("an operand that the graph does not keep, where the model's output was not finite")
-    changed: Any = _Changed.apply(known, torch.where(same, result, known.detach() + constant))
-    return changed
+    return torch.where(same, result, known + constant)
 
 
 def _one_number(result: Tensor, known: Tensor) -> Tensor:

@@ -165,14 +165,19 @@ def _denominator(node: Any) -> Kept:
 
 
 def _alpha(node: Any) -> Kept:
-    sign = -1 if name_of(node) == "SubBackward0" else 1
-    return {"alpha": sign * getattr(node, "_saved_alpha", 1)}
+    return {"alpha": getattr(node, "_saved_alpha", 1)}
 
 
 def _sum_of(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Any:
     if a is None or b is None:
         return a if b is None else kept["alpha"] * b
-    return a + kept["alpha"] * b
+    return torch.add(a, b, alpha=kept["alpha"])
+
+
+def _difference_of(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Any:
+    if a is None or b is None:
+        return a if b is None else -kept["alpha"] * b
+    return torch.sub(a, b, alpha=kept["alpha"])
 
 
 def _dimensions(node: Any) -> Kept:
@@ -294,7 +299,7 @@ OPERATORS: dict[str, Operator] = {
     "MinimumBackward0": (_operands, _two(torch.minimum)),
     "MaximumBackward0": (_operands, _two(torch.maximum)),
     "AddBackward0": (_alpha, _sum_of),
-    "SubBackward0": (_alpha, _sum_of),
+    "SubBackward0": (_alpha, _difference_of),
     "AddBackward1": _plain(lambda x: x),
     "SubBackward1": _plain(lambda x: x),
     "RsubBackward1": (_nothing, lambda _, x: -x),

@@ -7,6 +7,7 @@ never logits. Whoever runs the result compares it with the loss that was seen, s
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
@@ -23,6 +24,7 @@ from finitune.monitor.replay.added_constants import with_constant
 from finitune.monitor.replay.joins import REST, runs_without_graph
 from finitune.monitor.replay.known_values import MANY, MAX_NODES, Edge, Value, into, known_values, positive
 from finitune.monitor.replay.loss_operators import (
+    CHOOSES,
     DROPS_CONSTANT,
     JOINS,
     LINEAR,
@@ -125,12 +127,12 @@ class Objective:
             if isinstance(target, Tensor) and target.is_floating_point() and not is_finite(target):
                 return f"target of {name}", target, (self.whole, path)
             known, constant = self.first.get(id(term), (None, None))
-            if (
-                known is not None
-                and constant is not None
-                and not bool((torch.isfinite(constant) | ~torch.isfinite(known)).all())
-            ):
-                return f"operand of {name}", constant, (self.whole, path)
+            if known is not None and constant is not None:
+                bad = torch.isfinite(known) & ~torch.isfinite(constant)
+                if term.name in CHOOSES:  # a mask
+                    bad &= constant != -math.inf
+                if bad.any():
+                    return f"operand of {name}", constant, (self.whole, path)
             for kept in (term.kept.get("left"), term.kept.get("right")):
                 if isinstance(kept, Tensor) and kept.is_floating_point() and _is_bad_operand(term.name, kept):
                     return f"operand of {name}", kept, (self.whole, path)
@@ -182,9 +184,11 @@ def terms(of: Input) -> Iterator[Term]:
 
 
 def same_form(a: Input, b: Input) -> bool:
-    """True for two objectives of the same operators, whatever the constants are."""
+    """True for two objectives of the same operators, whatever the constants are. What one takes from a module that was
+    called, the other may have computed within compiled code, where no call is seen.
+    """
     if not isinstance(a, Term) or not isinstance(b, Term):
-        return not isinstance(a, Term) and not isinstance(b, Term)
+        return (a is None) == (b is None)
     return a.name == b.name and len(a.inputs) == len(b.inputs) and all(map(same_form, a.inputs, b.inputs))
 
 
@@ -193,15 +197,19 @@ def edge(tensor: Tensor) -> Edge:
     return tensor.grad_fn, tensor.output_nr
 
 
-def node_at(root: Edge, path: Path) -> Any:
-    """The node of the term at `path` in the graph that ends at `root`; None where there is none."""
+def node_at(root: Edge, place: Place) -> Any:
+    """The node of the same term, at the same path, in the graph that ends at `root`; None where there is none."""
     node, output = root
-    for place in (*path, None):
+    term: Input = place[0]
+    for step in (*place[1], None):
         while node is not None and name_of(node) in PASSES_THROUGH:
             node, output = node.next_functions[output]
-        if node is None or place is None or place >= len(node.next_functions):
-            return node if place is None else None
-        node, output = node.next_functions[place]
+        if node is None or not isinstance(term, Term) or name_of(node) != term.name:
+            return None
+        if step is None or step >= len(node.next_functions):
+            return node if step is None else None
+        node, output = node.next_functions[step]
+        term = term.inputs[step]
     return None
 
 
