@@ -93,7 +93,7 @@ def surface(command: click.Command) -> list[str]:
 def run(*words: object) -> subprocess.CompletedProcess[str]:
     code = "import sys; from finitune.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
 
 
 def one_line(captured: str) -> str:

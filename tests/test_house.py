@@ -194,7 +194,7 @@ def test_files_are_small_and_ascii_and_honestly_named(path: Path) -> None:
 
 def python(code: str) -> str:
     """What a fresh interpreter prints for `code`."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -23,7 +23,7 @@ recorder.close()
 
 def other_process(directory: Path) -> tuple[Path, str]:
     done = subprocess.run(
-        [sys.executable, "-c", OTHER, str(directory)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", OTHER, str(directory)], capture_output=True, text=True, check=True, timeout=240
     )
     return Path(done.stdout.strip()), done.stderr
 

@@ -110,7 +110,7 @@ def run(program: str, *words: str, python: tuple[str, ...] = ()) -> str:
     Path("train.py").write_text(program)
     watched = [sys.executable, *python, "train.py", *words]
     command = [sys.executable, "-m", "finitune", "run", "--run-dir", "run", "--", *watched]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120).stderr
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240).stderr
 
 
 def test_users_14_a_term_that_is_detached_hides_no_overflow() -> None:
@@ -167,7 +167,7 @@ def test_hostile_8_ctrl_c_for_the_launcher_alone_ends_the_training() -> None:
         while not process.stdout.readline().startswith(b"step 2"):
             pass
         os.kill(process.pid, signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
         assert process.returncode == 130
     assert Recording.load("run").signals["loss"].last_step < 2000
 

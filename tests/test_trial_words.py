@@ -63,7 +63,7 @@ def run(program: str, *options: str) -> str:
     pytest.importorskip("torch")
     Path("train.py").write_text(program)
     command = [sys.executable, "-m", "finitune", "run", "--run-dir", "run", *options, "--", sys.executable, "train.py"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120).stderr
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240).stderr
 
 
 def test_users_1_a_mask_handed_over_by_position_is_none_that_lets_all_be_seen() -> None:

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parent.parent
 
 
 def run(*command: str | Path, **more: object) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=REPOSITORY, **more)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, cwd=REPOSITORY, **more)
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
 

@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 _QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONWARNINGS": "ignore"}
-TIMEOUT = 60.0
+TIMEOUT = 240.0
 """Seconds until a collective that the other rank does not join is an error."""
 
 

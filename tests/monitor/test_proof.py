@@ -289,7 +289,7 @@ def in_a_process(*words, cwd, laptop=()):
         "PYTHONPATH": os.pathsep.join([*map(str, laptop), os.environ.get("PYTHONPATH", "")]),
     }
     done = subprocess.run(
-        list(map(str, words)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=200, check=False
+        list(map(str, words)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=800, check=False
     )
     return done.returncode, done.stdout, done.stderr
 

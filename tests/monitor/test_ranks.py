@@ -77,7 +77,7 @@ dist.destroy_process_group()
 """
 
 
-def two_ranks(tmp_path, faults, timeout=60, source=SCRIPT):
+def two_ranks(tmp_path, faults, timeout=240, source=SCRIPT):
     """Both processes to their end: exit codes, what was printed, per rank and step [weights, moments, finite, lr]."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(source))

@@ -65,7 +65,7 @@ def run(*command, cwd, **environment):
     """The finished process; nothing here takes half as long."""
     return subprocess.run(
         list(map(str, command)), cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
 
 
@@ -245,7 +245,7 @@ def test_a_signal_reaches_the_program(script, tmp_path):
         while not process.stdout.readline().startswith("step 2"):
             pass
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
     assert process.returncode == 128 + signal.SIGTERM
     assert len(Recording.load(tmp_path / "run").signals["loss"]) >= 2
 

@@ -20,7 +20,7 @@ from typing import Any
 from tests.programs.truth import Ended, Truth, judged
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
-TIMEOUT = 180.0  # seconds for one run; the slowest program takes 15 on a quiet core
+TIMEOUT = 280.0  # seconds for one run; the slowest program takes 15 on a quiet core
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 

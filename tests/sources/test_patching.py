@@ -330,7 +330,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_script_ends_in_one_line_or_a_patch(tmp_path: Path, name: str) -> None:
     with contextlib.suppress(UnreadableInput):

@@ -33,7 +33,7 @@ def by_trl(home: Path, world: Any, seed: int, rate: float, adapter: dict[str, An
         sys.executable, str(PLAIN), str(world["model_name_or_path"]), str(world["dataset_name"]),
         str(home / f"plain-{seed}"), json.dumps(settings), json.dumps(adapter),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("losses ")]
     return statistics.mean(json.loads(line.partition(" ")[2])[-LAST:])

@@ -142,7 +142,7 @@ def test_the_plan_is_printed_and_trains_nothing(tmp_path: Path, capsys: Any) -> 
 def test_planning_loads_no_trainer(tmp_path: Path) -> None:
     code = f"from finitune.cli.main import main; import sys; main(['train', '--plan', {str(config(tmp_path))!r}]);"
     code += "sys.exit(any(name in sys.modules for name in ('transformers', 'trl', 'peft')))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=120).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=240).returncode == 0
 
 
 def test_init_writes_what_train_reads_and_overwrites_nothing(tmp_path: Path, capsys: Any) -> None:

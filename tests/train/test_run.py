@@ -298,7 +298,7 @@ def on_two_processes(file: Path) -> str:
         str(file),
     ]
     around = {**os.environ, "DS_ACCELERATOR": "cpu"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250, env=around)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800, env=around)
     assert done.returncode == 0, done.stderr
     assert [rank.rank for rank in Recording.load(file.parent / "out" / "finitune").ranks] == [0, 1]
     return done.stderr

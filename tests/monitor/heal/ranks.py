@@ -28,7 +28,7 @@ def end():
 
 def trained_alike(tmp_path, what, source):
     """Of each step [digest of the weights, finite, rate, loss of the first rank]; what the ranks printed."""
-    codes, said, (first, second) = two_ranks(tmp_path, what, source=BEGIN + source, timeout=120)
+    codes, said, (first, second) = two_ranks(tmp_path, what, source=BEGIN + source, timeout=240)
     assert codes == [0, 0], said
     assert [entry[:3] for entry in first] == [entry[:3] for entry in second], "weights and rates, on every step"
     return first, said

@@ -54,7 +54,7 @@ def test_both_ranks_take_the_steps_again_and_learn(tmp_path):
 
 def test_where_one_rank_keeps_other_steps_nothing_is_done_and_nobody_waits(tmp_path):
     """As where one of them has no room for its copies."""
-    codes, said, (first, second) = two_ranks(tmp_path, {"rate": 100.0, "lost": 4}, source=BEGIN + SCRIPT, timeout=120)
+    codes, said, (first, second) = two_ranks(tmp_path, {"rate": 100.0, "lost": 4}, source=BEGIN + SCRIPT, timeout=240)
     assert codes[0] == codes[1], said
     assert [entry[:3] for entry in first] == [entry[:3] for entry in second]
     assert not [
