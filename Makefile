@@ -21,14 +21,15 @@ demo: $(VENV)/.demo ## the Yi incident, broken, caught, proved and cured, on thi
 # Environments of the examples: a story is told in the first one that has what it needs.
 SYSTEMS := $(VENV)/.deepspeed .venv-deepspeed-0.18/.made .venv-ludwig/.made
 
-systems: $(SYSTEMS) ## the founding systems, each broken, caught, explained and cured; one table (WORKERS=1 shows them as they go)
-	$(BIN)/python -m finitune.demo.systems --jobs $(WORKERS)
+systems: $(SYSTEMS) ## the founding systems, each broken, caught, explained and cured; one table
+	$(BIN)/python -m finitune.demo.systems
 
 test: $(VENV)/.dev ## all tests except the slow ones
 	$(TEST) -n $(WORKERS) -m "not slow and not programs"
 
+# One after the other: ranks of several tests that wait for each other on the same cores take many times as long.
 test-slow: $(VENV)/.dev $(SYSTEMS) $(VENV)/.conformance ## the slow tests, in real DeepSpeed, Lightning and Ludwig
-	$(TEST) -n $(WORKERS) --dist loadfile --timeout 900 -m "slow and not story"
+	$(TEST) --timeout 900 -m "slow and not story"
 
 test-bare: .venv-bare/.made ## the tests of the part that works without torch, in an environment that has none
 	OMP_NUM_THREADS=1 .venv-bare/bin/python -m pytest -n $(WORKERS) -m "not slow and not programs and not hypothesis"
