@@ -7,6 +7,7 @@ to its rebuilt inputs, None for an input without a graph. Of an operand that is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -168,16 +169,10 @@ def _alpha(node: Any) -> Kept:
     return {"alpha": getattr(node, "_saved_alpha", 1)}
 
 
-def _sum_of(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Any:
+def _sum_of(kept: Kept, a: Tensor | None, b: Tensor | None = None, *, of: Any = torch.add, sign: int = 1) -> Any:
     if a is None or b is None:
-        return a if b is None else kept["alpha"] * b
-    return torch.add(a, b, alpha=kept["alpha"])
-
-
-def _difference_of(kept: Kept, a: Tensor | None, b: Tensor | None = None) -> Any:
-    if a is None or b is None:
-        return a if b is None else -kept["alpha"] * b
-    return torch.sub(a, b, alpha=kept["alpha"])
+        return a if b is None else sign * kept["alpha"] * b
+    return of(a, b, alpha=kept["alpha"])
 
 
 def _dimensions(node: Any) -> Kept:
@@ -299,7 +294,7 @@ OPERATORS: dict[str, Operator] = {
     "MinimumBackward0": (_operands, _two(torch.minimum)),
     "MaximumBackward0": (_operands, _two(torch.maximum)),
     "AddBackward0": (_alpha, _sum_of),
-    "SubBackward0": (_alpha, _difference_of),
+    "SubBackward0": (_alpha, partial(_sum_of, of=torch.sub, sign=-1)),
     "AddBackward1": _plain(lambda x: x),
     "SubBackward1": _plain(lambda x: x),
     "RsubBackward1": (_nothing, lambda _, x: -x),
