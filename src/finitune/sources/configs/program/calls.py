@@ -232,17 +232,6 @@ def _masks_by_id(reader: Reader) -> bool:
     return False
 
 
-def _writes_end(reader: Reader) -> bool:
-    """Whether text is put together with `tokenizer.eos_token`."""
-    parts = (
-        part
-        for node in ast.walk(reader.names.module.node)
-        if isinstance(node, ast.BinOp | ast.FormattedValue)
-        for part in ((node.left, node.right) if isinstance(node, ast.BinOp) else (node.value,))
-    )
-    return any(isinstance(part, ast.Attribute) and part.attr == "eos_token" for part in parts)
-
-
 def _response_template(reader: Reader, setup: Setup) -> None:
     """The text behind which targets begin; what a program makes of its rows itself is not known here."""
     for name, key in RESPONSES.items():
@@ -267,7 +256,8 @@ def _small_settings(reader: Reader, setup: Setup) -> None:
             if isinstance(value, str):
                 setup.batching.update(pad_token=value, **({"eos_token": value} if end else {}))
                 setup.lines["pad_token"] = one.value.lineno
-                if end and taken(reader, one.site.blocks) is True and _masks_by_id(reader) and _writes_end(reader):
+                written = "eos_token" in reader.names.joined  # at the end of each text
+                if end and taken(reader, one.site.blocks) is True and _masks_by_id(reader) and written:
                     setup.batching["masks_end"] = True
         elif one.name == "padding_side" and isinstance(value := told(reader, one.value, one.site), str):
             setup.batching["padding_side"] = value

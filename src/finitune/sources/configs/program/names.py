@@ -102,6 +102,8 @@ class Names:
     """Of each branch, by the identity of its node."""
 
     by_name: dict[str, list[Call]] = field(default_factory=dict[str, list[Call]])
+    joined: set[str] = field(default_factory=set[str])
+    """Attributes that text is put together with: of `text + tokenizer.eos_token` its last name."""
     file: str = ""
 
     def calls_named(self, name: str) -> list[Call]:
@@ -207,6 +209,9 @@ def _bind(node: ast.stmt, scope: Scope, blocks: Blocks, names: Names) -> None:
             if isinstance(inner, ast.Call):
                 own = targets if inner is value or _receives(value, inner) else ()
                 names.calls.append(Call(node=inner, site=site, targets=own))
+            elif isinstance(inner, ast.BinOp | ast.FormattedValue):
+                parts = (inner.left, inner.right) if isinstance(inner, ast.BinOp) else (inner.value,)
+                names.joined.update(part.attr for part in parts if isinstance(part, ast.Attribute))
 
 
 def _receives(value: ast.AST | None, call: ast.Call) -> bool:
