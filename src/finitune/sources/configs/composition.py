@@ -28,11 +28,14 @@ Read = Callable[[Path], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a value is written: the file, the keys in it that lead there, and the value as it is written."""
+    """Where a value is written: the file, the keys in it that lead there, and those of the whole tree."""
 
     file: str
     path: Keys
+    whole: Keys
     written: Any = None
+    why_not: str = ""
+    """Why it is not to be changed there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +72,9 @@ def of_file(path: Path, data: Mapping[str, Any], read: Read | None = None) -> Co
     origins: dict[Keys, Origin] = {}
     for package, content, file in work.parts(path, data, "", (), 0):
         _lay(settings, _under(package, content))
-        for keys, value in _leaves(content):
-            origins[(*package, *keys)] = Origin(file=str(file), path=keys, written=value)
+        for keys, value in leaves_of(content):
+            whole = (*package, *keys)
+            origins[whole] = Origin(file=str(file), path=keys, whole=whole, written=value)
     return Composed(settings=settings, missing=tuple(dict.fromkeys(work.missing)), origins=origins)
 
 
@@ -193,9 +197,10 @@ def _lay(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             into[key] = value
 
 
-def _leaves(data: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+def leaves_of(data: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
+    """Every value that is no mapping, with the keys that lead to it."""
     for key, value in data.items():
         if isinstance(value, Mapping):
-            yield from _leaves(cast("Mapping[str, Any]", value), (*above, str(key)))
+            yield from leaves_of(cast("Mapping[str, Any]", value), (*above, str(key)))
         else:
             yield (*above, str(key)), value
