@@ -50,20 +50,20 @@ def dotted(reader: Reader, node: ast.expr, site: Site) -> str:
         parts.append(node.attr)
         node = node.value
     if isinstance(node, ast.Name):
-        binding = _binding(reader, node.id, site)
+        binding = binding_of(reader, node.id, site)
         head = binding.symbol if isinstance(binding, Binding) and binding.symbol else node.id
         return ".".join([head, *reversed(parts)])
     return ".".join(["", *reversed(parts)])
 
 
 def _name(reader: Reader, node: ast.Name, site: Site) -> Any:
-    found = _binding(reader, node.id, site)
+    found = binding_of(reader, node.id, site)
     if found is None:
         return Symbol(node.id) if node.id in ("dict", "list", "float", "int", "str", "bool") else Computed(node.lineno)
     return found if not isinstance(found, Binding) else _bound(reader, found)
 
 
-def _binding(reader: Reader, name: str, site: Site) -> Binding | Any:
+def binding_of(reader: Reader, name: str, site: Site) -> Binding | Any:
     """The one place that gives the name its value there; its value where several places agree; None where none is."""
     scope: Scope | None = site.scope
     own = True
@@ -150,16 +150,22 @@ def _parameters(node: ast.AST) -> list[str]:
     return [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
 
 
+def defaults_of(node: Function) -> dict[str, ast.expr]:
+    """The default of each parameter that has one."""
+    given = node.args
+    positions = [arg.arg for arg in (*given.posonlyargs, *given.args)]
+    defaults = dict(zip(reversed(positions), reversed(given.defaults), strict=False))
+    return defaults | {arg.arg: value for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
+
+
 def _parameter(reader: Reader, name: str, scope: Scope) -> Any:
     """What the callers of the function give, where they agree; else its default, where it has one and no caller."""
     node = cast(Function, scope.node)
     line = node.lineno
     if id(node) in reader.making:
         return Computed(line)
-    given = node.args
-    positions = [arg.arg for arg in (*given.posonlyargs, *given.args)]
-    defaults = dict(zip(reversed(positions), reversed(given.defaults), strict=False))
-    defaults |= {arg.arg: value for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
+    positions = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
+    defaults = defaults_of(node)
     outer = Site(scope=scope.outer or scope, at=(line, 0), blocks=scope.blocks)
     if node.decorator_list and positions[:1] == [name] and (whole := handed_over(reader, node, outer)) is not None:
         return whole
