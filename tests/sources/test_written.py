@@ -33,6 +33,11 @@ DECIDED = {
     "the class itself": (FIELDS.format("0.5"), "C.rate", 5),
     "given to a dataclass": (f"{FIELDS.format('0.1')}c = C(\n    rate=0.5)\n", "c.rate", 7),
     "HfArgumentParser": (f"{FIELDS.format('0.5')}{HF}", "c.rate", 5),
+    "the first of one": (
+        f"{FIELDS.format('0.5')}c = HfArgumentParser(C).parse_args_into_dataclasses()[0]\n", "c.rate", 5,
+    ),
+    "tyro": (f"import tyro\n{FIELDS.format('0.5')}c = tyro.cli(C)\n", "c.rate", 6),
+    "pyrallis": (f"import pyrallis\n{FIELDS.format('0.5')}c = pyrallis.parse(config_class=C)\n", "c.rate", 6),
     "a dict": ("D = {\n    'rate': 0.5,\n}\n", "D['rate']", 2),
 }  # fmt: skip
 BY_USE = {

@@ -9,7 +9,18 @@ from typing import Any, cast
 from finitune.facts import Hardware
 from finitune.sources.configs.program import typed
 from finitune.sources.configs.program.expressions import EXPRESSIONS
-from finitune.sources.configs.program.names import STRAIGHT, Binding, Blocks, Call, Function, Names, Scope, Site
+from finitune.sources.configs.program.names import (
+    STRAIGHT,
+    Binding,
+    Blocks,
+    Call,
+    Function,
+    Names,
+    Scope,
+    Site,
+    defaults_of,
+    parameters_of,
+)
 from finitune.sources.configs.program.names import last_name as last
 from finitune.sources.configs.program.settings_files import handed_over, loaded
 from finitune.sources.configs.program.values import Computed, Defined, Reader, Record, Symbol, known
@@ -73,7 +84,7 @@ def binding_of(reader: Reader, name: str, site: Site) -> Binding | Any:
             found = [one for one in found if one.end <= site.at and not _excluded(one.blocks, site.blocks)]
         if found and (own or not isinstance(scope.node, ast.ClassDef)):
             return _decided(reader, found, site, own=own)
-        if isinstance(scope.node, Function) and name in _parameters(scope.node):
+        if isinstance(scope.node, Function) and name in parameters_of(scope.node):
             return _parameter(reader, name, scope)
         scope, own = scope.outer, False
     return None
@@ -143,19 +154,6 @@ def _outward(scope: Scope | None) -> list[Scope]:
         found.append(scope)
         scope = scope.outer
     return found
-
-
-def _parameters(node: ast.AST) -> list[str]:
-    given = cast(Function, node).args
-    return [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-
-
-def defaults_of(node: Function) -> dict[str, ast.expr]:
-    """The default of each parameter that has one."""
-    given = node.args
-    positions = [arg.arg for arg in (*given.posonlyargs, *given.args)]
-    defaults = dict(zip(reversed(positions), reversed(given.defaults), strict=False))
-    return defaults | {arg.arg: value for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
 
 
 def _parameter(reader: Reader, name: str, scope: Scope) -> Any:
@@ -323,6 +321,8 @@ def _call(reader: Reader, node: ast.Call, site: Site) -> Any:
         return _returned(reader, node, site)
     if name in ("parse_args_into_dataclasses", "parse_args_and_config"):
         return _dataclasses(reader, line)
+    if name in typed.CLASS_PARSERS and (parsed := _parsed_class(reader, node, site)) is not None:
+        return parsed
     if name in ("dict", *RECORDS) or (name == "create" and dotted(reader, node.func, site).startswith("OmegaConf")):
         found: dict[str, Any] = {}
         for argument in node.args:
@@ -371,6 +371,14 @@ def _dataclasses(reader: Reader, line: int) -> Any:
     said = parsers[0].node.args[0]
     made = [reader.value(one, parsers[0].site) for one in (said.elts if isinstance(said, ast.Tuple) else [said])]
     return [Record(_with_flags(reader, one), "command line") for one in made]
+
+
+def _parsed_class(reader: Reader, node: ast.Call, site: Site) -> Record | None:
+    """The object that a parser makes of a class of the file; None for what is called alike."""
+    given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "config_class")]
+    made = reader.value(given[0], site) if given else None
+    own = isinstance(made, Defined) and isinstance(made.scope.node, ast.ClassDef)
+    return Record(_with_flags(reader, made), "command line") if own else None
 
 
 def _with_flags(reader: Reader, made: Any) -> dict[str, Any]:

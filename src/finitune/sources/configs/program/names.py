@@ -123,6 +123,20 @@ def last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
+def parameters_of(node: Function) -> list[str]:
+    """The names of its parameters, in their order."""
+    given = node.args
+    return [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+
+
+def defaults_of(node: Function) -> dict[str, ast.expr]:
+    """The default of each parameter that has one."""
+    given = node.args
+    positions = [arg.arg for arg in (*given.posonlyargs, *given.args)]
+    defaults = dict(zip(reversed(positions), reversed(given.defaults), strict=False))
+    return defaults | {arg.arg: value for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
+
+
 def names_of(tree: ast.Module, file: str = "") -> Names:
     """The names of a file, and what it is called. Raises ValueError for one with more statements than any."""
     module = Scope(node=tree, outer=None)

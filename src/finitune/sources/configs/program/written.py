@@ -9,8 +9,8 @@ import ast
 from typing import cast
 
 from finitune.sources.configs.program import typed
-from finitune.sources.configs.program.bindings import RECORDS, binding_of, defaults_of
-from finitune.sources.configs.program.names import Binding, Function, Scope, Site, last_name
+from finitune.sources.configs.program.bindings import RECORDS, binding_of
+from finitune.sources.configs.program.names import Binding, Function, Scope, Site, defaults_of, last_name, parameters_of
 from finitune.sources.configs.program.values import Reader
 
 MAX_DEPTH = 20
@@ -58,7 +58,7 @@ def _name(reader: Reader, node: ast.Name, site: Site, depth: int) -> Place | Non
 def _given(reader: Reader, name: str, site: Site) -> Place | None:
     """What the one caller of the function around gives for a parameter, else its default."""
     scope: Scope | None = site.scope
-    while scope is not None and not (isinstance(scope.node, Function) and name in _parameters(scope.node)):
+    while scope is not None and not (isinstance(scope.node, Function) and name in parameters_of(scope.node)):
         scope = None if name in scope.bindings else scope.outer
     if scope is None or not isinstance(scope.node, Function) or name in scope.bindings:
         return None
@@ -74,17 +74,13 @@ def _given(reader: Reader, name: str, site: Site) -> Place | None:
         return None
     for call in callers:
         said = next((keyword.value for keyword in call.node.keywords if keyword.arg == name), None)
-        index = _parameters(node).index(name) - method
+        index = parameters_of(node).index(name) - method
         if said is None and 0 <= index < len(call.node.args):
             said = call.node.args[index]
         if said is not None:
             return said, call.site
     default = defaults_of(node).get(name)
     return (default, outer) if default is not None and not typed.of([name], reader.typed) else None
-
-
-def _parameters(node: Function) -> list[str]:
-    return [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
 
 
 def _attribute(reader: Reader, node: ast.Attribute, site: Site, depth: int) -> Place | None:
@@ -109,6 +105,9 @@ def _made(reader: Reader, node: ast.AST, site: Site, depth: int) -> tuple[ast.AS
             return (*found[:2], one.index) if found and one.index is not None else found
         given = _given(reader, node.id, site)
         return _made(reader, *given, depth + 1) if given else None
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int):
+        found = _made(reader, node.value, site, depth + 1)
+        return (*found[:2], node.slice.value) if found else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         one = binding_of(reader, node.func.id, site)
         returns = reader.names.returns.get(id(one.value), []) if isinstance(one, Binding) else []
@@ -146,6 +145,10 @@ def _part(reader: Reader, made: tuple[ast.AST, Site, int | None], name: str, dep
         return _field(reader, inner[0], name) if inner and isinstance(inner[0], ast.ClassDef) else None
     if said is not None:
         return _expression(reader, said, site, depth + 1)
+    if called in typed.CLASS_PARSERS and name not in reader.typed:
+        given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "config_class")]
+        inner = _made(reader, given[0], site, depth + 1) if given else None
+        return _field(reader, inner[0], name) if inner and isinstance(inner[0], ast.ClassDef) else None
     if node.args or any(keyword.arg is None for keyword in node.keywords):
         return None
     one = binding_of(reader, called, site) if called not in (*RECORDS, "dict") else None
