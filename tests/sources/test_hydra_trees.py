@@ -143,6 +143,27 @@ def test_a_key_is_added_where_its_section_says_what_it_builds() -> None:
     assert yaml.safe_load(Path("trainer/default.yaml").read_text())["gradient_clip_val"] == 1.0
 
 
+def test_a_tree_is_one_training_of_its_folder() -> None:
+    """Options of its groups are none, the chosen ones and the others."""
+    write("optim/adamw.yaml", FILES["optim/adamw.yaml"].replace("1.0e-4", "0.5"))
+    write("local/mine.yaml", "learning_rate: 0.5\nbf16: true\n")
+    root()
+    result = check(".")
+    assert result.understood[0] == ".: 1 training among 11 programs, scripts and configurations"
+    assert [(one.cause, one.where.file, one.where.line) for one in result.findings] == [
+        ("lr-too-high", "optim/adamw.yaml", 2)
+    ]
+
+
+def test_an_option_by_itself_and_an_optimizer_without_a_trainer_are_read_as_what_they_build() -> None:
+    write("optim/sgd.yaml", FILES["optim/sgd.yaml"].replace("0.5", "0.01"))
+    assert not check("optim/sgd.yaml").findings
+    assert not check(write("loop.yaml", "defaults:\n  - optim: sgd\nepochs: 3\n")).findings
+    write("optim/adamw.yaml", FILES["optim/adamw.yaml"].replace("1.0e-4", "0.01"))
+    found = finding("lr-too-high", "optim/adamw.yaml")
+    assert (found.where.line, "adamw" in found.message) == (2, True)
+
+
 def refused(name: str, config: str = "train.yaml") -> str:
     before = {path: path.read_text() for path in Path().rglob("*.yaml")}
     with pytest.raises(UnreadableInput) as raised:

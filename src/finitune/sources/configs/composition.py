@@ -46,6 +46,8 @@ class Composed:
     missing: Sequence[str]
     """Files that are named and are not here."""
     origins: Mapping[Keys, Origin]
+    groups: Sequence[Path]
+    """Folders in which options may lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,10 @@ def of_file(path: Path, data: Mapping[str, Any], read: Read | None = None) -> Co
         for keys, value in leaves_of(content):
             whole = (*package, *keys)
             origins[whole] = Origin(file=str(file), path=keys, whole=whole, written=value)
-    return Composed(settings=settings, missing=tuple(dict.fromkeys(work.missing)), origins=origins)
+    return Composed(
+        settings=settings, missing=tuple(dict.fromkeys(work.missing)), origins=origins,
+        groups=[folder / group for group in sorted(work.named) if group for folder in work.folders],
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -88,6 +93,11 @@ class _Composing:
     named: set[str] = field(default_factory=set[str])
     missing: list[str] = field(default_factory=list[str])
     seen: int = 0
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """Those in which groups lie."""
+        return self.root.parent, self.root.parent.parent
 
     def choose(self, path: Path, data: Mapping[str, Any], group: str, depth: int) -> None:
         """What every `override` of the tree chooses; the outermost counts, and of several in a list the last."""
@@ -122,12 +132,13 @@ class _Composing:
     def file_of(self, one: _Entry, by: Path, depth: int) -> tuple[Path, dict[str, Any], str | None] | None:
         """The file of an entry with its settings and the package in its head; None where it is not here."""
         name = self.chosen.get(one.group, one.name) if one.group and not one.overrides else one.name
+        if not name:
+            return None
         relative = PurePosixPath(one.group) / f"{str(name).removesuffix('.yaml')}.yaml"
         self.seen += 1
         if ".." in relative.parts or relative.is_absolute() or self.seen > MAX_FILES or depth > MAX_DEPTH:
             return None
-        folders = (self.root.parent, self.root.parent.parent)
-        file = next((folder / relative for folder in folders if (folder / relative).is_file()), None)
+        file = next((folder / relative for folder in self.folders if (folder / relative).is_file()), None)
         if file is None:
             self.missing += [] if one.optional else [str(relative)]
             return None
@@ -164,7 +175,9 @@ def _named(
     if whole.split("/")[0] == "hydra":
         return
     for option in options:
-        if isinstance(option, str) and "${" not in option and option != "???":
+        if option is None or option == "???":  # chosen elsewhere
+            yield _Entry(group=whole, name="")
+        elif isinstance(option, str) and "${" not in option:
             yield _Entry(group=whole, name=option, package=package or None, overrides=overrides, optional=optional)
 
 

@@ -111,6 +111,8 @@ class Format:
     """Where each key stands, "" for the whole; None where nobody counted."""
     stands: Callable[[Settings, Settings, str], Mapping[tuple[str, ...], Origin]] | None = None
     """Of settings that were gathered from the tree of a file: where each stands."""
+    parts: Callable[[Settings, str], Iterable[Path]] | None = None
+    """Folders whose files are parts of this configuration, and none by themselves."""
     editable: bool = True
     """Patches can be written into its files."""
     undecided: Callable[[Settings, str], Iterable[str]] = _nothing

@@ -37,7 +37,7 @@ class _Part:
 
     @property
     def name(self) -> str:
-        return self.keys[-1]
+        return self.keys[-1] if self.keys else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def recognises(data: Settings) -> bool:
     """True for a list of defaults, or where a part names what it builds."""
     if verl.recognises(data) or nemo.recognises(data):
         return False
-    return isinstance(data.get("defaults"), list) or any(TARGET in one.settings for one in _sections(data))
+    return isinstance(data.get("defaults"), list) or any(TARGET in one.settings for one in _all(data))
 
 
 def composed(path: Path, data: Settings) -> dict[str, Any]:
@@ -86,6 +86,13 @@ def composed(path: Path, data: Settings) -> dict[str, Any]:
     found = composition.of_file(path, data)
     missing = {MISSING: list(found.missing)} if found.missing else {}
     return {"defaults": data["defaults"], **found.settings, **missing}
+
+
+def _all(data: Settings) -> Iterator[_Part]:
+    """The file as a whole, where it says what it builds, and every mapping in it."""
+    if TARGET in data:
+        yield _Part(keys=(), settings=data)
+    yield from _sections(data)
 
 
 def _sections(data: Settings, above: Keys = ()) -> Iterator[_Part]:
@@ -104,7 +111,7 @@ def follows(data: Settings) -> Iterator[str | Settings]:
 
 
 def _gathered(data: Settings) -> Iterator[_Gathered]:
-    parts = list(_sections(data))
+    parts = list(_all(data))
     trainer = next((one for one in parts if _builds(one, "Trainer") and lightning.KEYS & one.settings.keys()), None)
     trainer = trainer or next((one for one in parts if one.name == "trainer" and _lit(one)), None)
     optimizer = next((one for one in parts if OPTIMIZER.search(_target(one))), None)
@@ -113,6 +120,8 @@ def _gathered(data: Settings) -> Iterator[_Gathered]:
     if trainer is None and optimizer is not None:
         kept = {"lr": "learning_rate", "eps": "adam_epsilon", "weight_decay": "weight_decay"}
         flat.take(optimizer, {key: (name,) for key, name in kept.items()})
+        if named := _target(optimizer).rpartition(".")[2].lower():
+            flat.settings["optim"] = named
     for one in parts:
         if "TrainingArguments" in _target(one) or _builds(one, "Config") or (one is not trainer and _hf(one)):
             flat.take(one)
@@ -175,6 +184,11 @@ def stands(data: Settings, gathered: Settings, file: str) -> Mapping[Keys, Origi
     return out
 
 
+def parts(data: Settings, file: str) -> Sequence[Path]:
+    """The folders of its groups, which hold options: those that are chosen and the others."""
+    return composition.of_file(Path(file), config_of(Path(file))).groups if "defaults" in data else ()
+
+
 def _target(part: _Part) -> str:
     return word(part.settings, TARGET) or ""
 
@@ -216,4 +230,5 @@ FORMAT = Format(
     title=title,
     unused=unused,
     stands=stands,
+    parts=parts,
 )
