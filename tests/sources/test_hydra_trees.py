@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,27 @@ def test_a_circle_of_files_ends() -> None:
     write("model/big.yaml", "defaults:\n  - /trainer: gpu\nx: 1\n")
     write("trainer/gpu.yaml", "defaults:\n  - /model: big\ny: 1\n")
     assert composed(root())["seed"] == 1
+
+
+def test_files_that_no_person_wrote_are_refused_in_one_line() -> None:
+    for number in range(9):
+        write(f"big/n{number}.yaml", "".join(f"k{i}: {i}\n" for i in range(2000)))
+    write("many.yaml", "defaults:\n" + "".join(f"  - big: n{number}\n" for number in range(9)) + "x: 1\n")
+    with pytest.raises(UnreadableInput, match=r"beyond 131072 characters in the files that many\.yaml names"):
+        check("many.yaml")
+    circle = "defaults:\n" + "".join(f"  - /g{number}: x\n" for number in range(9))
+    for number in range(9):
+        write(f"g{number}/x.yaml", circle)
+    with pytest.raises(UnreadableInput, match="its defaults name more than 100 files"):
+        check(write("circle.yaml", circle))
+
+
+def test_links_and_pipes_among_the_files_are_not_read() -> None:
+    os.mkfifo("optim/pipe.yaml")
+    Path("optim/zero.yaml").symlink_to("/dev/zero")
+    for name in ("pipe", "zero", "../../etc/x"):
+        write("odd.yaml", f"defaults:\n  - optim: {name}\nmodel:\n  _target_: torch.optim.AdamW\n  lr: 0.1\n")
+        assert finding("lr-too-high", "odd.yaml").where.line == 5
 
 
 def finding(cause: str, name: str = "train.yaml") -> Finding:

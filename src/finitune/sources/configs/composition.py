@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
+from finitune.finding import UnreadableInput
 from finitune.sources.text import settings_of, text_of
 
 DEFAULTS = "defaults"
-MAX_FILES = 30
+MAX_FILES = 100
 MAX_DEPTH = 6
+MAX_CHARACTERS = 2**17
+"""Of all files of a tree together; those of people have a few thousand."""
 
 _PACKAGE = re.compile(r"\s*#\s*@package:?\s+([\w.]+)")
 
@@ -92,6 +95,8 @@ class _Composing:
     chosen: dict[str, str] = field(default_factory=dict[str, str])
     named: set[str] = field(default_factory=set[str])
     missing: list[str] = field(default_factory=list[str])
+    texts: dict[Path, str] = field(default_factory=dict[Path, str])
+    held: dict[Path, dict[str, Any]] = field(default_factory=dict[Path, "dict[str, Any]"])
     seen: int = 0
 
     @property
@@ -135,18 +140,24 @@ class _Composing:
         if not name:
             return None
         relative = PurePosixPath(one.group) / f"{str(name).removesuffix('.yaml')}.yaml"
-        self.seen += 1
-        if ".." in relative.parts or relative.is_absolute() or self.seen > MAX_FILES or depth > MAX_DEPTH:
+        if ".." in relative.parts or relative.is_absolute() or depth > MAX_DEPTH:
             return None
+        self.seen += 1
+        if self.seen > MAX_FILES:
+            raise UnreadableInput(f"{self.root}: its defaults name more than {MAX_FILES} files")
         file = next((folder / relative for folder in self.folders if (folder / relative).is_file()), None)
         if file is None:
             self.missing += [] if one.optional else [str(relative)]
             return None
         if file.resolve() == by.resolve():
             return None
-        text = self.read(file)
-        head = _PACKAGE.match(text)
-        return file, settings_of(file, text), head[1] if head else None
+        if file not in self.texts:
+            text = self.read(file)
+            if sum(map(len, self.texts.values())) + len(text) > MAX_CHARACTERS:
+                raise UnreadableInput(f"{file}: beyond {MAX_CHARACTERS} characters in the files that {self.root} names")
+            self.texts[file], self.held[file] = text, settings_of(file, text)
+        head = _PACKAGE.match(self.texts[file])
+        return file, self.held[file], head[1] if head else None
 
 
 def _entries(data: Mapping[str, Any], group: str) -> Iterator[_Entry]:
