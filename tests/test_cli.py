@@ -161,7 +161,7 @@ def test_no_verb_shows_the_help_and_is_wrong_usage(capsys: pytest.CaptureFixture
         (["diagnose", ".", "--gpu", "V100"], "--gpu goes with logs"),
         (["diagnose", "nowhere"], "nowhere: no such file or directory (expected a recording or a log)"),
         (["diagnose", "."], ".: no recording here"),
-        (["report", "nowhere"], "nowhere: no recording here"),
+        (["report", "nowhere"], "nowhere: no such file or directory"),
         (["repair", "reinit-token-row"], "reinit-token-rows"),
         (["repair", "reinit-token-rows", "--seed", "x"], "'x' is not a valid integer"),
         (["causes", "fp16-overflow"], "fp16-activation-overflow"),

@@ -111,6 +111,7 @@ OF_USERS = {
     ),
     "an option without its value": f"{WORDS}:test_users_part_2_an_option_without_its_value_points_to_its_verb",
     "submodules called directly": "submodules_called_directly",
+    "a directory that is not there has no recording": "test_cli.py:test_bad_usage_and_bad_input_are_one_line_and_2",
     "no comparison of two runs": "test_side_by_side.py:test_the_command_line_prints_it_and_writes_a_page",
     "apply prints no diff": "test_cli.py:test_repair_passes_everything_on",
     "docstrings have no example": f"{WORDS}:test_users_16_each_verb_has_an_example",

@@ -50,9 +50,9 @@ class Precision:
     """Finite steps after which a dynamic scale is raised again."""
     requested_by: str | None = None
     """The framework whose rules turn the request into dtypes: "transformers", "deepspeed", "accelerate", "ludwig"..."""
+    casts_module: bool | None = None  # the trainer casts the whole model, however it was loaded
     cpu: bool | None = None
-    full_eval: str | None = None
-    """The dtype to which the whole model is cast for evaluation."""
+    full_eval: str | None = None  # the dtype to which the whole model is cast for evaluation
     float32_modules: Sequence[str] | None = None
     """Modules that compute in float32 whatever the rest does."""
     source: str | None = None  # file and key, or the object, that says so

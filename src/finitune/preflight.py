@@ -173,7 +173,7 @@ def _with_commands(runs: Sequence[_Run], words: Sequence[str], found: Sequence[S
         if settings is None:
             return finding
         command = shlex.join(["finitune", "repair", remedy.name, *words, "--patch"])
-        own = {one.key: one.value for one in settings} if len({one.standing.file for one in settings}) == 1 else {}
+        own = {one.key: one.value for one in settings} if len({one.file for one in settings}) == 1 else {}
         spelled = None if own.items() <= remedy.patch.items() else own
         remedy = dataclasses.replace(remedy, command=command, spelled=spelled)
         return dataclasses.replace(finding, remedy=remedy)

@@ -266,8 +266,8 @@ class Recording(Printed):
         problems: list[str] = []
         files = [path for path in sorted(directory.glob("rank*.jsonl")) if _is_readable(directory, path, problems)]
         if not files:
-            why = problems[0] if problems else f"{directory}: no recording here (expected rank00000.jsonl)"
-            raise FileNotFoundError(why)
+            why = "no recording here" if directory.exists() else "no such file or directory"
+            raise FileNotFoundError(problems[0] if problems else f"{directory}: {why} (expected rank00000.jsonl)")
         return Recording(
             directory=directory,
             header=read_header(directory / "header.json", problems),

@@ -111,6 +111,15 @@ def test_adapters_and_products_of_ms_swift_follow_its_dtype(
     assert "fp16-trainable-weights" not in {one.cause for one in finitune.check(tmp_path / "s.sh").findings}
 
 
+def model_stored_in(folder: Path, dtype: str) -> Path:
+    model = folder / "model"
+    model.mkdir()
+    save_file({"model.embed_tokens.weight": np.ones((8, 4), getattr(ml_dtypes, dtype, dtype))},
+              model / "model.safetensors")  # fmt: skip
+    (model / "config.json").write_text('{"model_type": "qwen2", "vocab_size": 8, "hidden_size": 4}')
+    return model
+
+
 FACTORY = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: lora\nquantization_bit: 4\ntemplate: qwen\n"
 
 
@@ -127,11 +136,7 @@ FACTORY = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: lora\nquantizat
 def test_llama_factory_leaves_4_bit_products_to_card_and_model(
     tmp_path: Path, gpu: str, torch: str, stored: str, fires: str | None, computed: str
 ) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    save_file({"model.embed_tokens.weight": np.ones((8, 4), getattr(ml_dtypes, stored, stored))},
-              model / "model.safetensors")  # fmt: skip
-    (model / "config.json").write_text('{"model_type": "qwen2", "vocab_size": 8, "hidden_size": 4}')
+    model = model_stored_in(tmp_path, stored)
     versions = write(tmp_path, "requirements.txt", f"torch=={torch}\n")
     config = write(tmp_path, "a.yaml", FACTORY)
     facts = gather(config, gpu=gpu, model=model, requirements=versions).facts
@@ -160,6 +165,34 @@ def test_llama_factory_without_the_model_says_what_would_decide(tmp_path: Path, 
     for switch in ("fp16: true\n", "bf16: true\n", "quantization_method: hqq\n"):
         result = finitune.check(write(tmp_path, "a.yaml", FACTORY + switch), gpu=gpu, requirements=versions)
         assert not any("without a loss scale" in one.why for one in result.not_checked)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stored", "fires", "computed"),
+    [
+        ("A100", "bfloat16", None, "bfloat16"),
+        ("A100", "float16", "loss-scale-exhaustion", "float16"),
+        ("V100", "bfloat16", "bf16-emulated-hardware", "bfloat16"),
+    ],
+)
+def test_llama_factory_computes_around_an_adapter_as_card_and_model_say(
+    tmp_path: Path, gpu: str, stored: str, fires: str | None, computed: str
+) -> None:
+    """Nothing quantised: the base is loaded in a half dtype all the same, adapters are float32, nothing is scaled."""
+    model = model_stored_in(tmp_path, stored)
+    plain = FACTORY.replace("quantization_bit: 4\n", "")
+    versions = write(tmp_path, "requirements.txt", "torch==2.6.0\n")
+    config = write(tmp_path, "a.yaml", plain)
+    assert "around the adapter" in str(finitune.check(config, requirements=versions).not_checked)
+    precision = gather(config, gpu=gpu, model=model, requirements=versions).facts.precision
+    assert precision
+    assert (precision.compute, precision.parameters, precision.scaler) == (computed, "float32", "none")
+    found = {one.cause: one for one in finitune.check(config, gpu=gpu, model=model, requirements=versions).findings}
+    assert list(found) == ([fires] if fires else [])
+    assert fires is None or found[fires].where.line == 3
+    for other in ("fp16: true\n", "finetuning_type: full\n", "pure_bf16: true\n"):
+        text = plain.replace("finetuning_type: lora\n", "") + other if "type" in other else plain + other
+        assert "around the adapter" not in str(finitune.check(write(tmp_path, "b.yaml", text)).not_checked)
 
 
 MEGATRON = "NPROC_PER_NODE=4 megatron sft --model a/b --dataset d --lr {} --micro_batch_size 2 {}\n"

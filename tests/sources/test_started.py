@@ -108,7 +108,7 @@ def test_a_finding_has_the_place_that_says_it(here: Path) -> None:
     result = check(write("launch.sh", "#!/bin/bash\npython train.py \\\n  --fp16 \\\n  --lr 0.3\n"))
     found = {one.cause: (one.where.file, one.where.line, one.where.key) for one in result.findings}
     assert found["lr-too-high"] == ("launch.sh", 4, "learning_rate")
-    assert found["missing-gradient-clipping"] == ("train.py", 12, "max_grad_norm")
+    assert found["missing-gradient-clipping"] == ("train.py", 6, "max_grad_norm")
 
 
 def test_dataclasses_take_what_is_typed_over_their_defaults(here: Path) -> None:

@@ -33,7 +33,9 @@ def propose(
     trained_beside = (adapter is not None and adapter.kind not in (None, "none")) or (optimizer and optimizer.lora)
     if adapter is not None and adapter.trainable:  # PEFT casts adapters, not what is trained in full beside them
         trained_beside = False
-    if precision.requested_by == "lightning":  # autocast over float32 weights, in its own word
+    if (
+        precision.requested_by == "lightning" and precision.casts_module
+    ):  # autocast over float32 weights, in its own word
         mixed = {"float16": "16-mixed", "bfloat16": "bf16-mixed"}.get(precision.compute or "")
         return Remedy(patch={"trainer.precision": mixed}) if mixed else Remedy()
     patch = {"autocast_adapter_dtype": True} if trained_beside else {"dtype": "float32"}

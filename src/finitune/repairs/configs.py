@@ -145,7 +145,7 @@ def _settings(
 
 
 def _place(one: Setting) -> tuple[str, int, str]:
-    return one.standing.file, one.standing.launch, one.key
+    return one.file, one.standing.launch, one.key
 
 
 def diff(file: Patched) -> str:

@@ -147,6 +147,6 @@ def copy_directory(source: Path, work: Path, *, weights: Collection[Path], witho
 def _refuse_stray(homes: Sequence[Path], file: Path) -> None:
     home = next((home for home in homes if file.resolve().is_relative_to(home)), homes[0])
     try:
-        contained(home, file, expected="a file of the model, or a copy, as of cp -rL")
+        contained(home, file, expected="a file of the model; of a link its copy, as cp -rL makes it,")
     except FileNotFoundError:
         raise UnreadableInput(f"{file}: leads nowhere (expected a file of the model)") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,17 @@ import numpy as np
 
 from finitune.facts import Activations, EmbeddingRows, Facts, Hardware, Model, TokenUse, Vocabulary
 from finitune.finding import NotChecked, UnreadableInput, Where
-from finitune.sources import environment, families, hardware, understood
+from finitune.sources import environment, families, hardware, places, understood
 from finitune.sources.configs import training_arguments
-from finitune.sources.configs.format import Place
 from finitune.sources.configs.interpolation import unfilled
 from finitune.sources.configs.known_keys import unknown
 from finitune.sources.configs.merge import Configured, joined
 from finitune.sources.configs.runs import Config, Named, known_of, runs_of, walk
 from finitune.sources.configs.tables import leaves
 from finitune.sources.data import tokenised, tokenizer
-from finitune.sources.editing.patching import MAX_CHARACTERS, TREES
-from finitune.sources.editing.tree_text import lines
 from finitune.sources.named import Found, data_of, in_folder, is_hub_id, model_of
 from finitune.sources.result import Reading, Supervision, Track, untracked
-from finitune.sources.text import settings_of, short, text_of
+from finitune.sources.text import short
 from finitune.sources.weights import checkpoint, first_token
 
 NAMED_ROWS = 64
@@ -117,7 +114,7 @@ def gather_each(
                 facts=facts,
                 not_checked=missing,
                 understood=[*_understood(run, files), *named, *used.understood],
-                places=_places(run, [one for one, _ in files if isinstance(one, Named)]),
+                places=places.of(run, [one for one, _ in files if isinstance(one, Named)]),
             ),
         )
 
@@ -197,70 +194,6 @@ def _asked(run: Sequence[Named]) -> tuple[Hardware | None, str | None]:
             except UnreadableInput:
                 return None, f"{one.file}: line {found.line} asks for {found.name}, a card not known here; give --gpu"
     return None, None
-
-
-def _places(run: Sequence[Named], files: Sequence[Named]) -> dict[str, dict[str, Place]]:
-    """The line of each key, in the file that says it: what is typed for a program stands where it is started."""
-    found: dict[str, dict[str, Place]] = {}
-    for one in [*run, *files]:
-        if one.format.places:
-            found.setdefault(one.file, {}).update(one.format.places(one.data))
-    for one in [*run, *files]:
-        for key, place in _lines(one).items():
-            found.setdefault(one.file, {}).setdefault(key, place)
-    for one in files:
-        for key in _typed_over(one):  # the command line says it, and the file no longer does
-            found[one.file].pop(key, None)
-        by = found.get(one.started.by) if one.started else None
-        if by is not None and one.format.from_flags:
-            for key, flag in one.format.from_flags(one.data).items():
-                if (place := by.get(flag)) is not None:  # else a file that the launch names says it
-                    by.setdefault(key, place)
-    return found
-
-
-def _typed_over(one: Named) -> set[str]:
-    """The keys of a file that the flags of its launch win over, under their own names and the usual ones."""
-    if one.flags is None or one.flags.file == one.file:
-        return set()
-    typed = {key for key, _ in leaves(one.flags.data)}
-    for group, table in one.format.tables.items():
-        for name, keys in table.items():
-            if typed & set(keys):
-                typed |= {*keys, *training_arguments.FORMAT.tables.get(group, {}).get(name, ())}
-    return typed
-
-
-def _lines(one: Named) -> dict[str, Place]:
-    """The line of each key of a JSON or YAML file, and of the usual names of what its format keeps under its own."""
-    path = Path(one.file)
-    if path.suffix not in TREES or not path.is_file() or path.stat().st_size > MAX_CHARACTERS:
-        return {}
-    text = text_of(path, expected="a configuration")
-    try:
-        found = lines(text, "json" if text.lstrip()[:1] in ("{", "[") else "yaml")
-    except ValueError:
-        return {}
-    found |= _parts(one, settings_of(path, text), found) if one.under is None else {}
-    for group, table in one.format.tables.items():
-        for name, keys in table.items():
-            said = [found[key] for key in keys if key in found][:1]
-            for usual in training_arguments.FORMAT.tables.get(group, {}).get(name, ()) if said else ():
-                found.setdefault(usual, said[0])
-    return {key: (None, line) for key, line in found.items()}
-
-
-def _parts(one: Named, held: Mapping[str, Any], found: Mapping[str, int]) -> dict[str, int]:
-    """Of settings that were gathered from a tree the lines of those whose value the file has in one place alone."""
-    places: dict[str, list[tuple[str, Any]]] = {}
-    for key, value in leaves(held):
-        places.setdefault(key.rpartition(".")[2], []).append((key, value))
-    out: dict[str, int] = {}
-    for key, value in leaves(one.data):
-        alike = [whole for whole, other in places.get(key.rpartition(".")[2], ()) if other == value and whole in found]
-        if len(alike) == 1:
-            out[key] = found[alike[0]]
-    return out
 
 
 def _understood(run: Sequence[Named], files: Sequence[tuple[Named | NotChecked, Configured]]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from finitune.facts import Facts, Hardware
 from finitune.sources import configs
+from finitune.sources.configs.composition import Origin
 from finitune.sources.result import Supervision
 
 Settings = Mapping[str, Any]
@@ -108,6 +109,10 @@ class Format:
     """How many of its keys say nothing here."""
     places: Callable[[Settings], Mapping[str, Place]] | None = None
     """Where each key stands, "" for the whole; None where nobody counted."""
+    stands: Callable[[Settings, Settings, str], Mapping[tuple[str, ...], Origin]] | None = None
+    """Of settings that were gathered from the tree of a file: where each stands."""
+    parts: Callable[[Settings, str], Iterable[Path]] | None = None
+    """Folders whose files are parts of this configuration, and none by themselves."""
     editable: bool = True
     """Patches can be written into its files."""
     undecided: Callable[[Settings, str], Iterable[str]] = _nothing

@@ -6,156 +6,205 @@ What is built by Lightning, torch and transformers is read as their own files ar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from finitune.facts import Facts
-from finitune.sources.configs import lightning, nemo, training_arguments, verl
+from finitune.sources.configs import composition, lightning, nemo, training_arguments, verl
+from finitune.sources.configs.composition import Keys, Origin
 from finitune.sources.configs.format import Format, Settings
+from finitune.sources.configs.interpolation import is_open
 from finitune.sources.configs.tables import MAX_DEPTH, leaves
-from finitune.sources.text import config_of, section, word
+from finitune.sources.text import config_of, section, short, word
 
 TARGET = "_target_"
 MISSING = "files of defaults that are not here"
 """The key under which `composed` leaves what it did not find."""
 
-MAX_FILES = 30
+OPTIMIZERS = ("optimizer", "optim")
 OPTIMIZER = re.compile(r"(?:Adam|SGD|Lion|Muon|Adafactor|RMSprop|LAMB|Lamb)\w*$", re.IGNORECASE)
 LOADED = {"torch_dtype": "torch_dtype", "dtype": "torch_dtype", "attn_implementation": "attn_implementation"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Part:
+    """A mapping of the tree and the keys that lead to it."""
+
+    keys: Keys
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        return self.keys[-1] if self.keys else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gathered:
+    """Settings in the words of a framework, and where in the tree each was found."""
+
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    places: dict[Keys, list[Keys]] = field(default_factory=dict[Keys, list[Keys]])
+    """Of each key those of the tree; the last one counts."""
+    sections: dict[Keys, Keys] = field(default_factory=dict[Keys, Keys])
+
+    def take(self, part: _Part, names: Mapping[str, Keys] | None = None, under: Keys = ()) -> None:
+        """The plain values of a part, those that `names` has under their names."""
+        for key, value in part.settings.items():
+            if key == TARGET or isinstance(value, Mapping) or (names is not None and key not in names):
+                continue
+            *above, last = (*under, key) if names is None else names[key]
+            inner = self.settings
+            for name in above:
+                inner = inner.setdefault(name, {})
+            inner[last] = value
+            self.places.setdefault((*above, last), []).append((*part.keys, key))
+        if names is None:
+            self.sections[under] = part.keys
+
+    def drop(self, *names: str) -> None:
+        for name in names:
+            self.settings.pop(name, None)
+            self.places.pop((name,), None)
 
 
 def recognises(data: Settings) -> bool:
     """True for a list of defaults, or where a part names what it builds."""
     if verl.recognises(data) or nemo.recognises(data):
         return False
-    return isinstance(data.get("defaults"), list) or any(TARGET in part for _, part in _sections(data))
+    return isinstance(data.get("defaults"), list) or any(TARGET in one.settings for one in _all(data))
 
 
 def composed(path: Path, data: Settings) -> dict[str, Any]:
-    """The settings with those of the files that `defaults` names; what stands in the file itself wins.
+    """The settings with those of the files that `defaults` names.
 
     Raises UnreadableInput for a file that is there and damaged.
     """
-    named: Any = data.get("defaults")
-    if not isinstance(named, list):
+    if not isinstance(data.get("defaults"), list):
         return dict(data)
-    found: dict[str, Any] = {}
-    missing: list[str] = []
-    for one in cast(list[Any], named)[:MAX_FILES]:
-        group, option = _choice(one)
-        if option is None:
-            continue
-        place = next((p for p in _places(path, group, option) if p.is_file()), None)
-        if place is None:
-            missing.append(str(_named(group, option)))
-            continue
-        inner = config_of(place)
-        inner.pop("defaults", None)
-        _merge(found, {group.partition("@")[0].rpartition("/")[2]: inner} if group else inner)
-    _merge(found, {key: value for key, value in data.items() if key != "defaults"})
-    return {"defaults": named, **found, **({MISSING: missing} if missing else {})}
+    found = composition.of_file(path, data)
+    missing = {MISSING: list(found.missing)} if found.missing else {}
+    return {"defaults": data["defaults"], **found.settings, **missing}
 
 
-def _choice(one: Any) -> tuple[str, str | None]:
-    """The group and the option of an entry; no option for what names no file."""
-    if isinstance(one, str):
-        return "", None if one == "_self_" else one
-    if isinstance(one, Mapping) and len(cast(Settings, one)) == 1:
-        ((group, option),) = cast(Settings, one).items()
-        group = str(group).removeprefix("optional ").removeprefix("override ").lstrip("/")
-        if isinstance(option, str) and not group.startswith("hydra") and "${" not in option:
-            return group, option
-    return "", None
+def _all(data: Settings) -> Iterator[_Part]:
+    """The file as a whole, where it says what it builds, and every mapping in it."""
+    if TARGET in data:
+        yield _Part(keys=(), settings=data)
+    yield from _sections(data)
 
 
-def _places(path: Path, group: str, option: str) -> Iterator[Path]:
-    """Where the file of an option lies: below the file that names it, or beside the folder that it is in."""
-    name = _named(group, option)
-    if ".." not in name.parts and not name.is_absolute():
-        yield from (path.parent / name, path.parent.parent / name)
-
-
-def _named(group: str, option: str) -> Path:
-    return Path(group.partition("@")[0]) / f"{option.removesuffix('.yaml')}.yaml"
-
-
-def _merge(into: dict[str, Any], more: Settings) -> None:
-    for key, value in more.items():
-        held = into.get(key)
-        if isinstance(held, dict) and isinstance(value, Mapping):
-            _merge(cast(dict[str, Any], held), cast(Settings, value))
-        else:
-            into[key] = value
-
-
-def _sections(data: Settings, depth: int = 0) -> Iterator[tuple[str, Settings]]:
-    """Every mapping in the settings with its key, outermost first."""
+def _sections(data: Settings, above: Keys = ()) -> Iterator[_Part]:
+    """Every mapping in the settings with its keys, outermost first."""
     for key, value in data.items():
         if isinstance(value, Mapping):
-            yield key, cast(Settings, value)
-            if depth < MAX_DEPTH:
-                yield from _sections(cast(Settings, value), depth + 1)
+            yield _Part(keys=(*above, key), settings=cast(Settings, value))
+            if len(above) < MAX_DEPTH:
+                yield from _sections(cast(Settings, value), (*above, key))
 
 
 def follows(data: Settings) -> Iterator[str | Settings]:
     """The settings of Lightning's Trainer, the optimizer, transformers and the loading of a model; files not found."""
-    parts = list(_sections(data))
-    trainer = next((part for _, part in parts if _builds(part, "Trainer") and lightning.KEYS & part.keys()), None)
-    trainer = trainer or next((part for key, part in parts if key == "trainer" and _lit(part)), None)
-    optimizer = next((part for _, part in parts if OPTIMIZER.search(_target(part))), None)
-    optimizer = optimizer or next((part for key, part in parts if key in ("optimizer", "optim") and "lr" in part), None)
-    models = [part for _, part in parts if _target(part).endswith("from_pretrained")]
-    model: Settings = models[0] if models else dict[str, Any]()
-    arguments: dict[str, Any] = {}
-    for _, part in parts:
-        if "TrainingArguments" in _target(part) or _builds(part, "Config") or (part is not trainer and _hf(part)):
-            arguments |= _without_targets(part)
-    loaded = {LOADED[key]: value for key, value in model.items() if key in LOADED and value is not None}
-    keys = ("pretrained_model_name_or_path", "model_name_or_path", "model_name")
-    names = [word(part, key) for key in keys for part in (model, section(data, "model"), data)]
-    name = next((one for one in names if one), None)
-    if name:
-        loaded["model_name_or_path"] = name
-    if trainer is None and optimizer is not None:
-        kept = {"lr": "learning_rate", "eps": "adam_epsilon", "weight_decay": "weight_decay"}
-        arguments = {kept[key]: value for key, value in optimizer.items() if key in kept} | arguments
-    flat = {**loaded, **arguments}
-    if trainer is not None and str(trainer.get("precision")).endswith("-true"):
-        flat = {key: value for key, value in flat.items() if key not in ("torch_dtype", "dtype")}  # the module is cast
-    if flat:  # before the trainer: the dtype of the weights is that of loading
-        yield flat
-    if trainer is not None:
-        said: dict[str, Any] = {"trainer": _without_targets(trainer)}
-        if optimizer is not None:
-            named = _target(optimizer) or word(optimizer, "name")
-            said["optimizer"] = {"class_path": named, "init_args": _without_targets(optimizer)}
-        batch = next((part["batch_size"] for key, part in parts if "batch_size" in part and "eval" not in key), None)
-        yield {**said, **({"data": {"batch_size": batch}} if batch is not None else {})}
+    yield from (one.settings for one in _gathered(data))
     yield from cast(list[str], data.get(MISSING) or [])
 
 
-def _without_targets(part: Settings) -> dict[str, Any]:
-    """Its plain values."""
-    return {key: value for key, value in part.items() if key != TARGET and not isinstance(value, Mapping)}
+def _gathered(data: Settings) -> Iterator[_Gathered]:
+    parts = list(_all(data))
+    trainer = next((one for one in parts if _builds(one, "Trainer") and lightning.KEYS & one.settings.keys()), None)
+    trainer = trainer or next((one for one in parts if one.name == "trainer" and _lit(one)), None)
+    optimizer = next((one for one in parts if OPTIMIZER.search(_target(one))), None)
+    optimizer = optimizer or next((one for one in parts if one.name in OPTIMIZERS and "lr" in one.settings), None)
+    flat = _loading(data, parts)
+    if trainer is None and optimizer is not None:
+        kept = {"lr": "learning_rate", "eps": "adam_epsilon", "weight_decay": "weight_decay"}
+        flat.take(optimizer, {key: (name,) for key, name in kept.items()})
+        if named := _target(optimizer).rpartition(".")[2].lower():
+            flat.settings["optim"] = named
+    for one in parts:
+        if "TrainingArguments" in _target(one) or _builds(one, "Config") or (one is not trainer and _hf(one)):
+            flat.take(one)
+    if trainer is not None and str(trainer.settings.get("precision")).endswith("-true"):
+        flat.drop("torch_dtype", "dtype")  # the module is cast
+    if flat.settings:  # before the trainer: the dtype of the weights is that of loading
+        yield flat
+    if trainer is None:
+        return
+    found = _Gathered(settings={"trainer": {}})
+    found.take(trainer, under=("trainer",))
+    if optimizer is not None:
+        named = _target(optimizer) or word(optimizer.settings, "name")
+        found.settings["optimizer"] = {"class_path": named, "init_args": {}}
+        found.take(optimizer, under=("optimizer", "init_args"))
+    batch = next((one for one in parts if "batch_size" in one.settings and "eval" not in one.name), None)
+    if batch is not None:
+        found.take(batch, {"batch_size": ("data", "batch_size")})
+    yield found
 
 
-def _target(part: Settings) -> str:
-    return word(part, TARGET) or ""
+def _loading(data: Settings, parts: Sequence[_Part]) -> _Gathered:
+    """How the model is loaded, and its name."""
+    flat = _Gathered()
+    model = next((one for one in parts if _target(one).endswith("from_pretrained")), None)
+    if model is not None:
+        flat.take(model, {key: (name,) for key, name in LOADED.items() if model.settings.get(key) is not None})
+    keys = ("pretrained_model_name_or_path", "model_name_or_path", "model_name")
+    of_model: Settings = model.settings if model else {}
+    names = [word(part, key) for key in keys for part in (of_model, section(data, "model"), data)]
+    name = next((one for one in names if one), None)
+    if name:
+        flat.settings["model_name_or_path"] = name
+    return flat
 
 
-def _builds(part: Settings, what: str) -> bool:
+def stands(data: Settings, gathered: Settings, file: str) -> Mapping[Keys, Origin]:
+    """Where each of the gathered settings stands in the files of the tree, and each section that may be given more."""
+    found = next((one for one in _gathered(data) if one.settings == gathered), None)
+    path = Path(file)
+    if found is None or not path.is_file():
+        return {}
+    origins = composition.of_file(path, config_of(path)).origins
+    out: dict[Keys, Origin] = {}
+    for keys, places in found.places.items():
+        origin = origins.get(places[-1])
+        if origin is None:
+            continue
+        said = ".".join(keys)
+        if len(set(places)) > 1:
+            both = " and ".join(".".join(one) for one in places)
+            origin = replace(origin, why_not=f"{said} stands in two places of the tree, {both}: change it by hand")
+        elif is_open(origin.written):
+            why = f"{said} is {short(origin.written)} in {origin.file}: change what fills it in"
+            origin = replace(origin, why_not=why)
+        out[keys] = origin
+    for keys, whole in found.sections.items():
+        if target := origins.get((*whole, TARGET)):
+            out[keys] = replace(target, path=target.path[:-1], whole=whole)
+    return out
+
+
+def parts(data: Settings, file: str) -> Sequence[Path]:
+    """The folders of its groups, which hold options: those that are chosen and the others."""
+    return composition.of_file(Path(file), config_of(Path(file))).groups if "defaults" in data else ()
+
+
+def _target(part: _Part) -> str:
+    return word(part.settings, TARGET) or ""
+
+
+def _builds(part: _Part, what: str) -> bool:
     named = _target(part).rpartition(".")[2]
     return named == what or (what == "Config" and named in ("SFTConfig", "DPOConfig", "GRPOConfig", "PPOConfig"))
 
 
-def _lit(part: Settings) -> bool:
-    return len(lightning.KEYS & part.keys()) > 1
+def _lit(part: _Part) -> bool:
+    return len(lightning.KEYS & part.settings.keys()) > 1
 
 
-def _hf(part: Settings) -> bool:
+def _hf(part: _Part) -> bool:
     """Arguments of transformers under a name of the program's own."""
-    own = {key for key, value in part.items() if not isinstance(value, Mapping)} & training_arguments.KEYS
+    own = {key for key, value in part.settings.items() if not isinstance(value, Mapping)} & training_arguments.KEYS
     return len(own - {"max_steps", "output_dir"}) > 1
 
 
@@ -180,5 +229,6 @@ FORMAT = Format(
     follows=follows,
     title=title,
     unused=unused,
-    editable=False,  # a key may stand in any of its files, and be overridden by any other
+    stands=stands,
+    parts=parts,
 )

@@ -79,6 +79,7 @@ def _precision(data: Settings, file: str) -> Precision | None:
         scaler="dynamic" if scaled else "none",
         initial_scale=DEFAULT_LOSS_SCALE if scaled else None,
         requested_by="lightning",
+        casts_module=said in WHOLE,
         source=f"{file}: trainer.precision",
     )
 

@@ -27,6 +27,7 @@ IMPLEMENTATIONS = {
     "disabled": "eager", "off": "eager", "sdpa": "sdpa", "fa2": "flash_attention_2", "fa3": "flash_attention_3",
 }  # fmt: skip
 
+ADAPTERS = ("lora", "dora")
 INNER_KEYS = {"rank": ("r",), "alpha": ("lora_alpha",), "dropout": ("lora_dropout",)}
 
 
@@ -59,28 +60,41 @@ def read(data: Settings, file: str) -> Facts:
 
 
 def completed(facts: Facts, data: Settings, file: str, card: Hardware | None) -> Facts | str:
-    """Without fp16 and bf16 the products of 4-bit weights, and all around them, follow the card and the stored weights.
+    """Without fp16 and bf16 the model around adapters, and 4-bit products, follow the card and the stored weights.
 
     bfloat16 where torch says that the card takes it and the model is stored in it, else float16; nothing is scaled, and
-    adapters are float32 (extras/misc.py, infer_optim_dtype; model/patcher.py).
+    adapters are float32 (extras/misc.py, infer_optim_dtype; model/patcher.py; model/adapter.py).
     """
     products = facts.quantization
-    if products is None or products.bits != 4 or products.compute_dtype or facts.precision or _compressed(data):
+    if facts.precision or not (_adapts_plain(facts) or _leaves_products(products, data)):
         return facts
     stored = facts.model.dtype if facts.model else None
     brain = card is not None and (card.bfloat16 or card.emulated)
     if card is None or (brain and stored is None):
         where = "which the card emulates, " if card and not card.bfloat16 else ""
+        what = "4-bit products" if products else "around the adapter"
         return (
-            f"{file}: without fp16 and bf16 LLaMA-Factory computes 4-bit products in bfloat16, {where}where the "
+            f"{file}: without fp16 and bf16 LLaMA-Factory computes {what} in bfloat16, {where}where the "
             "model is stored in it and the card takes it, else in float16 without a loss scale: set one, or give "
             + ("--gpu and --model DIR" if card is None else "--model DIR")
         )
     dtype = "bfloat16" if brain and stored == "bfloat16" else "float16"
     around = Precision(
-        compute=dtype, parameters="float32", scaler="none", requested_by="llama-factory", source=products.source
-    )
-    return dataclasses.replace(facts, quantization=dataclasses.replace(products, compute_dtype=dtype), precision=around)
+        compute=dtype, parameters="float32", scaler="none", requested_by="llama-factory",
+        source=products.source if products else f"{file}: finetuning_type",
+    )  # fmt: skip
+    products = products and dataclasses.replace(products, compute_dtype=dtype)
+    return dataclasses.replace(facts, quantization=products, precision=around)
+
+
+def _leaves_products(products: Quantization | None, data: Settings) -> bool:
+    return products is not None and products.bits == 4 and not products.compute_dtype and not _compressed(data)
+
+
+def _adapts_plain(facts: Facts) -> bool:
+    """An adapter over weights that nobody quantises or shards: those are held as they are loaded."""
+    sharded = facts.parallel is not None and (facts.parallel.zero_stage == 3 or facts.parallel.kind == "fsdp")
+    return facts.quantization is None and not sharded and facts.adapter is not None and facts.adapter.kind in ADAPTERS
 
 
 def precision_keys(dtype: str, data: Settings) -> dict[str, Any]:

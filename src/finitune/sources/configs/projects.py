@@ -7,7 +7,7 @@ and tests are left out.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,7 @@ def project_of(folder: Path) -> Project:
     left_out: list[NotChecked] = []
     starts: list[Path] = []
     named: set[Path] = set()
+    within: set[Path] = set()
     for file in files[:MAX_FILES]:
         try:
             if not _may_configure(file):
@@ -62,7 +63,9 @@ def project_of(folder: Path) -> Project:
         starts.append(file)
         paths = {Path(one.file).resolve() for one in known if isinstance(one, Named)}
         named |= paths - {file.resolve()}
-    starts = [file for file in starts if file.resolve() not in named]
+        held = [one for one in known if isinstance(one, Named) and one.format.parts and Path(one.file).is_file()]
+        within |= {folder.resolve() for one in held for folder in _parts(one)}
+    starts = [file for file in starts if file.resolve() not in named and not within & set(file.resolve().parents)]
     if not starts:
         raise UnreadableInput(
             f"{folder}: no program, notebook, launch script or configuration of a training among its "
@@ -73,6 +76,10 @@ def project_of(folder: Path) -> Project:
         why = f"{folder}: more than {what}, the others were not looked at; name a part of it"
         left_out.append(NotChecked(input="config", why=why))
     return Project(starts=starts[:MAX_STARTS], not_checked=left_out, files=len(files))
+
+
+def _parts(one: Named) -> Iterable[Path]:
+    return one.format.parts(one.data, one.file) if one.format.parts else ()
 
 
 def _may_configure(file: Path) -> bool:

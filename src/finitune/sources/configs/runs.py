@@ -12,6 +12,7 @@ from pathlib import Path
 from finitune.finding import NotChecked, UnreadableInput
 from finitune.sources.configs import hydra
 from finitune.sources.configs.beside import beside
+from finitune.sources.configs.composition import Origin
 from finitune.sources.configs.format import Format, Settings, Started, format_of, formats
 from finitune.sources.configs.interpolation import filled
 from finitune.sources.configs.known_keys import fields_of
@@ -53,6 +54,8 @@ class Named:
     """Of a program: how it is started."""
     silent: bool = False
     """Flags that their program declares itself: it says what they mean, and here is only where they stand."""
+    stands: Mapping[tuple[str, ...], Origin] | None = None
+    """Of settings that were gathered from the files of a tree: where each stands."""
 
     @property
     def settings(self) -> Settings:
@@ -136,7 +139,9 @@ def _with_named(one: Named, seen: set[Path], *, depth: int) -> Iterator[Named | 
             why = f"{one.file} names {file}, which is not a configuration that is known here"
             yield NotChecked(input="config", why=why, given=True)
         elif path is None:
-            inner.append(dataclasses.replace(one, format=kind, data=data, under=_under(one, data), flags=None))
+            stands = one.format.stands(one.data, data, one.file) if one.format.stands else None
+            under = None if stands is not None else _under(one, data)
+            inner.append(dataclasses.replace(one, format=kind, data=data, under=under, flags=None, stands=stands))
         elif flags and kind.takes_flags:
             inner.append(Named(format=kind, data=data, file=file, flags=_known(one, flags[1], kind, data)))
             flags = None
@@ -201,7 +206,7 @@ def loaded(config: Config) -> tuple[Settings, str]:
     settings = settings_of(path, text)
     if "defaults" in settings:
         settings = hydra.composed(path, settings)
-    return filled(settings) if "${" in text else settings, str(config)
+    return filled(settings) if "${" in text or "defaults" in settings else settings, str(config)
 
 
 TOP_KEY = re.compile(r"^([A-Za-z_]\w*)\s*:(?=\s|$)|\"([A-Za-z_]\w*)\"\s*:", re.MULTILINE)

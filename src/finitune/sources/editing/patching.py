@@ -14,14 +14,15 @@ from typing import Any, cast
 
 from finitune.facts import Facts
 from finitune.finding import NotChecked, Renamed, UnreadableInput
-from finitune.sources.configs import shell
+from finitune.sources.configs import composition, shell
+from finitune.sources.configs.composition import Origin, leaves_of
 from finitune.sources.configs.format import Format
 from finitune.sources.configs.launches import Launch
 from finitune.sources.configs.runs import Config, Named, runs_of, walk
 from finitune.sources.configs.shell import SHELL
 from finitune.sources.editing import shell_text, tree_text
 from finitune.sources.editing.spelling import NOTHING, OF_MODEL, Kind, Setting, Standing, same, settled
-from finitune.sources.text import json_object_of, settings_of, short, text_of
+from finitune.sources.text import config_of, json_object_of, settings_of, short, text_of
 
 MODEL_FILES = {
     "tokenizer_config.json": ("padding_side", "pad_token", "add_bos_token"),
@@ -73,6 +74,9 @@ def _standings(run: Sequence[Named]) -> Iterator[Standing]:
     for one in walk(run):
         if isinstance(one, NotChecked) or one.format.parse or not Path(one.file).is_file():
             continue
+        if one.stands is not None:
+            yield _gathered(one, one.stands)
+            continue
         if one.under is None:
             if held := _as_written(one):
                 yield dataclasses.replace(_standing(dataclasses.replace(one, data=held)), grows=one.format.declares)
@@ -85,17 +89,30 @@ def _standings(run: Sequence[Named]) -> Iterator[Standing]:
             yield dataclasses.replace(_standing(one.flags), grows=False)
 
 
+def _gathered(one: Named, stands: Mapping[tuple[str, ...], Origin]) -> Standing:
+    """Settings of a tree of files; what has no place in it is not said."""
+    standing = Standing(file=one.file, kind="yaml", format=one.format, data=one.data, stands=stands)
+    keys_of = one.format.precision_keys
+
+    def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any] | None:
+        said = dict(keys_of(dtype, data) or {}) if keys_of else {}
+        told = [Setting(standing=standing, path=tuple(key.split(".")), value=value) for key, value in said.items()]
+        found = {".".join(each.path): each.value for each in told if each.origin is not None}
+        lost = [key for key, value in said.items() if value is not False and key not in found]
+        half = lost and {"fp16", "bf16"} & data.keys()  # one switch cannot be put in the place of the other
+        return None if half else found or None
+
+    return dataclasses.replace(standing, format=dataclasses.replace(one.format, precision_keys=precision_keys))
+
+
 def _as_written(one: Named) -> dict[str, Any]:
-    """Of settings that stand nowhere as a whole the keys that do: as dotted flags, or at the same place of a tree."""
+    """Of settings that stand nowhere as a whole the keys that do: as dotted flags of a script."""
     path = Path(one.file)
     leaves = list(_leaves(one.data))
     if _kind(path) == "shell":
         launches = _launches(path, raw_text(path))
         flags: Mapping[str, Any] = launches[one.launch].flags if len(launches) > one.launch else {}
         here = [leaf for leaf in leaves if len(leaf[0]) > 1 and ".".join(leaf[0]) in flags]
-    elif path.suffix in TREES:
-        held = settings_of(path, raw_text(path))
-        here = [leaf for leaf in leaves if _found(held, leaf[0]) == leaf[1]]
     else:
         here = []
     out: dict[str, Any] = {}
@@ -110,12 +127,6 @@ def _leaves(data: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tu
             yield from _leaves(cast("Mapping[str, Any]", value), (*above, key))
         else:
             yield (*above, key), value
-
-
-def _found(data: Any, keys: Sequence[str]) -> Any:
-    for key in keys:
-        data = cast("Mapping[str, Any]", data).get(key, NOTHING) if isinstance(data, Mapping) else NOTHING
-    return data
 
 
 def _standing(one: Named) -> Standing:
@@ -164,24 +175,27 @@ def patched(settings: Sequence[Setting]) -> list[Patched]:
     """The files with these settings, each read back. Raises UnreadableInput for one that cannot be changed safely."""
     files: dict[Path, list[Setting]] = {}
     for setting in settings:
-        files.setdefault(Path(setting.standing.file), []).append(setting)
+        files.setdefault(Path(setting.file), []).append(setting)
     return [_patched(file, group) for file, group in files.items()]
 
 
 def _patched(file: Path, settings: Sequence[Setting]) -> Patched:
     text = raw_text(file)
-    kind = settings[0].standing.kind
+    kind = _kind(file) if settings[0].standing.stands is not None else settings[0].standing.kind
     if len(text) > MAX_CHARACTERS:
         raise UnreadableInput(f"{file}: {len(text)} characters (expected at most {MAX_CHARACTERS} to be patched here)")
     try:
         if kind == "shell":
             after = _script(file, text, settings)
         else:
-            changes = {(*one.standing.under, *one.path): one.value for one in settings}
+            changes = {one.keys: one.value for one in settings}
             after = tree_text.edited(text, changes, kind)
             _compare(file, settings_of(file, text), settings_of(file, after), changes)
-            for one in settings:
-                if not one.standing.under:  # what its own format refuses is not written
+            for one in settings:  # what its own format refuses is not written
+                if one.standing.stands is not None:
+                    one.standing.format.read(_with(one.standing.data, {one.path: one.value}), str(file))
+                    _compare_tree(Path(one.standing.file), file, after, settings)
+                elif not one.standing.under:
                     one.standing.format.read(settings_of(file, after), str(file))
     except UnreadableInput:
         raise
@@ -190,10 +204,29 @@ def _patched(file: Path, settings: Sequence[Setting]) -> Patched:
     return Patched(file=file, before=text, after=after, changes=[_change(one) for one in settings])
 
 
+def _compare_tree(root: Path, file: Path, after: str, settings: Sequence[Setting]) -> None:
+    """The tree is as it was but for what was to change: a file may lie in several places of it."""
+
+    def read(one: Path) -> str:
+        return after if one.resolve() == file.resolve() else text_of(one, expected="a configuration")
+
+    before, now = (
+        composition.of_file(root, config_of(root)),
+        composition.of_file(root, settings_of(root, read(root)), read),
+    )
+    old, new = dict(leaves_of(before.settings)), dict(leaves_of(now.settings))
+    meant = {one.origin.whole for one in settings if one.origin is not None}
+    others = {keys for keys in old.keys() | new.keys() if not _equal(old.get(keys), new.get(keys))} - meant
+    if others:
+        raise UnreadableInput(
+            f"{file}: cannot be patched here: {'.'.join(min(others))} would change too; change it by hand"
+        )
+
+
 def _change(one: Setting) -> KeyChange:
     """Of a key that is renamed the change is that of the right one, which was not there."""
     before, after = (None, _old(one)) if isinstance(one.value, Renamed) else (_old(one), one.value)
-    return KeyChange(file=one.standing.file, key=one.key, before=before, after=after)
+    return KeyChange(file=one.file, key=one.key, before=before, after=after)
 
 
 def raw_text(file: Path) -> str:

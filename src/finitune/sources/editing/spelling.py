@@ -7,11 +7,12 @@ which the formats are read tell under which of its own names each keeps the same
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from finitune.finding import Renamed
 from finitune.sources.configs import training_arguments
+from finitune.sources.configs.composition import Origin
 from finitune.sources.configs.format import Format
 from finitune.sources.configs.known_keys import fields_of
 from finitune.sources.text import section
@@ -44,6 +45,8 @@ class Standing:
     """Whether keys may be added."""
     lost: Collection[str] = ()
     """Keys that count elsewhere: the launch types them over the file."""
+    stands: Mapping[Path, Origin] | None = None
+    """Of settings that were gathered from the files of a tree, of which `file` is the first: where each stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +58,33 @@ class Setting:
     value: Any
 
     @property
+    def origin(self) -> Origin | None:
+        """Where it is written, or would be; None where it has no place."""
+        one = self.standing
+        if one.stands is None:
+            keys = (*one.under, *self.path)
+            return Origin(file=one.file, path=keys, whole=keys)
+        section = one.stands.get(self.path[:-1])
+        if self.path in one.stands or section is None:
+            return one.stands.get(self.path)
+        last = self.path[-1:]
+        return replace(section, path=(*section.path, *last), whole=(*section.whole, *last))
+
+    @property
+    def file(self) -> str:
+        return self.origin.file if self.origin else self.standing.file
+
+    @property
+    def keys(self) -> Path:
+        """Those in its file that lead to it."""
+        return self.origin.path if self.origin else (*self.standing.under, *self.path)
+
+    @property
     def key(self) -> str:
-        path = _path(self.value.renamed_to) if isinstance(self.value, Renamed) else self.path
-        return ".".join((*self.standing.under, *path))
+        keys = self.keys
+        if isinstance(self.value, Renamed):
+            keys = (*self.standing.under, *_path(self.value.renamed_to))
+        return ".".join(keys)
 
 
 class NoPlace(ValueError):
@@ -80,7 +107,13 @@ def settled(patch: Mapping[str, Any], standings: Sequence[Standing], first: str 
             found.append(_renamed(key, value, [one for one in ranked if one.file == first]))
         elif not (key in HALVES and isinstance(value, bool)):
             found += _placed(key, value, ranked)
-    return [one for one in found if not _is_so(one) and ".".join(one.path) not in one.standing.lost]
+    changing = [one for one in found if not _is_so(one) and ".".join(one.path) not in one.standing.lost]
+    for one in changing:
+        if one.origin is None:
+            raise NoPlace(f"{'.'.join(one.path)}: no file here takes it")
+        if one.origin.why_not:
+            raise NoPlace(one.origin.why_not)
+    return changing
 
 
 def _precision(asked: Mapping[str, bool], patch: Mapping[str, Any], ranked: Sequence[Standing]) -> list[Setting]:
@@ -172,7 +205,7 @@ def _may_be_added(setting: Setting) -> bool:
     if not one.grows:
         return False
     opens = isinstance(parent, Mapping) or ".".join(path[:-1]) in one.format.opens
-    return opens and old is NOTHING and (adds is None or next(iter(path)) in adds)
+    return opens and old is NOTHING and setting.origin is not None and (adds is None or next(iter(path)) in adds)
 
 
 def _is_so(one: Setting) -> bool:

@@ -9,7 +9,18 @@ from typing import Any, cast
 from finitune.facts import Hardware
 from finitune.sources.configs.program import typed
 from finitune.sources.configs.program.expressions import EXPRESSIONS
-from finitune.sources.configs.program.names import STRAIGHT, Binding, Blocks, Call, Function, Names, Scope, Site
+from finitune.sources.configs.program.names import (
+    STRAIGHT,
+    Binding,
+    Blocks,
+    Call,
+    Function,
+    Names,
+    Scope,
+    Site,
+    defaults_of,
+    parameters_of,
+)
 from finitune.sources.configs.program.names import last_name as last
 from finitune.sources.configs.program.settings_files import handed_over, loaded
 from finitune.sources.configs.program.values import Computed, Defined, Reader, Record, Symbol, known
@@ -50,20 +61,20 @@ def dotted(reader: Reader, node: ast.expr, site: Site) -> str:
         parts.append(node.attr)
         node = node.value
     if isinstance(node, ast.Name):
-        binding = _binding(reader, node.id, site)
+        binding = binding_of(reader, node.id, site)
         head = binding.symbol if isinstance(binding, Binding) and binding.symbol else node.id
         return ".".join([head, *reversed(parts)])
     return ".".join(["", *reversed(parts)])
 
 
 def _name(reader: Reader, node: ast.Name, site: Site) -> Any:
-    found = _binding(reader, node.id, site)
+    found = binding_of(reader, node.id, site)
     if found is None:
         return Symbol(node.id) if node.id in ("dict", "list", "float", "int", "str", "bool") else Computed(node.lineno)
     return found if not isinstance(found, Binding) else _bound(reader, found)
 
 
-def _binding(reader: Reader, name: str, site: Site) -> Binding | Any:
+def binding_of(reader: Reader, name: str, site: Site) -> Binding | Any:
     """The one place that gives the name its value there; its value where several places agree; None where none is."""
     scope: Scope | None = site.scope
     own = True
@@ -73,7 +84,7 @@ def _binding(reader: Reader, name: str, site: Site) -> Binding | Any:
             found = [one for one in found if one.end <= site.at and not _excluded(one.blocks, site.blocks)]
         if found and (own or not isinstance(scope.node, ast.ClassDef)):
             return _decided(reader, found, site, own=own)
-        if isinstance(scope.node, Function) and name in _parameters(scope.node):
+        if isinstance(scope.node, Function) and name in parameters_of(scope.node):
             return _parameter(reader, name, scope)
         scope, own = scope.outer, False
     return None
@@ -145,21 +156,14 @@ def _outward(scope: Scope | None) -> list[Scope]:
     return found
 
 
-def _parameters(node: ast.AST) -> list[str]:
-    given = cast(Function, node).args
-    return [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-
-
 def _parameter(reader: Reader, name: str, scope: Scope) -> Any:
     """What the callers of the function give, where they agree; else its default, where it has one and no caller."""
     node = cast(Function, scope.node)
     line = node.lineno
     if id(node) in reader.making:
         return Computed(line)
-    given = node.args
-    positions = [arg.arg for arg in (*given.posonlyargs, *given.args)]
-    defaults = dict(zip(reversed(positions), reversed(given.defaults), strict=False))
-    defaults |= {arg.arg: value for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
+    positions = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
+    defaults = defaults_of(node)
     outer = Site(scope=scope.outer or scope, at=(line, 0), blocks=scope.blocks)
     if node.decorator_list and positions[:1] == [name] and (whole := handed_over(reader, node, outer)) is not None:
         return whole
@@ -317,6 +321,8 @@ def _call(reader: Reader, node: ast.Call, site: Site) -> Any:
         return _returned(reader, node, site)
     if name in ("parse_args_into_dataclasses", "parse_args_and_config"):
         return _dataclasses(reader, line)
+    if name in typed.CLASS_PARSERS and (parsed := _parsed_class(reader, node, site)) is not None:
+        return parsed
     if name in ("dict", *RECORDS) or (name == "create" and dotted(reader, node.func, site).startswith("OmegaConf")):
         found: dict[str, Any] = {}
         for argument in node.args:
@@ -365,6 +371,14 @@ def _dataclasses(reader: Reader, line: int) -> Any:
     said = parsers[0].node.args[0]
     made = [reader.value(one, parsers[0].site) for one in (said.elts if isinstance(said, ast.Tuple) else [said])]
     return [Record(_with_flags(reader, one), "command line") for one in made]
+
+
+def _parsed_class(reader: Reader, node: ast.Call, site: Site) -> Record | None:
+    """The object that a parser makes of a class of the file; None for what is called alike."""
+    given = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "config_class")]
+    made = reader.value(given[0], site) if given else None
+    own = isinstance(made, Defined) and isinstance(made.scope.node, ast.ClassDef)
+    return Record(_with_flags(reader, made), "command line") if own else None
 
 
 def _with_flags(reader: Reader, made: Any) -> dict[str, Any]:

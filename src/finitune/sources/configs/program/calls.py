@@ -98,7 +98,7 @@ def setup_of(reader: Reader, start: Call | ast.ClassDef | None) -> Setup:
     elif start is not None:
         trainer: dict[str, Any] = {}
         said = keywords(reader, start)
-        take(setup, trainer, start, said)
+        take(reader, setup, trainer, start, said)
         setup.unused.update(key for key in said if key not in lightning.KEYS)
         setup.others.append({"trainer": {"max_epochs": None, **trainer}, **_lit_optimizer(reader, setup)})
     loaded(reader, setup)
@@ -123,13 +123,13 @@ def _arguments(reader: Reader, start: Call, setup: Setup) -> None:
             said[one.name] = told(reader, one.value, one.site)
             setup.lines[one.name] = one.value.lineno
     later = dict(setup.lines)
-    take(setup, setup.arguments, start, said)
+    take(reader, setup, setup.arguments, start, said)
     setup.lines.update(later)
     _of_method(name, setup)
     setup.unused.update(key for key in said if key not in READ)
     for call in reader.names.calls:  # what the trainers of earlier releases took themselves
         if last_name(call.node.func).endswith("Trainer") and (older := only(keywords(reader, call), TRAINER_KEYS)):
-            take(setup, setup.arguments, call, {k: v for k, v in older.items() if k not in setup.arguments})
+            take(reader, setup, setup.arguments, call, {k: v for k, v in older.items() if k not in setup.arguments})
 
 
 def _class_of_arguments(reader: Reader, start: ast.ClassDef, setup: Setup) -> None:
@@ -171,7 +171,7 @@ def _lit_optimizer(reader: Reader, setup: Setup) -> dict[str, Any]:
     """What `configure_optimizers` makes, as LightningCLI's file would say it."""
     found: dict[str, Any] = {}
     for call, said in optimizers(reader)[:1]:
-        take(setup, found, call, said)
+        take(reader, setup, found, call, said)
         return {"optimizer": {"class_path": f"torch.optim.{last_name(call.node.func)}", "init_args": found}}
     return {}
 
@@ -232,17 +232,6 @@ def _masks_by_id(reader: Reader) -> bool:
     return False
 
 
-def _writes_end(reader: Reader) -> bool:
-    """Whether text is put together with `tokenizer.eos_token`."""
-    parts = (
-        part
-        for node in ast.walk(reader.names.module.node)
-        if isinstance(node, ast.BinOp | ast.FormattedValue)
-        for part in ((node.left, node.right) if isinstance(node, ast.BinOp) else (node.value,))
-    )
-    return any(isinstance(part, ast.Attribute) and part.attr == "eos_token" for part in parts)
-
-
 def _response_template(reader: Reader, setup: Setup) -> None:
     """The text behind which targets begin; what a program makes of its rows itself is not known here."""
     for name, key in RESPONSES.items():
@@ -267,7 +256,8 @@ def _small_settings(reader: Reader, setup: Setup) -> None:
             if isinstance(value, str):
                 setup.batching.update(pad_token=value, **({"eos_token": value} if end else {}))
                 setup.lines["pad_token"] = one.value.lineno
-                if end and taken(reader, one.site.blocks) is True and _masks_by_id(reader) and _writes_end(reader):
+                written = "eos_token" in reader.names.joined  # at the end of each text
+                if end and taken(reader, one.site.blocks) is True and _masks_by_id(reader) and written:
                     setup.batching["masks_end"] = True
         elif one.name == "padding_side" and isinstance(value := told(reader, one.value, one.site), str):
             setup.batching["padding_side"] = value
@@ -283,11 +273,17 @@ def _small_settings(reader: Reader, setup: Setup) -> None:
             setup.arguments.setdefault("gradient_checkpointing", True)
             setup.lines.setdefault("gradient_checkpointing", call.line)
             how = only(keywords(reader, call), ("gradient_checkpointing_kwargs",))
-            take(setup, setup.arguments, call, {k: v for k, v in how.items() if k not in setup.arguments})
+            take(reader, setup, setup.arguments, call, {k: v for k, v in how.items() if k not in setup.arguments})
     for call in reader.names.calls_named("Accelerator"):
         if taken_call(reader, call):
             found: dict[str, Any] = {}
-            take(setup, found, call, only(keywords(reader, call), ("mixed_precision", "gradient_accumulation_steps")))
+            take(
+                reader,
+                setup,
+                found,
+                call,
+                only(keywords(reader, call), ("mixed_precision", "gradient_accumulation_steps")),
+            )
             setup.arguments.update(only(found, ("gradient_accumulation_steps",)))
             if asked := only(found, ("mixed_precision",)):
                 setup.others.append({"compute_environment": "LOCAL_MACHINE", **asked})

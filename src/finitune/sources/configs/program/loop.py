@@ -14,6 +14,7 @@ from finitune.sources.configs.program.model import cast_of, loads
 from finitune.sources.configs.program.names import Call, last_name
 from finitune.sources.configs.program.setup import Setup, number, only, take, taken_call, worded
 from finitune.sources.configs.program.values import Computed, Defined, Reader, known
+from finitune.sources.configs.program.written import line_of
 
 OPTIMIZERS = re.compile(
     r"(Fused|DeepSpeedCPU|Paged|Sparse)?(Adam|AdamW|SGD|RMSprop|Adagrad|Adafactor|Lion|RAdam|NAdam|Adamax|LAMB|Lamb|"
@@ -49,7 +50,7 @@ def optimizers(reader: Reader) -> list[tuple[Call, dict[str, Any]]]:
 def loop(reader: Reader, setup: Setup) -> None:
     """The loop that the program writes out itself."""
     for call, said in optimizers(reader)[:1]:
-        take(setup, setup.arguments, call, only(said, tuple(LOOP_KEYS)), LOOP_KEYS)
+        take(reader, setup, setup.arguments, call, only(said, tuple(LOOP_KEYS)), LOOP_KEYS)
         setup.arguments["optim"] = last_name(call.node.func).lower()
         setup.lines["optim"] = call.line
         betas = said.get("betas")
@@ -62,7 +63,7 @@ def loop(reader: Reader, setup: Setup) -> None:
     loaders = [call for call in reader.names.calls_named("DataLoader") if taken_call(reader, call)]
     for call in loaders[:1]:
         names = {"batch_size": "per_device_train_batch_size"}
-        take(setup, setup.arguments, call, only(keywords(reader, call), ("batch_size",)), names)
+        take(reader, setup, setup.arguments, call, only(keywords(reader, call), ("batch_size",)), names)
 
 
 def _clipping(reader: Reader, setup: Setup) -> None:
@@ -75,10 +76,12 @@ def _clipping(reader: Reader, setup: Setup) -> None:
             setup.lines["max_grad_norm"] = stepped[0].line
         return
     call = calls[0]
-    norm = keywords(reader, call).get("max_norm")
-    if norm is None and len(call.node.args) > 1:
-        norm = told(reader, call.node.args[1], call.site)
-    setup.lines["max_grad_norm"] = call.line
+    said = next((keyword.value for keyword in call.node.keywords if keyword.arg == "max_norm"), None)
+    said = call.node.args[1] if said is None and len(call.node.args) > 1 else said
+    norm = keywords(reader, call).get("max_norm") if said is None else told(reader, said, call.site)
+    setup.lines["max_grad_norm"] = (
+        call.line if number(norm) is None or said is None else line_of(reader, said, call.site)
+    )
     if isinstance(norm, float) and math.isinf(norm):
         norm = 0.0  # it measures and does not clip
     if number(norm) is not None and last_name(call.node.func) != "clip_grad_value_":
@@ -116,7 +119,7 @@ def _mixed_precision(reader: Reader, setup: Setup) -> None:
     scalers = [call for call in reader.names.calls_named("GradScaler") if taken_call(reader, call)]
     scaler: dict[str, Any] = {}
     for call in scalers[:1]:
-        take(setup, scaler, call, only(keywords(reader, call), ("enabled", "init_scale", "growth_interval")))
+        take(reader, setup, scaler, call, only(keywords(reader, call), ("enabled", "init_scale", "growth_interval")))
     scaled = bool(scalers) and scaler.get("enabled") is not False
     if "enabled" in setup.computed:
         setup.computed["autocast"] = setup.computed.pop("enabled")

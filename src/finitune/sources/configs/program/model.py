@@ -50,7 +50,7 @@ def loaded(reader: Reader, setup: Setup) -> None:
             setup.arguments.setdefault("model_name_or_path", named)
             setup.lines.setdefault("model_name_or_path", call.line)
         kept = {k: v for k, v in only(said, tuple(LOAD_KEYS)).items() if LOAD_KEYS[k] not in setup.arguments}
-        take(setup, setup.arguments, call, {k: v for k, v in kept.items() if v is not None}, LOAD_KEYS)
+        take(reader, setup, setup.arguments, call, {k: v for k, v in kept.items() if v is not None}, LOAD_KEYS)
         doubtful = [] if surely(reader, call) else [one for one in loads(reader) if _rivals(one, call)]
         rivals = [keywords(reader, one) for one in doubtful]
         for key in ("dtype", "torch_dtype"):
@@ -169,4 +169,4 @@ def adapters(reader: Reader, setup: Setup) -> None:
         setup.computed["adapter"] = Computed(call.line)
     else:
         said = only(keywords(reader, call), tuple(LORA_KEYS))
-        take(setup, setup.arguments, call, {"use_peft": True, **said}, LORA_KEYS)
+        take(reader, setup, setup.arguments, call, {"use_peft": True, **said}, LORA_KEYS)

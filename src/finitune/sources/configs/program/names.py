@@ -102,6 +102,8 @@ class Names:
     """Of each branch, by the identity of its node."""
 
     by_name: dict[str, list[Call]] = field(default_factory=dict[str, list[Call]])
+    joined: set[str] = field(default_factory=set[str])
+    """Attributes that text is put together with: of `text + tokenizer.eos_token` its last name."""
     file: str = ""
 
     def calls_named(self, name: str) -> list[Call]:
@@ -119,6 +121,20 @@ class Names:
 def last_name(node: ast.expr) -> str:
     """`c` of `a.b.c`; empty for what is no name."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def parameters_of(node: Function) -> list[str]:
+    """The names of its parameters, in their order."""
+    given = node.args
+    return [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+
+
+def defaults_of(node: Function) -> dict[str, ast.expr]:
+    """The default of each parameter that has one."""
+    given = node.args
+    positions = [arg.arg for arg in (*given.posonlyargs, *given.args)]
+    defaults = dict(zip(reversed(positions), reversed(given.defaults), strict=False))
+    return defaults | {arg.arg: value for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value}
 
 
 def names_of(tree: ast.Module, file: str = "") -> Names:
@@ -207,6 +223,9 @@ def _bind(node: ast.stmt, scope: Scope, blocks: Blocks, names: Names) -> None:
             if isinstance(inner, ast.Call):
                 own = targets if inner is value or _receives(value, inner) else ()
                 names.calls.append(Call(node=inner, site=site, targets=own))
+            elif isinstance(inner, ast.BinOp | ast.FormattedValue):
+                parts = (inner.left, inner.right) if isinstance(inner, ast.BinOp) else (inner.value,)
+                names.joined.update(part.attr for part in parts if isinstance(part, ast.Attribute))
 
 
 def _receives(value: ast.AST | None, call: ast.Call) -> bool:

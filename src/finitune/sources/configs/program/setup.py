@@ -10,6 +10,7 @@ from typing import Any, cast
 from finitune.sources.configs.program.bindings import taken
 from finitune.sources.configs.program.names import Call
 from finitune.sources.configs.program.values import Computed, Defined, Reader, Record, Symbol
+from finitune.sources.configs.program.written import line_of
 
 FROM_HERE = {"torch", "transformers", "trl", "peft", "accelerate"}
 """Packages whose names are words of settings, such as torch.float16."""
@@ -43,18 +44,21 @@ class Setup:
 
 
 def take(
-    setup: Setup, into: dict[str, Any], call: Call, said: Mapping[str, Any], names: Mapping[str, str] | None = None
-) -> None:
-    """Values of a call, each under its name and with its own line."""
-    own = {keyword.arg: keyword.value.lineno for keyword in call.node.keywords}
+    reader: Reader, setup: Setup, into: dict[str, Any], call: Call, said: Mapping[str, Any],
+    names: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
+    """Values of a call, each under its name and with the line that it is written in."""
+    own = {keyword.arg: keyword.value for keyword in call.node.keywords}
     for key, value in said.items():
         name = names.get(key, key) if names else key
-        setup.lines[name] = own.get(key, call.line)
-        plain = worded(value, own.get(key, call.line))
+        line = own[key].lineno if key in own else call.line
+        plain = worded(value, line)
         if isinstance(plain, Computed):
             setup.computed[name] = plain
         else:
             into[name] = plain
+            line = line_of(reader, own[key], call.site) if key in own else line
+        setup.lines[name] = line
 
 
 def worded(value: Any, line: int) -> Any:

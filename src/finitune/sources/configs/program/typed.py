@@ -15,6 +15,9 @@ ARGUMENT_PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser")
 FUNCTION_PARSERS = ("Fire", "cli", "CLI", "auto_cli", "run")
 """They call a function with what is typed."""
 
+CLASS_PARSERS = ("cli", "parse", "CLI", "auto_cli")
+"""They make one object of a class from what is typed: tyro, simple_parsing, pyrallis, draccus, jsonargparse."""
+
 WORDS = {"true": True, "false": False}
 CONVERT: Mapping[str, Callable[[str], Any]] = {"float": float, "int": int, "str": str, "bool": bool}
 """As argparse calls them: `type=bool` makes True of every word, "False" included."""
