@@ -28,7 +28,7 @@ from finitune.finding import NotChecked
 from finitune.naming import ActivationPeak, Reach
 from finitune.preflight import foresee
 
-WORLDS = 300
+WORLDS = 200
 GROUPS = [field.name for field in dataclasses.fields(Facts)]
 FORESEEING = [name for name, chapter in causes().items() if chapter.function("foresee")]
 
@@ -123,9 +123,11 @@ def less(facts: Facts) -> Iterator[tuple[str, Facts]]:
 def test_taking_an_input_away_from_a_run_in_which_a_cause_fires_never_makes_it_pass() -> None:
     rng = random.Random(0)
     fired: set[str] = set()
-    for _ in range(WORLDS):
+    for number in range(5 * WORLDS):
         facts = world(rng)
         found = {finding.cause for finding in foresee(facts).findings}
+        if number >= WORLDS and found <= fired:
+            continue  # only for a cause that has not fired yet
         fired |= found
         for what, fewer in less(facts):
             passed = found & set(foresee(fewer).passed)

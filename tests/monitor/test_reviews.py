@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import signal
 import threading
 import weakref
 
@@ -55,6 +56,15 @@ def test_a_full_disk_does_not_keep_a_run_alive(tmp_path, monkeypatch, capsys):
     assert "no checkpoint was written (OSError: [Errno 28] No space left on device)" in capsys.readouterr().err
 
 
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["SIGINT", "background job"])
+def _interrupts(request):
+    """A shell without job control starts what it does not wait for with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interrupts")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_step_in_a_thread_of_its_own_ends_the_run_too(tmp_path):
     """Stopped ends the thread alone, so the main one is interrupted, and until then nothing is applied."""

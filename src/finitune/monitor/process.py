@@ -5,8 +5,10 @@ from __future__ import annotations
 import _thread
 import atexit
 import contextlib
+import ctypes
 import multiprocessing.util
 import os
+import signal
 import threading
 import time
 import weakref
@@ -352,8 +354,19 @@ class Monitor:
             self.close()
         else:  # it would end this thread alone: the main one is interrupted, and the gate stays shut until it ends
             self._gate.shut = True
-            _thread.interrupt_main()
+            _interrupt_main()
         raise Stopped(why)
+
+
+def _interrupt_main() -> None:
+    """Raise KeyboardInterrupt in the main thread. In the background job of a script nobody handles SIGINT, and
+    `interrupt_main`, which only simulates it, does nothing.
+    """
+    if callable(signal.getsignal(signal.SIGINT)):
+        _thread.interrupt_main()
+        return
+    main = ctypes.c_ulong(threading.main_thread().ident or 0)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(KeyboardInterrupt))
 
 
 def _restart_in_children(monitor: Monitor) -> None:
