@@ -55,7 +55,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("overlap", rb"['\"]?overlap_comm['\"]?(?:=|: ?)([Tt]rue|[Ff]alse)"),
         ("deepspeed", rb"\[deepspeed\]|DeepSpeed info:|\[(?:stage_1_and_2|stage3|logging|loss_scaler|engine)\.py:\d+:"),
         ("grouped-gemm", rb"grouped_mm|[Gg]rouped_?[Gg][Ee][Mm][Mm]|megablocks"),
-        ("split-over-cards", rb"device_map['\"]?\s?[=:]\s?\{[^}\n]{0,2000}: ?['\"]?(?:cuda:)?1\b"),
+        ("split-over-cards", rb"device_map['\"]?\s?[=:]\s?\{[^{}\n]{0,2000}: ?['\"]?(?:cuda:)?1\b"),
         ("8-bit", rb"load_in_8bit(?:=|'?\"?: ?| )True"),
         ("4-bit", rb"load_in_4bit(?:=|'?\"?: ?| )True|bits: 4\b|Loading .{0,20}4.?bit"),
     )
