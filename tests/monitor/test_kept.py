@@ -9,7 +9,7 @@ from torch import nn
 
 from finitune.chapter import Sighting
 from finitune.monitor.earlier_batches import EarlierBatch
-from finitune.monitor.replay.capture import MAX_CALLS, Capture
+from finitune.monitor.replay.capture import LONGEST_CHAIN, MAX_CALLS, Capture
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 from finitune.series import Series
@@ -42,26 +42,64 @@ def test_forwards_without_backward_are_not_hoarded(tmp_path):
     assert origin["why_not"] is None
 
 
-def test_of_a_long_chain_of_cells_nothing_is_kept(tmp_path, capsys):
-    """Each step of a recurrent cell is a call that is fed by the one before."""
+def cells(tmp_path, *, factor=1.0, root_of=None):
+    """The origins in a training whose recurrent cell is called again and again, each time fed by the time before; in
+    step 3 its state is multiplied by `factor`, or the loss is the root of the output times `root_of`.
+    """
     torch.manual_seed(0)
     cell, head = nn.GRUCell(2, 4), nn.Linear(4, 1)
+    drop = nn.Dropout(0.2)
     optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1)
     with watch(cell, optimizer, run_dir=tmp_path / "run") as watched:
         for step in range(1, 5):
             h = torch.zeros(3, 4)
             for x in torch.randn(5 * MAX_CALLS, 3, 2):
-                h = cell(x, h) * (1e30 if step == 3 else 1.0)
-                assert len(watched.last_calls()) <= MAX_CALLS
-            loss = head(h).square().mean()
+                h = drop(cell(x, h)) * (factor if step == 3 else 1.0)
+                assert len(watched.last_calls()) <= LONGEST_CHAIN
+            out = head(h)
+            loss = out.square().mean() if root_of is None or step != 3 else (out * root_of).square().mean().sqrt()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    recording = Recording.load(tmp_path / "run")
-    (origin,) = recording.events("origin")
+    return Recording.load(tmp_path / "run").events("origin")
+
+
+def test_a_long_chain_of_cells_is_run_again_where_the_loss_is_bad(tmp_path):
+    (origin,) = cells(tmp_path, factor=1e30)
+    assert origin["repeats"]
+    assert origin["why_not"] is None
+    assert origin["origin"]["op"] == "aten.mul"
+
+
+def test_a_long_chain_of_cells_is_not_read_where_the_gradients_alone_are_bad(tmp_path, capsys):
+    (origin,) = cells(tmp_path, root_of=0.0)
     assert origin["repeats"] is None
     assert f"more than {MAX_CALLS} calls of modules feed one another" in origin["why_not"]
     assert "finitune run --watch-step 3 -- COMMAND" in capsys.readouterr().err
+
+
+def test_a_long_chain_in_which_an_argument_was_overwritten_is_not_run_again(tmp_path):
+    class Shift(nn.Module):  # its input is not kept for the backward, which would refuse
+        def __init__(self):
+            super().__init__()
+            self.by = nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return x + self.by
+
+    model = Shift()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        h = torch.zeros(3, 2)
+        for _ in range(2 * MAX_CALLS):
+            given = h * 1e3
+            h = model(given)
+            given.zero_()
+        h.sum().backward()
+        optimizer.step()
+    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    assert origin["repeats"] is None
+    assert "overwritten in place" in origin["why_not"]
 
 
 @pytest.mark.parametrize(("level", "needed"), [("note", 8.0 / 0.005), ("suspicion", 4.0)])

@@ -35,8 +35,8 @@ for step in range(1, 8):
 """
 
 
-def run(tmp_path, *options):
-    (tmp_path / "train.py").write_text(TRAIN)
+def run(tmp_path, *options, program=TRAIN):
+    (tmp_path / "train.py").write_text(program)
     words = [str(FINITUNE), "run", "--run-dir", "run", *options, "--", sys.executable, "train.py"]
     return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
 
@@ -58,6 +58,18 @@ def test_the_operator_is_found(tmp_path, options, code):
     (incident,) = diagnose(tmp_path / "run").incidents
     assert (incident.step, incident.origin.op, incident.origin.phase) == (5, "aten.pow", "forward")
     assert incident.origin.line.endswith("y = y + 0.1 * (field(y) - y**3)")
+
+
+def test_a_bad_input_that_the_loop_has_computed_is_followed_to_its_operator(tmp_path):
+    """Its own variable was overwritten, so that the statement alone does not tell which of its operators it was."""
+    standardised = TRAIN.replace("y[2] = 60.0", "y = torch.ones(6, 2)\n    y = (y - y.mean()) / y.std()")
+    run(tmp_path, program=standardised)
+    (incident,) = diagnose(tmp_path / "run").incidents
+    assert (incident.origin.op, incident.origin.phase) == ("input", "input")
+    run(tmp_path, "--watch-step", "5", "--run-dir", "again", program=standardised)
+    (incident,) = diagnose(tmp_path / "again").incidents
+    assert incident.origin.op == "aten.div"
+    assert incident.origin.line.endswith("y = (y - y.mean()) / y.std()")
 
 
 def test_a_run_in_which_all_is_located_is_not_started_again(tmp_path):

@@ -262,7 +262,7 @@ class Incidents:
             self._run.speech.say(*inquiry.lines())
             return
         inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
-        if live is not None and not inquiry.is_located:
+        if live is not None:
             inquiry.locate_live(live, capture, reading.step)
         first = group.first(bool(inquiry.repeats) and inquiry.origin is not None, device)
         speaker = first if first is not None else group.first(reading.own_bad, device)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from finitune.monitor.gate import Gate
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
-from finitune.monitor.micro_steps import Gradients, Pending, gradients_now
+from finitune.monitor.micro_steps import NO_GRADIENTS, Gradients, Pending, any_gradient, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import foreign, model_calls, optimizer_steps
 from finitune.monitor.probes.measurement import Measured, confirmed, measure
@@ -61,7 +61,7 @@ class Intervals:
         self._update = LoopUpdate(())
         self._watched: Watched | None = None
         self._leaves: list[Tensor] = []
-        self._before: Gradients = ()
+        self._before: Gradients = NO_GRADIENTS
         self._group: list[MicroStep] = []
         self._asked: MicroStep | None = None
         """Of the call of `torch.autograd.grad` that runs."""
@@ -86,13 +86,13 @@ class Intervals:
         elif not any(watched.steps for watched in self._optimizers):
             self._leaves = foreign.leaves_of(roots, MOST_NODES)
         before = gradients_now(self._leaves)
-        if all(place == (0, 0) for place in before) or before != self._before:
+        if not any_gradient(before) or before != self._before:
             self._group = []  # the gradients of the group before were set to zero, or are others
 
     def _stepped_unseen(self, watched: Watched) -> bool:
         """Gradients of a backward are gone that no step was seen to use: the step is compiled, or the loop's own."""
         waits = any(watched.number in micro.touched for micro in self._pending.micro_steps)
-        if waits and not watched.steps and not any(gradient != (0, 0) for gradient in watched.before_gradients):
+        if waits and not watched.steps and not any_gradient(watched.before_gradients):
             self._pending.dropped(watched.number)
             self._unseen.add(watched.number)
         return watched.number in self._unseen and not watched.steps

@@ -147,9 +147,7 @@ class Investigation:
         self.inside, self.term = located.inside, located.term
         self.layers = [as_json(layer) for layer in located.layers]
         self.compiled = compiles()
-        outcome = located.outcome
-        if outcome.sound and self.compiled:
-            outcome = self._run_compiled(model)
+        outcome = self._run_compiled(model) if located.outcome.sound and self.compiled else located.outcome
         self.repeats = None if outcome is None else not outcome.sound
         if self.repeats and self.origin is None and self.why_not is None:
             self.why_not = located.failed or "no operator of the model or the loss made it out of finite numbers"
@@ -215,9 +213,12 @@ class Investigation:
         return self.origin is not None and not self.origin.is_statement
 
     def locate_live(self, live: LiveWatch, capture: Capture, step: int) -> bool:
-        """Whether the next step has shown the origin, which was watched as it ran."""
-        known = bad_leaf(self._named_tensors(), calls_of(capture))
-        found = known or live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss")
+        """Whether a step that was watched live has shown the origin: of a bad input, what the loop made it with."""
+        if self.is_located and self.origin is not None and self.origin.phase != "input":
+            return True
+        found = bad_leaf(self._named_tensors(), calls_of(capture))
+        if found is None or found.phase == "input":
+            found = live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss") or found
         self.live, self.compiled = step, live.compiled
         self.layers = self.layers or [as_json(layer) for layer in live.watch.layers]
         if found is None:
@@ -242,10 +243,9 @@ class Investigation:
         return False
 
     def _named_tensors(self) -> Iterator[tuple[str, Any]]:
-        roots = [self.model] if self.model is not None else []
-        for root in roots:
-            yield from named_tensors(root)
-        seen = {id(t) for root in roots for _, t in named_tensors(root)}
+        own = [] if self.model is None else named_tensors(self.model)
+        yield from own
+        seen = {id(t) for _, t in own}
         for root in self.modules.roots():
             for _, tensor in named_tensors(root):
                 if id(tensor) not in seen:

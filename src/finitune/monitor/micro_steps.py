@@ -19,13 +19,22 @@ ALL = 2048
 
 MOST_ASKED = 16
 """Losses whose gradients were asked for, of one step: as many as a loop of many tasks has."""
-Gradients = Sequence[tuple[int, int]]
-"""Identity and version of each gradient; (0, 0) where there is none."""
+Gradients = tuple[list[int], list[int]]
+"""Identity and version of each gradient; 0 where there is none."""
+NO_GRADIENTS: Gradients = ([], [])
 
 
 def gradients_now(parameters: Sequence[Tensor]) -> Gradients:
     stride = -(-len(parameters) // ALL) or 1
-    return [(0, 0) if (g := p.grad) is None else (id(g), g._version) for p in parameters[::stride]]
+    gradients = [p.grad for p in parameters[::stride]]
+    return (
+        [0 if gradient is None else id(gradient) for gradient in gradients],
+        [0 if gradient is None else gradient._version for gradient in gradients],
+    )
+
+
+def any_gradient(gradients: Gradients) -> bool:
+    return any(gradients[0])
 
 
 def all_zero(gradients: Sequence[Tensor]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from finitune.monitor.micro_steps import Gradients
+from finitune.monitor.micro_steps import NO_GRADIENTS, Gradients
 from finitune.monitor.probes.measurement import Measured, Reading, Unclipped
 from finitune.monitor.probes.modules import Modules, unwrapped
 from finitune.monitor.probes.optimizers import BeforeStep, parameters_of
@@ -36,9 +36,9 @@ class Watched:
     """The step of the process that it took last."""
     steps: int = 0
     """How often its step was seen to be called."""
-    before_gradients: Gradients = ()
+    before_gradients: Gradients = NO_GRADIENTS
     """As they were when the present backward began."""
-    after_gradients: Gradients = ()
+    after_gradients: Gradients = NO_GRADIENTS
     """As the last backward left them."""
     gradients_written: bool = False
     """In the present step something else than torch's clipping and scaling has changed them since."""

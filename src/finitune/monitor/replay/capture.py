@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
+from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay import objective
 from finitune.monitor.replay.objective import Edge, Objective, edge
 from finitune.monitor.replay.surroundings import Autocast, Randomness
@@ -24,8 +25,11 @@ MASKS = ("attention_mask", "mask", "padding_mask", "key_padding_mask", "src_key_
 """Names of a mask over tokens. Those of a key padding mask are True where padding is."""
 MAX_CALLS = 16
 """Model calls kept since the last backward; older ones belong to an evaluation with gradients on. Of a longer chain, in
-which each call is fed by the one before, none is kept: reading how it is fed would cost more than a recurrent cell.
+which each call is fed by the one before, more are kept, but how they are fed is read only where the loss is known to be
+bad: that would cost more than a recurrent cell.
 """
+LONGEST_CHAIN = 512
+"""Calls that feed one another, beyond which none is kept."""
 MAX_LOOSE_BYTES = 2**26
 """Of what a loss that is computed without a module is made of, beside the trained tensors."""
 
@@ -37,7 +41,8 @@ class Call:
     module: nn.Module
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    randomness: Randomness
+    randomness: Randomness | None
+    """None: it goes on from where the call before has left it."""
     autocast: Autocast
     versions: tuple[tuple[Tensor, int], ...]
     outputs: dict[int, int] = field(default_factory=dict[int, int])
@@ -57,24 +62,33 @@ class Call:
     def of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], before: list[Call]) -> Call:
         """`before` are the calls of whose outputs its arguments may be computed."""
         leaves, shape = pytree.tree_flatten((args, kwargs))
-        fed: dict[int, Objective] = {}
-        edges: dict[int, Edge] = {}
-        unfed = None
-        watched = bool(_get_current_dispatch_mode_stack())
-        for place, leaf in enumerate(leaves):
-            if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
-                try:
-                    with _disable_current_modes():
-                        fed[place], leaves[place] = _read(leaf, before, exact=True), None
-                    edges |= {place: edge(leaf)} if watched else {}
-                except (objective.NotReadable, AttributeError, RuntimeError) as error:
-                    unfed = str(error)
+        fed = _Fed.taken(leaves, before)
         args, kwargs = pytree.tree_unflatten(leaves, shape)  # own containers: a trainer may pop keys from its batch
         return Call(
             module=module, args=args, kwargs=kwargs, randomness=Randomness.now(), autocast=Autocast.now(),
             versions=tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor)),
-            fed=fed, edges=edges, unfed=unfed,
+            fed=fed.computed, edges=fed.edges, unfed=fed.why_not,
         )  # fmt: skip
+
+    def next(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor]) -> Call:
+        """The one after it in a long chain, with random numbers and autocast as this one leaves them: nothing is read
+        of what it was `given`; see `feed`.
+        """
+        return Call(
+            module=module, args=args, kwargs=dict(kwargs), randomness=None, autocast=self.autocast,
+            versions=tuple((tensor, tensor._version) for tensor in given),
+        )  # fmt: skip
+
+    def feed(self, before: list[Call]) -> None:
+        """Read how its arguments are computed of the outputs of the calls before it, while their graph is there."""
+        leaves, shape = pytree.tree_flatten((self.args, self.kwargs))
+        if self.overwritten:
+            self.unfed = "it was overwritten in place"
+        else:
+            fed = _Fed.taken(leaves, before)
+            self.fed, self.edges, self.unfed = fed.computed, fed.edges, fed.why_not
+        self.args, self.kwargs = pytree.tree_unflatten(leaves, shape)
+        self.versions = tuple((tensor, version) for tensor, version in self.versions if tensor.grad_fn is None)
 
     @property
     def nbytes(self) -> int:
@@ -112,6 +126,30 @@ class Call:
         """True where some input beside token ids and labels may be a mask."""
         ids, labels = self.token_ids(), self.kwargs.get("labels")
         return any(tensor is not ids and tensor is not labels and tensor.dim() >= 2 for tensor, _ in self.versions)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fed:
+    """What of the arguments of a call is computed of the outputs of earlier ones; see `Call`."""
+
+    computed: dict[int, Objective] = field(default_factory=dict[int, Objective])
+    edges: dict[int, Edge] = field(default_factory=dict[int, Edge])
+    why_not: str | None = None
+
+    @staticmethod
+    def taken(leaves: list[Any], before: list[Call]) -> _Fed:
+        """`leaves` are the flattened arguments; those that can be computed again are taken out of it."""
+        fed = _Fed()
+        watched = bool(_get_current_dispatch_mode_stack())
+        for place, leaf in enumerate(leaves):
+            if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
+                try:
+                    with _disable_current_modes():
+                        fed.computed[place], leaves[place] = _read(leaf, before, exact=True), None
+                    fed.edges |= {place: edge(leaf)} if watched else {}
+                except (objective.NotReadable, AttributeError, RuntimeError) as error:
+                    fed.why_not = str(error)
+        return fed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,12 +257,16 @@ class Calls:
             self._within = Call.of(module, args, kwargs, [])
             outer.within = [*outer.within, self._within][-MAX_CALLS:]
             return self._within
-        self._chain = self._chain + 1 if _has_graph((args, kwargs)) else 0
-        if self._chain >= MAX_CALLS:
+        given = list(_given((args, kwargs)))
+        self._chain = self._chain + 1 if any(tensor.grad_fn is not None for tensor in given) else 0
+        if self._chain >= LONGEST_CHAIN:
             return None
-        call = Call.of(module, args, kwargs, self._calls)
+        if self._chain >= MAX_CALLS and self._calls:
+            call = self._calls[-1].next(module, args, kwargs, given)
+        else:
+            call = Call.of(module, args, kwargs, self._calls)
+            del self._calls[: 1 - MAX_CALLS]
         self._calls.append(call)
-        del self._calls[:-MAX_CALLS]
         return call
 
     def end(self, call: Call | None, output: Any, *, failed: bool) -> None:
@@ -258,10 +300,10 @@ class Calls:
         try:
             if packed:
                 raise objective.NotReadable("its tensors are packed by hooks")
-            if chain >= MAX_CALLS:
-                raise objective.NotReadable(f"more than {MAX_CALLS} calls of modules feed one another")
             if len(roots) != 1 or micro.root is None:
                 raise objective.NotReadable("backward was given no single number")
+            if chain >= MAX_CALLS:
+                self._feed_all(chain, micro.root)
             with _disable_current_modes():  # a live watch must not see how nodes are read
                 calls, read = self._objective(roots[0], [*earlier, *self._calls])
             micro.objective = read
@@ -271,8 +313,18 @@ class Calls:
             self._calls = [call for call in self._calls if used.isdisjoint({id(c) for c in (call, *call.within)})]
         except (objective.NotReadable, AttributeError, RuntimeError) as error:
             micro.unreadable = str(error)
-            micro.calls, self._calls = self._calls, []
+            micro.calls, self._calls = self._calls[:MAX_CALLS], []
         return micro
+
+    def _feed_all(self, chain: int, loss: Tensor) -> None:
+        """Read how the calls of a long chain are fed. Raises NotReadable where that is not worth its cost: the loss is
+        finite, or lies on a device where to look at it is to wait.
+        """
+        if chain >= LONGEST_CHAIN or loss.device.type != "cpu" or is_finite(loss):
+            raise objective.NotReadable(f"more than {MAX_CALLS} calls of modules feed one another")
+        for n, call in enumerate(self._calls):
+            if call.randomness is None:  # made by `next`
+                call.feed(self._calls[:n])
 
     def _objective(self, root: Tensor, calls: list[Call]) -> tuple[list[Call], objective.Objective]:
         """The loss in terms of the calls within wrappers where it can be read so, else of those of the wrappers.
@@ -298,12 +350,13 @@ class Calls:
         self._calls, self._depth, self._within, self._chain = [], 0, None, 0
 
 
-def _has_graph(given: Any) -> bool:
-    """True where a tensor in these containers was computed with gradients on."""
-    if isinstance(given, Tensor):
-        return given.grad_fn is not None
-    values = given.values() if isinstance(given, dict) else given if isinstance(given, tuple | list) else ()
-    return any(map(_has_graph, values))
+def _given(values: Any) -> Iterator[Tensor]:
+    """The tensors in these containers."""
+    for value in values.values() if isinstance(values, dict) else values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, dict | tuple | list):
+            yield from _given(value)
 
 
 def _used(calls: list[Call], loss: Objective) -> list[Call]:

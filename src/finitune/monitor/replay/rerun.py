@@ -321,7 +321,8 @@ def _call_all(setting: Setting, micro: MicroStep, values: dict[int, Tensor]) -> 
 
 def _call(setting: Setting, call: Call, before: dict[int, Tensor]) -> list[Tensor]:
     """`before` has the outputs of the calls before it, by the sequence numbers of their nodes."""
-    call.randomness.restore()
+    if call.randomness is not None:
+        call.randomness.restore()
     args, kwargs = call.args, dict(call.kwargs)
     if setting.change_inputs is not None:
         kwargs = setting.change_inputs(kwargs)
