@@ -85,8 +85,13 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
             "origin", HINT, f"every sample of the batch has {origin.values}, which the loop may have computed"
         )
         return
+    what, _, of = ((origin and origin.tensor) or "").partition(" of ")
+    if origin is not None and origin.phase == "input" and what in ("weight", "pos_weight"):
+        yield evidence("origin", -STRONG, f"the {what} of the loss is not finite, which is no sample of the batch")
+        return
     if origin is not None and origin.phase == "input":
-        yield evidence("origin", DECISIVE, f"the batch itself holds {origin.values or 'values that are not finite'}")
+        holds = "what the loss is computed of holds" if of else "the batch itself holds"
+        yield evidence("origin", DECISIVE, f"{holds} {origin.values or 'values that are not finite'}")
         return
     if origin is not None and origin.op == CTC and "inf" in (origin.values or "").replace("-inf", ""):
         yield evidence("origin", DECISIVE, "a target is longer than what its input can hold, so no alignment exists")

@@ -27,9 +27,10 @@ from finitune.monitor.replay.live_watch import LiveWatch, compiles
 from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, locate_in_calls, named_tensors
 from finitune.monitor.replay.loose_tensors import LooseTensors
 from finitune.monitor.replay.objective import Place, node_at, same_form
+from finitune.monitor.replay.own_code import seen
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, trained_in, why_not_runnable
 from finitune.monitor.replay.source_line import calling_line
-from finitune.monitor.replay.statements import bad_statement, operator_in
+from finitune.monitor.replay.statements import operator_in
 from finitune.recording import Recorder
 from finitune.series import Signals
 
@@ -107,23 +108,18 @@ class Investigation:
                 self.origin, self.repeats = known, True if self.repeats is None else self.repeats
                 self.why_not = None
                 self._made_by_update()
-            if self.event["symptom"] == "nonfinite-loss":
-                self._read_statements()
+            try:
+                bad_loss = self.event["symptom"] == "nonfinite-loss"
+                found = seen(self.origin, self.term, self._models(), bad_loss=bad_loss)
+            except Exception:  # a variable that cannot be looked at
+                found = None
+            if found is not None:
+                self.term = self.term if self.origin is not None and found.op == self.origin.op else None
+                self.origin = found
 
-    def _read_statements(self) -> None:
-        """The loop's statement, where no line is known: of what is not located, an input, or in the loss itself."""
-        own = self.origin
-        outside = own is None or (own.module is None and own.phase in ("input", "forward"))
-        if not outside or (own is not None and own.line is not None):
-            return
-        try:
-            found = bad_statement()
-        except Exception:  # a variable that cannot be looked at
-            found = None
-        if found is not None and (own is None or own.phase == found.phase == "input"):
-            self.origin, self.term = found, None
-        elif found is not None and own is not None and found.phase == "forward":  # the statement of the loss itself
-            self.origin = replace(own, line=found.line)
+    def _models(self) -> list[nn.Module]:
+        """Those that are known."""
+        return [*([] if self.model is None else [self.model]), *self.modules.roots()]
 
     def _run_again(self, observed: Outcome | None) -> None:
         model = self.model or LooseTensors.of(self.capture, self.modules.name)

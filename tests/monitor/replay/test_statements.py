@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from finitune.monitor.replay import source_tree
 from finitune.monitor.replay.statements import bad_statement, operator_in
 
 WEIGHT = torch.ones(3, requires_grad=True)
@@ -19,9 +20,7 @@ def users(source, **given):
     import linecache
 
     linecache.cache["user_program.py"] = (len(source), None, source.splitlines(keepends=True), "user_program.py")
-    from finitune.monitor.replay import statements
-
-    statements._parsed.cache_clear()
+    source_tree.parsed.cache_clear()
     names = {"torch": torch, "F": F, "w": WEIGHT, "x": X, "math": math, **given}
     exec(code, {**names, "found": lambda: found.append(bad_statement())})
     return found[0]

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
@@ -394,5 +395,5 @@ def _tensors_in(value: Any, depth: int) -> Iterator[Tensor]:
                 yield from _tensors_in(leaf, depth - 1 if not isinstance(leaf, Tensor) else depth)
     elif depth and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
         for each in vars(value).values():
-            if isinstance(each, Tensor | dict | list | tuple) or dataclasses.is_dataclass(each):
+            if isinstance(each, Tensor | dict | list | tuple | Distribution) or dataclasses.is_dataclass(each):
                 yield from _tensors_in(each, depth - 1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from finitune.monitor.replay import node_operators
-from finitune.monitor.replay.loss_operators import CHOOSES, GIVEN, RESHAPES, NotReadable
+from finitune.monitor.replay.loss_operators import CHOOSES, GIVEN, JOINS, RESHAPES, NotReadable
 from finitune.monitor.replay.node_operators import name_of
 
 MAX_NODES = 400
@@ -60,6 +60,8 @@ def into(node: Any, place: int, child: Any, output: int, value: Value | None) ->
         return partial(positive, node)
     if value is not None and name in CHOOSES:
         return value if child._input_metadata[output].shape == node._input_metadata[0].shape else None
+    if value is not None and name in JOINS:
+        return partial(_part, node, place, value)
     if value is None or not (name in RESHAPES or name == "NegBackward0"):
         return None
     return partial(_carried, value, child._input_metadata[output].shape, -1 if name == "NegBackward0" else 1)
@@ -75,6 +77,17 @@ def _given_or_scaled(node: Any, place: int, value: Value) -> Tensor | None:
     if out is None or not factor or (place == 1 and name_of(node) == "DivBackward0"):
         return None
     return out * factor if name_of(node) == "DivBackward0" else out / factor
+
+
+def _part(node: Any, place: int, value: Value) -> Tensor | None:
+    """What went into a `stack` or a `cat`, of what came out of it; None beside a part of a `cat` without a graph."""
+    known, dim = value(), int(node_operators.signed(node._saved_dim))
+    if known is None or name_of(node) == "StackBackward0":
+        return None if known is None else known.select(dim, place)
+    edges = node.next_functions
+    if any(child is None for child, _ in edges):
+        return None
+    return known.split([child._input_metadata[output].shape[dim] for child, output in edges], dim)[place]
 
 
 def positive(node: Any) -> Tensor:

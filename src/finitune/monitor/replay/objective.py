@@ -123,9 +123,10 @@ class Objective:
         """
         for path, term in placed(self.whole):
             name = term.name.removesuffix("0").removesuffix("1").removesuffix("Backward")
-            target = term.kept.get("target")
-            if isinstance(target, Tensor) and target.is_floating_point() and not is_finite(target):
-                return f"target of {name}", target, (self.whole, path)
+            for what in ("target", "weight", "pos_weight"):
+                given = term.kept.get(what)
+                if isinstance(given, Tensor) and given.is_floating_point() and not is_finite(given):
+                    return f"{what} of {name}", given, (self.whole, path)
             known, constant = self.first.get(id(term), (None, None))
             if known is not None and constant is not None:
                 bad = torch.isfinite(known) & ~torch.isfinite(constant)

@@ -9,10 +9,8 @@ tensors is computed again, to name its operator.
 from __future__ import annotations
 
 import ast
-import linecache
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Mapping
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -27,24 +25,16 @@ from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.locate import leaf_origin
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.source_line import described, user_frames
+from finitune.monitor.replay.source_tree import Statement, scope_of, statements_in
 
 BATCH = 1024
 """Elements of a container that may be a batch; a larger one is a data set, which is not walked."""
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _MAKERS = {
     ast.Div: "div", "div": "div", "true_divide": "div", "log": "log", "log2": "log2", "log10": "log10", "sqrt": "sqrt",
     "rsqrt": "rsqrt", "reciprocal": "reciprocal", "acos": "acos", "arccos": "acos", "asin": "asin", "arcsin": "asin",
     ast.Pow: "pow", "pow": "pow", "exp": "exp", "atanh": "atanh", "logit": "logit",
 }  # fmt: skip
 """Operations that make NaN or inf of finite numbers, by their spelling, and the operators that they are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Statement:
-    line: int
-    writes: frozenset[str]
-    reads: frozenset[str]
-    value: ast.expr
 
 
 def bad_statement() -> Origin | None:
@@ -76,7 +66,7 @@ def _in_frame(frame: FrameType) -> Origin | None:
     return None if at is None else _origin(frame, statements, at, values)
 
 
-def _first_bad(statements: list[_Statement], at: int, values: Mapping[str, Any]) -> int | None:
+def _first_bad(statements: list[Statement], at: int, values: Mapping[str, Any]) -> int | None:
     """From a statement with a bad result back to one without a bad operand; None where a bad operand came from
     elsewhere.
     """
@@ -95,7 +85,7 @@ def _first_bad(statements: list[_Statement], at: int, values: Mapping[str, Any])
         at = min(made_by)
 
 
-def _origin(frame: FrameType, statements: list[_Statement], at: int, values: Mapping[str, Any]) -> Origin | None:
+def _origin(frame: FrameType, statements: list[Statement], at: int, values: Mapping[str, Any]) -> Origin | None:
     one = statements[at]
     name, bad = next(((n, t) for n in sorted(one.writes) if (t := _bad_in(values.get(n))) is not None), (None, None))
     if name is None or bad is None:
@@ -155,72 +145,15 @@ def _bad_in(value: Any) -> Tensor | None:
     return None
 
 
-def _written_after(statements: list[_Statement], at: int) -> set[str]:
+def _written_after(statements: list[Statement], at: int) -> set[str]:
     """The variables whose values are no longer those that the statement saw or wrote."""
     return {name for later in statements[at + 1 :] for name in later.writes}
 
 
-def _executed(frame: FrameType) -> list[_Statement]:
+def _executed(frame: FrameType) -> list[Statement]:
     """The assignments of the frame's function in the order in which they ran last, up to the line that runs now."""
-    scope = _scope(frame.f_code.co_filename, frame.f_code.co_name, frame.f_code.co_firstlineno)
-    statements = sorted(_statements(scope), key=lambda one: one.line) if scope is not None else []
+    scope = scope_of(frame.f_code)
+    statements = sorted(statements_in(scope), key=lambda one: one.line) if scope is not None else []
     now = frame.f_lineno
     # What stands below ran in the pass of the loop before.
     return [one for one in statements if one.line > now] + [one for one in statements if one.line <= now]
-
-
-@lru_cache(maxsize=16)
-def _parsed(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-
-
-def _scope(file: str, name: str, first_line: int) -> ast.AST | None:
-    tree = _parsed(file)
-    if tree is None or name == "<module>":
-        return tree
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-            begins = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            if begins == first_line:
-                return node
-    return None
-
-
-def _statements(scope: ast.AST) -> Iterator[_Statement]:
-    for node in ast.iter_child_nodes(scope):
-        if isinstance(node, _SCOPES):
-            continue
-        yield from _written(node)
-        yield from _statements(node)
-
-
-def _written(node: ast.AST) -> Iterator[_Statement]:
-    if isinstance(node, ast.Assign):
-        targets, value, more = node.targets, node.value, []
-    elif isinstance(node, ast.AugAssign):
-        targets, value, more = [node.target], node.value, [node.target]
-    elif isinstance(node, ast.AnnAssign) and node.value is not None:
-        targets, value, more = [node.target], node.value, []
-    elif isinstance(node, ast.For | ast.AsyncFor):
-        targets, value, more = [node.target], node.iter, []
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and (owner := _writes_to(node.value.func)):
-        targets, value, more = [owner], node.value, [owner]
-    else:
-        return
-    partly = [one for one in targets if isinstance(one, ast.Subscript)]  # x[3] = 0 leaves the rest as it was
-    reads = _names([value, *more, *partly])
-    yield _Statement(line=value.lineno, writes=_names(targets), reads=reads, value=value)
-
-
-def _writes_to(function: ast.expr) -> ast.Name | None:
-    """The variable that a method in place is called of, as in `x.div_(y)`."""
-    if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
-        return None
-    return function.value if function.attr.endswith("_") and not function.attr.endswith("__") else None
-
-
-def _names(nodes: list[Any]) -> frozenset[str]:
-    return frozenset(n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name))

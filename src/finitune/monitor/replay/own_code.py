@@ -1,0 +1,42 @@
+"""What the frames of the user's own code tell of an origin that a replay has not found, or only in part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from torch import nn
+
+from finitune.finding import Origin
+from finitune.monitor.replay.frame_modules import bad_tensor
+from finitune.monitor.replay.objective import Place, Term
+from finitune.monitor.replay.spelled import only_place
+from finitune.monitor.replay.statements import bad_statement
+
+
+def seen(own: Origin | None, term: Place | None, known: Iterable[nn.Module], *, bad_loss: bool) -> Origin | None:
+    """The origin as the frames tell it: a module that no optimizer trains and that is bad by itself, or the loop's
+    statement; None where they tell no more than is known. `term` is the term of the loss that the origin lies in,
+    `known` are the modules that were looked at.
+    """
+    if own is not None and (own.module is not None or own.phase not in ("input", "forward", "backward")):
+        return None
+    if own is None or own.phase == "input" or own.is_statement:
+        found = bad_tensor({id(inner) for module in known for inner in module.modules()})
+        if found is not None:
+            return found
+    if own is not None and own.line is not None:
+        return None
+    found = bad_statement() if bad_loss else None
+    if found is not None and (own is None or own.phase == found.phase == "input"):
+        return found
+    line = _line(term) or (found.line if found is not None and found.phase == "forward" else None)
+    return replace(own, line=line) if own is not None and line else None
+
+
+def _line(place: Place | None) -> str | None:
+    """Where the user's code spells the operator of the term."""
+    term = place and place[0]
+    for step in place[1] if place else ():
+        term = term.inputs[step] if isinstance(term, Term) else None
+    return only_place(term.name) if isinstance(term, Term) else None

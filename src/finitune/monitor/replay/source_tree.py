@@ -1,0 +1,86 @@
+"""The user's source as trees: the assignments of a function, with the variables that each writes and reads."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_FILLS = ("append", "extend", "insert", "update", "setdefault")
+"""Methods that put something into a container."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    line: int
+    writes: frozenset[str]
+    reads: frozenset[str]
+    value: ast.expr
+    computes: ast.AST
+    """The value, with the operator of `x /= y`."""
+
+
+@lru_cache(maxsize=16)
+def parsed(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def scope_of(code: CodeType) -> ast.AST | None:
+    """The function that was compiled to `code`, or the file; None where its source is not there."""
+    tree, name = parsed(code.co_filename), code.co_name
+    if tree is None or name == "<module>":
+        return tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            begins = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            if begins == code.co_firstlineno:
+                return node
+    return None
+
+
+def statements_in(scope: ast.AST) -> Iterator[Statement]:
+    """Its assignments, without those of functions defined within."""
+    for node in ast.iter_child_nodes(scope):
+        if isinstance(node, _SCOPES):
+            continue
+        yield from _written(node)
+        yield from statements_in(node)
+
+
+def _written(node: ast.AST) -> Iterator[Statement]:
+    if isinstance(node, ast.Assign):
+        targets, value, more = node.targets, node.value, []
+    elif isinstance(node, ast.AugAssign):
+        targets, value, more = [node.target], node.value, [node.target]
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        targets, value, more = [node.target], node.value, []
+    elif isinstance(node, ast.For | ast.AsyncFor):
+        targets, value, more = [node.target], node.iter, []
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and (owner := _writes_to(node.value.func)):
+        targets, value, more = [owner], node.value, [owner]
+    else:
+        return
+    partly = [one for one in targets if isinstance(one, ast.Subscript)]  # x[3] = 0 leaves the rest as it was
+    reads = names_in([value, *more, *partly])
+    computes = node if isinstance(node, ast.AugAssign) else value
+    yield Statement(line=value.lineno, writes=names_in(targets), reads=reads, value=value, computes=computes)
+
+
+def _writes_to(function: ast.expr) -> ast.Name | None:
+    """The variable that a method in place is called of, as in `x.div_(y)` or `losses.append(x)`."""
+    if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
+        return None
+    in_place = function.attr.endswith("_") and not function.attr.endswith("__")
+    return function.value if in_place or function.attr in _FILLS else None
+
+
+def names_in(nodes: list[Any]) -> frozenset[str]:
+    return frozenset(n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name))

@@ -1,0 +1,175 @@
+"""Where the user's own code spells an operator of its loss: the only place in what the loss is computed with.
+
+A replay computes the loss from its graph, in which no lines stand. What the loop calls `backward` of is followed back
+through its variables, and into the functions that it calls: where just one place in all that spells the operator, it is
+the one. Nothing is called; names are looked up.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import FrameType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torch import nn
+
+from finitune.monitor.probes.model_calls import is_observed
+from finitune.monitor.replay.source_line import described, is_users, user_frames
+from finitune.monitor.replay.source_tree import names_in, scope_of, statements_in
+
+MOST_FUNCTIONS = 64
+_NODE = re.compile(r"(\w+?)Backward\d+")
+_SYMBOLS: Mapping[type[ast.operator], str] = {
+    ast.Div: "div", ast.Mult: "mul", ast.Pow: "pow", ast.Add: "add", ast.Sub: "sub", ast.MatMult: "mm",
+}  # fmt: skip
+_SAME = {
+    "truedivide": "div", "divide": "div", "multiply": "mul", "square": "pow", "arccos": "acos", "arcsin": "asin",
+    "norm": "linalgvectornorm", "vectornorm": "linalgvectornorm", "rsub": "sub",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Code:
+    """A piece of the user's source, where it stands, and what the names in it stand for."""
+
+    node: ast.AST
+    file: str
+    function: str
+    names: Mapping[str, Any]
+
+
+def only_place(node: str) -> str | None:
+    """The line that spells the operator of an autograd node (`SqrtBackward0`), as `user_line` gives it; None where no
+    place does, or several do.
+    """
+    match = _NODE.fullmatch(node)
+    frame = next((frame for frame in user_frames() if _roots(frame)), None)
+    if match is None or frame is None:
+        return None
+    wanted = _operator(match[1])
+    found: dict[tuple[str, int, int], _Code] = {}
+    # Of a function within another that one comes last, and gives the name.
+    for code in sorted(_reached(frame), key=lambda code: getattr(code.node, "lineno", 0)):
+        for each in ast.walk(code.node):
+            if isinstance(each, ast.BinOp | ast.AugAssign | ast.Call) and _spells(each, wanted):
+                found[code.file, each.lineno, each.col_offset] = code
+    if len(found) != 1:
+        return None
+    ((file, line, _), code) = found.popitem()
+    return described(file, line, code.function)
+
+
+def _operator(name: str) -> str:
+    plain = name.replace("_", "").lower()
+    return _SAME.get(plain, plain)
+
+
+def _spells(node: ast.BinOp | ast.AugAssign | ast.Call, wanted: str) -> bool:
+    if isinstance(node, ast.Call):
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        return wanted in (_operator(name), f"linalg{_operator(name)}", f"special{_operator(name)}")
+    return _SYMBOLS.get(type(node.op)) == wanted
+
+
+def _roots(frame: FrameType) -> list[ast.expr]:
+    """What the frame's own code calls `backward` of: `x` in `x.backward()`, in `accelerator.backward(x)`."""
+    scope = scope_of(frame.f_code)
+    calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call)] if scope is not None else []
+    backwards = [one for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr == "backward"]
+    return [part for one in backwards if isinstance(one.func, ast.Attribute) for part in (one.func.value, *one.args)]
+
+
+def _reached(frame: FrameType) -> Iterator[_Code]:
+    """What the loss of this frame is computed with: its statements, and all functions of the user's that they call."""
+    names = {**frame.f_globals, **frame.f_locals}
+    file, function = frame.f_code.co_filename, frame.f_code.co_name
+    scope = scope_of(frame.f_code)
+    open_: list[_Code] = [_Code(node=root, file=file, function=function, names=names) for root in _roots(frame)]
+    statements = list(statements_in(scope)) if scope is not None else []
+    wanted = set(names_in([code.node for code in open_]))
+    while taken := [one for one in statements if one.writes & wanted]:
+        statements = [one for one in statements if one not in taken]
+        open_ += [_Code(node=one.computes, file=file, function=function, names=names) for one in taken]
+        wanted |= {name for one in taken for name in one.reads}
+    seen: set[Any] = set()
+    while open_:
+        code = open_.pop()
+        yield code
+        for function, own in _called(code):
+            if function.__code__ not in seen and len(seen) < MOST_FUNCTIONS and is_users(function.__code__.co_filename):
+                seen.add(function.__code__)
+                open_ += _code_of(function, own)
+
+
+def _called(code: _Code) -> Iterator[tuple[FunctionType, Any]]:
+    """The functions that it calls, each with the object whose method it is."""
+    for node in ast.walk(code.node):
+        if isinstance(node, ast.Call):
+            function, own = _function(_value(node.func, code.names), None)
+            if function is not None:
+                yield function, own
+
+
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """What a name stands for, or an attribute that is there without running anything."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if not isinstance(node, ast.Attribute):
+        return None
+    owner = _value(node.value, names)
+    if owner is None:
+        return None
+    held = {**getattr(owner, "__dict__", {}), **(owner._modules if isinstance(owner, nn.Module) else {})}
+    if node.attr in held or isinstance(owner, ModuleType):
+        return held.get(node.attr)
+    method = inspect.getattr_static(type(owner), node.attr, None)
+    return MethodType(method, owner) if isinstance(method, FunctionType) else method
+
+
+def _function(value: Any, own: Any) -> tuple[FunctionType | None, Any]:
+    """The function behind a method, a decorator, a partial or an object that can be called."""
+    for _ in range(8):
+        if isinstance(value, MethodType):
+            value, own = value.__func__, value.__self__
+        elif isinstance(value, functools.partial | staticmethod | classmethod):
+            value = value.func if isinstance(value, functools.partial) else value.__func__
+        elif isinstance(value, FunctionType):
+            inner = vars(value).get("_torchdynamo_orig_callable") or vars(value).get("__wrapped__")
+            if inner is None:
+                return value, own
+            value = inner
+        elif isinstance(value, nn.Module):
+            if is_observed(value):  # what it computes is no term of the loop's own
+                return None, None
+            value, own = inspect.getattr_static(type(value), "forward", None), value
+        else:
+            call = inspect.getattr_static(type(value), "__call__", None)
+            if not isinstance(call, FunctionType):
+                return None, None
+            value, own = call, value
+    return None, None
+
+
+def _code_of(function: FunctionType, own: Any) -> list[_Code]:
+    node, code = scope_of(function.__code__), function.__code__
+    if node is None:
+        return []
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
+    closed = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+    bound = {code.co_varnames[0]: own} if own is not None and code.co_varnames else {}
+    names = {**function.__globals__, **closed, **bound}
+    return [_Code(node=node, file=code.co_filename, function=function.__name__, names=names)]
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True

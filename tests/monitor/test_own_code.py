@@ -1,0 +1,171 @@
+"""What lies in the user's own code, beside model and operators: named from what the running frames hold."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributions import Beta, Independent, Normal
+
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
+
+BAD = 3
+
+
+def origin(tmp_path, model, loss_of, *, others=()):
+    """That of a loop whose step 3 is bad; `others` are variables of the loop."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            optimizer.zero_grad()
+            loss_of(step).backward()
+            optimizer.step()
+    del others
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    return event["origin"]
+
+
+class Book(nn.Module):
+    def __init__(self, *values):
+        super().__init__()
+        self.register_buffer("codes", torch.tensor(values))
+
+    def forward(self, z):
+        return (z - self.codes).square().mean()
+
+
+class Holder:
+    """An agent that has its modules as attributes, and trains in a method."""
+
+    def __init__(self, tmp_path, book):
+        self.book, self.model, self.path = book, nn.Linear(2, 2), tmp_path
+
+    def train(self):
+        def loss(step):
+            if step == BAD:
+                self.book.codes.div_(torch.zeros(2))
+            elif step > BAD:
+                self.book.codes.fill_(1.0)
+            return self.book(self.model(torch.ones(3, 2)))
+
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        with watch(self.model, optimizer, run_dir=self.path / "run"):
+            for step in range(1, 5):
+                optimizer.zero_grad()
+                loss(step).backward()
+                optimizer.step()
+        event, *_ = Recording.load(self.path / "run").events("origin")
+        return event["origin"]
+
+
+def test_a_codebook_that_nobody_trains(tmp_path):
+    seen = Holder(tmp_path, Book(0.0, 1.0)).train()
+    assert (seen["phase"], seen["tensor"]) == ("parameter", "self.book.codes")
+
+
+def test_a_bad_module_that_is_held_but_explains_nothing_is_not_blamed(tmp_path):
+    torch.manual_seed(0)
+    model, unused = nn.Linear(2, 2), Book(math.nan, 1.0)
+    x = torch.ones(3, 2)
+    seen = origin(tmp_path, model, lambda step: (model(x) / (step != BAD)).square().mean(), others=unused)
+    assert seen["phase"] != "parameter"
+
+
+@pytest.mark.parametrize("which", ["weight", "pos_weight"])
+def test_weights_of_a_loss_that_the_loop_computes(tmp_path, which):
+    torch.manual_seed(0)
+    model = nn.Linear(2, 3)
+    x, y = torch.ones(4, 2), torch.tensor([[0.0, 1, 1]] * 4)
+
+    def loss(step):
+        weights = 4 / (y.sum(0) if step == BAD else torch.ones(3))
+        return F.binary_cross_entropy_with_logits(model(x), y, **{which: weights})
+
+    seen = origin(tmp_path, model, loss)
+    assert (seen["phase"], seen["tensor"]) == ("input", f"{which} of BinaryCrossEntropyWithLogits")
+
+
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(2, 2)
+
+    def forward(self, x):
+        a, b = (1.0 + F.softplus(self.body(x))).unbind(-1)
+        return Beta(a, b)
+
+
+class Gaussian(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return Independent(Normal(self.body(x), 0.5), 1)
+
+
+def test_a_distribution_that_the_model_puts_out(tmp_path):
+    torch.manual_seed(0)
+    policy = Policy()
+    x, taken = torch.randn(4, 2), torch.tensor([0.2, 0.5, 0.7, 0.9])
+
+    def loss(step):
+        action = taken * torch.tensor([1.0, 0.0 if step == BAD else 1.0, 1.0, 1.0])
+        return -policy(x).log_prob(action).mean()
+
+    assert origin(tmp_path, policy, loss)["op"] == "aten.xlogy"
+
+
+def test_a_distribution_within_another(tmp_path):
+    torch.manual_seed(0)
+    model = Gaussian()
+    x = torch.randn(4, 2)
+    seen = origin(tmp_path, model, lambda step: -(model(x).log_prob(x) / (0.0 if step == BAD else 1.0)).mean())
+    assert seen["op"] == "aten.div"
+
+
+def spread(of):
+    return of.var(0).sqrt()
+
+
+def test_the_line_of_a_gradient_that_the_loops_own_code_makes(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            x = torch.ones(3, 2) if step == BAD else torch.randn(3, 2)
+            out = model(x)
+            loss = out.square().mean() - spread(out).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    assert event["origin"]["phase"] == "backward"
+    assert event["origin"]["line"].endswith("in spread: return of.var(0).sqrt()")
+
+
+def test_a_list_of_losses(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            losses = []
+            for k in range(2):
+                scale = 1e38 if (step, k) == (BAD, 1) else 1.0
+                losses.append(torch.jit.script(squared)(model(torch.ones(3, 2)) * scale))
+            loss = torch.stack(losses).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    assert "losses.append(" in event["origin"]["line"]
+
+
+def squared(x: torch.Tensor) -> torch.Tensor:
+    return x.square().mean()
