@@ -114,7 +114,7 @@ class Investigation:
             except Exception:  # a variable that cannot be looked at
                 found = None
             if found is not None:
-                self.term = self.term if self.origin is not None and found.op == self.origin.op else None
+                self.term = None if found.phase in ("input", "parameter") or self.origin is None else self.term
                 self.origin = found
 
     def _models(self) -> list[nn.Module]:
