@@ -286,6 +286,13 @@ def test_a_loss_outside_of_the_model_has_no_module():
     assert origin.line is None, "no line of finitune's own"
 
 
+def test_minus_infinity_of_the_model_is_followed_through_a_target_that_no_node_keeps():
+    model, target = Net(lambda x: torch.log(torch.relu(x) * 0)), torch.randn(2, 4)
+    model.after = nn.Identity()
+    origin = locate(capture_of(model, lambda _: (model(torch.randn(2, 5)) - target).abs().mean())).origin
+    assert (origin.op, origin.module) == ("aten.log", "body")
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_a_real_model_with_left_padding_is_sound_under_its_own_masks(family):
     model = tiny(family, hidden=32, vocabulary=128)

@@ -118,6 +118,7 @@ def test_the_only_place_is_found(source):
         ("loss = torch.linalg.eigh(torch.outer(x, x))[0].sum()", "LinalgEighBackward0"),
         ("loss = x.logsumexp(0)", "LogsumexpBackward0"),
         ("loss = F.log_softmax(x, -1).sum()", "LogSoftmaxBackward0"),
+        ("criterion = nn.MSELoss()\nloss = criterion(x, x.detach())", "MseLossBackward0"),
     ],
 )
 def test_an_operator_is_known_by_its_spellings(line, node):

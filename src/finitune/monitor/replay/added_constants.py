@@ -53,7 +53,8 @@ class _Changed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, known: Tensor, values: Tensor) -> Tensor:
-        return values.to(known.dtype)
+        # An operator that takes `known`, so that a watch can follow what is bad in it.
+        return torch.where(torch.ones_like(values, dtype=torch.bool), values.to(known.dtype), known)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:

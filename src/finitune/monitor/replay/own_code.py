@@ -30,8 +30,10 @@ def seen(own: Origin | None, term: Place | None, known: Iterable[nn.Module], *, 
     found = bad_statement() if bad_loss else None
     if found is not None and (own is None or own.phase == found.phase == "input"):
         return found
+    if own is None or own.phase == "input":
+        return None
     line = _line(term) or (found.line if found is not None and found.phase == "forward" else None)
-    return replace(own, line=line) if own is not None and line else None
+    return replace(own, line=line) if line else None
 
 
 def _line(place: Place | None) -> str | None:

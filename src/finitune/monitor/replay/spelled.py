@@ -56,7 +56,7 @@ def only_place(node: str) -> str | None:
     # Of a function within another that one comes last, and gives the name.
     for code in sorted(_reached(frame), key=lambda code: getattr(code.node, "lineno", 0)):
         for each in ast.walk(code.node):
-            if isinstance(each, ast.BinOp | ast.AugAssign | ast.Call) and _spells(each, wanted):
+            if isinstance(each, ast.BinOp | ast.AugAssign | ast.Call) and _spells(each, wanted, code.names):
                 found[code.file, each.lineno, each.col_offset] = code
     if len(found) != 1:
         return None
@@ -69,10 +69,13 @@ def _operator(name: str) -> str:
     return _SAME.get(plain, plain)
 
 
-def _spells(node: ast.BinOp | ast.AugAssign | ast.Call, wanted: str) -> bool:
+def _spells(node: ast.BinOp | ast.AugAssign | ast.Call, wanted: str, names: Mapping[str, Any]) -> bool:
     if isinstance(node, ast.Call):
-        function = node.func
+        function, value = node.func, _value(node.func, names)
+        if isinstance(value, type):  # `nn.CTCLoss()` computes nothing yet
+            return False
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        name = type(value).__name__ if isinstance(value, nn.Module) else name
         return wanted in (_operator(name), f"linalg{_operator(name)}", f"special{_operator(name)}")
     return _SYMBOLS.get(type(node.op)) == wanted
 
