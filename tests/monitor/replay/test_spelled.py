@@ -140,6 +140,23 @@ def test_elsewhere_nothing_is_claimed(source):
     assert users(source, "SqrtBackward0", unknown={"f": torch.sum}) is None
 
 
+def test_of_two_losses_it_is_the_one_that_was_stepped_on_last():
+    source = """
+class Optimizer:
+    def step(self):
+        pass
+d, g = Optimizer(), Optimizer()
+first = x.sqrt().sum()
+first.backward()
+d.step()
+second = x.sum()
+second.backward()
+found()
+"""
+    assert users(source, "SqrtBackward0") is None
+    assert users(source.replace("x.sum()", "(x + 1).sqrt().sum()"), "SqrtBackward0").endswith("(x + 1).sqrt().sum()")
+
+
 def test_what_a_library_computes_is_no_place_of_the_users(tmp_path):
     names = {}
     source = "def root(x):\n    return x.sqrt().sum()\n"

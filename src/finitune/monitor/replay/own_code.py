@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from torch import nn
@@ -22,9 +23,10 @@ def seen(own: Origin | None, term: Place | None, known: Iterable[nn.Module], *, 
     if own is not None and (own.module is not None or own.phase not in ("input", "forward", "backward")):
         return None
     if own is None or own.phase == "input" or own.is_statement:
-        found = bad_tensor({id(inner) for module in known for inner in module.modules()})
-        if found is not None:
-            return found
+        with suppress(Exception):  # a tensor of a kind that cannot be looked at
+            found = bad_tensor({id(inner) for module in known for inner in module.modules()})
+            if found is not None:
+                return found
     if own is not None and own.line is not None:
         return None
     found = bad_statement() if bad_loss else None

@@ -81,11 +81,16 @@ def _spells(node: ast.BinOp | ast.AugAssign | ast.Call, wanted: str, names: Mapp
 
 
 def _roots(frame: FrameType) -> list[ast.expr]:
-    """What the frame's own code calls `backward` of: `x` in `x.backward()`, in `accelerator.backward(x)`."""
+    """What the frame's own code has called `backward` of since its last `step`: `x` in `x.backward()`, in
+    `accelerator.backward(x)`.
+    """
     scope = scope_of(frame.f_code)
     calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call)] if scope is not None else []
-    backwards = [one for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr == "backward"]
-    return [part for one in backwards if isinstance(one.func, ast.Attribute) for part in (one.func.value, *one.args)]
+    methods = [(one.func, one.args) for one in calls if isinstance(one.func, ast.Attribute)]
+    steps = [each.lineno for each, _ in methods if each.attr == "step" and each.lineno < frame.f_lineno]
+    backwards = [(each, args) for each, args in methods if each.attr == "backward"]
+    recent = [one for one in backwards if max(steps, default=0) < one[0].lineno <= frame.f_lineno]
+    return [part for each, args in recent or backwards for part in (each.value, *args)]
 
 
 def _reached(frame: FrameType) -> Iterator[_Code]:
