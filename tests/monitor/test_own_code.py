@@ -16,15 +16,14 @@ from finitune.recording import Recording
 BAD = 3
 
 
-def origin(tmp_path, model, loss_of, *, others=()):
-    """That of a loop whose step 3 is bad; `others` are variables of the loop."""
+def origin(tmp_path, model, loss_of):
+    """That of a loop whose step 3 is bad."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with watch(model, optimizer, run_dir=tmp_path / "run"):
         for step in range(1, 5):
             optimizer.zero_grad()
             loss_of(step).backward()
             optimizer.step()
-    del others
     event, *_ = Recording.load(tmp_path / "run").events("origin")
     return event["origin"]
 
@@ -52,14 +51,7 @@ class Holder:
                 self.book.codes.fill_(1.0)
             return self.book(self.model(torch.ones(3, 2)))
 
-        optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
-        with watch(self.model, optimizer, run_dir=self.path / "run"):
-            for step in range(1, 5):
-                optimizer.zero_grad()
-                loss(step).backward()
-                optimizer.step()
-        event, *_ = Recording.load(self.path / "run").events("origin")
-        return event["origin"]
+        return origin(self.path, self.model, loss)
 
 
 def test_a_codebook_that_nobody_trains(tmp_path):
@@ -69,9 +61,9 @@ def test_a_codebook_that_nobody_trains(tmp_path):
 
 def test_a_bad_module_that_is_held_but_explains_nothing_is_not_blamed(tmp_path):
     torch.manual_seed(0)
-    model, unused = nn.Linear(2, 2), Book(math.nan, 1.0)
+    model, _bad = nn.Linear(2, 2), Book(math.nan, 1.0)  # in a frame that runs
     x = torch.ones(3, 2)
-    seen = origin(tmp_path, model, lambda step: (model(x) / (step != BAD)).square().mean(), others=unused)
+    seen = origin(tmp_path, model, lambda step: (model(x) / (step != BAD)).square().mean())
     assert seen["phase"] != "parameter"
 
 
@@ -135,18 +127,14 @@ def spread(of):
 def test_the_line_of_a_gradient_that_the_loops_own_code_makes(tmp_path):
     torch.manual_seed(0)
     model = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with watch(model, optimizer, run_dir=tmp_path / "run"):
-        for step in range(1, 5):
-            x = torch.ones(3, 2) if step == BAD else torch.randn(3, 2)
-            out = model(x)
-            loss = out.square().mean() - spread(out).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    event, *_ = Recording.load(tmp_path / "run").events("origin")
-    assert event["origin"]["phase"] == "backward"
-    assert event["origin"]["line"].endswith("in spread: return of.var(0).sqrt()")
+
+    def loss(step):
+        out = model(torch.ones(3, 2) if step == BAD else torch.randn(3, 2))
+        return out.square().mean() - spread(out).mean()
+
+    seen = origin(tmp_path, model, loss)
+    assert seen["phase"] == "backward"
+    assert seen["line"].endswith("in spread: return of.var(0).sqrt()")
 
 
 def test_a_list_of_losses(tmp_path):

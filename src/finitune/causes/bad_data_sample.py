@@ -69,29 +69,8 @@ CTC = "aten._ctc_loss"
 
 def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator[Evidence]:
     """What the batch holds before anything is computed of it cannot come from the model."""
-    if origin is not None and origin.phase == "input" and origin.op.startswith("aten."):
-        # The loop has computed it of the batch: a sample is to blame where it is bad in some samples alone.
-        rows = len(origin.rows or ()), (origin.shape or (0,))[0]
-        if 0 < rows[0] < rows[1]:
-            yield evidence("origin", DECISIVE, f"{origin.op} gives {origin.values} in {rows[0]} of {rows[1]} samples")
-        else:
-            yield evidence("origin", -STRONG, f"{origin.op} gives {origin.values} of a batch that is finite")
-        return
-    if origin is not None and origin.phase == "input" and origin.shape == []:
-        yield evidence("origin", -STRONG, f"one number is {origin.values}, which is no sample of the batch")
-        return
-    if origin is not None and origin.phase == "input" and _everywhere(origin) and (origin.line or _whole(origin)):
-        yield evidence(
-            "origin", HINT, f"every sample of the batch has {origin.values}, which the loop may have computed"
-        )
-        return
-    what, _, of = ((origin and origin.tensor) or "").partition(" of ")
-    if origin is not None and origin.phase == "input" and what in ("weight", "pos_weight"):
-        yield evidence("origin", -STRONG, f"the {what} of the loss is not finite, which is no sample of the batch")
-        return
     if origin is not None and origin.phase == "input":
-        holds = "what the loss is computed of holds" if of else "the batch itself holds"
-        yield evidence("origin", DECISIVE, f"{holds} {origin.values or 'values that are not finite'}")
+        yield _of_input(origin)
         return
     if origin is not None and origin.op == CTC and "inf" in (origin.values or "").replace("-inf", ""):
         yield evidence("origin", DECISIVE, "a target is longer than what its input can hold, so no alignment exists")
@@ -104,6 +83,26 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
     if odd and typical > 0 and set((origin and origin.rows) or odd) <= set(odd):
         where = f"sample {odd[0]} of {len(peaks)} reaches {peaks[odd[0]]:.3g}, the median of the batch {typical:.3g}"
         yield evidence("origin", DECISIVE, where)
+
+
+def _of_input(origin: Origin) -> Evidence:
+    if origin.op.startswith("aten."):
+        # The loop has computed it of the batch: a sample is to blame where it is bad in some samples alone.
+        rows = len(origin.rows or ()), (origin.shape or (0,))[0]
+        if 0 < rows[0] < rows[1]:
+            return evidence("origin", DECISIVE, f"{origin.op} gives {origin.values} in {rows[0]} of {rows[1]} samples")
+        return evidence("origin", -STRONG, f"{origin.op} gives {origin.values} of a batch that is finite")
+    if origin.shape == []:
+        return evidence("origin", -STRONG, f"one number is {origin.values}, which is no sample of the batch")
+    if _everywhere(origin) and (origin.line or _whole(origin)):
+        return evidence(
+            "origin", HINT, f"every sample of the batch has {origin.values}, which the loop may have computed"
+        )
+    what, _, of = (origin.tensor or "").partition(" of ")
+    if what in ("weight", "pos_weight"):
+        return evidence("origin", -STRONG, f"the {what} of the loss is not finite, which is no sample of the batch")
+    holds = "what the loss is computed of holds" if of else "the batch itself holds"
+    return evidence("origin", DECISIVE, f"{holds} {origin.values or 'values that are not finite'}")
 
 
 def _everywhere(origin: Origin) -> bool:

@@ -8,25 +8,19 @@ import sys
 
 import pytest
 import torch
-import torch.nn.functional as F
+from tests.monitor.replay import user_program
 from torch import nn
 from torch.func import vmap
 
-from finitune.monitor.replay import source_tree
 from finitune.monitor.replay.spelled import only_place
 
 LIBRARY = f"{sys.prefix}/lib/python3/site-packages/library.py"
 
 
-def users(source, node, file="user_program.py", **given):
+def users(source, node, **given):
     """What `only_place(node)` finds while the last line of a program runs."""
-    found = []
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    source_tree.parsed.cache_clear()
-    names = {"torch": torch, "F": F, "nn": nn, "vmap": vmap, "functools": functools, **given}
-    names |= {"x": torch.ones(3, requires_grad=True), "found": lambda: found.append(only_place(node))}
-    exec(compile(source, file, "exec"), names)
-    return found[0]
+    x = torch.ones(3, requires_grad=True)
+    return user_program.found(source, lambda: only_place(node), x=x, nn=nn, vmap=vmap, functools=functools, **given)
 
 
 FOLLOWED = {

@@ -4,9 +4,8 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
+from tests.monitor.replay import user_program
 
-from finitune.monitor.replay import source_tree
 from finitune.monitor.replay.statements import bad_statement, operator_in
 
 WEIGHT = torch.ones(3, requires_grad=True)
@@ -15,15 +14,7 @@ X = torch.arange(12.0).reshape(4, 3)
 
 def users(source, **given):
     """What is found when the last line of a program runs; `found()` reads its frames."""
-    found = []
-    code = compile(source, "user_program.py", "exec")
-    import linecache
-
-    linecache.cache["user_program.py"] = (len(source), None, source.splitlines(keepends=True), "user_program.py")
-    source_tree.parsed.cache_clear()
-    names = {"torch": torch, "F": F, "w": WEIGHT, "x": X, "math": math, **given}
-    exec(code, {**names, "found": lambda: found.append(bad_statement())})
-    return found[0]
+    return user_program.found(source, bad_statement, w=WEIGHT, x=X, math=math, **given)
 
 
 def test_a_target_that_was_divided_by_its_own_spread():

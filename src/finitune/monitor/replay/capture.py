@@ -62,14 +62,11 @@ class Call:
     @staticmethod
     def of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], before: list[Call]) -> Call:
         """`before` are the calls of whose outputs its arguments may be computed."""
-        leaves, shape = pytree.tree_flatten((args, kwargs))
-        fed = _Fed.taken(leaves, before)
-        args, kwargs = pytree.tree_unflatten(leaves, shape)  # own containers: a trainer may pop keys from its batch
-        return Call(
-            module=module, args=args, kwargs=kwargs, randomness=Randomness.now(), autocast=Autocast.now(),
-            versions=tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor)),
-            fed=fed.computed, edges=fed.edges, unfed=fed.why_not,
+        call = Call(
+            module=module, args=args, kwargs=kwargs, randomness=Randomness.now(), autocast=Autocast.now(), versions=()
         )  # fmt: skip
+        call.feed(before)
+        return call
 
     def next(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor]) -> Call:
         """The one after it in a long chain, with random numbers and autocast as this one leaves them: nothing is read
@@ -82,14 +79,22 @@ class Call:
 
     def feed(self, before: list[Call]) -> None:
         """Read how its arguments are computed of the outputs of the calls before it, while their graph is there."""
-        leaves, shape = pytree.tree_flatten((self.args, self.kwargs))
         if self.overwritten:
             self.unfed = "it was overwritten in place"
-        else:
-            fed = _Fed.taken(leaves, before)
-            self.fed, self.edges, self.unfed = fed.computed, fed.edges, fed.why_not
+            return
+        leaves, shape = pytree.tree_flatten((self.args, self.kwargs))
+        watched = bool(_get_current_dispatch_mode_stack())
+        for place, leaf in enumerate(leaves):
+            if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
+                try:
+                    with _disable_current_modes():
+                        self.fed[place], leaves[place] = _read(leaf, before, exact=True), None
+                    self.edges |= {place: edge(leaf)} if watched else {}
+                except (objective.NotReadable, AttributeError, RuntimeError) as error:
+                    self.unfed = str(error)
+        # Own containers: a trainer may pop keys from its batch.
         self.args, self.kwargs = pytree.tree_unflatten(leaves, shape)
-        self.versions = tuple((tensor, version) for tensor, version in self.versions if tensor.grad_fn is None)
+        self.versions = tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor))
 
     @property
     def nbytes(self) -> int:
@@ -127,30 +132,6 @@ class Call:
         """True where some input beside token ids and labels may be a mask."""
         ids, labels = self.token_ids(), self.kwargs.get("labels")
         return any(tensor is not ids and tensor is not labels and tensor.dim() >= 2 for tensor, _ in self.versions)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Fed:
-    """What of the arguments of a call is computed of the outputs of earlier ones; see `Call`."""
-
-    computed: dict[int, Objective] = field(default_factory=dict[int, Objective])
-    edges: dict[int, Edge] = field(default_factory=dict[int, Edge])
-    why_not: str | None = None
-
-    @staticmethod
-    def taken(leaves: list[Any], before: list[Call]) -> _Fed:
-        """`leaves` are the flattened arguments; those that can be computed again are taken out of it."""
-        fed = _Fed()
-        watched = bool(_get_current_dispatch_mode_stack())
-        for place, leaf in enumerate(leaves):
-            if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
-                try:
-                    with _disable_current_modes():
-                        fed.computed[place], leaves[place] = _read(leaf, before, exact=True), None
-                    fed.edges |= {place: edge(leaf)} if watched else {}
-                except (objective.NotReadable, AttributeError, RuntimeError) as error:
-                    fed.why_not = str(error)
-        return fed
 
 
 @dataclass(slots=True, kw_only=True)

@@ -168,7 +168,7 @@ def _micro_step(
 
 
 def _call(call: Call, prefix: str, tensors: dict[str, Tensor], modules: Mapping[int, str]) -> dict[str, Any]:
-    random = call.randomness or Randomness.now()
+    random = call.randomness or Randomness.now()  # a call that goes on from another is fed by it, and not loaded
     tensors[f"{prefix}.random.cpu"] = random.cpu
     tensors |= {f"{prefix}.random.cuda{index}": state for index, state in random.devices.items()}
     return {

@@ -51,6 +51,12 @@ def name_of(node: Any) -> str:
     return node.name().removesuffix("_copy")
 
 
+def operator_name(node: str) -> str | None:
+    """What a node is named after, as `LogSoftmax` of `LogSoftmaxBackward0`; None where that is no operator."""
+    match = _NAME.fullmatch(node)
+    return None if match is None else match[1]
+
+
 def kept_of(node: Any, output: int) -> Mapping[str, Any] | None:
     """What is needed to apply the operator of `node` again beside its inputs; None where something is not kept."""
     found = [kept for form in _forms(name_of(node)) if (kept := _arguments(node, form)) is not None]
@@ -133,10 +139,10 @@ def signed(value: Any) -> Any:
 @cache
 def _forms(node: str) -> tuple[_Form, ...]:
     """Of the operator that a node is named after: those that draw no random numbers and write to nothing."""
-    match = _NAME.fullmatch(node)
-    if match is None:
+    name = operator_name(node)
+    if name is None:
         return ()
-    stem = match[1].lower()
+    stem = name.lower()
     names = _names().get(stem) or _names().get(f"{stem}forward") or ()
     overloads = [getattr(getattr(torch.ops.aten, base), name or "default", None) for base, name in names]
     return tuple(_form(one) for one in overloads if one is not None and _is_plain(one))

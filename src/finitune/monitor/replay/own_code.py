@@ -10,7 +10,7 @@ from torch import nn
 
 from finitune.finding import Origin
 from finitune.monitor.replay.frame_modules import bad_tensor
-from finitune.monitor.replay.objective import Place, Term
+from finitune.monitor.replay.objective import Place, placed
 from finitune.monitor.replay.spelled import only_place
 from finitune.monitor.replay.statements import bad_statement
 
@@ -40,7 +40,5 @@ def seen(own: Origin | None, term: Place | None, known: Iterable[nn.Module], *, 
 
 def _line(place: Place | None) -> str | None:
     """Where the user's code spells the operator of the term."""
-    term = place and place[0]
-    for step in place[1] if place else ():
-        term = term.inputs[step] if isinstance(term, Term) else None
-    return only_place(term.name) if isinstance(term, Term) else None
+    term = dict(placed(place[0])).get(place[1]) if place is not None else None
+    return None if term is None else only_place(term.name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, FunctionType, MethodType, ModuleType
@@ -19,11 +18,11 @@ from typing import Any
 from torch import nn
 
 from finitune.monitor.probes.model_calls import is_observed
+from finitune.monitor.replay.node_operators import operator_name
 from finitune.monitor.replay.source_line import described, is_users, user_frames
 from finitune.monitor.replay.source_tree import names_in, scope_of, statements_in
 
 MOST_FUNCTIONS = 64
-_NODE = re.compile(r"(\w+?)Backward\d+")
 _SYMBOLS: Mapping[type[ast.operator], str] = {
     ast.Div: "div", ast.Mult: "mul", ast.Pow: "pow", ast.Add: "add", ast.Sub: "sub", ast.MatMult: "mm",
 }  # fmt: skip
@@ -47,14 +46,14 @@ def only_place(node: str) -> str | None:
     """The line that spells the operator of an autograd node (`SqrtBackward0`), as `user_line` gives it; None where no
     place does, or several do.
     """
-    match = _NODE.fullmatch(node)
-    frame = next((frame for frame in user_frames() if _roots(frame)), None)
-    if match is None or frame is None:
+    name = operator_name(node)
+    frame, roots = next(((frame, roots) for frame in user_frames() if (roots := _roots(frame))), (None, []))
+    if name is None or frame is None:
         return None
-    wanted = _operator(match[1])
+    wanted = _operator(name)
     found: dict[tuple[str, int, int], _Code] = {}
     # Of a function within another that one comes last, and gives the name.
-    for code in sorted(_reached(frame), key=lambda code: getattr(code.node, "lineno", 0)):
+    for code in sorted(_reached(frame, roots), key=lambda code: getattr(code.node, "lineno", 0)):
         for each in ast.walk(code.node):
             if isinstance(each, ast.BinOp | ast.AugAssign | ast.Call) and _spells(each, wanted, code.names):
                 found[code.file, each.lineno, each.col_offset] = code
@@ -93,18 +92,18 @@ def _roots(frame: FrameType) -> list[ast.expr]:
     return [part for each, args in recent or backwards for part in (each.value, *args)]
 
 
-def _reached(frame: FrameType) -> Iterator[_Code]:
+def _reached(frame: FrameType, roots: list[ast.expr]) -> Iterator[_Code]:
     """What the loss of this frame is computed with: its statements, and all functions of the user's that they call."""
-    names = {**frame.f_globals, **frame.f_locals}
-    file, function = frame.f_code.co_filename, frame.f_code.co_name
     scope = scope_of(frame.f_code)
-    open_: list[_Code] = [_Code(node=root, file=file, function=function, names=names) for root in _roots(frame)]
     statements = list(statements_in(scope)) if scope is not None else []
-    wanted = set(names_in([code.node for code in open_]))
+    nodes: list[ast.AST] = [*roots]
+    wanted = set(names_in(roots))
     while taken := [one for one in statements if one.writes & wanted]:
         statements = [one for one in statements if one not in taken]
-        open_ += [_Code(node=one.computes, file=file, function=function, names=names) for one in taken]
+        nodes += [one.computes for one in taken]
         wanted |= {name for one in taken for name in one.reads}
+    file, function, names = frame.f_code.co_filename, frame.f_code.co_name, {**frame.f_globals, **frame.f_locals}
+    open_ = [_Code(node=node, file=file, function=function, names=names) for node in nodes]
     seen: set[Any] = set()
     while open_:
         code = open_.pop()
