@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from tests.monitor.loop import SETUPS, Loop, batch
@@ -100,6 +102,24 @@ def test_a_long_chain_in_which_an_argument_was_overwritten_is_not_run_again(tmp_
     (origin,) = Recording.load(tmp_path / "run").events("origin")
     assert origin["repeats"] is None
     assert "overwritten in place" in origin["why_not"]
+
+
+def test_of_a_long_chain_that_has_ended_nothing_is_kept_that_was_not_read(tmp_path):
+    """Its arguments hold a graph, which the backward frees: run again, it would be gone."""
+    cell = nn.GRUCell(2, 4)
+    optimizer = torch.optim.SGD(cell.parameters(), lr=0.1)
+    with watch(cell, optimizer, run_dir=tmp_path / "run") as watched:
+        loss = torch.zeros(())
+        for length in (MAX_CALLS + 4, 5):
+            h = torch.zeros(3, 4)
+            for x in torch.randn(length, 3, 2):
+                h = cell(x, h)
+            loss = loss + h.mean() * math.inf
+        assert all(call.randomness is not None for call in watched.last_calls())
+        loss.backward()
+        optimizer.step()
+    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    assert "RuntimeError" not in origin["why_not"]
 
 
 @pytest.mark.parametrize(("level", "needed"), [("note", 8.0 / 0.005), ("suspicion", 4.0)])

@@ -246,6 +246,8 @@ class Calls:
         if self._chain >= MAX_CALLS and self._calls:
             call = self._calls[-1].next(module, args, kwargs, given)
         else:
+            # Those of a longer chain that has ended were never read, and hold its graph.
+            self._calls = [call for call in self._calls if call.randomness is not None]
             call = Call.of(module, args, kwargs, self._calls)
             del self._calls[: 1 - MAX_CALLS]
         self._calls.append(call)
