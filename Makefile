@@ -7,6 +7,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 # One thread per process: small tensors gain nothing from more, and two test processes run side by side.
 TEST := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
 WORKERS ?= 2
+# The tests begin hundreds of processes; without bytecode each of them compiles finitune anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

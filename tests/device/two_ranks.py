@@ -21,7 +21,8 @@ def on_two_ranks(function: Callable[..., Any], *args: Any) -> list[Any]:
 
     Raises RuntimeError with the text of the first error of a rank.
     """
-    context = get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["torch._dynamo"])  # most of what a rank takes is to import it
     with tempfile.TemporaryDirectory() as directory:
         pipes = [context.Pipe() for _ in range(2)]
         processes = [

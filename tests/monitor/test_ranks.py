@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
-import sys
 import textwrap
 
 import pytest
+from tests.forked import Forked
 
 from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
@@ -84,33 +83,21 @@ def two_ranks(tmp_path, faults, timeout=240, source=SCRIPT):
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    common = {
-        **os.environ,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2",
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, str(script), json.dumps(faults), str(tmp_path), str(STEPS)]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    words = [str(script), json.dumps(faults), str(tmp_path), str(STEPS)]
     ranks = [
-        subprocess.Popen(
-            command,
-            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        Forked(words, tmp_path / f"printed{rank}", {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in (0, 1)
     ]
     try:
-        said = [process.communicate(timeout=timeout) for process in ranks]
+        codes = [process.wait(timeout) for process in ranks]
     except subprocess.TimeoutExpired:
         pytest.fail("the ranks wait for each other")
     finally:
         for process in ranks:
             process.kill()
     histories = [json.loads((tmp_path / f"history{rank}.json").read_text()) for rank in (0, 1)]
-    return [process.returncode for process in ranks], [err for _, err in said], histories
+    return codes, [process.stderr for process in ranks], histories
 
 
 def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):

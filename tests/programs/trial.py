@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.forked import Forked
 from tests.programs.truth import Ended, Truth, judged
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
@@ -55,7 +56,7 @@ def tried(folder: Path, name: str, truth: Truth, place: Path) -> Trial:
         return Trial(name=name, kind=truth["kind"], missing=f"needs {', '.join(lacking)}")
     began, program, run_dir = time.perf_counter(), folder / f"{name}.py", place / "run"
     command = _command(program, truth)
-    plain = _whole(lambda: ended(command, place / "plain"))
+    plain = _whole(lambda: _alone(command, place / "plain"))
     if plain.code != truth.get("exit", 0):
         raise WrongTruth(f"{name}: alone it ends with {plain.code}, not {truth.get('exit', 0)}\n{plain.err[-2000:]}")
     under_guard = [str(SCRIPTS / "finitune"), "run", "--run-dir", str(run_dir), "--", *command]
@@ -74,6 +75,19 @@ def _whole(run: Callable[[], Ended]) -> Ended:
             break
         ended = run()
     return ended
+
+
+def _alone(command: Sequence[str], place: Path) -> Ended:
+    """How a program ends that nobody watches."""
+    if command[0] != sys.executable:
+        return ended(command, place)
+    shutil.rmtree(place, ignore_errors=True)
+    process = Forked(command[1:], place, ONE_THREAD)
+    try:
+        code = process.wait(TIMEOUT)
+    finally:
+        process.kill()
+    return _ended(code, place)
 
 
 def _anew(run_dir: Path, command: Sequence[str], place: Path) -> Ended:
@@ -110,6 +124,10 @@ def ended(command: Sequence[str], place: Path) -> Ended:
             os.killpg(process.pid, signal.SIGKILL)
             code = process.wait()
             err.write(f"\nno end after {TIMEOUT:.0f} s\n")
+    return _ended(code, place)
+
+
+def _ended(code: int, place: Path) -> Ended:
     printed = [
         TIME.sub("TIME", (place / name).read_text(encoding="utf-8", errors="replace"))
         for name in ("stdout.txt", "stderr.txt")
