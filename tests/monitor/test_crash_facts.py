@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from finitune.crashes import in_words
+from finitune.monitor.crash import vocabulary_in_question
 from finitune.monitor.probes.crash_facts import facts_of_frames
 
 SCORES = torch.zeros(3, 4)
@@ -62,3 +63,16 @@ def test_quiet_where_another_thing_is_wrong(call):
 def test_an_ignored_label_is_none_that_is_wrong():
     call = lambda: F.cross_entropy(SCORES, torch.tensor([-100, 0, 5]))  # noqa: E731
     assert in_words(facts_of_frames(frames(call))) == ["label 5 of 4 classes, in sample 2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "vocabulary"),
+    [
+        ("index out of range in self", 5),
+        ("CUDA error: device-side assert triggered", 5),
+        ("index 7 is out of bounds for dimension 0 with size 5", 5),
+        ("index 50 is out of bounds for dimension 0 with size 50", None),
+    ],
+)
+def test_ids_are_compared_with_a_vocabulary_that_the_error_may_be_about(text, vocabulary):
+    assert vocabulary_in_question(IndexError(text), 5) == vocabulary

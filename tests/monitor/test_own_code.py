@@ -157,3 +157,109 @@ def test_a_list_of_losses(tmp_path):
 
 def squared(x: torch.Tensor) -> torch.Tensor:
     return x.square().mean()
+
+
+class Actor(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return torch.log((self.net(x).sum(1) * 0 + x[:, 0]).abs())
+
+
+def test_a_target_that_a_model_puts_out_is_no_sample_of_the_data(tmp_path):
+    """It holds -inf alone, which elsewhere is a mask."""
+    torch.manual_seed(0)
+    actor, critic = Actor(), nn.Linear(2, 1)
+
+    def loss(step):
+        x = torch.ones(4, 2)
+        x[2, 0] = float(step != BAD)
+        with torch.no_grad():
+            score = actor(x)
+            target = 1 + 0.9 * score
+        total = F.mse_loss(critic(torch.ones(4, 2))[:, 0], target)
+        kept["total"] = total
+        return total.requires_grad_()
+
+    kept = {}
+    seen = origin(tmp_path, critic, loss)
+    assert seen["phase"] == "input", "the frame of the function has ended, and nothing of it is known"
+    optimizer = torch.optim.SGD(critic.parameters(), lr=1e-3)
+    with watch(critic, optimizer, run_dir=tmp_path / "in line"):
+        for step in range(1, 5):
+            x = torch.ones(4, 2)
+            x[2, 0] = float(step != BAD)
+            with torch.no_grad():
+                score = actor(x)
+                target = 1 + 0.9 * score
+            optimizer.zero_grad()
+            total = F.mse_loss(critic(torch.ones(4, 2))[:, 0], target)
+            total.backward()
+            optimizer.step()
+    recording = Recording.load(tmp_path / "in line")
+    (first,) = recording.events("origin")
+    assert (first["origin"]["phase"], first["origin"]["tensor"], first["origin"]["op"]) == (
+        "forward", "score", "aten.log"
+    )  # fmt: skip
+    assert "in forward: return torch.log(" in first["origin"]["line"]
+    assert "bad-data-sample" not in {event["arm"] for event in recording.events("arm")}
+
+
+def test_the_line_that_hands_a_bad_batch_to_the_model(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            x = torch.randn(4, 2)
+            x[1, 0] = math.inf if step == BAD else 0.0
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    assert event["origin"]["tensor"] == "input 0"
+    assert "model(x).square().mean().backward()" in event["origin"]["line"]
+
+
+class Running(nn.Module):
+    """Keeps the mean of all that it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(2))
+        self.head = nn.Linear(2, 1)
+
+    def forward(self, x):
+        self.mean.lerp_(x.mean(0), 0.1)
+        return self.head(x - self.mean)
+
+
+def test_a_bad_batch_comes_before_the_statistics_that_it_has_spoilt(tmp_path):
+    torch.manual_seed(0)
+    model = Running()
+    seen = origin(tmp_path, model, lambda step: model(torch.full((4, 2), math.inf if step == BAD else 1.0)).sum())
+    assert (seen["phase"], seen["tensor"]) == ("input", "input 0")
+
+
+def test_a_step_that_is_watched_live_lasts_until_that_of_the_same_optimizer(tmp_path):
+    """Another optimizer steps in between, as the actor's between two of the critic's."""
+    torch.manual_seed(0)
+    first, second = nn.Linear(2, 2), nn.Linear(2, 1)
+    one, two = (torch.optim.SGD(module.parameters(), lr=1e-3) for module in (first, second))
+    with watch(first, one, run_dir=tmp_path / "run"), watch(second, two, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            one.zero_grad()
+            scale = torch.tensor([float(step < BAD), 1.0])
+            first(torch.ones(3, 2)).sum(0).div(scale).sum().backward(torch.tensor(1.0))
+            for p in first.parameters():
+                p.grad.mul_(p.grad.sum() * 0 + 1)
+            one.step()
+            two.zero_grad()
+            second(torch.ones(3, 2)).sum().backward()
+            two.step()
+            if step == BAD + 1:
+                break
+    events = Recording.load(tmp_path / "run").events("origin")
+    assert events[-1]["origin"]["op"].startswith("aten."), events

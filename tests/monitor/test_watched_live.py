@@ -145,3 +145,24 @@ def test_gradients_that_the_loop_has_changed_are_no_fault_of_the_hardware(tmp_pa
     assert "changed the gradients after the backward" in origin["why_not"]
     (incident,) = diagnose(tmp_path / "run").incidents
     assert [cause.cause for cause in incident.causes] == []
+
+
+def test_what_the_loop_makes_of_the_gradients_is_of_the_backward(tmp_path):
+    """Two steps in a row whose gradient is zero, divided by its norm."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            x = torch.randn(6, 4)
+            y = model(x).detach() if step in (3, 4) else x.sum(1, keepdim=True)
+            loss = (model(x) - y).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))
+            for p in model.parameters():
+                p.grad.div_(norm)
+            optimizer.step()
+    *_, origin = Recording.load(tmp_path / "run").events("origin")
+    assert (origin["origin"]["phase"], origin["origin"]["op"]) == ("backward", "aten.div_")
+    assert origin["origin"]["line"].endswith("p.grad.div_(norm)")

@@ -79,7 +79,9 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
     peaks = [float(peak) for peak in incident.get("sample_peaks") or ()]
     finite = [peak for peak in peaks if math.isfinite(peak)]
     typical = statistics.median(finite) if finite else 0.0
-    odd = [row for row, peak in enumerate(peaks) if not peak <= OUTLYING * typical]
+    # What is not finite and was there before anything is computed is an origin of the phase input; the rest of it the
+    # loop has computed, as the targets of a critic.
+    odd = [row for row, peak in enumerate(peaks) if OUTLYING * typical < peak < math.inf]
     if odd and typical > 0 and set((origin and origin.rows) or odd) <= set(odd):
         where = f"sample {odd[0]} of {len(peaks)} reaches {peaks[odd[0]]:.3g}, the median of the batch {typical:.3g}"
         yield evidence("origin", DECISIVE, where)
@@ -94,7 +96,7 @@ def _of_input(origin: Origin) -> Evidence:
         return evidence("origin", -STRONG, f"{origin.op} gives {origin.values} of a batch that is finite")
     if origin.shape == []:
         return evidence("origin", -STRONG, f"one number is {origin.values}, which is no sample of the batch")
-    if _everywhere(origin) and (origin.line or _whole(origin)):
+    if _everywhere(origin) and (_is_variable(origin) or _whole(origin)):
         return evidence(
             "origin", HINT, f"every sample of the batch has {origin.values}, which the loop may have computed"
         )
@@ -107,6 +109,11 @@ def _of_input(origin: Origin) -> Evidence:
 
 def _everywhere(origin: Origin) -> bool:
     return origin.rows == list(range((origin.shape or (0,))[0]))
+
+
+def _is_variable(origin: Origin) -> bool:
+    """The statement that wrote it is known."""
+    return origin.line is not None and not (origin.tensor or "").startswith("input ")
 
 
 def _whole(origin: Origin) -> bool:

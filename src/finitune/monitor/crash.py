@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import traceback
@@ -12,6 +13,7 @@ from finitune.monitor.process import Monitor, Stopped
 from finitune.monitor.replay.source_line import described, is_ours, is_users
 
 LONGEST = 1000
+_OUT_OF_BOUNDS = re.compile(r"is out of bounds for dimension -?\d+ with size (\d+)")
 FRAMES = 12
 
 
@@ -54,6 +56,12 @@ def _users(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
+def vocabulary_in_question(error: BaseException, vocabulary: int | None) -> int | None:
+    """None where the error says the size of what was indexed, and it is another: what the ids are is not known."""
+    said = _OUT_OF_BOUNDS.search(str(error))
+    return vocabulary if said is None or int(said[1]) == vocabulary else None
+
+
 def record_crash(
     monitor: Monitor, error: BaseException, trace: TracebackType | None, thread: threading.Thread | None = None
 ) -> None:
@@ -73,7 +81,7 @@ def record_crash(
             text=text, frames=own[-FRAMES:], line=own[-1] if own else None,
             facts=[
                 *facts_of_frames([frame for frame, _ in frames]),
-                *facts_of_batch(monitor.last_calls(), monitor.vocabulary()),
+                *facts_of_batch(monitor.last_calls(), vocabulary_in_question(error, monitor.vocabulary())),
             ],
             thread=thread.name if thread is not None else None,
         )  # fmt: skip

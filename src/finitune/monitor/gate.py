@@ -186,7 +186,7 @@ class Gate:
     ) -> None:
         """What to make of a verdict that has been acted on. `summed` is the sample of gradients over all ranks."""
         reading.skipped = acted
-        live = self._live.taken()
+        live = None if self._incidents.waits_for_another(watched) and not reading.bad else self._live.taken()
         check = self._reductions.get(watched.number)
         if check is not None and summed is not None:
             self._incidents.compare_reduction(watched, check, summed, reading, capture)

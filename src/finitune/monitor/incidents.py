@@ -209,6 +209,10 @@ class Incidents:
         if self.open is not None:
             self.open.watched_live = True
 
+    def waits_for_another(self, watched: Watched) -> bool:
+        """The present incident is that of another optimizer, whose next step a live watch is to see."""
+        return self.open is not None and not self._is_open_for(watched)
+
     def _seen_live(self, live: LiveWatch | None, reading: Reading, capture: Capture) -> None:
         """The step after a bad one was watched operator by operator."""
         inquiry = self.open
@@ -253,8 +257,8 @@ class Incidents:
         inquiry = self._inquiry(watched, reading, capture, symptom, reading.what, acted=acted)
         inquiry.passes, inquiry.limits = self._looked, limits
         self._opened(inquiry, watched)
-        for name, value in (("loss", reading.loss), ("grad_norm", reading.grad_norm)):
-            self._run.signals[name].add(reading.step, value)
+        self._run.signals["loss"].add(reading.step, reading.loss)
+        self._run.signals["grad_norm"].add(reading.step, reading.grad_norm)
         group, device = watched.group, device_of(watched.model)
         if self._count > MAX_INVESTIGATIONS:
             inquiry.why_not = f"more than {MAX_INVESTIGATIONS} incidents in this run"
@@ -362,17 +366,12 @@ class Incidents:
             past=watched.past, written_by=watched.wrote_last, by_hand=watched.gradients_written, scale=reading.scale,
             capture=capture,
             event={
-                "step": reading.step,
-                "id": self._run.recorder.earlier_incidents + self._count,
-                "level": "incident",
-                "symptom": symptom,
-                "text": text,
+                "step": reading.step, "id": self._run.recorder.earlier_incidents + self._count,
+                "level": "incident", "symptom": symptom, "text": text,
                 "bad": [name for name, norm in named if not math.isfinite(norm)][:100],
                 "gradients": of_modules(named, reading.scale),
                 "tensors": len(reading.norms),
-                "loss": reading.loss,
-                "grad_norm": reading.grad_norm,
-                "loss_scale": reading.scale,
+                "loss": reading.loss, "grad_norm": reading.grad_norm, "loss_scale": reading.scale,
                 "optimizer": watched.name,
                 "action": "skipped-step" if acted or reading.skipped else "none",
                 "settles": False,

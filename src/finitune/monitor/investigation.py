@@ -114,7 +114,8 @@ class Investigation:
             except Exception:  # a variable that cannot be looked at
                 found = None
             if found is not None:
-                self.term = None if found.phase in ("input", "parameter") or self.origin is None else self.term
+                same = self.origin is not None and self.origin.phase == found.phase not in ("input", "parameter")
+                self.term = self.term if same else None
                 self.origin = found
 
     def _models(self) -> list[nn.Module]:
@@ -215,6 +216,8 @@ class Investigation:
         found = bad_leaf(self._named_tensors(), calls_of(capture))
         if found is None or found.phase == "input":
             found = live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss") or found
+            if found is not None and self.by_hand and live.watch.after_backward and found.phase == "forward":
+                found = replace(found, phase="backward")
         self.live, self.compiled = step, live.compiled
         self.layers = self.layers or [as_json(layer) for layer in live.watch.layers]
         if found is None:

@@ -11,6 +11,7 @@ from finitune.monitor.replay.arithmetic import NotPlain, evaluate
 VALUES = {
     "torch": torch, "F": F, "a": torch.arange(6.0).reshape(2, 3), "n": 2, "model": torch.nn.Linear(3, 3),
     "items": [1, 2], "text": "abc",
+    "b": {"most": (1.0, 3.0)}, "weight": None,
 }  # fmt: skip
 
 
@@ -23,7 +24,8 @@ def again(source):
     [
         "a / a.sum(1, keepdim=True)", "-a[:, 0] ** n", "torch.stack([a[0], a[1]], 1)", "F.log_softmax(a, dim=-1)",
         "torch.where(a > 1, a, a.clamp_min(0.5)).mean()", "a @ a.T", "a.to(torch.float16)[..., 1:].float()",
-        "torch.linalg.norm(a)",
+        "torch.linalg.norm(a)", "a if n else -a", "a.clamp(max=b['most'][1])", "sum([a[0], a[1]])",
+        "a * (weight is None)", "a + len(items)",
     ],
 )  # fmt: skip
 def test_the_value_is_that_of_python(source):
@@ -34,10 +36,11 @@ def test_the_value_is_that_of_python(source):
     "source",
     [
         "a.add_(1)", "torch.rand(3)", "F.dropout(a)", "model(a)", "open('x')", "a.sum().backward()",
-        "[x for x in items]", "torch.save(a, 'x')",
+        "torch.save(a, 'x')",
         "torch.load('x')", "a.numpy()", "torch.add(a, a, out=a)", "F.relu(a, inplace=True)",
         "torch.ops.load_library('x')", "text.upper()", "a.__class__", "a.grad_fn", "torch.manual_seed(0)",
-        "F.batch_norm(a, a, a)", "torch.hub.load('x', 'y')", "a.bernoulli()", "(lambda: a)()", "a if n else a",
+        "F.batch_norm(a, a, a)", "torch.hub.load('x', 'y')", "a.bernoulli()", "(lambda: a)()", "a if model else a",
+        "len(*items)", "b[model]", "unknown + a",
     ],
 )  # fmt: skip
 def test_refuses(source):

@@ -30,6 +30,8 @@ LOSSES = {
     "convolution": lambda x: F.conv1d(x[None], OTHER[None, :2, :3].mT.reshape(2, 3, 1)),
     "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
     "concatenation with a constant": lambda x: torch.cat([x, OTHER]).square().exp(),
+    "the derivative of an index": lambda x: torch.autograd.grad(x[[0, 2]].exp().sum(), x, create_graph=True)[0],
+    "written into zeros": lambda x: torch.zeros(4, 4).index_put((torch.tensor([0, 3, 1]),), x.exp()),
     "a stack with a constant": lambda x: torch.stack([OTHER, x, OTHER]).square(),
 }
 

@@ -1,14 +1,14 @@
 """An expression of plain arithmetic on tensors, computed again from the values of its variables.
 
 Only operators, methods of tensors and functions of torch that compute: nothing that draws random numbers, writes into
-a tensor or belongs to the user.
+a tensor or belongs to the user. What the user's own functions make of their arguments is asked of the caller.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,11 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from finitune.monitor.replay.looked_up import value_of
+
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Pow: operator.pow, ast.MatMult: operator.matmul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+    ast.GtE: operator.ge, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
 }  # fmt: skip
 _UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
     ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
@@ -36,56 +39,125 @@ _JOINS = ("stack", "cat", "concat", "where", "zeros_like", "ones_like", "full_li
 _MODULES = (torch, F, torch.linalg, torch.special)
 
 
+_BUILTINS: dict[str, Callable[..., Any]] = {
+    each.__name__: each for each in (len, min, max, abs, float, int, sum, range, zip, enumerate, list, tuple)
+}
+MOST = 1024
+"""Elements of a container whose values are taken for plain."""
+
+
+_UNKNOWN = object()
+
+
 class NotPlain(Exception):
     """The expression holds something else."""
 
 
-def evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
+Called = Callable[[ast.expr, Mapping[str, Any], Sequence[Any], Mapping[str, Any]], Any]
+"""The result of the user's function at a node, with the values of the names there, its arguments, and those by name."""
+
+
+def not_called(node: ast.expr, *_: Any) -> Any:
+    raise NotPlain(ast.unparse(node))
+
+
+def applied(op: ast.operator, left: Any, right: Any) -> Any:
+    """`left` and `right` joined by an operator; neither is written to."""
+    if type(op) not in _BINARY:
+        raise NotPlain(type(op).__name__)
+    return _BINARY[type(op)](left, right)
+
+
+def evaluate(node: ast.expr, values: Mapping[str, Any], called: Called = not_called) -> Any:
     """The value of the expression; raises NotPlain, and what torch raises."""
 
     def of(inner: ast.expr) -> Any:
-        return evaluate(inner, values)
+        return evaluate(inner, values, called)
+
+    def argument(inner: ast.expr) -> Any:
+        found = value_of(inner, values, _UNKNOWN)
+        return of(inner) if found is _UNKNOWN else found
 
     match node:
         case ast.Constant():
             return node.value
-        case ast.Name() if _plain(values.get(node.id)):
-            return values[node.id]
-        case ast.BinOp() if type(node.op) in _BINARY:
-            return _BINARY[type(node.op)](of(node.left), of(node.right))
+        case ast.Name() | ast.Attribute() if (found := value_of(node, values, _UNKNOWN)) is None or _plain(found):
+            return found
+        case ast.BinOp():
+            return applied(node.op, of(node.left), of(node.right))
         case ast.Compare(ops=[one]) if type(one) in _BINARY:
             return _BINARY[type(one)](of(node.left), of(node.comparators[0]))
+        case ast.UnaryOp(op=ast.Not()):
+            return not of(node.operand)
         case ast.UnaryOp() if type(node.op) in _UNARY:
             return _UNARY[type(node.op)](of(node.operand))
+        case ast.IfExp():
+            return of(node.body if of(node.test) else node.orelse)
         case ast.Subscript():
-            return of(node.value)[of(node.slice)]
+            owner = value_of(node.value, values)
+            found = owner.get(of(node.slice)) if type(owner) is dict else of(node.value)[of(node.slice)]
+            if _plain(found):
+                return found
         case ast.Slice():
             return slice(*(None if each is None else of(each) for each in (node.lower, node.upper, node.step)))
         case ast.Tuple():
             return tuple(map(of, node.elts))
         case ast.List():
             return [of(each) for each in node.elts]
+        case ast.ListComp(generators=[one]) | ast.GeneratorExp(generators=[one]) if (
+            isinstance(one.target, ast.Name) and not one.ifs and not one.is_async
+        ):
+            name, items = one.target.id, list(of(one.iter))
+            if len(items) <= MOST:
+                return [evaluate(node.elt, {**values, name: each}, called) for each in items]
         case ast.Attribute():
             owner = of(node.value)
-            if isinstance(owner, Tensor) and node.attr in _READ:
+            if (isinstance(owner, Tensor) and node.attr in _READ) or _is_result(owner):
                 return getattr(owner, node.attr)
-            if _is_one_of(owner, _MODULES) and _plain(found := getattr(owner, node.attr)):
-                return found
-        case ast.Call(func=ast.Attribute(value=owner_node, attr=method)):
-            arguments = [of(each) for each in node.args]
-            named = {each.arg: of(each.value) for each in node.keywords if each.arg not in (None, "out", "inplace")}
-            if len(named) == len(node.keywords):
-                return _function(of(owner_node), method)(*arguments, **named)
+        case ast.Call() if not any(isinstance(each, ast.Starred) for each in node.args):
+            given = {each.arg: each.value for each in node.keywords if each.arg not in (None, "out", "inplace")}
+            if len(given) == len(node.keywords):
+                named = {name: argument(each) for name, each in given.items()}
+                return _result(node.func, values, [argument(each) for each in node.args], named, called)
         case _:
             pass
     raise NotPlain(ast.unparse(node))
 
 
+def _result(
+    node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any], called: Called
+) -> Any:
+    if isinstance(node, ast.Name) and node.id in _BUILTINS and node.id not in values:
+        function = _BUILTINS[node.id]
+    elif isinstance(node, ast.Attribute):
+        try:
+            owner = evaluate(node.value, values, called)
+        except NotPlain:
+            return called(node, values, args, named)
+        function = _function(owner, node.attr)
+    else:
+        return called(node, values, args, named)
+    if not all(value is None or _plain(value) for value in (*args, *named.values())):
+        raise NotPlain(ast.unparse(node))
+    return function(*args, **named)
+
+
 def _plain(value: Any) -> bool:
-    """Tensors, numbers, and the modules of torch that have functions of them."""
+    """Tensors, numbers, containers of them, and the modules of torch that have functions of them."""
     if isinstance(value, ModuleType):
         return _is_one_of(value, (*_MODULES, torch.nn))
-    return type(value) in (Tensor, torch.nn.Parameter) or isinstance(value, int | float | torch.dtype)
+    if type(value) in (list, tuple) or _is_result(value):
+        return len(value) <= MOST and all(map(_plain, value))
+    if type(value) is range:
+        return len(value) <= MOST
+    return type(value) in (Tensor, torch.nn.Parameter, str, slice) or isinstance(
+        value, int | float | torch.dtype | torch.device | torch.Size
+    )
+
+
+def _is_result(value: Any) -> bool:
+    """What torch returns of functions with several results, as `max` with a dimension."""
+    return type(value).__module__ == "torch.return_types"
 
 
 def _function(owner: Any, name: str) -> Callable[..., Any]:

@@ -110,12 +110,25 @@ def named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def bad_leaf(tensors: Iterable[tuple[str, Tensor]], calls: Iterable[Call]) -> Origin | None:
-    """A parameter, buffer or input that is not finite before anything is computed. Nothing is run."""
+    """A parameter, input or buffer that is not finite before anything is computed. Nothing is run. What a batch holds
+    comes before buffers: statistics that a forward keeps were bad after it.
+    """
+    tensors = list(tensors)
+    parameters = [(name, tensor) for name, tensor in tensors if isinstance(tensor, nn.Parameter)]
+    buffers = [(name, tensor) for name, tensor in tensors if not isinstance(tensor, nn.Parameter)]
+    return _bad_tensor(parameters) or _bad_argument(calls) or _bad_tensor(buffers)
+
+
+def _bad_tensor(tensors: Iterable[tuple[str, Tensor]]) -> Origin | None:
     for name, tensor in tensors:
         if tensor.is_floating_point() and not is_finite(tensor):
             found = places(tensor)
             if found.nan or found.inf or isinstance(tensor, nn.Parameter):
                 return leaf_origin("parameter", name, tensor, found)
+    return None
+
+
+def _bad_argument(calls: Iterable[Call]) -> Origin | None:
     for call in calls:
         for path, leaf in pytree.tree_flatten_with_path((call.args, call.kwargs))[0]:
             if isinstance(leaf, Tensor) and leaf.is_floating_point() and not leaf.requires_grad and not is_finite(leaf):

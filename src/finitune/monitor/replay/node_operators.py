@@ -22,9 +22,12 @@ PART = "part"
 """Among what is kept of a term: which of several outputs is used."""
 _HARMLESS = frozenset({
     "dtype", "stable", "compute_mode", "check_errors", "driver", "layout", "device", "pin_memory", "memory_format",
-    "non_blocking", "copy",
+    "non_blocking", "copy", "unsafe",
 })  # fmt: skip
 """Arguments that no node keeps, and that change no value beyond rounding: their defaults serve."""
+_INTO = ("index_put.", "_index_put_impl.")
+"""Operators that write into another tensor; one without a graph is taken as zeros, as the derivative of `x[i]` has it,
+and the loss shows whether it was."""
 _NAME = re.compile(r"(\w+?)Backward\d+")
 _TENSORS = ("Tensor", "Optional[Tensor]")
 
@@ -120,6 +123,9 @@ def _arguments(node: Any, form: _Form) -> dict[str, Any] | None:
             continue
         name = f"_saved_{argument.name}"
         value = getattr(node, name, None)
+        if value is None and argument.name == "self" and form.overload.startswith(_INTO):
+            of = node._input_metadata[0]
+            value = torch.zeros((), dtype=of.dtype, device=of.device).expand(of.shape)
         if isinstance(value, Tensor) != argument.is_tensor and value is not None:
             return None
         if value is not None or (hasattr(node, name) and not argument.is_tensor):

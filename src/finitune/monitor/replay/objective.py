@@ -38,8 +38,8 @@ from finitune.monitor.replay.loss_operators import (
 )
 from finitune.monitor.replay.node_operators import name_of
 
-LEAST_BYTES = 2**16
-"""Constants of a loss are kept up to this size whatever the batch."""
+LEAST_BYTES = {"cpu": 2**26}
+"""Constants of a loss are kept up to this size whatever the batch, by type of device; on any other up to 64 KiB."""
 SUMS = ("AddBackward0", "SubBackward0")
 RESULT = "result"
 """Among what is kept of a term: its value, of an operator whose node does not keep one of the operands."""
@@ -159,9 +159,8 @@ def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30, exact: boo
     """
     if root.grad_fn is None:
         raise NotReadable("the loss has no graph")
-    walk = _Walk(
-        outputs=outputs, room=max(most_bytes, LEAST_BYTES), known=known_values(root.grad_fn, outputs), exact=exact
-    )  # fmt: skip
+    room = max(most_bytes, LEAST_BYTES.get(root.device.type, 2**16))
+    walk = _Walk(outputs=outputs, room=room, known=known_values(root.grad_fn, outputs), exact=exact)
     whole = _read(root.grad_fn, root.output_nr, walk, linear=True, value=root.detach if exact else None)
     if not walk.uses and not walk.weights:
         raise NotReadable("the loss does not come from a call of the model that was seen")

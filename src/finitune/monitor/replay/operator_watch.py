@@ -102,6 +102,9 @@ class OperatorWatch(TorchDispatchMode):
         self.blind = False
         """Operators run, and nothing is looked at any more."""
         self.measures_layers = True
+        self.after_backward = False
+        """The origin was made after a backward, and before a module was called: by the loop, of gradients."""
+        self._ran_backward = False
         self.summed: Callable[[], str | None] = lambda: None
         """The parameter whose gradients a replay sums up now."""
         self._outside: torch.dtype | None = None
@@ -144,6 +147,7 @@ class OperatorWatch(TorchDispatchMode):
         self.operators += 1
         self._limits.check()
         node = self._node()
+        self._ran_backward |= node is not None
         # Checkpointing runs the forward again in the backward; within a Function of the user's own without grad.
         if node is None or torch.is_grad_enabled() or self.modules:
             number = torch.autograd._get_sequence_nr() - 1
@@ -279,6 +283,7 @@ class OperatorWatch(TorchDispatchMode):
         module, line, gradient_of = self._blamed(node)
         rows, positions, tokens, padding = batch_places(self._calls(), self._call, tensor, found)
         backward = node is not None or gradient_of is not None
+        self.after_backward = self._ran_backward and not (backward or self.modules)
         peak = max((places(t, limit=0).peak for t in inputs), default=None)
         return Origin(
             module=module, op=f"aten.{name}", phase="backward" if backward else "forward",
@@ -324,6 +329,7 @@ class OperatorWatch(TorchDispatchMode):
     def entered(self, name: str) -> None:
         self._transformed = self._transformed or peek_interpreter_stack() is not None
         self._call += not self.modules and self._node() is None
+        self._ran_backward &= self._node() is not None
         if not self.layers:  # on the way to the first module that puts something out
             autocast = Autocast.now().dtype
             self._outside = self._outside if self.modules else autocast

@@ -12,7 +12,7 @@ from finitune.finding import Origin
 from finitune.monitor.replay.frame_modules import bad_tensor
 from finitune.monitor.replay.objective import Place, placed
 from finitune.monitor.replay.spelled import only_place
-from finitune.monitor.replay.statements import bad_statement
+from finitune.monitor.replay.statements import bad_statement, line_of_call
 
 
 def seen(own: Origin | None, term: Place | None, known: Iterable[nn.Module], *, bad_loss: bool) -> Origin | None:
@@ -29,11 +29,13 @@ def seen(own: Origin | None, term: Place | None, known: Iterable[nn.Module], *, 
                 return found
     if own is not None and own.line is not None:
         return None
-    found = bad_statement() if bad_loss else None
-    if found is not None and (own is None or own.phase == found.phase == "input"):
+    of_input = own is not None and own.phase == "input"
+    found = bad_statement(of_input=of_input) if bad_loss else None
+    if own is None or (of_input and found is not None):
         return found
-    if own is None or own.phase == "input":
-        return None
+    if of_input:
+        given = None if " of " in (own.tensor or "") else line_of_call()
+        return replace(own, line=given) if given else None
     line = _line(term) or (found.line if found is not None and found.phase == "forward" else None)
     return replace(own, line=line) if line else None
 

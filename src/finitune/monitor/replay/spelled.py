@@ -8,16 +8,14 @@ the one. Nothing is called; names are looked up.
 from __future__ import annotations
 
 import ast
-import functools
-import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import FrameType, FunctionType, MethodType, ModuleType
+from types import FrameType, FunctionType
 from typing import Any
 
 from torch import nn
 
-from finitune.monitor.probes.model_calls import is_observed
+from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.node_operators import operator_name
 from finitune.monitor.replay.source_line import described, is_users, user_frames
 from finitune.monitor.replay.source_tree import names_in, scope_of, statements_in
@@ -70,7 +68,7 @@ def _operator(name: str) -> str:
 
 def _spells(node: ast.BinOp | ast.AugAssign | ast.Call, wanted: str, names: Mapping[str, Any]) -> bool:
     if isinstance(node, ast.Call):
-        function, value = node.func, _value(node.func, names)
+        function, value = node.func, value_of(node.func, names)
         if isinstance(value, type):  # `nn.CTCLoss()` computes nothing yet
             return False
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
@@ -118,65 +116,15 @@ def _called(code: _Code) -> Iterator[tuple[FunctionType, Any]]:
     """The functions that it calls, each with the object whose method it is."""
     for node in ast.walk(code.node):
         if isinstance(node, ast.Call):
-            function, own = _function(_value(node.func, code.names), None)
+            function, own = function_behind(value_of(node.func, code.names))
             if function is not None:
                 yield function, own
-
-
-def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """What a name stands for, or an attribute that is there without running anything."""
-    if isinstance(node, ast.Name):
-        return names.get(node.id)
-    if not isinstance(node, ast.Attribute):
-        return None
-    owner = _value(node.value, names)
-    if owner is None:
-        return None
-    held = {**getattr(owner, "__dict__", {}), **(owner._modules if isinstance(owner, nn.Module) else {})}
-    if node.attr in held or isinstance(owner, ModuleType):
-        return held.get(node.attr)
-    method = inspect.getattr_static(type(owner), node.attr, None)
-    return MethodType(method, owner) if isinstance(method, FunctionType) else method
-
-
-def _function(value: Any, own: Any) -> tuple[FunctionType | None, Any]:
-    """The function behind a method, a decorator, a partial or an object that can be called."""
-    for _ in range(8):
-        if isinstance(value, MethodType):
-            value, own = value.__func__, value.__self__
-        elif isinstance(value, functools.partial | staticmethod | classmethod):
-            value = value.func if isinstance(value, functools.partial) else value.__func__
-        elif isinstance(value, FunctionType):
-            inner = vars(value).get("_torchdynamo_orig_callable") or vars(value).get("__wrapped__")
-            if inner is None:
-                return value, own
-            value = inner
-        elif isinstance(value, nn.Module):
-            if is_observed(value):  # what it computes is no term of the loop's own
-                return None, None
-            value, own = inspect.getattr_static(type(value), "forward", None), value
-        else:
-            call = inspect.getattr_static(type(value), "__call__", None)
-            if not isinstance(call, FunctionType):
-                return None, None
-            value, own = call, value
-    return None, None
 
 
 def _code_of(function: FunctionType, own: Any) -> list[_Code]:
     node, code = scope_of(function.__code__), function.__code__
     if node is None:
         return []
-    cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
-    closed = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
     bound = {code.co_varnames[0]: own} if own is not None and code.co_varnames else {}
-    names = {**function.__globals__, **closed, **bound}
+    names = {**names_within(function), **bound}
     return [_Code(node=node, file=code.co_filename, function=function.__name__, names=names)]
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True

@@ -9,8 +9,10 @@ tensors is computed again, to name its operator.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -20,10 +22,13 @@ from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import is_finite, places
-from finitune.monitor.replay.arithmetic import NotPlain, evaluate
-from finitune.monitor.replay.limits import Limits
+from finitune.monitor.probes.model_calls import is_observed
+from finitune.monitor.replay.arithmetic import NotPlain
+from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.replay.locate import leaf_origin
+from finitune.monitor.replay.looked_up import models_called
 from finitune.monitor.replay.operator_watch import OperatorWatch
+from finitune.monitor.replay.plain_functions import Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, scope_of, statements_in
 
@@ -35,12 +40,26 @@ _MAKERS = {
     ast.Pow: "pow", "pow": "pow", "exp": "exp", "atanh": "atanh", "logit": "logit",
 }  # fmt: skip
 """Operations that make NaN or inf of finite numbers, by their spelling, and the operators that they are."""
+BadIn = Callable[[Any], Tensor | None]
 
 
-def bad_statement() -> Origin | None:
-    """The statement, in the innermost of the running frames that holds a bad loss; None where none can be found."""
-    found = (_in_frame(frame) for frame in user_frames())
+def bad_statement(*, of_input: bool = False) -> Origin | None:
+    """The statement, in the innermost of the running frames that holds a bad loss; None where none can be found. With
+    `of_input`, what is known to be bad is put into the loss: it has no graph, and -inf alone is no mask.
+    """
+    found = (_in_frame(frame, of_input=of_input) for frame in user_frames())
     return next((origin for origin in found if origin is not None), None)
+
+
+def line_of_call() -> str | None:
+    """The line of the innermost running frame that calls an observed model; None where several do, or none."""
+    for frame in user_frames():
+        scope, names = scope_of(frame.f_code), {**frame.f_globals, **frame.f_locals}
+        called = [] if scope is None else [call for call, model in models_called(scope, names) if is_observed(model)]
+        if called:
+            file, function = frame.f_code.co_filename, frame.f_code.co_name
+            return described(file, called[0].lineno, function) if len(called) == 1 else None
+    return None
 
 
 def operator_in(line: str) -> str | None:
@@ -53,20 +72,25 @@ def operator_in(line: str) -> str | None:
     return _spelled(value) if isinstance(value, ast.expr) else None
 
 
-def _in_frame(frame: FrameType) -> Origin | None:
+def _in_frame(frame: FrameType, *, of_input: bool) -> Origin | None:
+    bad_in = partial(_bad_in, minus=of_input)
     values = {**frame.f_globals, **frame.f_locals}
     losses = {name for name, value in frame.f_locals.items() if _is_bad_loss(value)}
     if not losses:
         return None
     statements = _executed(frame)
-    at = next((n for n, one in enumerate(statements) if one.writes & losses - _written_after(statements, n)), None)
-    if at is None:
+    # The last one: another loss of the pass before may be bad too, with an optimizer of its own.
+    written = [n for n, one in enumerate(statements) if one.writes & losses - _written_after(statements, n)]
+    if not written:
         return None
-    at = _first_bad(statements, at, values)
-    return None if at is None else _origin(frame, statements, at, values)
+    at = written[-1]
+    at = _first_bad(statements, at, values, bad_in)
+    if at is None or (of_input and any(_has_graph(bad_in(values.get(name))) for name in statements[at].writes)):
+        return None
+    return _origin(frame, statements, at, values, bad_in)
 
 
-def _first_bad(statements: list[Statement], at: int, values: Mapping[str, Any]) -> int | None:
+def _first_bad(statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn) -> int | None:
     """From a statement with a bad result back to one without a bad operand; None where a bad operand came from
     elsewhere.
     """
@@ -74,7 +98,7 @@ def _first_bad(statements: list[Statement], at: int, values: Mapping[str, Any]) 
         one = statements[at]
         made_by: list[int] = []
         for name in one.reads - one.writes:
-            if _bad_in(values.get(name)) is None:
+            if bad_in(values.get(name)) is None:
                 continue
             before = [n for n in range(at) if name in statements[n].writes]
             if not before or name in _written_after(statements, at):
@@ -85,33 +109,42 @@ def _first_bad(statements: list[Statement], at: int, values: Mapping[str, Any]) 
         at = min(made_by)
 
 
-def _origin(frame: FrameType, statements: list[Statement], at: int, values: Mapping[str, Any]) -> Origin | None:
+def _origin(
+    frame: FrameType, statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn
+) -> Origin | None:
     one = statements[at]
-    name, bad = next(((n, t) for n in sorted(one.writes) if (t := _bad_in(values.get(n))) is not None), (None, None))
+    name, bad = next(((n, t) for n in sorted(one.writes) if (t := bad_in(values.get(n))) is not None), (None, None))
     if name is None or bad is None:
         return None
     overwritten = one.writes | _written_after(statements, at)
     operator = _operator(one.value, values) if not one.reads & overwritten else None
-    phase = "forward" if bad.requires_grad else "input"
+    by_model = next(models_called(one.value, values), None) is not None
+    phase = "forward" if bad.requires_grad or by_model else "input"
     spelled = _spelled(one.value) if not one.reads & one.writes else None
     at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
     whole = leaf_origin(phase, name, bad, places(bad))
     if operator is None:
         return replace(whole, op=spelled or phase, peak=None, line=at_line)
     rows = operator.rows or (whole.rows if operator.shape == whole.shape else None)
-    return replace(operator, module=None, phase=phase, tensor=name, rows=rows, line=at_line)
+    line = operator.line or at_line
+    return replace(operator, module=None, phase=phase, tensor=name, rows=rows, line=line)
 
 
 def _operator(value: ast.expr, values: Mapping[str, Any]) -> Origin | None:
-    """The operator that makes the value bad, where it can be computed again without calling what is the user's."""
+    """The operator that makes the value bad, and its line where that lies in a function; None where the value cannot
+    be computed again without calling what is the user's.
+    """
     watch = OperatorWatch({}, list, Limits())
     watch.measures_layers = False
+    evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None)
     try:
-        with torch.enable_grad(), watch:
-            evaluate(value, values)
-    except (NotPlain, RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+        with warnings.catch_warnings(), torch.enable_grad(), watch:
+            warnings.simplefilter("ignore")  # the program has had them
+            evaluation.value(value, values)
+    except (NotPlain, OverBudget, RuntimeError, TypeError, ValueError, IndexError, AttributeError):
         return None
-    return watch.found(bad_loss=True)
+    made = watch.found(bad_loss=True)
+    return None if made is None else replace(made, line=evaluation.line)
 
 
 def _spelled(value: ast.expr) -> str | None:
@@ -129,18 +162,22 @@ def _operation(node: ast.Call | ast.BinOp) -> Any:
     return node.func.attr if isinstance(node.func, ast.Attribute) else ""
 
 
+def _has_graph(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.requires_grad
+
+
 def _is_bad_loss(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad and value.numel() == 1 and not is_finite(value)
 
 
-def _bad_in(value: Any) -> Tensor | None:
-    """The tensor, or the first in a container, that holds NaN or +inf; a -inf alone is a mask."""
+def _bad_in(value: Any, *, minus: bool) -> Tensor | None:
+    """The tensor, or the first in a container, that holds NaN or +inf; a -inf alone is a mask without `minus`."""
     if not isinstance(value, Tensor) and not (isinstance(value, dict | list | tuple) and len(value) <= BATCH):
         return None
     for leaf in pytree.tree_leaves(value):
         if isinstance(leaf, Tensor) and leaf.is_floating_point() and not is_finite(leaf):
             found = places(leaf, limit=0)
-            if found.nan or found.inf or leaf.numel() == 1:
+            if minus or found.nan or found.inf or leaf.numel() == 1:
                 return leaf
     return None
 

@@ -1,0 +1,141 @@
+"""An expression of the user's computed again, with the functions that it calls, where all of it is plain arithmetic.
+
+A function, or the forward of a model, is not called: its statements are read off its source and computed one after the
+other, as `arithmetic` does it, so that nothing of the user's is written to. Modules of torch are called where they
+write nothing and draw no random numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+from torch import nn
+
+from finitune.monitor.replay.arithmetic import NotPlain, applied, evaluate
+from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
+from finitune.monitor.replay.source_line import described, is_users
+from finitune.monitor.replay.source_tree import scope_of
+
+MOST_STATEMENTS = 2000
+"""Computed for one expression, those of loops counted each time."""
+MOST_CALLS = 16
+"""Of functions within one another."""
+_TORCHS = "torch.nn.modules."
+_ACT_IN_TRAINING = ("dropout", "batchnorm", "instancenorm")
+"""Parts of the names of modules that draw random numbers, or keep statistics, while they train; others have a
+`dropout`.
+"""
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_NO_GRADIENTS = ("no_grad", "inference_mode")
+
+
+class Evaluation:
+    """`found` tells whether what is looked for was made by now; `line` is the statement within a function that made it,
+    as `user_line` gives it.
+    """
+
+    def __init__(self, found: Callable[[], bool]) -> None:
+        self.line: str | None = None
+        self._found = found
+        self._left = MOST_STATEMENTS
+        self._calls = 0
+
+    def value(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
+        """Raises NotPlain, and what torch raises."""
+        return evaluate(node, values, self._called)
+
+    def _called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """The result of the function that stands at `node`."""
+        called = value_of(node, values)
+        if isinstance(called, nn.Module) and is_plain_module(called):
+            return type(called).forward(called, *args, **named)
+        function, own = function_behind(called, of_models=True)
+        if function is None or not is_users(function.__code__.co_filename) or self._calls >= MOST_CALLS:
+            raise NotPlain(ast.unparse(node))
+        scope = scope_of(function.__code__)
+        if not isinstance(scope, ast.FunctionDef):
+            raise NotPlain(ast.unparse(node))
+        bound = inspect.signature(function).bind(*([] if own is None else [own]), *args, **named)
+        bound.apply_defaults()
+        self._calls += 1
+        try:
+            self._run(scope.body, {**names_within(function), **bound.arguments}, function)
+        except _Returned as returned:
+            return returned.value
+        finally:
+            self._calls -= 1
+        return None
+
+    def _run(self, body: Sequence[ast.stmt], values: dict[str, Any], function: FunctionType) -> None:
+        for statement in body:
+            self._left -= 1
+            if self._left < 0:
+                raise NotPlain("too many statements")
+            try:
+                self._compute(statement, values, function)
+            finally:
+                if self.line is None and self._found():
+                    self.line = described(function.__code__.co_filename, statement.lineno, function.__name__)
+
+    def _compute(self, statement: ast.stmt, values: dict[str, Any], function: FunctionType) -> None:
+        match statement:
+            case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Assert():
+                return
+            case ast.Assign(targets=[target]):
+                _assign(target, self.value(statement.value, values), values)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                _assign(target, self.value(value, values), values)
+            case ast.AugAssign(target=ast.Name(id=name) as target):
+                values[name] = applied(statement.op, self.value(target, values), self.value(statement.value, values))
+            case ast.Return(value=None):
+                raise _Returned(None)
+            case ast.Return(value=ast.expr() as value):
+                raise _Returned(self.value(value, values))
+            case ast.If():
+                self._run(statement.body if self.value(statement.test, values) else statement.orelse, values, function)
+            case ast.For(orelse=[]):
+                for each in self.value(statement.iter, values):
+                    _assign(statement.target, each, values)
+                    self._run(statement.body, values, function)
+            case ast.With(items=[ast.withitem(context_expr=ast.Call(func=ast.Attribute(attr=name)))]) if (
+                name in _NO_GRADIENTS
+            ):
+                self._run(statement.body, values, function)
+            case _:
+                raise NotPlain(ast.unparse(statement)[:100])
+
+
+def is_plain_module(module: nn.Module) -> bool:
+    """All of it is torch's, without hooks, and a call of it changes nothing."""
+    return all(
+        type(one).__module__.startswith(_TORCHS)
+        and "forward" not in vars(one)
+        and not any(getattr(one, hooks) for hooks in _HOOKS)
+        and not (one.training and _acts(one))
+        for one in module.modules()
+    )
+
+
+def _acts(module: nn.Module) -> bool:
+    return any(part in type(module).__name__.lower() for part in _ACT_IN_TRAINING) or bool(
+        getattr(module, "dropout", 0)
+    )
+
+
+class _Returned(Exception):
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _assign(target: ast.expr, value: Any, values: dict[str, Any]) -> None:
+    if isinstance(target, ast.Name):
+        values[target.id] = value
+    elif isinstance(target, ast.Tuple | ast.List):
+        for inner, part in zip(target.elts, list(value), strict=True):
+            _assign(inner, part, values)
+    else:
+        raise NotPlain(ast.unparse(target))

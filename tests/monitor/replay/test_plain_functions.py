@@ -1,0 +1,173 @@
+"""A function of the user's that is plain arithmetic is computed again from its source, and nothing of it is called."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+import torch
+from tests.monitor.replay import user_program
+from torch import nn
+
+from finitune.monitor.replay.arithmetic import NotPlain
+from finitune.monitor.replay.plain_functions import Evaluation, is_plain_module
+from finitune.monitor.replay.source_line import user_frames
+from finitune.monitor.replay.statements import bad_statement
+
+WEIGHT = torch.ones(3, requires_grad=True)
+X = torch.arange(12.0).reshape(4, 3)
+
+
+def users(source):
+    return user_program.found(source, bad_statement, w=WEIGHT, x=X.clone(), nn=nn)
+
+
+COUNTS = """
+calls = []
+
+def likelihood(x, mean, eps=1e-8):
+    calls.append(1)
+    ll = x * torch.log(mean + eps)
+    ll = ll - torch.lgamma(x + 1)
+    return -ll
+
+x[2, 1] = -1
+mean = (x.abs() * w).sum(1, keepdim=True)
+loss = likelihood(x, mean).mean()
+before = len(calls)
+found()
+"""
+
+
+def test_the_statement_within_a_function_is_named():
+    source = COUNTS.replace("    calls.append(1)\n", "")
+    origin = users(source)
+    assert (origin.op, origin.phase) == ("aten.lgamma", "forward")
+    assert origin.line == "user_program.py:6 in likelihood: ll = ll - torch.lgamma(x + 1)"
+
+
+def test_a_function_that_does_more_is_not_computed_again():
+    origin = users(COUNTS)
+    assert origin.line == "user_program.py:12: loss = likelihood(x, mean).mean()"
+    assert origin.is_statement
+
+
+def test_a_method_a_loop_and_a_choice():
+    origin = users("""
+class Scales:
+    def __init__(self):
+        self.sizes, self.smooth = (1, 2), None
+
+    def spread(self, x, size):
+        if self.smooth is not None:
+            x = x + self.smooth
+        with torch.no_grad():
+            centre = x[:, :size] - x[:, :size].mean(1, keepdim=True)
+        return centre / centre.std(1, keepdim=True)
+
+    def __call__(self, x):
+        total = 0.0
+        for size in self.sizes:
+            total += self.spread(x, size).mean()
+        return total / len(self.sizes)
+
+criterion = Scales()
+loss = criterion(x) * w.sum()
+found()
+""")
+    assert origin.line == "user_program.py:11 in spread: return centre / centre.std(1, keepdim=True)"
+    assert origin.op == "aten.std", "of one number"
+
+
+def test_a_loss_of_torch_within_it():
+    origin = users("""
+criterion = nn.BCEWithLogitsLoss()
+
+def objective(scores):
+    odds = torch.logit(scores)
+    return criterion(odds, (odds > 0).float())
+
+loss = objective((x * w).sum(1) / 30)
+found()
+""")
+    assert origin.line == "user_program.py:5 in objective: odds = torch.logit(scores)"
+
+
+def test_a_target_that_a_network_computes_without_gradients():
+    origin = users("""
+from collections import namedtuple
+Batch = namedtuple("Batch", "state reward legal")
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Dropout(0.5))
+
+    def forward(self, state):
+        return self.layers(state)
+
+net = Net().eval()
+
+@torch.no_grad()
+def target_of(batch, end=torch.tensor([1.0, 0, 1, 1])):
+    best = net(batch.state).masked_fill(~batch.legal, -float("inf")).max(dim=1).values
+    parts = [part * 1 for part in (batch.reward, end)]
+    return sum(parts) + 0.9 * (1.0 - end) * best
+
+legal = torch.ones(4, 4, dtype=torch.bool)
+legal[2] = False
+batch = Batch(x, torch.zeros(4), legal)
+target = target_of(batch)
+loss = ((x * w).sum(1) - target).square().mean()
+found()
+""")
+    assert origin.line == "user_program.py:19 in target_of: return sum(parts) + 0.9 * (1.0 - end) * best"
+    assert (origin.op, origin.phase, origin.rows) == ("aten.mul", "input", [2])
+
+
+@pytest.mark.parametrize(
+    ("module", "plain"),
+    [
+        (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval(), True),
+        (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), False),
+        (nn.Dropout(), False),
+        (nn.LSTM(2, 2), True),
+        (nn.LSTM(2, 2, 2, dropout=0.1), False),
+        (nn.TransformerEncoderLayer(4, 2), False),
+        (nn.CrossEntropyLoss(), True),
+    ],
+)
+def test_modules_of_torch_that_write_nothing(module, plain):
+    assert is_plain_module(module) == plain
+    module.register_forward_hook(lambda *_: None)
+    assert not is_plain_module(module)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return draw(x)", "x.add_(1)\n    return x", "while True:\n        x = x + 1", "return objective(x)",
+        "for _ in range(10**9):\n        x = x * 1\n    return x", "return {each for each in x}",
+        "global y\n    return x", "return (lambda: x)()", "x[0] = 1\n    return x",
+        "try:\n        return x\n    finally:\n        pass",
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_is_refused(body):
+    source = f"""
+def objective(x):
+    {body}
+
+def draw(x):
+    return x * torch.rand(3)
+
+found()
+"""
+    before = X.clone()
+
+    def look():
+        names = next(user_frames()).f_globals
+        with pytest.raises(NotPlain):
+            Evaluation(lambda: False).value(ast.parse("objective(x)", mode="eval").body, names)
+
+    user_program.found(source, look, x=before)
+    assert torch.equal(X, before)
