@@ -57,6 +57,16 @@ def test_the_step_of_the_update_is_named(tmp_path, optimizer_of):
     assert origin["rows"] == [7]
 
 
+def test_its_step_is_named_also_where_the_weights_were_not_looked_at_after_it(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", Normalised, steps=40, unused_from=30)
+    first, *others = Recording.load(tmp_path / "run").events("incident")
+    assert (first["step"], first["symptom"]) == (30, "nonfinite-update")
+    assert not others
+    said = capsys.readouterr().err
+    assert "step 31: loss is nan. Update discarded; weights are those of step 30." in said
+
+
 def test_a_divisor_that_is_held_away_from_zero_is_quiet(tmp_path):
     recording = train(tmp_path / "run", lambda p: Normalised(p, eps=1e-8))
     assert not recording.events("incident")

@@ -87,6 +87,8 @@ class Incidents:
         if self.open is not None and self.open.event["step"] == reading.step:
             return  # another optimizer of the same step has reported it
         self.bad_steps += 1
+        if reading.bad_loss and watched.past is None and watched.group.size == 1 and watched.has_spoilt():
+            self.bad_weights(watched, reading)
         if self._is_open_for(watched):
             self._continue(watched, reading, acted=acted)
             self._seen_live(live, reading, capture)
@@ -130,10 +132,9 @@ class Incidents:
         made = replace(reading, step=reading.step - 1, skipped=False)
         inquiry = self._inquiry(watched, made, Capture(micro_steps=[]), "nonfinite-update", text, acted=False)
         inquiry.event["bad"] = [name for name, _ in bad[:100]]
+        inquiry.origin = origin
         if watched.finite_weights:
             inquiry.blame_optimizer(origin)
-        else:
-            inquiry.origin = origin
         if watched.group.size == 1:  # other ranks may not have seen it
             self._opened(inquiry, watched)
         inquiry.record()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.monitor.micro_steps import NO_GRADIENTS, Gradients
+from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Measured, Reading, Unclipped
 from finitune.monitor.probes.modules import Modules, unwrapped
 from finitune.monitor.probes.optimizers import BeforeStep, parameters_of
@@ -87,6 +88,10 @@ class Watched:
         """The parameter was finite once, and nothing but steps of this optimizer has been seen to write to it since."""
         left = zip(self.parameters(), self.versions_left, strict=False)
         return self.finite_weights and any(p is parameter and p._version == version for p, version in left)
+
+    def has_spoilt(self) -> bool:
+        """Trained weights are not finite, and it wrote them last. Waits for the device."""
+        return any(not is_finite(p) and self.wrote_last(p) for p in self.parameters())
 
     @property
     def group(self) -> Group:

@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from finitune.monitor.replay.arithmetic import NotPlain, applied, evaluate
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
@@ -42,7 +43,7 @@ class Evaluation:
         self.line: str | None = None
         self._found = found
         self._left = MOST_STATEMENTS
-        self._calls = 0
+        self._depth = 0
 
     def value(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         """Raises NotPlain, and what torch raises."""
@@ -54,20 +55,20 @@ class Evaluation:
         if isinstance(called, nn.Module) and is_plain_module(called):
             return type(called).forward(called, *args, **named)
         function, own = function_behind(called, of_models=True)
-        if function is None or not is_users(function.__code__.co_filename) or self._calls >= MOST_CALLS:
+        if function is None or not is_users(function.__code__.co_filename) or self._depth >= MOST_CALLS:
             raise NotPlain(ast.unparse(node))
         scope = scope_of(function.__code__)
         if not isinstance(scope, ast.FunctionDef):
             raise NotPlain(ast.unparse(node))
         bound = inspect.signature(function).bind(*([] if own is None else [own]), *args, **named)
         bound.apply_defaults()
-        self._calls += 1
+        self._depth += 1
         try:
             self._run(scope.body, {**names_within(function), **bound.arguments}, function)
         except _Returned as returned:
             return returned.value
         finally:
-            self._calls -= 1
+            self._depth -= 1
         return None
 
     def _run(self, body: Sequence[ast.stmt], values: dict[str, Any], function: FunctionType) -> None:
@@ -111,7 +112,7 @@ class Evaluation:
 
 def is_plain_module(module: nn.Module) -> bool:
     """All of it is torch's, without hooks, and a call of it changes nothing."""
-    return all(
+    return not _has_any_global_hook() and all(
         type(one).__module__.startswith(_TORCHS)
         and "forward" not in vars(one)
         and not any(getattr(one, hooks) for hooks in _HOOKS)
