@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -263,3 +264,45 @@ def test_a_step_that_is_watched_live_lasts_until_that_of_the_same_optimizer(tmp_
                 break
     events = Recording.load(tmp_path / "run").events("origin")
     assert events[-1]["origin"]["op"].startswith("aten."), events
+
+
+class Spectral(nn.Module):
+    """The log of a target's magnitudes, within the loss."""
+
+    def forward(self, given, wanted):
+        target = torch.log(wanted.abs())
+        return (given - target).abs().mean()
+
+
+def test_a_bad_operand_that_a_loss_computes_itself(tmp_path):
+    torch.manual_seed(0)
+    model, criterion = nn.Sequential(nn.Linear(2, 2), nn.Tanh()), Spectral()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            x, wanted = torch.ones(4, 2), torch.ones(4, 2)
+            wanted[1] = float(step != BAD)
+            optimizer.zero_grad()
+            loss = criterion(model(x), wanted)
+            loss.backward()
+            optimizer.step()
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    assert (event["origin"]["op"], event["origin"]["phase"]) == ("aten.log", "forward")
+    assert event["origin"]["line"].endswith("target = torch.log(wanted.abs())")
+
+
+def test_a_bad_target_that_an_object_holds_is_a_target(tmp_path):
+    """The operator that takes it is the first that puts out something bad, and is not to blame."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x, held = torch.ones(4, 2), SimpleNamespace(wanted=torch.ones(4, 2))
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            held.wanted[1, 0] = -math.inf if step == BAD else 1.0
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), held.wanted)
+            loss.backward()
+            optimizer.step()
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    assert (event["origin"]["phase"], event["origin"]["tensor"]) == ("input", "target of MseLoss")

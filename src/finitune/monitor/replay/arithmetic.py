@@ -114,6 +114,14 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], called: Called = not_cal
             owner = of(node.value)
             if (isinstance(owner, Tensor) and node.attr in _READ) or _is_result(owner):
                 return getattr(owner, node.attr)
+        case ast.JoinedStr():
+            return "".join(of(each) for each in node.values)
+        case ast.FormattedValue(conversion=-1, format_spec=None) if isinstance(part := of(node.value), int | str):
+            return str(part)
+        case ast.Call(func=ast.Name(id="getattr"), args=[owner_node, name_node]) if "getattr" not in values:
+            found = value_of(ast.Attribute(value=owner_node, attr=str(of(name_node))), values)
+            if _plain(found):
+                return found
         case ast.Call() if not any(isinstance(each, ast.Starred) for each in node.args):
             given = {each.arg: each.value for each in node.keywords if each.arg not in (None, "out", "inplace")}
             if len(given) == len(node.keywords):

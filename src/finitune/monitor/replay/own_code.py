@@ -31,13 +31,20 @@ def seen(own: Origin | None, term: Place | None, known: Iterable[nn.Module], *, 
         return None
     of_input = own is not None and own.phase == "input"
     found = bad_statement(of_input=of_input) if bad_loss else None
-    if own is None or (of_input and found is not None):
+    if own is None:
         return found
     if of_input:
+        if found is not None and not _takes(found, own):
+            return found
         given = None if " of " in (own.tensor or "") else line_of_call()
         return replace(own, line=given) if given else None
     line = _line(term) or (found.line if found is not None and found.phase == "forward" else None)
     return replace(own, line=line) if line else None
+
+
+def _takes(found: Origin, own: Origin) -> bool:
+    """The operator that was found is the one that the bad input goes into."""
+    return (own.tensor or "").rpartition(" of ")[2].lower() == found.op.removeprefix("aten.").replace("_", "")
 
 
 def _line(place: Place | None) -> str | None:

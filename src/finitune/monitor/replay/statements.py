@@ -45,7 +45,7 @@ BadIn = Callable[[Any], Tensor | None]
 
 def bad_statement(*, of_input: bool = False) -> Origin | None:
     """The statement, in the innermost of the running frames that holds a bad loss; None where none can be found. With
-    `of_input`, what is known to be bad is put into the loss: it has no graph, and -inf alone is no mask.
+    `of_input`, something that is known to be bad is put into the loss: -inf alone is no mask.
     """
     found = (_in_frame(frame, of_input=of_input) for frame in user_frames())
     return next((origin for origin in found if origin is not None), None)
@@ -85,9 +85,10 @@ def _in_frame(frame: FrameType, *, of_input: bool) -> Origin | None:
         return None
     at = written[-1]
     at = _first_bad(statements, at, values, bad_in)
-    if at is None or (of_input and any(_has_graph(bad_in(values.get(name))) for name in statements[at].writes)):
-        return None
-    return _origin(frame, statements, at, values, bad_in)
+    origin = None if at is None else _origin(frame, statements, at, values, bad_in)
+    if of_input and origin is not None and origin.is_statement and _has_graph(values.get(origin.tensor or "")):
+        return None  # what is made of the input: less than is known
+    return origin
 
 
 def _first_bad(statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn) -> int | None:
@@ -162,8 +163,8 @@ def _operation(node: ast.Call | ast.BinOp) -> Any:
     return node.func.attr if isinstance(node.func, ast.Attribute) else ""
 
 
-def _has_graph(tensor: Tensor | None) -> bool:
-    return tensor is not None and tensor.requires_grad
+def _has_graph(value: Any) -> bool:
+    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(value))
 
 
 def _is_bad_loss(value: Any) -> bool:
