@@ -211,6 +211,10 @@ def test_a_target_that_a_model_puts_out_is_no_sample_of_the_data(tmp_path):
 def test_the_line_that_hands_a_bad_batch_to_the_model(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
+
+    def evaluate():
+        return model(torch.ones(4, 2))
+
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with watch(model, optimizer, run_dir=tmp_path / "run"):
         for step in range(1, 5):
@@ -219,6 +223,7 @@ def test_the_line_that_hands_a_bad_batch_to_the_model(tmp_path):
             optimizer.zero_grad()
             model(x).square().mean().backward()
             optimizer.step()
+    assert evaluate() is not None
     event, *_ = Recording.load(tmp_path / "run").events("origin")
     assert event["origin"]["tensor"] == "input 0"
     assert "model(x).square().mean().backward()" in event["origin"]["line"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -63,9 +63,9 @@ def function_behind(value: Any, *, of_models: bool = False) -> tuple[FunctionTyp
     return None, None
 
 
-def models_called(node: ast.AST, names: Mapping[str, Any]) -> Iterator[tuple[ast.Call, nn.Module]]:
-    """The calls of modules that hold weights, and of methods that are theirs alone, that stand in the expression."""
-    for each in ast.walk(node):
+def models_called(nodes: Iterable[ast.AST], names: Mapping[str, Any]) -> Iterator[tuple[ast.Call, nn.Module]]:
+    """The calls of modules that hold weights, and of methods that are theirs alone, among the nodes."""
+    for each in nodes:
         if isinstance(each, ast.Call):
             value = value_of(each.func, names)
             if isinstance(value, MethodType) and not hasattr(nn.Module, value.__name__):

@@ -46,13 +46,18 @@ def scope_of(code: CodeType) -> ast.AST | None:
     return None
 
 
+def nodes_in(scope: ast.AST) -> Iterator[ast.AST]:
+    """What stands in it, without functions and classes that are defined within."""
+    for node in ast.iter_child_nodes(scope):
+        if not isinstance(node, _SCOPES):
+            yield node
+            yield from nodes_in(node)
+
+
 def statements_in(scope: ast.AST) -> Iterator[Statement]:
     """Its assignments, without those of functions defined within."""
-    for node in ast.iter_child_nodes(scope):
-        if isinstance(node, _SCOPES):
-            continue
+    for node in nodes_in(scope):
         yield from _written(node)
-        yield from statements_in(node)
 
 
 def _written(node: ast.AST) -> Iterator[Statement]:

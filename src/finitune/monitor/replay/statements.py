@@ -30,7 +30,7 @@ from finitune.monitor.replay.looked_up import models_called
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
-from finitune.monitor.replay.source_tree import Statement, scope_of, statements_in
+from finitune.monitor.replay.source_tree import Statement, nodes_in, scope_of, statements_in
 
 BATCH = 1024
 """Elements of a container that may be a batch; a larger one is a data set, which is not walked."""
@@ -55,7 +55,8 @@ def line_of_call() -> str | None:
     """The line of the innermost running frame that calls an observed model; None where several do, or none."""
     for frame in user_frames():
         scope, names = scope_of(frame.f_code), {**frame.f_globals, **frame.f_locals}
-        called = [] if scope is None else [call for call, model in models_called(scope, names) if is_observed(model)]
+        nodes = [] if scope is None else nodes_in(scope)
+        called = [call for call, model in models_called(nodes, names) if is_observed(model)]
         if called:
             file, function = frame.f_code.co_filename, frame.f_code.co_name
             return described(file, called[0].lineno, function) if len(called) == 1 else None
@@ -119,7 +120,7 @@ def _origin(
         return None
     overwritten = one.writes | _written_after(statements, at)
     operator = _operator(one.value, values) if not one.reads & overwritten else None
-    by_model = next(models_called(one.value, values), None) is not None
+    by_model = next(models_called(ast.walk(one.value), values), None) is not None
     phase = "forward" if bad.requires_grad or by_model else "input"
     spelled = _spelled(one.value) if not one.reads & one.writes else None
     at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
