@@ -10,7 +10,7 @@ from tests.monitor.replay import user_program
 from torch import nn
 
 from finitune.monitor.replay.arithmetic import NotPlain
-from finitune.monitor.replay.plain_functions import Evaluation, is_plain_module
+from finitune.monitor.replay.plain_functions import Evaluation, is_plain_module, is_plain_script
 from finitune.monitor.replay.source_line import user_frames
 from finitune.monitor.replay.statements import bad_statement
 
@@ -171,3 +171,32 @@ found()
 
     user_program.found(source, look, x=before)
     assert torch.equal(X, before)
+
+
+@torch.jit.script
+def dice(p: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    return 1.0 - (2.0 * (p * t).sum() / (p.sum() + t.sum()))
+
+
+@torch.jit.script
+def doubled(p: torch.Tensor) -> torch.Tensor:
+    p.mul_(2.0)
+    return p
+
+
+@torch.jit.script
+def noisy(p: torch.Tensor) -> torch.Tensor:
+    return p + torch.rand_like(p)
+
+
+@pytest.mark.parametrize(("scripted", "plain"), [(dice, True), (doubled, False), (noisy, False)])
+def test_what_is_torchscript(scripted, plain):
+    assert is_plain_script(scripted) == plain
+
+
+def test_the_operator_within_torchscript():
+    line = "loss = dice(net(x) * w.sum() * 0, x[:, :2] * 0)"
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
+    given = {"w": WEIGHT, "x": X, "dice": dice, "net": scripted}
+    origin = user_program.found(f"{line}\nfound()\n", bad_statement, **given)
+    assert (origin.op, origin.line) == ("aten.div", f"user_program.py:1: {line}")

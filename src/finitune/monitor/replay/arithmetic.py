@@ -168,12 +168,16 @@ def _is_result(value: Any) -> bool:
     return type(value).__module__ == "torch.return_types"
 
 
+def computes(name: str) -> bool:
+    """Whether a function or method of torch of this name writes nothing and draws no random numbers."""
+    return not (name.endswith("_") or name.startswith("_") or name in _NOT or any(each in name for each in _ACTS))
+
+
 def _function(owner: Any, name: str) -> Callable[..., Any]:
-    computes = not (name.endswith("_") or name.startswith("_") or name in _NOT or any(each in name for each in _ACTS))
-    if computes and isinstance(owner, Tensor):
+    if computes(name) and isinstance(owner, Tensor):
         return getattr(owner, name)
     of_tensors = owner is not torch or hasattr(Tensor, name) or name in _JOINS
-    if computes and of_tensors and _is_one_of(owner, _MODULES):
+    if computes(name) and of_tensors and _is_one_of(owner, _MODULES):
         return getattr(owner, name)
     raise NotPlain(name)
 

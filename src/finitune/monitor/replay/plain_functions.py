@@ -1,22 +1,23 @@
 """An expression of the user's computed again, with the functions that it calls, where all of it is plain arithmetic.
 
 A function, or the forward of a model, is not called: its statements are read off its source and computed one after the
-other, as `arithmetic` does it, so that nothing of the user's is written to. Modules of torch are called where they
-write nothing and draw no random numbers.
+other, as `arithmetic` does it, so that nothing of the user's is written to. Modules of torch, and what is TorchScript,
+are called where they write nothing and draw no random numbers.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from finitune.monitor.replay.arithmetic import NotPlain, applied, evaluate
+from finitune.monitor.replay.arithmetic import NotPlain, applied, computes, evaluate
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.source_line import described, is_users
 from finitune.monitor.replay.source_tree import scope_of
@@ -31,6 +32,7 @@ _ACT_IN_TRAINING = ("dropout", "batchnorm", "instancenorm")
 `dropout`.
 """
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_ACTS_IN_SCRIPT = ("SetAttr", "Print", "CallFunction", "CallMethod", "PythonOp")
 _NO_GRADIENTS = ("no_grad", "inference_mode")
 
 
@@ -54,6 +56,8 @@ class Evaluation:
         called = value_of(node, values)
         if isinstance(called, nn.Module) and is_plain_module(called):
             return type(called).forward(called, *args, **named)
+        if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
+            return (called.forward if isinstance(called, torch.jit.ScriptModule) else called)(*args, **named)
         function, own = function_behind(called, of_models=True)
         if function is None or not is_users(function.__code__.co_filename) or self._depth >= MOST_CALLS:
             raise NotPlain(ast.unparse(node))
@@ -108,6 +112,21 @@ class Evaluation:
                 self._run(statement.body, values, function)
             case _:
                 raise NotPlain(ast.unparse(statement)[:100])
+
+
+def is_plain_script(scripted: Any) -> bool:
+    """No operator of its graph, in any branch, writes, prints or draws random numbers."""
+    return all(
+        name.startswith("__") or computes(name) if space == "aten" else space == "prim" and name not in _ACTS_IN_SCRIPT
+        for space, name in (kind.split("::") for kind in _kinds(scripted.inlined_graph))
+    )
+
+
+def _kinds(block: Any) -> Iterator[str]:
+    for node in block.nodes():
+        yield node.kind()
+        for inner in node.blocks():
+            yield from _kinds(inner)
 
 
 def is_plain_module(module: nn.Module) -> bool:
