@@ -27,11 +27,11 @@ systems: $(SYSTEMS) ## the founding systems, each broken, caught, explained and 
 	$(BIN)/python -m finitune.demo.systems
 
 test: $(VENV)/.dev ## all tests except the slow ones
-	$(TEST) -n $(WORKERS) -m "not slow and not programs"
+	$(TEST) -n $(WORKERS) --durations 20 -m "not slow and not programs"
 
 # One after the other: ranks of several tests that wait for each other on the same cores take many times as long.
 test-slow: $(VENV)/.dev $(SYSTEMS) $(VENV)/.conformance ## the slow tests, in real DeepSpeed, Lightning and Ludwig
-	$(TEST) --timeout 900 -m "slow and not story"
+	$(TEST) --timeout 900 --durations 20 -m "slow and not story"
 
 test-bare: .venv-bare/.made ## the tests of the part that works without torch, in an environment that has none
 	OMP_NUM_THREADS=1 .venv-bare/bin/python -m pytest -n $(WORKERS) -m "not slow and not programs and not hypothesis"
