@@ -79,7 +79,7 @@ def _whole(run: Callable[[], Ended]) -> Ended:
 
 def _alone(command: Sequence[str], place: Path) -> Ended:
     """How a program ends that nobody watches."""
-    if command[0] != sys.executable:
+    if command[0] != sys.executable or command[1].startswith("-"):
         return ended(command, place)
     shutil.rmtree(place, ignore_errors=True)
     process = Forked(command[1:], place, ONE_THREAD)
