@@ -124,22 +124,29 @@ def test_weights_that_the_loop_has_written_to_since_are_not_the_optimizers(tmp_p
     assert (origin["phase"], origin["tensor"]) == ("parameter", "weight")
 
 
-def test_gradients_that_the_loop_has_changed_are_no_fault_of_the_hardware(tmp_path):
-    """Clipping by hand divides by a norm of 0."""
+def divided_by_their_norm(run_dir, bad_steps, divide):
+    """A regression whose loop divides its gradients by their norm; at `bad_steps` the loss, and so the norm, is 0."""
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    with watch(model, optimizer, run_dir=tmp_path / "run"):
+    with watch(model, optimizer, run_dir=run_dir):
         for step in range(1, 6):
             x = torch.randn(6, 4)
-            y = model(x).detach() if step == 4 else x.sum(1, keepdim=True)
+            y = model(x).detach() if step in bad_steps else x.sum(1, keepdim=True)
             loss = (model(x) - y).square().mean()
             optimizer.zero_grad()
             loss.backward()
             norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))
             for p in model.parameters():
-                p.grad *= 1.0 / norm
+                divide(p, norm)
             optimizer.step()
+
+
+def test_gradients_that_the_loop_has_changed_are_no_fault_of_the_hardware(tmp_path):
+    def multiply(p, norm):
+        p.grad *= 1.0 / norm
+
+    divided_by_their_norm(tmp_path / "run", {4}, multiply)
     (origin,) = Recording.load(tmp_path / "run").events("origin")
     assert origin["repeats"] is None
     assert "changed the gradients after the backward" in origin["why_not"]
@@ -148,21 +155,10 @@ def test_gradients_that_the_loop_has_changed_are_no_fault_of_the_hardware(tmp_pa
 
 
 def test_what_the_loop_makes_of_the_gradients_is_of_the_backward(tmp_path):
-    """Two steps in a row whose gradient is zero, divided by its norm."""
-    torch.manual_seed(0)
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    with watch(model, optimizer, run_dir=tmp_path / "run"):
-        for step in range(1, 6):
-            x = torch.randn(6, 4)
-            y = model(x).detach() if step in (3, 4) else x.sum(1, keepdim=True)
-            loss = (model(x) - y).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))
-            for p in model.parameters():
-                p.grad.div_(norm)
-            optimizer.step()
+    def divide(p, norm):
+        p.grad.div_(norm)
+
+    divided_by_their_norm(tmp_path / "run", {3, 4}, divide)
     *_, origin = Recording.load(tmp_path / "run").events("origin")
     assert (origin["origin"]["phase"], origin["origin"]["op"]) == ("backward", "aten.div_")
     assert origin["origin"]["line"].endswith("p.grad.div_(norm)")

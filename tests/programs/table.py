@@ -1,6 +1,6 @@
 """What finitune makes of programs it has never seen: one row per program, one column per aspect, and the totals.
 
-    python tests/programs/table.py [FOLDER] [--only NAME ...] [--jobs 2] [--keep DIR] [--json FILE]
+    python tests/programs/table.py [FOLDER] [--only NAME ...] [--jobs 2] [--mode heal] [--keep DIR] [--json FILE]
 
 FOLDER holds the programs and their `truth.yaml`; without it the programs beside this file are taken. Exit code 1 when
 anything differs from the truth.
@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", type=Path, default=HERE, help="programs and their truth.yaml")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these programs")
     parser.add_argument("--jobs", type=int, default=2, help="programs at a time (default 2)")
+    parser.add_argument("--mode", choices=["guard", "heal"], default="guard", help="of finitune run (default guard)")
     parser.add_argument("--keep", type=Path, help="leave recordings and outputs in this folder")
     parser.add_argument("--json", type=Path, help="write what was found to this file")
     asked = parser.parse_args()
@@ -38,7 +39,7 @@ def main() -> int:
 
     def row(name: str, place: Path) -> Trial:
         try:
-            trial = tried(folder, name, truth[name], place / name)
+            trial = tried(folder, name, truth[name], place / name, asked.mode)
         except WrongTruth as wrong:
             trial = Trial(name=name, kind=truth[name]["kind"], differs={"watched": f"the truth is wrong: {wrong}"})
         print(f"{time.perf_counter() - began:5.0f} s  {name}", file=sys.stderr, flush=True)

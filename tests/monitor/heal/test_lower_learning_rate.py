@@ -35,8 +35,8 @@ def batch(step):
 
 
 class Loop:
-    def __init__(self, make=None, clip=None):
-        self.model, self.clip = net(), clip
+    def __init__(self, make=None, clip=None, loss=F.mse_loss):
+        self.model, self.clip, self.loss = net(), clip, loss
         self.optimizer = (make or (lambda p: torch.optim.AdamW(p, lr=1e-2)))(self.model.parameters())
         self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.95)
         self.taken, self.rates = 0, []
@@ -51,7 +51,7 @@ class Loop:
         for _ in range(steps):
             self.taken += 1
             x, y = batch(self.taken)
-            F.mse_loss(self.model(x), y).backward()
+            self.loss(self.model(x), y).backward()
             if self.clip:
                 nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
             self.optimizer.step()
@@ -78,6 +78,20 @@ def test_the_last_steps_taken_again_at_their_own_rate_give_the_same_bits(make, c
     past.take_again(setting, 1.0)
     assert same(after, loop.state())
     assert loop.rates[-1] == pytest.approx(1e-2 * 0.95**29)
+
+
+def test_taken_again_at_another_rate_they_have_the_targets_that_no_node_keeps(tmp_path):
+    """As with a loss that keeps its target."""
+    after = []
+    for number, loss in enumerate([F.mse_loss, lambda out, y: ((out - y) ** 2).mean()]):
+        loop = Loop(lambda p: torch.optim.SGD(p, lr=0.3), loss=loss)
+        with watch(loop.model, loop.optimizer, run_dir=tmp_path / str(number), mode="heal"):
+            loop.train(6)
+            (watched,) = list(watch(loop.model, loop.optimizer)._optimizers)
+            past = watched.past
+        with past.again(_setting(loop, past), 0.01):
+            after.append(torch.cat([p.detach().flatten() for p in loop.model.parameters()]))
+    assert torch.allclose(*after, atol=1e-5)
 
 
 def _setting(loop, past):

@@ -299,10 +299,31 @@ def test_an_operand_that_no_node_keeps_is_found_from_the_result(name):
 def test_it_is_not_known_where_the_output_was_not_finite(value):
     x = logits().detach().index_fill(1, torch.tensor([2]), value).requires_grad_()
     y = x.clone()
-    read_of = read(((y - TARGET) ** 2).mean(), {sequence_number(y)})
+    read_of = read(WITH_A_CONSTANT["squared error by hand"](y), {sequence_number(y)})
     assert not read_of.rebuild({sequence_number(y): x.clone()}).isfinite(), "as the step was"
     with pytest.raises(NotReadable, match="not finite"):
         read_of.rebuild({sequence_number(y): logits()})
+
+
+@pytest.mark.parametrize("large", [math.nan, math.inf, -math.inf, 1e12])
+def test_it_is_known_where_the_code_that_runs_spells_it(large):
+    """Beside 1e12 nothing is left of a target of about 1 in the difference."""
+    target, beside = TARGET[..., 0], TARGET[..., 1]
+    large_output = torch.full((ROWS, LENGTH), large, requires_grad=True)
+    y = large_output * 1
+    read_of = read(((y - target) ** 2).mean() * (beside - 0.5).mean(), {sequence_number(y)})
+    read_of.rebuild({sequence_number(y): large_output * 1})
+    again = torch.ones(ROWS, LENGTH)
+    rebuilt = read_of.rebuild({sequence_number(y): again})
+    assert torch.allclose(rebuilt, ((again - target) ** 2).mean() * (beside - 0.5).mean())
+
+
+def test_of_two_that_give_the_same_none_is_taken():
+    large_output = torch.full((ROWS, LENGTH), 1e12, requires_grad=True)
+    y = large_output * 1
+    read_of = read(((y - TARGET[..., 0]) ** 2).mean() + 0 * (y + TARGET[..., 1]).mean(), {sequence_number(y)})
+    read_of.rebuild({sequence_number(y): large_output * 1})
+    assert all(not constant.any() for _, constant in read_of.first.values()), "what rounding leaves"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -126,8 +126,9 @@ class Past:
     def as_scheduled(self, optimizer: Any) -> None:
         """The schedule finds the rates that it set."""
         rates, self.own_rates = self.own_rates, None
-        for group, rate in zip(optimizer.param_groups, rates or (), strict=False):
-            group["lr"] = rate
+        if rates is not None:  # an optimizer of the user's own may have no groups
+            for group, rate in zip(optimizer.param_groups, rates, strict=False):
+                group["lr"] = rate
 
     def keep(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
         """A step with finite gradients is about to be taken."""
@@ -165,6 +166,9 @@ class Past:
         """
         if not self.steps or self.steps[0].before is None:
             raise ValueError(self.why_not or "no earlier step is kept")
+        unlike = (times != 1.0 or bool(bound) or bool(skipped)) and not self._knows_constants
+        if group.agree(unlike, device=device_of(setting.model))[0]:
+            self.take_again(setting, 1.0, group=group)  # constants of a loss are found in a step as it was
         optimizer, new = setting.optimizer, bound_of(bound)
         rates = [group["lr"] for group in optimizer.param_groups]
         held = [(p, p.grad) for p in parameters_of(optimizer)]
@@ -180,6 +184,11 @@ class Past:
             for p, gradient in held:
                 p.grad = gradient
         return new
+
+    @property
+    def _knows_constants(self) -> bool:
+        objectives = [micro.objective for one in self.steps for micro in one.capture.micro_steps]
+        return all(objective is None or objective.knows_constants for objective in objectives)
 
     def take_together(
         self, setting: Setting, times: float, since: int, bound: str, skipped: Collection[int]

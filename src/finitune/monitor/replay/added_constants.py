@@ -1,14 +1,23 @@
-"""A constant that a loop adds in its own code: the graph does not keep it, the result of the sum shows it."""
+"""A constant that a loop adds in its own code: the graph does not keep it, the result of the sum shows it.
+
+Beside a number that is far larger the result shows little of it. Where a sum in the code that runs spells an operand
+that gives the very same result, that is the constant.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from finitune.monitor.replay.arithmetic import evaluate
 from finitune.monitor.replay.loss_operators import NotReadable
+from finitune.monitor.replay.source_line import user_frames
+from finitune.monitor.replay.source_tree import nodes_in, scope_of
 
 
 def with_constant(
@@ -28,7 +37,7 @@ def _with_constant(
     term: int, known: Tensor, result: Tensor, first: dict[int, tuple[Tensor, Tensor]], *, in_part: bool
 ) -> Tensor:
     if term not in first:
-        added = _one_number(result, known).expand_as(result) if in_part else result - known
+        added = _one_number(result, known).expand_as(result) if in_part else _added(result, known)
         first[term] = known, added
     before, constant = first[term]
     if in_part:
@@ -37,6 +46,49 @@ def _with_constant(
     if not bool((same | torch.isfinite(constant)).all()):
         raise NotReadable("an operand that the graph does not keep, where the model's output was not finite")
     return torch.where(same, result, known + constant)
+
+
+def _added(result: Tensor, known: Tensor) -> Tensor:
+    spelled: list[Tensor] = []
+    for constant in _constants_in_sums():
+        if _fits(constant, result):
+            added = constant.to(result.device).expand_as(result)
+            gives = known + added
+            if ((gives == result) | (gives.isnan() & result.isnan())).all():
+                spelled += [added] if not any(torch.equal(added, other) for other in spelled) else []
+    return spelled[0] if len(spelled) == 1 else result - known
+
+
+def _fits(constant: Tensor, result: Tensor) -> bool:
+    try:
+        return torch.broadcast_shapes(constant.shape, result.shape) == result.shape
+    except RuntimeError:
+        return False
+
+
+def _constants_in_sums() -> Iterator[Tensor]:
+    """What the running code of the user adds to what has a graph, or subtracts from it or it from; with its sign."""
+    for frame in user_frames():
+        scope, names = scope_of(frame.f_code), {**frame.f_globals, **frame.f_locals}
+        for node in nodes_in(scope) if scope is not None else ():
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+                left, right = _computed(node.left, names), _computed(node.right, names)
+                if _is_constant(left) and (right is None or right.requires_grad):
+                    yield left
+                elif _is_constant(right) and (left is None or left.requires_grad):
+                    yield right if isinstance(node.op, ast.Add) else -right
+
+
+def _computed(node: ast.expr, names: Mapping[str, Any]) -> Tensor | None:
+    """The value of an expression; None where it calls a model, say."""
+    try:
+        return torch.as_tensor(evaluate(node, names))
+    except Exception:  # not plain, no number, or not to be computed now
+        return None
+
+
+def _is_constant(value: Tensor | None) -> TypeGuard[Tensor]:
+    return value is not None and not value.requires_grad and value.ndim > 0
 
 
 def _one_number(result: Tensor, known: Tensor) -> Tensor:

@@ -98,6 +98,11 @@ class Objective:
             running.set(None)
 
     @property
+    def knows_constants(self) -> bool:
+        """Each operand that no node kept has been found by a rebuild."""
+        return all(id(term) in self.first for term in terms(self.whole) if RESULT in term.kept)
+
+    @property
     def only_here(self) -> bool:
         """It is computed with weights of the loop's own, or with an operator that no file may name."""
         return self.weights or any(term.name not in OPERATORS for term in terms(self.whole))

@@ -84,8 +84,7 @@ def _in_frame(frame: FrameType, *, of_input: bool) -> Origin | None:
     written = [n for n, one in enumerate(statements) if one.writes & losses - _written_after(statements, n)]
     if not written:
         return None
-    at = written[-1]
-    at = _first_bad(statements, at, values, bad_in)
+    at = _first_bad(statements, written[-1], values, bad_in)
     origin = None if at is None else _origin(frame, statements, at, values, bad_in)
     if of_input and origin is not None and origin.is_statement and _has_graph(values.get(origin.tensor or "")):
         return None  # what is made of the input: less than is known
