@@ -305,16 +305,18 @@ def on_two_processes(file: Path) -> str:
 
 
 @pytest.mark.slow
-def test_two_processes_train_one_model(tmp_path: Path, world: Any) -> None:
+@pytest.mark.parametrize("peft", ["", "use_peft: true\n"], ids=["full", "LoRA"])
+def test_two_processes_train_one_model(peft: str, tmp_path: Path, world: Any) -> None:
     """By DDP, and by FSDP2, which holds it in parts: the same to rounding."""
     said, found = {}, {}
     for kind, more in {"ddp": "", "fsdp2": "fsdp: full_shard\nfsdp_config: {fsdp_version: 2}\n"}.items():
         (home := tmp_path / kind).mkdir()
-        said[kind] = on_two_processes(config(home, SHORT + "learning_rate: 1.0e-3\n" + more + BARE, **world))
+        said[kind] = on_two_processes(config(home, SHORT + "learning_rate: 1.0e-3\n" + peft + more + BARE, **world))
         found[kind] = weights(home / "out" / "final")
-    assert said["ddp"].count("final: loaded again, as it was trained") == 1
-    assert (tmp_path / "fsdp2" / "out" / "checkpoint-6" / "pytorch_model_fsdp.bin").exists()
-    assert not (tmp_path / "ddp" / "out" / "checkpoint-6" / "pytorch_model_fsdp.bin").exists()
+    for text in said.values():
+        assert text.count(f"{'merged' if peft else 'final'}: loaded again, as it was trained") == 1
+    assert list((tmp_path / "fsdp2" / "out" / "checkpoint-6").glob("pytorch_model_fsdp*"))
+    assert not list((tmp_path / "ddp" / "out" / "checkpoint-6").glob("pytorch_model_fsdp*"))
     for name, tensor in found["ddp"].items():
         torch.testing.assert_close(found["fsdp2"][name], tensor, rtol=1e-3, atol=1e-5)
 

@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from finitune.monitor.heal.float32_forward import compute_in_float32
+from finitune.monitor.probes.ranks import whole
 from finitune.train.checkpoints import STAGING, NotFinite, seal
 
 LOST = 0.1
@@ -23,6 +27,10 @@ AGREES = 1e-2
 """The same for logits of a model that was saved and loaded again, over their own spread."""
 SAMPLE = 24
 """New tokens."""
+
+
+class NotAsTrained(Exception):
+    """What was saved is not what was trained; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +45,42 @@ class Exported:
     note: str = ""
 
 
-def export(trainer: Any, final: Path, base: Path, batch: Mapping[str, Tensor], *, merge: bool) -> Exported:
-    """Prove the model in `final`, or the adapter in it, merged into `base`. One process; all of it in float32.
+def is_fully_sharded(model: nn.Module) -> bool:
+    """True where FSDP2 holds it in parts."""
+    return any(isinstance(module, FSDPModule) for module in model.modules())
+
+
+def as_a_whole(model: Any, final: Path, base: Path) -> Any:
+    """A fully sharded model once more, of its files, on the host of the first rank; None on the others, which all
+    call this. Raises NotAsTrained on the first where the files do not hold what was trained, bit for bit.
+    """
+    first, trained = dist.get_rank() == 0, dict[str, Tensor]()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            gathered = whole(parameter.detach())
+            if first:
+                trained[name] = gathered.cpu()
+    if not first:
+        return None
+    adapter = hasattr(model, "disable_adapter")
+    if adapter:
+        from peft import get_peft_model_state_dict
+
+        trained = get_peft_model_state_dict(model, state_dict=trained)
+    saved = {name: tensor for file in sorted(final.glob("*.safetensors")) for name, tensor in load_file(file).items()}
+    for name, tensor in trained.items():
+        if name not in saved or not torch.equal(saved[name], tensor.to(saved[name].dtype)):
+            raise NotAsTrained(f"{name} is not what was trained")
+    return _adapted(model, final, base)[0] if adapter else _class_of(model).from_pretrained(final, dtype=torch.float32)
+
+
+def export(model: Any, trainer: Any, final: Path, base: Path, batch: Mapping[str, Tensor], *, merge: bool) -> Exported:
+    """Prove what is saved of the trained model in `final`, or the adapter in it, merged into `base`. One process; all
+    of it in float32.
 
     On the host, where there is room for it; a quantised base stays where it is. Raises NotFinite, and OSError for a
     disk that is full.
     """
-    model = trainer.accelerator.unwrap_model(trainer.model)
     if not getattr(model, "is_quantized", False):
         model.to("cpu")
     with _as_trained(model):
@@ -103,8 +140,9 @@ def _adapted(trained: Any, adapter: Path, base: Path) -> tuple[Any, torch.dtype]
 
 
 def _class_of(model: Any) -> Any:
-    """That of the model itself, under whatever PEFT has put around it."""
-    return type(model.get_base_model() if hasattr(model, "get_base_model") else model)
+    """That of the model itself, under whatever PEFT and FSDP2 have put around it."""
+    own = type(model.get_base_model() if hasattr(model, "get_base_model") else model)
+    return next(kind for kind in own.__mro__ if not issubclass(kind, FSDPModule))
 
 
 def _take_quantised(plain: nn.Module, trained: Any) -> None:

@@ -157,7 +157,7 @@ class _Run:
             if (monitor := active()) is not None:
                 monitor.close()
         trainer.save_final(self.output / "final")
-        code = self._export(trainer, base) if self.first else 0
+        code = self._export(trainer, base)
         trainer.accelerator.wait_for_everyone()
         if self.first:
             losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -258,18 +258,25 @@ class _Run:
         return trainer
 
     def _export(self, trainer: Any, base: Path) -> int:
-        """Prove what was saved; 0 where it is what was trained."""
+        """Prove what was saved, on the first rank; 0 where it is what was trained. All ranks call this."""
         from finitune.monitor.probes.ranks import is_sharded
         from finitune.train.checkpoints import say
-        from finitune.train.export import export
+        from finitune.train.export import as_a_whole, export, is_fully_sharded
 
         batch = trainer.data_collator([trainer.train_dataset[0]])
         final = self.output / "final"
-        if is_sharded([*trainer.model.parameters()]):
-            say(f"{final}: written, and not compared with the model that was trained, which is held in parts")
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        in_parts = is_sharded([*model.parameters()])
+        if in_parts and not is_fully_sharded(model):
+            if self.first:
+                say(f"{final}: written, and not compared with the model that was trained, which is held in parts")
             return 0
         try:
-            found = export(trainer, final, base, batch, merge=self.written.ours.merge)
+            if in_parts:
+                model = as_a_whole(model, final, base)
+            if not self.first:
+                return 0
+            found = export(model, trainer, final, base, batch, merge=self.written.ours.merge)
         except Exception as error:  # a full disk, a model that does not fit twice
             if os.environ.get("FINITUNE_TRACEBACK"):
                 raise
