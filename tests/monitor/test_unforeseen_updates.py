@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -55,6 +57,15 @@ def test_the_step_of_the_update_is_named(tmp_path, optimizer_of):
     (origin,) = (event["origin"] for event in recording.events("origin"))
     assert (origin["phase"], origin["op"].rpartition(".")[2]) == ("optimizer", "step")
     assert origin["rows"] == [7]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_that_of_an_adam_without_eps_is_foreseen_and_not_made(tmp_path, kind):
+    recording = train(tmp_path / "run", lambda p: kind(p, lr=1e-2, eps=0.0), steps=4)
+    first, *_ = recording.events("incident")
+    assert (first["step"], first["symptom"], first["action"]) == (3, "nonfinite-update", "skipped-step")
+    assert all(event["symptom"] == "nonfinite-update" for event in recording.events("incident"))
+    assert math.isfinite(recording.signals["loss"].last)
 
 
 def test_its_step_is_named_also_where_the_weights_were_not_looked_at_after_it(tmp_path, capsys):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from finitune.monitor.probes import float16_update
+from finitune.monitor.probes import adam_update
 from finitune.monitor.probes.finite import is_finite
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD)
@@ -47,7 +47,7 @@ def will_spoil(optimizer: Any, rate: Tensor | float | None) -> Tensor | float | 
     """Whether the update that is about to be made of finite gradients is not finite: 1 or 0, on the device where it
     depends on what lies there; None where nothing speaks of it. `rate` is the learning rate.
     """
-    half = float16_update.spoils(optimizer)
+    half = adam_update.spoils(optimizer)
     if isinstance(rate, Tensor):
         bad = ~torch.isfinite(rate).reshape(())
         return bad if half is None else bad | half.to(bad.device)

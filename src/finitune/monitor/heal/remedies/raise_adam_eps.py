@@ -12,7 +12,7 @@ from typing import Any
 
 from finitune.causes.adam_eps_underflow_fp16 import ROUNDS_TO_ZERO
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable, Undo
-from finitune.monitor.probes import float16_update
+from finitune.monitor.probes import adam_update
 from finitune.monitor.replay.rerun import Setting
 from finitune.remedies.raise_adam_eps import HELD_BY_FLOAT16
 
@@ -22,7 +22,7 @@ action = "healed"
 def cure(case: Case) -> Cure:
     """Raises Unable."""
     optimizer: Any = case.watched.optimizer()
-    if type(optimizer) not in float16_update.KINDS:
+    if type(optimizer) not in adam_update.KINDS:
         raise Unable(f"{type(optimizer).__name__} is not torch's Adam")
     low = [group for group in optimizer.param_groups if group["eps"] <= ROUNDS_TO_ZERO]
     if not low:
@@ -81,7 +81,7 @@ def _take_step(case: Case, optimizer: Any) -> None:
     """Its gradients were finite all along. Where the update would spoil a weight even so, it stays discarded."""
     update = case.watched.update
     update.restore_gradients()
-    spoils = float16_update.spoils(optimizer)
+    spoils = adam_update.spoils(optimizer)
     if spoils is None or bool(spoils):
         update.withhold()
     else:

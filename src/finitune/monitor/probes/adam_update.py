@@ -1,8 +1,8 @@
-"""Will Adam spoil float16 weights in the step that it is about to make?
+"""Will Adam spoil weights in the step that it is about to make, in float16 or with an eps of 0?
 
 In float16 an eps of 1e-8 is zero and squares below 6e-8 or above 65504 leave the range, so that finite gradients can
-become non-finite weights or moments. What torch's Adam and AdamW compute is computed here beside them, one tensor at
-a time and nothing of it kept.
+become non-finite weights or moments; with an eps of 0 a gradient that has been 0 so far does in any dtype. What torch's
+Adam and AdamW compute is computed here beside them, one tensor at a time and nothing of it kept.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ KINDS = (torch.optim.Adam, torch.optim.AdamW)
 
 
 def spoils(optimizer: Any) -> Tensor | None:
-    """Whether the next step makes any float16 weight or moment non-finite, shape [], on the device; None where this
-    optimizer is another, or holds no float16 weights.
+    """Whether the next step makes any such weight or moment non-finite, shape [], on the device; None where this
+    optimizer is another, or holds no float16 weights and has no eps of 0.
     """
     if type(optimizer) not in KINDS:
         return None
@@ -29,7 +29,7 @@ def spoils(optimizer: Any) -> Tensor | None:
         _spoilt(*part, {"decoupled_weight_decay": decoupled, **group})
         for group in optimizer.param_groups
         for p in group["params"]
-        if p.dtype == torch.float16 and p.grad is not None and not p.grad.is_sparse
+        if (p.dtype == torch.float16 or group["eps"] == 0) and p.grad is not None and not p.grad.is_sparse
         for part in _parts(p, p.grad, optimizer.state.get(p, {}))
     ]
     return torch.stack([flag.to(flags[0].device) for flag in flags]).any() if flags else None
