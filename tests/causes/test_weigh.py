@@ -292,3 +292,12 @@ def test_weigh_reads_only_what_was_known_at_the_step():
     assert inputs["loss"].last_step == 3
     assert inputs["origin"] is None
     assert inputs["repeats"] is None
+
+
+def test_the_loss_of_another_optimizer_is_not_weighed():
+    """That of an actor was not finite; what climbs is the critic's."""
+    signals = {name: Series() for name in ("loss", "lr", "loss_scale")}
+    for series in signals.values():
+        series.add(2, 1.0)
+    known = [set(inputs_of(Facts(), {"step": 3, "beside": beside}, None, signals)) for beside in (False, True)]
+    assert known[0] - known[1] == {"loss", "lr"}

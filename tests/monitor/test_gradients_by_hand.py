@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from finitune.monitor.probes.optimizers import TorchUpdate, learning_rate, will_spoil
+from finitune.monitor.intervals import LoopUpdate
+from finitune.monitor.probes.optimizers import TorchUpdate, innermost, learning_rate, will_spoil
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -99,3 +100,8 @@ def test_it_is_named_where_the_verdict_is_read_a_step_later(tmp_path, monkeypatc
     (incident,) = recording.events("incident")
     assert (incident["step"], incident["symptom"], incident["bad"]) == (3, "nonfinite-update", ["weight", "bias"])
     assert all(p.isfinite().all() for p in model.parameters())
+
+
+def test_what_stands_for_an_optimizer_is_its_own_innermost():
+    update = LoopUpdate(())
+    assert innermost(update) is update

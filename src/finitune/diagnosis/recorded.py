@@ -26,6 +26,8 @@ BROKEN_OFF = ("SIGINT", "SIGTERM", "SIGHUP")
 MOST_RANKED = 500
 """Incidents whose causes are ranked, each in a few milliseconds; of later ones it is listed what was recorded."""
 
+OF_ONE_OPTIMIZER = ("loss", "grad_norm", "lr", "update_ratio", "clip_factor")
+"""Signals of the optimizer that steps first in a step. They say nothing of an incident of one that steps beside it."""
 REPEATABLE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
 """Symptoms that one forward and backward show again, in another process too."""
 
@@ -81,6 +83,8 @@ def inputs_of(
     """What `weigh` may read about one incident, under the names that chapters use."""
     step = event["step"]
     before = {name: series.until(step) for name, series in signals.items() if series}
+    if event.get("beside"):
+        before = {name: series for name, series in before.items() if name not in OF_ONE_OPTIMIZER}
     return {
         **facts.by_name(),
         **before,

@@ -1,6 +1,7 @@
 """Plain arithmetic is computed again; nothing else is."""
 
 import ast
+from collections import deque
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from finitune.monitor.replay.arithmetic import NotPlain, evaluate
 
 VALUES = {
     "torch": torch, "F": F, "a": torch.arange(6.0).reshape(2, 3), "n": 2, "model": torch.nn.Linear(3, 3),
-    "items": [1, 2], "text": "abc",
+    "items": [1, 2], "text": "abc", "history": deque([torch.ones(3), torch.zeros(3)]),
     "b": {"most": (1.0, 3.0)}, "weight": None,
 }  # fmt: skip
 
@@ -25,7 +26,7 @@ def again(source):
         "a / a.sum(1, keepdim=True)", "-a[:, 0] ** n", "torch.stack([a[0], a[1]], 1)", "F.log_softmax(a, dim=-1)",
         "torch.where(a > 1, a, a.clamp_min(0.5)).mean()", "a @ a.T", "a.to(torch.float16)[..., 1:].float()",
         "torch.linalg.norm(a)", "a if n else -a", "a.clamp(max=b['most'][1])", "sum([a[0], a[1]])",
-        "a * (weight is None)", "a + len(items)",
+        "a * (weight is None)", "a + len(items)", "history[0] / history[1]",
     ],
 )  # fmt: skip
 def test_the_value_is_that_of_python(source):

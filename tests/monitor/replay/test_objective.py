@@ -278,6 +278,8 @@ WITH_A_CONSTANT = {
     "one minus": lambda x: -torch.log(1 - torch.sigmoid(x)).mean(),
     "reshaped": lambda x: (-(x - TARGET).view(-1)).exp().sum(),
     "chosen": lambda x: torch.where(TARGET > 1, x.abs(), TARGET).log().sum(),
+    "masked afterwards": lambda x: ((x - TARGET) * (TARGET > 1)).pow(2).mean(),
+    "weighted afterwards": lambda x: ((x - TARGET) * TARGET).pow(2).mean(),
 }
 
 
@@ -316,6 +318,38 @@ def test_it_is_known_where_the_code_that_runs_spells_it(large):
     again = torch.ones(ROWS, LENGTH)
     rebuilt = read_of.rebuild({sequence_number(y): again})
     assert torch.allclose(rebuilt, ((again - target) ** 2).mean() * (beside - 0.5).mean())
+
+
+def test_a_model_that_puts_out_something_else_is_not_blamed_on_the_loop():
+    """NaN of its own random numbers, say; in a rebuild it is finite."""
+    x = logits().detach().fill_(math.nan).requires_grad_()
+    y = x * 1
+    read_of = read((y - 1).clamp(min=0).sum(), {sequence_number(y)})
+    with pytest.raises(NotReadable, match="not what it was in the step"):
+        read_of.rebuild({sequence_number(y): logits()})
+
+
+def test_a_constant_beside_nan_alone_may_be_any():
+    x = logits().detach().fill_(math.nan).requires_grad_()
+    y = x * 1
+    read_of = read(torch.relu(1 - y).mean(), {sequence_number(y)})
+    assert read_of.rebuild({sequence_number(y): x * 1}).isnan()
+    with pytest.raises(NotReadable):
+        read_of.rebuild({sequence_number(y): logits()})
+
+
+COMPARED = [F.mse_loss, F.smooth_l1_loss, F.huber_loss, lambda a, b: F.binary_cross_entropy(a.sigmoid(), b.sigmoid())]
+
+
+@pytest.mark.parametrize("compared", COMPARED)
+@pytest.mark.parametrize("order", ["two outputs", "the target first", "the target last"])
+def test_what_is_compared_may_both_come_from_the_model(compared, order):
+    x = logits()
+    a, b = x * 1, x.exp()
+    with_graph = {"two outputs": (a, b), "the target first": (TARGET, b), "the target last": (a, TARGET)}[order]
+    loss = compared(*with_graph)
+    numbers = {sequence_number(a): a, sequence_number(b): b}
+    assert torch.equal(read(loss, set(numbers)).rebuild(numbers), loss)
 
 
 def test_of_two_that_give_the_same_none_is_taken():

@@ -18,11 +18,15 @@ from finitune.monitor.probes.finite import is_finite
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD)
 """Their fused kernels leave everything as it is where `found_inf` is 1."""
+MOST_WRAPPERS = 8
 
 
 def innermost(optimizer: Any) -> Any:
     """Accelerate wraps the optimizer that is stepped; DeepSpeed's own, which knows of overflows, is not taken off."""
-    while not hasattr(optimizer, "overflow") and (inner := getattr(optimizer, "optimizer", None)) is not None:
+    for _ in range(MOST_WRAPPERS):  # one that stands for itself has no innermost
+        inner = getattr(optimizer, "optimizer", None)
+        if inner is None or hasattr(optimizer, "overflow"):
+            break
         optimizer = inner
     return optimizer
 

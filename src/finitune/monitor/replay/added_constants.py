@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,14 +49,20 @@ def _with_constant(
 
 
 def _added(result: Tensor, known: Tensor) -> Tensor:
+    """Raises NotReadable where the code that runs holds `known` as it was in the step, and it was another."""
     spelled: list[Tensor] = []
-    for constant in _constants_in_sums():
-        if _fits(constant, result):
+    for other, constant in _sums():
+        if other is not None and _same(other + constant, result) and not _same(other, known):
+            raise NotReadable("what the model puts out is not what it was in the step")
+        if constant.ndim and _fits(constant, result):
             added = constant.to(result.device).expand_as(result)
-            gives = known + added
-            if ((gives == result) | (gives.isnan() & result.isnan())).all():
-                spelled += [added] if not any(torch.equal(added, other) for other in spelled) else []
+            if _same(known + added, result) and not any(torch.equal(added, one) for one in spelled):
+                spelled.append(added)
     return spelled[0] if len(spelled) == 1 else result - known
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _fits(constant: Tensor, result: Tensor) -> bool:
@@ -66,17 +72,20 @@ def _fits(constant: Tensor, result: Tensor) -> bool:
         return False
 
 
-def _constants_in_sums() -> Iterator[Tensor]:
-    """What the running code of the user adds to what has a graph, or subtracts from it or it from; with its sign."""
+def _sums() -> Iterator[tuple[Tensor | None, Tensor]]:
+    """What the running code of the user adds to something with a graph, or subtracts from it or it from; both with
+    their signs, None for what calls a model, say.
+    """
     for frame in user_frames():
         scope, names = scope_of(frame.f_code), {**frame.f_globals, **frame.f_locals}
         for node in nodes_in(scope) if scope is not None else ():
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
                 left, right = _computed(node.left, names), _computed(node.right, names)
-                if _is_constant(left) and (right is None or right.requires_grad):
-                    yield left
-                elif _is_constant(right) and (left is None or left.requires_grad):
-                    yield right if isinstance(node.op, ast.Add) else -right
+                sign = 1 if isinstance(node.op, ast.Add) else -1
+                if left is not None and not left.requires_grad and (right is None or right.requires_grad):
+                    yield None if right is None else sign * right.detach(), left
+                elif right is not None and not right.requires_grad:
+                    yield None if left is None else left.detach(), sign * right
 
 
 def _computed(node: ast.expr, names: Mapping[str, Any]) -> Tensor | None:
@@ -87,13 +96,13 @@ def _computed(node: ast.expr, names: Mapping[str, Any]) -> Tensor | None:
         return None
 
 
-def _is_constant(value: Tensor | None) -> TypeGuard[Tensor]:
-    return value is not None and not value.requires_grad and value.ndim > 0
-
-
 def _one_number(result: Tensor, known: Tensor) -> Tensor:
-    """The number that was added to `known`; raises NotReadable where it is nowhere seen, or more than one number."""
+    """The number that was added to `known`, NaN where all of that was bad; raises NotReadable where it is nowhere seen,
+    or more than one number.
+    """
     constant, seen = result - known, torch.isfinite(result) & torch.isfinite(known)
+    if not torch.isfinite(known).any():
+        return constant.new_tensor(torch.nan)
     rounding = 4 * torch.finfo(result.dtype).eps
     if not seen.any() or constant[seen].max() - constant[seen].min() > rounding * result[seen].abs().max():
         raise NotReadable("a term without a graph within a relu, of which too little is known")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -154,7 +155,7 @@ def _plain(value: Any) -> bool:
     """Tensors, numbers, containers of them, and the modules of torch that have functions of them."""
     if isinstance(value, ModuleType):
         return _is_one_of(value, (*_MODULES, torch.nn))
-    if type(value) in (list, tuple) or _is_result(value):
+    if type(value) in (list, tuple, deque) or _is_result(value):
         return len(value) <= MOST and all(map(_plain, value))
     if type(value) is range:
         return len(value) <= MOST

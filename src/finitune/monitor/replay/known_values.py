@@ -68,11 +68,19 @@ def into(node: Any, place: int, child: Any, output: int, value: Value | None) ->
 
 
 def _given_or_scaled(node: Any, place: int, value: Value) -> Tensor | None:
-    """What went into a product with a number, or a division by one; from what came out where the node kept no input."""
+    """What went into a product with a constant, or a division by a number; from what came out where the node kept no
+    input. Where the constant is 0 any finite number is as good as what went in.
+    """
     known = _given(node, place)
     constant = getattr(node, "_saved_other" if place == 0 else "_saved_self", None)
-    if known is not None or constant is None or (isinstance(constant, Tensor) and constant.numel() != 1):
+    if known is not None or constant is None:
         return known
+    if isinstance(constant, Tensor) and constant.numel() != 1:
+        out = value() if name_of(node) == "MulBackward0" else None
+        child, output = node.next_functions[place]
+        if out is None or tuple(child._input_metadata[output].shape) != out.shape:
+            return None
+        return torch.where(constant != 0, out / constant, out)
     factor, out = float(constant), value()
     if out is None or not factor or (place == 1 and name_of(node) == "DivBackward0"):
         return None

@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from finitune.monitor.replay import joins
+from finitune.monitor.replay.comparisons import COMPARISONS
 from finitune.monitor.replay.node_operators import name_of, signed
 
 Kept = Mapping[str, Any]
 Operator = tuple[Callable[[Any], Kept], Callable[..., Any]]
-_REDUCTIONS = ("none", "mean", "sum")
 
 
 class NotReadable(Exception):
@@ -62,7 +62,7 @@ GIVEN: dict[str, Callable[[Any], tuple[Tensor | None, ...]]] = {
          "ErfBackward0", "Log1PBackward0", "Log2Backward0", "Log10Backward0", "SiluBackward0", "GeluBackward0",
          "LeakyReluBackward0", "EluBackward0", "VarBackward0", "StdBackward0", "AmaxBackward0", "AminBackward0",
          "MaxBackward1", "MinBackward1", "HardtanhBackward0"),
-        lambda node: (node._saved_self,),
+        lambda node: (node._saved_self, getattr(node, "_saved_target", None)),
     ),
     **dict.fromkeys(
         ("MulBackward0", "DivBackward0", "MinimumBackward0", "MaximumBackward0", "XlogyBackward0",
@@ -179,31 +179,6 @@ def _dimensions(node: Any) -> Kept:
     if not name_of(node).endswith("1"):
         return {}
     return {"dim": signed(node._saved_dim), "keepdim": node._saved_keepdim}
-
-
-def _classes(node: Any) -> Kept:
-    return {
-        "target": node._saved_target,
-        "weight": node._saved_weight,
-        "ignore_index": signed(node._saved_ignore_index),
-        "reduction": _REDUCTIONS[node._saved_reduction],
-    }
-
-
-def _target(*names: str) -> Callable[[Any], Kept]:
-    """A target without a graph, the reduction, and what else is kept under these names."""
-
-    def keep(node: Any) -> Kept:
-        if len(node.next_functions) > 1 and not without_graph(node, 1):
-            raise NotReadable("a target with a graph of its own")
-        more = {name: getattr(node, f"_saved_{name}") for name in names}
-        return {"target": node._saved_target, "reduction": _REDUCTIONS[node._saved_reduction], **more}
-
-    return keep
-
-
-def _compared(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda kept, x, _=None: function(x, **kept)
 
 
 def _into(node: Any) -> Kept:
@@ -324,17 +299,9 @@ OPERATORS: dict[str, Operator] = {
     "ClampMaxBackward0": (_saved("max"), lambda kept, x: x.clamp_max(kept["max"])),
     "WhereBackward0": (_saved("condition"), _chosen),
     "MaskedFillBackward0": (_saved("mask"), lambda kept, x, _=None: x.masked_fill(kept["mask"], 0.0)),
-    "NllLossBackward0": (_classes, _compared(F.nll_loss)),
-    "NllLoss2DBackward0": (_classes, _compared(F.nll_loss)),
+    **COMPARISONS,
     "LogSoftmaxBackward0": (_saved("dim"), lambda kept, x: x.log_softmax(kept["dim"])),
     "SoftmaxBackward0": (_saved("dim"), lambda kept, x: x.softmax(kept["dim"])),
-    "MseLossBackward0": (_target(), _compared(F.mse_loss)),
-    "SmoothL1LossBackward0": (_target("beta"), _compared(F.smooth_l1_loss)),
-    "HuberLossBackward0": (_target("delta"), _compared(F.huber_loss)),
-    "BinaryCrossEntropyBackward0": (_target("weight"), _compared(F.binary_cross_entropy)),
-    "BinaryCrossEntropyWithLogitsBackward0": (
-        _target("weight", "pos_weight"), _compared(F.binary_cross_entropy_with_logits),
-    ),
     "CtcLossBackward0": (
         _saved("targets", "input_lengths", "target_lengths", "blank", "zero_infinity"),
         lambda kept, x: torch.ops.aten._ctc_loss(x, **kept)[0],

@@ -128,7 +128,7 @@ class Objective:
         """
         for path, term in placed(self.whole):
             name = term.name.removesuffix("0").removesuffix("1").removesuffix("Backward")
-            for what in ("target", "weight", "pos_weight"):
+            for what in ("input", "target", "weight", "pos_weight"):
                 given = term.kept.get(what)
                 if isinstance(given, Tensor) and given.is_floating_point() and not is_finite(given):
                     return f"{what} of {name}", given, (self.whole, path)
