@@ -311,3 +311,17 @@ def test_a_bad_target_that_an_object_holds_is_a_target(tmp_path):
             optimizer.step()
     event, *_ = Recording.load(tmp_path / "run").events("origin")
     assert (event["origin"]["phase"], event["origin"]["tensor"]) == ("input", "target of MseLoss")
+
+
+def test_the_warnings_of_a_step_are_not_given_again_for_its_replay(tmp_path, recwarn):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            optimizer.zero_grad()
+            model(torch.randn(1 if step == 3 else 8, 4)).var(0).sum().backward()
+            optimizer.step()
+    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    assert (origin["origin"]["op"], origin["repeats"]) == ("aten.var", True)
+    assert [one.filename for one in recwarn if "degrees of freedom" in str(one.message)] == [__file__]

@@ -52,24 +52,24 @@ def _added(result: Tensor, known: Tensor) -> Tensor:
     """Raises NotReadable where the code that runs holds `known` as it was in the step, and it was another."""
     spelled: list[Tensor] = []
     for other, constant in _sums():
-        if other is not None and _same(other + constant, result) and not _same(other, known):
+        if other is not None and _gives(other, constant, result) and not _same(other, known):
             raise NotReadable("what the model puts out is not what it was in the step")
-        if constant.ndim and _fits(constant, result):
-            added = constant.to(result.device).expand_as(result)
-            if _same(known + added, result) and not any(torch.equal(added, one) for one in spelled):
-                spelled.append(added)
+        if constant.ndim and _gives(known, constant, result):
+            added = constant.expand_as(result)
+            spelled += [added] if not any(torch.equal(added, one) for one in spelled) else []
     return spelled[0] if len(spelled) == 1 else result - known
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
-
-
-def _fits(constant: Tensor, result: Tensor) -> bool:
+def _gives(known: Tensor, constant: Tensor, result: Tensor) -> bool:
     try:
-        return torch.broadcast_shapes(constant.shape, result.shape) == result.shape
-    except RuntimeError:
+        return _same(known + constant, result)
+    except RuntimeError:  # other sizes, another device
         return False
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    alike = one.shape == other.shape and one.device == other.device
+    return alike and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _sums() -> Iterator[tuple[Tensor | None, Tensor]]:
