@@ -170,11 +170,24 @@ def climb(losses: Iterable[float]) -> float | None:
     known = [loss for loss in losses if loss and math.isfinite(loss)]
     if len(known) < 2 or lowest_level(known) is None:
         return None
-    size = len(known) // QUARTERS
-    if size < 2:
+    if len(known) < 2 * QUARTERS:
         return max(known) / known[0]
-    quarters = (known[at : at + size] for at in range(0, size * QUARTERS, size))
-    return median(known[-NEWEST:]) / min(known[0], *map(median, quarters))
+    return median(known[-NEWEST:]) / min(known[0], *_medians_of_quarters(known))
+
+
+def usual_low(losses: Iterable[float]) -> float | None:
+    """The level that a run had reached, noise of single batches left out: the median of its lowest quarter; below eight
+    losses the lowest. None where multiples say nothing.
+    """
+    known = [loss for loss in losses if loss and math.isfinite(loss)]
+    if lowest_level(known) is None:
+        return None
+    return min(known) if len(known) < 2 * QUARTERS else min(_medians_of_quarters(known))
+
+
+def _medians_of_quarters(known: Sequence[float]) -> list[float]:
+    size = len(known) // QUARTERS
+    return [median(known[at : at + size]) for at in range(0, size * QUARTERS, size)]
 
 
 def noise(losses: Iterable[float]) -> float | None:

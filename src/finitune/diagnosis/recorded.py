@@ -15,6 +15,7 @@ from finitune.diagnosis import crashes
 from finitune.diagnosis.next_question import Question, next_check
 from finitune.diagnosis.observed_settings import of_facts
 from finitune.diagnosis.ranking import SHOWN, experiments_of, rank
+from finitune.evidence import STRONG
 from finitune.facts import Facts
 from finitune.facts_json import facts_from_json, revived, types_of
 from finitune.finding import Action, Diagnosis, Incident, NotChecked, Origin, RankedCause
@@ -120,10 +121,12 @@ def incident_of(
     run_dir: Path,
     *,
     ranked: bool = True,
+    contenders: int | None = None,
 ) -> Incident:
     """The incident that `event` opened, from the events that belong to it; live and from a recording alike.
 
-    Where it is not to be `ranked`, its causes are left out.
+    Where it is not to be `ranked`, its causes are left out. With a number of `contenders` its causes are those to put
+    to the test: so many of the first, and two more that something decisive speaks for, whatever speaks against it.
     """
     origins = [e for e in following if e["event"] == "origin"]  # a later one was found when the step was run again
     origin = next((e for e in reversed(origins) if e.get("origin")), origins[0] if origins else None)
@@ -135,6 +138,10 @@ def incident_of(
     arms = [e for e in following if e["event"] == "arm"]
     weighed = rank(inputs, arms) if ranked else []
     shown = [cause for cause in weighed if cause.proved or cause.bits > 0][:SHOWN]
+    if contenders is not None:
+        shown = shown[:contenders]
+        decisive = (one for one in weighed if any(seen.bits >= STRONG for seen in one.evidence))
+        shown += [one for one in decisive if one not in shown][:2]
     stopped = any(e["event"] == "stop" for e in following)
     actions = [e for e in following if e["event"] == "action"]
     return Incident(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -17,13 +18,13 @@ from finitune.monitor.replay.placeholders import placeholders
 from finitune.monitor.replay.rerun import Setting, rerun
 from finitune.monitor.replay.trial import Trial
 from finitune.outliers import median
-from finitune.series import lowest_level
+from finitune.series import usual_low
 from finitune.symptoms.dead_update import BEFORE, COLLAPSE, IN_A_ROW
 from finitune.symptoms.stagnation import HALF
 
 MAX_EXPERIMENTS = 8
 DIVERGED = 4.0
-"""A loss this many times the lowest of the run is no healthy step, finite or not."""
+"""A loss this many times the level that the run had reached is no healthy step, finite or not."""
 BEARABLE_SCALE = 2.0**10
 """A loss that is bad by itself is examined at a loss scale that a healthy float16 run bears; a scale that has yet to
 settle would spoil the gradients of an arm that cures."""
@@ -52,7 +53,7 @@ def _try_causes(inquiry: Investigation, contenders: int, most: int) -> None:
     try:
         from finitune.diagnosis.ranking import experiments_of, proof_of
 
-        for contender in inquiry.incident().causes[:contenders]:
+        for contender in inquiry.incident(contenders=contenders).causes:
             if len(inquiry.arms()) >= most or inquiry.limits.left <= 0:
                 break
             for experiment in experiments_of(contender.cause):
@@ -105,10 +106,14 @@ def outcome(inquiry: Investigation, change: Callable[[Setting], AbstractContextM
     if still is not None:  # no update, no answer
         return None if again.trial is None else "stuck" if still(again.trial, inquiry) else "finite"
     loss = sum(again.losses) / (setting.run_scale or setting.scale)
-    lowest = lowest_level(inquiry.signals["loss"].window(len(inquiry.signals["loss"])))
-    if again.sound and lowest is not None and loss > DIVERGED * lowest:
-        return "diverged"
-    if again.sound and inquiry.event["symptom"] == "divergence" and not again.norms.any():
+    low = usual_low(inquiry.signals["loss"].window(len(inquiry.signals["loss"])))
+    diverges = inquiry.event["symptom"] == "divergence"
+    if again.sound and low is not None:
+        # Where the incident is that the loss has climbed, half of the way up, in the logarithm, is not healed.
+        climbed = math.sqrt(low * inquiry.event["loss"]) if diverges else math.inf
+        if loss > min(DIVERGED * low, max(low, climbed)):
+            return "diverged"
+    if again.sound and diverges and not again.norms.any():
         return "diverged"  # it gives one answer to everything, and no update will change that
     return "finite" if again.sound else "non-finite"
 

@@ -324,13 +324,15 @@ class Investigation:
         path, elsewhere = saved or (None, False)
         return {"capture": path and str(path.relative_to(self.recorder.directory)), "runs_elsewhere": elsewhere}
 
-    def incident(self) -> Any:
-        """The incident as `finitune diagnose` will read it from the recording."""
+    def incident(self, *, contenders: int | None = None) -> Any:
+        """The incident as `finitune diagnose` will read it from the recording, or with the causes to test."""
         from finitune.diagnosis.recorded import incident_of
         from finitune.facts_json import facts_from_json
 
         facts = facts_from_json(self.run_facts)
-        return incident_of(self.event, self.following, facts, self.signals, self.recorder.directory)
+        return incident_of(
+            self.event, self.following, facts, self.signals, self.recorder.directory, contenders=contenders
+        )
 
     def lines(self, *, again: bool = False) -> list[str]:
         """What is said of it: the diagnosis, or where that cannot be made here, what was seen."""
