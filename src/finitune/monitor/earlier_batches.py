@@ -48,7 +48,10 @@ class EarlierBatch:
         if step < self._next or not losses or not math.isfinite(losses[0]):
             return
         one = Capture(micro_steps=capture.micro_steps[:1])
-        if one.runnable is None and not any(m.objective and m.objective.recovers for m in one.micro_steps):
+        objectives = [micro.objective for micro in one.micro_steps if micro.objective is not None]
+        for objective in objectives:
+            objective.look_up_constants()
+        if one.runnable is None and all(objective.knows_constants for objective in objectives):
             self._kept = (step, one, losses[0])
             self._next = 2 * step
 

@@ -94,6 +94,29 @@ def test_taken_again_at_another_rate_they_have_the_targets_that_no_node_keeps(tm
     assert torch.allclose(*after, atol=1e-5)
 
 
+def squared(prediction, target):
+    return ((prediction - target) ** 2).mean()
+
+
+@pytest.mark.parametrize("spelled", ["in the loop", "in a function"])
+def test_a_squared_error_by_hand_that_diverges_is_healed(spelled, tmp_path):
+    """From one step to the next the outputs grow by some orders of magnitude, and nothing is left of the targets."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with watch(model, optimizer, run_dir=tmp_path / "run", mode="heal"):
+        for _ in range(40):
+            x = torch.randn(16, 8)
+            y = x.sum(1, keepdim=True)
+            loss = ((model(x) - y) ** 2).mean() if spelled == "in the loop" else squared(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert loss.item() < 8.0, "the variance of the targets"
+    (bad,) = (one for one in diagnose(tmp_path / "run").incidents if one.causes)
+    assert (bad.causes[0].cause, bad.causes[0].proved, bad.action) == ("lr-too-high", True, "rolled-back")
+
+
 def _setting(loop, past):
     return Setting(model=loop.model, optimizer=loop.optimizer, capture=past.steps[-1].capture, past=past)
 

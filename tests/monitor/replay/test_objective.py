@@ -352,6 +352,30 @@ def test_what_is_compared_may_both_come_from_the_model(compared, order):
     assert torch.equal(read(loss, set(numbers)).rebuild(numbers), loss)
 
 
+def test_it_is_known_without_a_rebuild_where_the_code_holds_both_sides():
+    target = TARGET[..., 0]
+    y = torch.ones(ROWS, LENGTH, requires_grad=True) * 3
+    read_of = read(((y - target) ** 2).mean(), {sequence_number(y)})
+    assert not read_of.knows_constants
+    read_of.look_up_constants()
+    assert read_of.knows_constants
+    again = y + 1
+    assert torch.equal(read_of.rebuild({sequence_number(y): again}), ((again - target) ** 2).mean())
+
+
+def test_nor_is_it_looked_up_where_several_may_be_it():
+    first, second, made = TARGET[..., 0], TARGET[..., 1], {}
+
+    def call():
+        made["y"] = torch.ones(ROWS, LENGTH, requires_grad=True) * 3
+        return made["y"]
+
+    other = (call() + second).mean()
+    read_of = read(((call() - first) ** 2).mean() + 0 * other.detach(), {sequence_number(made["y"])})
+    read_of.look_up_constants()
+    assert not read_of.knows_constants
+
+
 def test_of_two_that_give_the_same_none_is_taken():
     large_output = torch.full((ROWS, LENGTH), 1e12, requires_grad=True)
     y = large_output * 1

@@ -137,6 +137,9 @@ class Past:
         if self.why_not is not None:
             self.steps = []
             return
+        for micro in capture.micro_steps:
+            if micro.objective is not None:
+                micro.objective.look_up_constants()
         due = not self.steps or step - max(one.step for one in self.steps if one.before is not None) >= EVERY
         rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.steps.append(Taken(

@@ -6,18 +6,14 @@ that gives the very same result, that is the constant.
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from finitune.monitor.replay.arithmetic import evaluate
 from finitune.monitor.replay.loss_operators import NotReadable
-from finitune.monitor.replay.source_line import user_frames
-from finitune.monitor.replay.source_tree import nodes_in, scope_of
+from finitune.monitor.replay.spelled_sums import gives, same, sums
 
 
 def with_constant(
@@ -42,58 +38,33 @@ def _with_constant(
     before, constant = first[term]
     if in_part:
         result = torch.where(result.isnan(), before + constant, result)
-    same = (known == before) | (known.isnan() & before.isnan())
-    if not bool((same | torch.isfinite(constant)).all()):
+    as_was = (known == before) | (known.isnan() & before.isnan())
+    if not bool((as_was | torch.isfinite(constant)).all()):
         raise NotReadable("an operand that the graph does not keep, where the model's output was not finite")
-    return torch.where(same, result, known + constant)
+    return torch.where(as_was, result, known + constant)
+
+
+def spelled(result: Tensor) -> Tensor | None:
+    """The constant in `result`, where the code that runs holds all of the sum, or just one that may be it."""
+    fitting: list[Tensor] = []
+    for other, constant in sums(cheap=True):
+        if other is not None and gives(other, constant, result):
+            return constant
+        if other is None and constant.ndim and constant.device == result.device and constant.shape == result.shape:
+            fitting.append(constant)
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _added(result: Tensor, known: Tensor) -> Tensor:
     """Raises NotReadable where the code that runs holds `known` as it was in the step, and it was another."""
-    spelled: list[Tensor] = []
-    for other, constant in _sums():
-        if other is not None and _gives(other, constant, result) and not _same(other, known):
+    found: list[Tensor] = []
+    for other, constant in sums():
+        if other is not None and gives(other, constant, result) and not same(other, known):
             raise NotReadable("what the model puts out is not what it was in the step")
-        if constant.ndim and _gives(known, constant, result):
+        if constant.ndim and gives(known, constant, result):
             added = constant.expand_as(result)
-            spelled += [added] if not any(torch.equal(added, one) for one in spelled) else []
-    return spelled[0] if len(spelled) == 1 else result - known
-
-
-def _gives(known: Tensor, constant: Tensor, result: Tensor) -> bool:
-    try:
-        return _same(known + constant, result)
-    except RuntimeError:  # other sizes, another device
-        return False
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    alike = one.shape == other.shape and one.device == other.device
-    return alike and bool(((one == other) | (one.isnan() & other.isnan())).all())
-
-
-def _sums() -> Iterator[tuple[Tensor | None, Tensor]]:
-    """What the running code of the user adds to something with a graph, or subtracts from it or it from; both with
-    their signs, None for what calls a model, say.
-    """
-    for frame in user_frames():
-        scope, names = scope_of(frame.f_code), {**frame.f_globals, **frame.f_locals}
-        for node in nodes_in(scope) if scope is not None else ():
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-                left, right = _computed(node.left, names), _computed(node.right, names)
-                sign = 1 if isinstance(node.op, ast.Add) else -1
-                if left is not None and not left.requires_grad and (right is None or right.requires_grad):
-                    yield None if right is None else sign * right.detach(), left
-                elif right is not None and not right.requires_grad:
-                    yield None if left is None else left.detach(), sign * right
-
-
-def _computed(node: ast.expr, names: Mapping[str, Any]) -> Tensor | None:
-    """The value of an expression; None where it calls a model, say."""
-    try:
-        return torch.as_tensor(evaluate(node, names))
-    except Exception:  # not plain, no number, or not to be computed now
-        return None
+            found += [added] if not any(torch.equal(added, one) for one in found) else []
+    return found[0] if len(found) == 1 else result - known
 
 
 def _one_number(result: Tensor, known: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay import node_operators
-from finitune.monitor.replay.added_constants import with_constant
+from finitune.monitor.replay.added_constants import spelled, with_constant
 from finitune.monitor.replay.joins import REST, runs_without_graph
 from finitune.monitor.replay.known_values import MANY, MAX_NODES, Edge, Value, into, known_values, positive
 from finitune.monitor.replay.loss_operators import (
@@ -85,6 +85,8 @@ class Objective:
     """The loop uses trained tensors in it by itself."""
     first: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict[int, tuple[Tensor, Tensor]])
     """Of terms with a kept result, by identity: the known part of it in the first rebuild, and the constant found."""
+    spelled: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+    """Of the same, constants that the code held which ran then."""
 
     def rebuild(self, outputs: Mapping[int, Tensor]) -> Tensor:
         """The loss again; `outputs` maps the sequence number of an output's node to its new value.
@@ -100,7 +102,18 @@ class Objective:
     @property
     def knows_constants(self) -> bool:
         """Each operand that no node kept has been found by a rebuild."""
-        return all(id(term) in self.first for term in terms(self.whole) if RESULT in term.kept)
+        return all(id(term) in self.first or id(term) in self.spelled for term in self._with_result())
+
+    def look_up_constants(self) -> None:
+        """Before the code of this step goes on: find them where it spells them, for a rebuild with other weights."""
+        for term in self._with_result():
+            if id(term) not in self.first and IN_PART not in term.kept:
+                constant = spelled(term.kept[RESULT])
+                if constant is not None:
+                    self.spelled[id(term)] = constant
+
+    def _with_result(self) -> list[Term]:
+        return [term for term in terms(self.whole) if RESULT in term.kept] if self.recovers else []
 
     @property
     def only_here(self) -> bool:
@@ -153,6 +166,8 @@ class Objective:
         value = apply(of.kept, *inputs)
         if RESULT not in of.kept:
             return value
+        if id(of) in self.spelled and id(of) not in self.first:
+            return value + self.spelled[id(of)]
         return with_constant(id(of), value, of.kept[RESULT], self.first, in_part=IN_PART in of.kept)
 
 

@@ -1,0 +1,87 @@
+"""The sums in the code that runs of which one operand has no graph: what a loop adds to what its model puts out.
+
+Looked for in the running frames of the user's program, and in functions of the user that these call with names they
+hold. Nothing of the user's is called.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from finitune.monitor.replay.arithmetic import evaluate
+from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
+from finitune.monitor.replay.source_line import is_users, user_frames
+from finitune.monitor.replay.source_tree import nodes_in, scope_of
+
+MOST_CALLS = 3
+"""Functions within one another."""
+Sum = tuple[Tensor | None, Tensor]
+"""Something with a graph, None where it is not known, and what is added to it; both with their signs."""
+
+
+def sums(*, cheap: bool = False) -> Iterator[Sum]:
+    """With `cheap` nothing is computed but what a name, an attribute or an index stands for."""
+    for frame in user_frames():
+        yield from _sums(frame.f_code, {**frame.f_globals, **frame.f_locals}, 0, cheap=cheap)
+
+
+def gives(known: Tensor, constant: Tensor, result: Tensor) -> bool:
+    """Whether their sum is the result, bit for bit."""
+    try:
+        return same(known + constant, result)
+    except RuntimeError:  # other sizes, another device
+        return False
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Bit for bit, NaN included."""
+    alike = one.shape == other.shape and one.device == other.device
+    return alike and bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _sums(code: CodeType, names: Mapping[str, Any], depth: int, *, cheap: bool) -> Iterator[Sum]:
+    written, calls = _nodes(code)
+    for node in written:
+        left, right = (_computed(each, names, cheap=cheap) for each in (node.left, node.right))
+        sign = 1 if isinstance(node.op, ast.Add) else -1
+        if left is not None and not left.requires_grad and (right is None or right.requires_grad):
+            yield None if right is None else sign * right.detach(), left
+        elif right is not None and not right.requires_grad:
+            yield None if left is None else left.detach(), sign * right
+    for call in calls if depth < MOST_CALLS else ():
+        function, own = function_behind(value_of(call.func, names))
+        if function is None or not is_users(function.__code__.co_filename):
+            continue
+        given = [_computed(each, names, cheap=cheap) for each in call.args]
+        named = {each.arg: _computed(each.value, names, cheap=cheap) for each in call.keywords if each.arg}
+        try:
+            bound = inspect.signature(function).bind(*([] if own is None else [own]), *given, **named)
+        except TypeError:  # with a star, say
+            continue
+        yield from _sums(function.__code__, {**names_within(function), **bound.arguments}, depth + 1, cheap=cheap)
+
+
+@cache
+def _nodes(code: CodeType) -> tuple[list[ast.BinOp], list[ast.Call]]:
+    scope = scope_of(code)
+    nodes = [] if scope is None else list(nodes_in(scope))
+    written = [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Add | ast.Sub)]
+    return written, [n for n in nodes if isinstance(n, ast.Call)]
+
+
+def _computed(node: ast.expr, names: Mapping[str, Any], *, cheap: bool) -> Tensor | None:
+    """The value of an expression; None where it calls a model, say."""
+    if cheap and any(isinstance(each, ast.Call | ast.BinOp) for each in ast.walk(node)):
+        return None
+    try:
+        return torch.as_tensor(evaluate(node, names))
+    except Exception:  # not plain, no number, or not to be computed now
+        return None
