@@ -126,7 +126,8 @@ def incident_of(
     """The incident that `event` opened, from the events that belong to it; live and from a recording alike.
 
     Where it is not to be `ranked`, its causes are left out. With a number of `contenders` its causes are those to put
-    to the test: so many of the first, and two more that something decisive speaks for, whatever speaks against it.
+    to the test: so many of the first; where the loss has climbed and no operator is at fault, two more that something
+    strong speaks for, whatever speaks against them.
     """
     origins = [e for e in following if e["event"] == "origin"]  # a later one was found when the step was run again
     origin = next((e for e in reversed(origins) if e.get("origin")), origins[0] if origins else None)
@@ -140,8 +141,9 @@ def incident_of(
     shown = [cause for cause in weighed if cause.proved or cause.bits > 0][:SHOWN]
     if contenders is not None:
         shown = shown[:contenders]
-        decisive = (one for one in weighed if any(seen.bits >= STRONG for seen in one.evidence))
-        shown += [one for one in decisive if one not in shown][:2]
+        if event.get("symptom") == "divergence":
+            supported = (one for one in weighed if any(seen.bits >= STRONG for seen in one.evidence))
+            shown += [one for one in supported if one not in shown][:2]
     stopped = any(e["event"] == "stop" for e in following)
     actions = [e for e in following if e["event"] == "action"]
     return Incident(
