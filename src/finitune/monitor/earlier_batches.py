@@ -13,7 +13,7 @@ from finitune.monitor.replay.rerun import Setting, losses_of
 from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.monitor.run import MOST_VALUES
 from finitune.outliers import beginning, median
-from finitune.series import Series, Signals
+from finitune.series import Series, Signals, usual_low
 from finitune.symptoms.divergence import VERY_FAR
 
 RISE = 1.3
@@ -43,9 +43,14 @@ class EarlierBatch:
     def step(self) -> int:
         return self._kept[0] if self._kept else 0
 
-    def keep(self, step: int, capture: Capture, losses: tuple[float, ...]) -> None:
-        """Remember the first micro-batch of this step if its turn has come and it is finite."""
+    def keep(self, step: int, capture: Capture, losses: tuple[float, ...], loss: Series) -> None:
+        """Remember the first micro-batch of this step if its turn has come and it is finite. One whose loss is on its
+        way up is not kept: beside it a loss that climbs further is no rise.
+        """
         if step < self._next or not losses or not math.isfinite(losses[0]):
+            return
+        low = usual_low(loss.window(len(loss)))
+        if low is not None and losses[0] > JUMP * low:
             return
         one = Capture(micro_steps=capture.micro_steps[:1])
         objectives = [micro.objective for micro in one.micro_steps if micro.objective is not None]
@@ -97,7 +102,7 @@ class EarlierBatch:
             return False
         given = [call.kwargs.get("labels") for call in micro.calls]
         inside = any(isinstance(labels, torch.Tensor) and not labels.is_floating_point() for labels in given)
-        return bool(micro.objective.targets) or (inside and isinstance(micro.objective.whole, int))
+        return bool(micro.objective.targets) or (inside and micro.objective.is_output)
 
     def is_news(self, loss: float) -> bool:
         """True for the first divergence, and for one that goes as far beyond the last as that is told from noise."""

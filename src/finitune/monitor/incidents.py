@@ -303,7 +303,7 @@ class Incidents:
         found = [*sightings(signals, reading.step - 1), *sightings(signals, reading.step)]
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:
-            earlier.keep(reading.step, capture, reading.losses)
+            earlier.keep(reading.step, capture, reading.losses, signals["loss"])
         elif not earlier.asked_at(reading.step):
             self._diverged(watched, reading, capture, diverges)
         for seen in found:
