@@ -34,7 +34,8 @@ class EarlierBatch:
         self._kept: tuple[int, Capture, float] | None = None
         self._next = 1
         self._asked = -ASK_EVERY
-        self._reported = 0.0
+        self._reported, self._level = 0.0, 0.0
+        """The loss of the divergence that was reported last, and the level that the run had left."""
         self._again = True
         self._fresh: dict[str, Series] = {}
         """What the data decide, since the data changed: the loss rose, while an earlier batch had the loss it had."""
@@ -73,6 +74,8 @@ class EarlierBatch:
         Where the loss jumps, an earlier batch says at once whether the weights or the data have changed.
         """
         step = signals["loss"].last_step
+        if self._reported and signals["loss"].last <= self._level:
+            self._reported, self._asked = 0.0, -ASK_EVERY
         jump = self._jump(signals["loss"])
         damaged = self.is_damaged(model, math.sqrt(jump)) if jump is not None else None
         if damaged is False:
@@ -104,11 +107,13 @@ class EarlierBatch:
         inside = any(isinstance(labels, torch.Tensor) and not labels.is_floating_point() for labels in given)
         return bool(micro.objective.targets) or (inside and micro.objective.is_output)
 
-    def is_news(self, loss: float) -> bool:
-        """True for the first divergence, and for one that goes as far beyond the last as that is told from noise."""
+    def is_news(self, loss: float, before: float) -> bool:
+        """True for the first divergence from the level `before`, for the first after the loss was back there, and for
+        one that goes as far beyond the last as that is told from noise.
+        """
         if not loss > JUMP * self._reported:
             return False
-        self._reported = loss
+        self._reported, self._level = loss, before
         return True
 
     def ask_again(self) -> None:

@@ -291,7 +291,7 @@ class Incidents:
         earlier, model = self._earlier[watched.number], None if watched.group.split else watched.model
         damaged = earlier.is_damaged(model, earlier.lost(self._run.signals["loss"], seen))
         if damaged and earlier.speaks_of(self._run.signals["loss"], seen):
-            if earlier.is_news(seen.numbers["loss"]):
+            if earlier.is_news(seen.numbers["loss"], seen.numbers["before"]):
                 self._sight(watched, reading, capture, seen, last_good=earlier.step, unproved=earlier.ask_again)
         elif damaged or damaged is None or seen.level == "note":
             self._suspect(watched, reading, capture, seen)
