@@ -21,8 +21,8 @@ from finitune.monitor.replay.looked_up import function_behind, names_within, val
 from finitune.monitor.replay.source_line import is_users, user_frames
 from finitune.monitor.replay.source_tree import nodes_in, scope_of
 
-MOST_CALLS = 3
-"""Functions within one another."""
+DEEPEST, MOST_CALLS = 3, 64
+"""Functions within one another, and calls that are followed from one frame."""
 Sum = tuple[Tensor | None, Tensor]
 """Something with a graph, None where it is not known, and what is added to it; both with their signs."""
 
@@ -30,7 +30,8 @@ Sum = tuple[Tensor | None, Tensor]
 def sums(*, cheap: bool = False) -> Iterator[Sum]:
     """With `cheap` nothing is computed but what a name, an attribute or an index stands for."""
     for frame in user_frames():
-        yield from _sums(frame.f_code, {**frame.f_globals, **frame.f_locals}, 0, cheap=cheap)
+        names = {**frame.f_globals, **frame.f_locals}
+        yield from _sums(frame.f_code, names, 0, iter(range(MOST_CALLS)), cheap=cheap)
 
 
 def gives(known: Tensor, constant: Tensor, result: Tensor) -> bool:
@@ -47,7 +48,9 @@ def same(one: Tensor, other: Tensor) -> bool:
     return alike and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-def _sums(code: CodeType, names: Mapping[str, Any], depth: int, *, cheap: bool) -> Iterator[Sum]:
+def _sums(
+    code: CodeType, names: Mapping[str, Any], depth: int, left_over: Iterator[int], *, cheap: bool
+) -> Iterator[Sum]:
     written, calls = _nodes(code)
     for node in written:
         left, right = (_computed(each, names, cheap=cheap) for each in (node.left, node.right))
@@ -56,17 +59,20 @@ def _sums(code: CodeType, names: Mapping[str, Any], depth: int, *, cheap: bool) 
             yield None if right is None else sign * right.detach(), left
         elif right is not None and not right.requires_grad:
             yield None if left is None else left.detach(), sign * right
-    for call in calls if depth < MOST_CALLS else ():
+    for call in calls if depth < DEEPEST else ():
         function, own = function_behind(value_of(call.func, names))
         if function is None or not is_users(function.__code__.co_filename):
             continue
         given = [_computed(each, names, cheap=cheap) for each in call.args]
         named = {each.arg: _computed(each.value, names, cheap=cheap) for each in call.keywords if each.arg}
+        if all(each is None for each in (*given, *named.values())) or next(left_over, None) is None:
+            continue
         try:
             bound = inspect.signature(function).bind(*([] if own is None else [own]), *given, **named)
-        except TypeError:  # with a star, say
+        except (TypeError, ValueError):  # with a star, say
             continue
-        yield from _sums(function.__code__, {**names_within(function), **bound.arguments}, depth + 1, cheap=cheap)
+        within = {**names_within(function), **bound.arguments}
+        yield from _sums(function.__code__, within, depth + 1, left_over, cheap=cheap)
 
 
 @cache
