@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributions import Beta, Independent, Normal
 
+from finitune.monitor.replay.spelled_sums import sums
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -325,3 +326,21 @@ def test_the_warnings_of_a_step_are_not_given_again_for_its_replay(tmp_path, rec
     (origin,) = Recording.load(tmp_path / "run").events("origin")
     assert (origin["origin"]["op"], origin["repeats"]) == ("aten.var", True)
     assert [one.filename for one in recwarn if "degrees of freedom" in str(one.message)] == [__file__]
+
+
+def test_a_list_of_weights_is_no_operand(recwarn):
+    """To make numbers of tensors with a graph is to be warned of it, in the middle of a healthy run."""
+
+    def predicted(weights, x):
+        return x * weights[0] + 1.0
+
+    weights, x = [nn.Parameter(torch.ones(1))], torch.ones(3)
+    torch.set_warn_always(True)
+    try:
+        loss = 2.0 - predicted(weights, x).sum()
+        found = [constant.tolist() for _, constant in sums()]
+    finally:
+        torch.set_warn_always(False)
+    assert loss.item() == -4.0
+    assert 2.0 in found
+    assert not recwarn

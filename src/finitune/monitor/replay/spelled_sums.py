@@ -88,6 +88,7 @@ def _computed(node: ast.expr, names: Mapping[str, Any], *, cheap: bool) -> Tenso
     if cheap and any(isinstance(each, ast.Call | ast.BinOp) for each in ast.walk(node)):
         return None
     try:
-        return torch.as_tensor(evaluate(node, names))
+        value = evaluate(node, names)
+        return None if isinstance(value, list | tuple) else torch.as_tensor(value)
     except Exception:  # not plain, no number, or not to be computed now
         return None
