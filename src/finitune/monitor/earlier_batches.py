@@ -46,13 +46,15 @@ class EarlierBatch:
 
     def keep(self, step: int, capture: Capture, losses: tuple[float, ...], loss: Series) -> None:
         """Remember the first micro-batch of this step if its turn has come and it is finite. One whose loss is on its
-        way up is not kept: beside it a loss that climbs further is no rise.
+        way up is not kept: beside it a loss that climbs further is no rise. Where one cannot be kept, the next is
+        tried an eighth of the steps later.
         """
         if step < self._next or not losses or not math.isfinite(losses[0]):
             return
         low = usual_low(loss.window(len(loss)))
         if low is not None and losses[0] > JUMP * low:
             return
+        self._next = step + max(1, step // 8)
         one = Capture(micro_steps=capture.micro_steps[:1])
         objectives = [micro.objective for micro in one.micro_steps if micro.objective is not None]
         for objective in objectives:

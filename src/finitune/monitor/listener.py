@@ -166,12 +166,13 @@ class Listener:
         """Clipping has measured gradients, `each` of them by its identity, and is about to scale them."""
         if self.here.busy:
             return
-        measured = set(map(id, tensors))
+        measured = list(map(id, tensors))
         for watched in self._optimizers:
             gradients = watched.gradients()
-            own = set(map(id, gradients))
-            if own and own <= measured:
-                watched.unclipped = Unclipped.of(gradients, norm if own == measured else None, each)
+            own = list(map(id, gradients))
+            everything = own == measured or set(own) == set(measured)
+            if own and (everything or set(own) <= set(measured)):
+                watched.unclipped = Unclipped.of(gradients, norm if everything else None, each)
 
     def clipping(self, parameters: list[Tensor], max_norm: float) -> None:
         for watched in self._optimizers:

@@ -27,6 +27,9 @@ NO_GRADIENTS: Gradients = ([], [])
 def gradients_now(parameters: Sequence[Tensor]) -> Gradients:
     stride = -(-len(parameters) // ALL) or 1
     gradients = [p.grad for p in parameters[::stride]]
+    held = [gradient for gradient in gradients if gradient is not None]
+    if len(held) == len(gradients):  # as after most backwards
+        return list(map(id, held)), [gradient._version for gradient in held]
     return (
         [0 if gradient is None else id(gradient) for gradient in gradients],
         [0 if gradient is None else gradient._version for gradient in gradients],

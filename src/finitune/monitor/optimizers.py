@@ -82,7 +82,7 @@ class Watched:
 
     def versions(self) -> tuple[int, ...]:
         """Of what it trains: how often each was written to."""
-        return tuple(parameter._version for parameter in self.parameters())
+        return tuple([parameter._version for parameter in self.parameters()])
 
     def wrote_last(self, parameter: Tensor) -> bool:
         """The parameter was finite once, and nothing but steps of this optimizer has been seen to write to it since."""

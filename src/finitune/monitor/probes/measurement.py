@@ -39,7 +39,7 @@ class Unclipped:
     def of(gradients: Sequence[Tensor], total: Tensor | None, each: Mapping[int, Tensor]) -> Unclipped:
         """`each` holds the norms that clipping measured, by the identity of the gradient."""
         total_here = None if total is None or hasattr(total, "full_tensor") else total.detach()
-        known = [each[id(g)] for g in gradients if id(g) in each]
+        known = [norm for norm in map(each.get, map(id, gradients)) if norm is not None]
         complete = len(known) == len(gradients) and len({norm.device for norm in known}) == 1
         own = torch.stack(known).to(torch.float32) if complete else norms(gradients)
         return Unclipped(norms=own, total=total_here, seen=_versions(gradients))
