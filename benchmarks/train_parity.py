@@ -64,6 +64,7 @@ WAYS: Mapping[str, Way] = {
     "QLoRA": Way(beside="QLoRA", settings={**LORA, "load_in_4bit": True}),
     "DDP, 2 processes": Way(beside="full", settings=FULL, processes=2),
     "FSDP2, 2 processes": Way(beside="full", settings={**FULL, "fsdp": True}, processes=2),
+    "FSDP2 with LoRA, 2 processes": Way(beside="LoRA", settings={**LORA, "fsdp": True}, processes=2),
     "ZeRO-2, 2 processes": Way(beside="full", settings={**FULL, "deepspeed": "zero2.json"}, processes=2),
 }
 PLAIN: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
