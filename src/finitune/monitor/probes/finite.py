@@ -129,6 +129,22 @@ def places(tensor: Tensor, limit: int = 4096) -> Places:
     return Places(nan=counts[0], inf=counts[1], minus_inf=counts[2], indices=indices, peak=peak)
 
 
+def bad_along(tensor: Tensor, axes: Sequence[int]) -> Tensor:
+    """Where along these axes, the first of which is 0, some element is not finite: bool, one axis for each of them.
+
+    A part of the first axis is looked at at a time.
+    """
+    others = tuple(axis for axis in range(tensor.dim()) if axis not in axes)
+    size = max(CHUNK // max(tensor[:1].numel(), 1), 1)
+    found: list[Tensor] = []
+    for part in tensor.split(size):
+        if part.is_floating_point() and part.dtype.itemsize == 1:
+            part = part.to(torch.float32)
+        bad = ~torch.isfinite(part)
+        found.append(bad.any(dim=others) if others else bad)
+    return torch.cat(found)
+
+
 def _unravelled(flat: list[int], shape: torch.Size) -> list[list[int]]:
     places: list[list[int]] = []
     for index in flat:

@@ -2,72 +2,81 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from finitune.monitor.probes.finite import Places
+from finitune.monitor.probes.finite import Places, bad_along, values_of
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.padding import padding_of
 
-MAX_PLACES = 16
+MAX_PLACES = 1024
+"""Samples, positions and tokens that are listed, each."""
+Listed = list[int] | None
 
 
-def batch_places(calls: list[Call], number: int, tensor: Tensor, found: Places) -> tuple[Any, Any, Any, bool | None]:
+def batch_places(
+    calls: list[Call], number: int, tensor: Tensor, found: Places
+) -> tuple[Listed, Listed, Listed, bool | None]:
     """Samples, positions, token ids there, and whether all of them are padding; None where not known.
 
     `number` counts the model's calls so far, from 1.
     """
-    if not calls or not found.indices or not found.indices[0]:
+    values = values_of(tensor).detach()
+    if not calls or not found.count or not values.dim():
         return None, None, None, None
     call = calls[min(max(number, 1), len(calls)) - 1]
     ids = call.token_ids()
     if ids is None:
-        return _samples(call, tensor, found), None, None, None
-    n_rows, n_positions = ids.shape
-    where = {_row_and_position(index, tensor.shape, n_rows, n_positions) for index in found.indices}
-    known = sorted((pair for pair in where if pair is not None), key=lambda pair: (pair[0], pair[1] or 0))
-    if not known:
-        vocabulary = tensor.dim() == 2 and tensor.shape[0] > int(ids.max())
-        rows = sorted({index[0] for index in found.indices})[:MAX_PLACES]
-        return None, None, rows if vocabulary else None, None
-    rows = sorted({row for row, _ in known})
-    positions = sorted({position for _, position in known if position is not None})
-    tokens = sorted({int(ids[row, position]) for row, position in known if position is not None})
-    mask = call.mask()
+        return bad_rows(values) if _has_samples(values, call) else None, None, None, None
+    there = _in_batch(values, *ids.shape)
+    if there is None:
+        vocabulary = values.dim() == 2 and values.shape[0] > int(ids.max())
+        return None, None, bad_rows(values) if vocabulary else None, None
+    if there.dim() == 1:
+        return _listed(there), None, None, None
+    tokens = ids[there.to(ids.device)].unique().tolist()[:MAX_PLACES]
+    return _listed(there.any(1)), _listed(there.any(0)), tokens, _is_padding(there, call)
+
+
+def bad_rows(values: Tensor) -> list[int]:
+    """Where along its first axis a tensor holds anything that is not finite."""
+    return _listed(bad_along(values, [0]))
+
+
+def _listed(there: Tensor) -> list[int]:
+    return torch.nonzero(there).flatten()[:MAX_PLACES].tolist()
+
+
+def _has_samples(values: Tensor, call: Call) -> bool:
+    """Without token ids: the first axis is that of samples where it is as long as that of every input."""
+    sizes = {t.shape[0] for t, _ in call.versions if t.dim()}
+    return len(sizes) == 1 and values.dim() >= 2 and values.shape[0] in sizes
+
+
+def _in_batch(values: Tensor, rows: int, positions: int) -> Tensor | None:
+    """Where in the batch an activation is not finite, by its shape: bool [rows, positions], or [rows] where no axis is
+    that of positions; None where it cannot be told.
+    """
+    shape = values.shape
+    if shape[0] == rows and len(shape) >= 2:
+        if shape[1] == positions:
+            return bad_along(values, [0, 1])
+        if len(shape) == 4 and shape[2] == positions:  # attention scores and heads: [rows, heads, positions, ...]
+            return bad_along(values, [0, 2])
+        return bad_along(values, [0]) if len(shape) > 2 else None
+    if shape[0] == rows * positions:
+        return bad_along(values, [0]).view(rows, positions)
+    if rows and shape[0] % rows == 0 and len(shape) == 3 and shape[1] == positions:  # [rows * heads, positions, ...]
+        return bad_along(values, [0, 1]).view(rows, -1, positions).any(1)
+    return None
+
+
+def _is_padding(there: Tensor, call: Call) -> bool | None:
+    """Whether every position of these, bool [rows, positions], is padding; None where no mask and no filler tells."""
+    ids, mask = call.token_ids(), call.mask()
+    assert ids is not None
     masked = mask == 0 if isinstance(mask, Tensor) and mask.shape == ids.shape else None
     filled = padding_of(ids, mask)
     if filled is not None:
         masked = filled.where if masked is None else masked | filled.where
-    padding = None
-    if positions and masked is not None:
-        padding = all(bool(masked[row, position]) for row, position in known if position is not None)
-    return rows[:MAX_PLACES], positions[:MAX_PLACES] or None, tokens[:MAX_PLACES] or None, padding
-
-
-def _samples(call: Call, tensor: Tensor, found: Places) -> list[int] | None:
-    """Samples of a batch without token ids: the first axis, where it is as long as that of every input."""
-    sizes = {t.shape[0] for t, _ in call.versions if t.dim()}
-    if len(sizes) != 1 or tensor.dim() < 2 or tensor.shape[0] not in sizes:
-        return None
-    return sorted({index[0] for index in found.indices})[:MAX_PLACES]
-
-
-def _row_and_position(
-    index: list[int], shape: torch.Size, n_rows: int, n_positions: int
-) -> tuple[int, int | None] | None:
-    """Where an element of an activation lies in the batch, by the tensor's shape; None when it cannot be told."""
-    if shape[0] == n_rows and len(shape) >= 2:
-        if shape[1] == n_positions:
-            return index[0], index[1]
-        if len(shape) == 4 and shape[2] == n_positions:  # attention scores and heads: [rows, heads, positions, ...]
-            return index[0], index[2]
-        return (index[0], None) if len(shape) > 2 else None
-    if shape[0] == n_rows * n_positions:
-        return index[0] // n_positions, index[0] % n_positions
-    if (
-        n_rows and shape[0] % n_rows == 0 and len(shape) == 3 and shape[1] == n_positions
-    ):  # [rows * heads, positions, ...]
-        return index[0] // (shape[0] // n_rows), index[1]
-    return None
+    return None if masked is None else bool((masked | ~there.to(masked.device)).all())

@@ -18,9 +18,9 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin, Phase
-from finitune.monitor.probes.finite import Places, is_finite, places
+from finitune.monitor.probes.finite import Places, is_finite, places, values_of
 from finitune.monitor.probes.names import dtype_name, parameter_names
-from finitune.monitor.replay.batch_places import MAX_PLACES
+from finitune.monitor.replay.batch_places import bad_rows
 from finitune.monitor.replay.capture import MAX_CALLS, Call, Capture
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.objective import Place
@@ -176,7 +176,7 @@ def leaf_origin(phase: Phase, name: str, tensor: Tensor, found: Places) -> Origi
         op=phase,
         phase=phase,
         dtype=dtype_name(tensor.dtype),
-        rows=sorted({index[0] for index in found.indices if index})[:MAX_PLACES] or None,
+        rows=(bad_rows(values) or None) if (values := values_of(tensor)).dim() else None,
         values=values_in_words(found),
         peak=found.peak,
         tensor=name,
