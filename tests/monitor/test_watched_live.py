@@ -4,10 +4,12 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
 from finitune.diagnosis.recorded import diagnose
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.probes.modules import Modules
+from finitune.monitor.process import Stopped
 from finitune.monitor.replay import operator_watch
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.limits import Limits, OverBudget
@@ -162,3 +164,33 @@ def test_what_the_loop_makes_of_the_gradients_is_of_the_backward(tmp_path):
     *_, origin = Recording.load(tmp_path / "run").events("origin")
     assert (origin["origin"]["phase"], origin["origin"]["op"]) == ("backward", "aten.div_")
     assert origin["origin"]["line"].endswith("p.grad.div_(norm)")
+
+
+def boxcox(y, power):
+    return (y.pow(power) - 1) / power
+
+
+def test_what_a_loop_makes_bad_of_its_targets_is_followed_in_the_next_step(tmp_path):
+    """As in a framework, the frame that has computed the loss is gone when its backward runs."""
+    torch.manual_seed(0)
+    model, y = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)), torch.rand(20, 1) + 0.5
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+    def losses():
+        for step in range(1, 7):
+            yield nn.functional.mse_loss(model(torch.ones(20, 2)), boxcox(y, max(0.0, 1 - step / 3)))
+
+    def train():
+        for loss in losses():
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    with pytest.raises(Stopped), watch(model, optimizer, run_dir=tmp_path / "run"):
+        train()
+    first, then = Recording.load(tmp_path / "run").events("origin")
+    assert (first["origin"]["phase"], first["origin"]["rows"]) == ("input", list(range(20)))
+    assert (then["origin"]["op"], then["origin"]["divisor"], then["live"]) == ("aten.div", "the divisor is 0", 4)
+    assert then["origin"]["line"].endswith("in boxcox: return (y.pow(power) - 1) / power")
+    (incident,) = diagnose(tmp_path / "run").incidents
+    assert "bad-data-sample" not in [one.cause for one in incident.causes[:1]]

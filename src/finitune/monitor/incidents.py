@@ -217,7 +217,7 @@ class Incidents:
     def _seen_live(self, live: LiveWatch | None, reading: Reading, capture: Capture) -> None:
         """The step after a bad one was watched operator by operator."""
         inquiry = self.open
-        if live is None or inquiry is None or inquiry.is_located:
+        if live is None or inquiry is None or (inquiry.is_located and not inquiry.is_made_in(live)):
             return
         if inquiry.locate_live(live, capture, reading.step):
             inquiry.record_origin()

@@ -209,6 +209,11 @@ class Investigation:
         """The origin is known, and more of it than the statement that it lies in."""
         return self.origin is not None and not self.origin.is_statement
 
+    def is_made_in(self, live: LiveWatch) -> bool:
+        """Whether a watched step has shown an operator of the loop that makes what this one has as a bad input."""
+        own, found = self.origin, live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss")
+        return own is not None and found is not None and own.phase == "input" and found.shape == own.shape
+
     def locate_live(self, live: LiveWatch, capture: Capture, step: int) -> bool:
         """Whether a step that was watched live has shown the origin: of a bad input, what the loop made it with."""
         if self.is_located and self.origin is not None and self.origin.phase != "input":
@@ -222,7 +227,7 @@ class Investigation:
         self.layers = self.layers or [as_json(layer) for layer in live.watch.layers]
         if found is None:
             return False
-        self.origin, self.why_not = found, None
+        self.origin, self.why_not, self.term = found, None, None
         self.repeats = True if step != self.event["step"] else self.repeats
         return True
 
@@ -230,6 +235,8 @@ class Investigation:
         """Whether a step that is watched shows more of the origin's line: that of the same operator in what the loop's
         own code computes.
         """
+        if self.is_made_in(live):
+            return False  # which the verdict on that step tells
         for computed, end in micro.computed(root):
             if self.origin is None or self.term is None or not same_form(self.term[0], computed.whole):
                 continue
@@ -372,16 +379,6 @@ class Investigation:
             return next((one.cause for one in self.incident().causes if one.proved), None)
         except ImportError:  # nothing beside torch is installed here
             return None
-
-
-def is_finite_at(setting: Setting) -> bool | None:
-    """Is the step finite as `setting` has it? None where it cannot be run again. One extra pass."""
-    try:
-        return rerun(setting).sound if why_not_runnable(setting) is None else None
-    except Exception:
-        return None
-    finally:
-        empty_cache(setting.model)
 
 
 def plainly(origin: Origin) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from finitune.chapter import sightings
-from finitune.monitor.investigation import is_finite_at
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.loss_scalers import scaler_of
 from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.replay.capture import Capture
-from finitune.monitor.replay.limits import Limits
-from finitune.monitor.replay.rerun import Setting
+from finitune.monitor.replay.limits import Limits, empty_cache
+from finitune.monitor.replay.rerun import Setting, rerun, why_not_runnable
 from finitune.monitor.run import Run
 from finitune.series import Series
 
@@ -45,7 +44,7 @@ def settles(
 
     def finite_at(scale: float) -> bool | None:
         setting.run_scale = scale
-        return is_finite_at(setting)
+        return _is_finite(setting)
 
     def any_rank(condition: bool) -> bool:  # noqa: FBT001
         return group.agree(condition, device=device_of(model))[0]
@@ -83,3 +82,13 @@ def is_spent(watched: Watched, reading: Reading, capture: Capture, run: Run) -> 
         scales, skipped = run.signals["loss_scale"], run.signals["skipped"]
         reading.scaler_spent = scaler.spent(reading.scale, scales, skipped, reading.step)
     return reading.scaler_spent is not None
+
+
+def _is_finite(setting: Setting) -> bool | None:
+    """Is the step finite as `setting` has it? None where it cannot be run again. One extra pass."""
+    try:
+        return rerun(setting).sound if why_not_runnable(setting) is None else None
+    except Exception:
+        return None
+    finally:
+        empty_cache(setting.model)
