@@ -52,6 +52,54 @@ def test_a_function_that_does_more_is_not_computed_again():
     assert origin.is_statement
 
 
+MEMBRANE = """
+def derivative(u, x):
+    return torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+
+def residual(x):
+    x = x.requires_grad_()
+    r = (x * x).sum(1).sqrt()
+    return (derivative((1 - r) * w.sum(), x) + 1).square().mean()
+
+x[2] = 0.0
+loss = residual(x.clone())
+found()
+"""
+
+
+def test_a_derivative_that_is_part_of_the_loss():
+    origin = users(MEMBRANE)
+    assert (origin.op, origin.divisor) == ("aten.div", "1 of 4 elements of the divisor are 0")
+    assert (
+        origin.line == "user_program.py:3 in derivative: return torch.autograd.grad(u.sum(), x, create_graph=True)[0]"
+    )
+
+
+def test_a_graph_of_the_users_is_left_alone():
+    """A hook on it is called when the program asks for its gradients, and not again."""
+    calls = []
+    source = MEMBRANE.replace(
+        "loss = residual(x.clone())",
+        """
+at = x.clone().requires_grad_()
+u = (at * at).sum(1).sqrt() * w.sum()
+u.register_hook(lambda gradient: calls.append(1))
+loss = derivative(u, at).square().mean()
+""",
+    )
+    origin = user_program.found(source, bad_statement, w=WEIGHT, x=X.clone(), calls=calls)
+    assert origin.is_statement
+    assert origin.line.endswith("loss = derivative(u, at).square().mean()")
+    assert calls == [1]
+
+
+def test_nothing_of_the_users_is_made_to_require_a_gradient():
+    x = X.clone()
+    origin = user_program.found(MEMBRANE.replace("x.clone()", "x.detach()"), bad_statement, w=WEIGHT, x=x)
+    assert origin.op == "aten.div"
+    assert not x.requires_grad
+
+
 def test_a_method_a_loop_and_a_choice():
     origin = users("""
 class Scales:

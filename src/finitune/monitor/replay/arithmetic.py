@@ -10,6 +10,7 @@ import ast
 import operator
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -175,12 +176,19 @@ def computes(name: str) -> bool:
 
 
 def _function(owner: Any, name: str) -> Callable[..., Any]:
+    if name == "requires_grad_" and isinstance(owner, Tensor):
+        return partial(_with_graph, owner)
     if computes(name) and isinstance(owner, Tensor):
         return getattr(owner, name)
     of_tensors = owner is not torch or hasattr(Tensor, name) or name in _JOINS
     if computes(name) and of_tensors and _is_one_of(owner, _MODULES):
         return getattr(owner, name)
     raise NotPlain(name)
+
+
+def _with_graph(tensor: Tensor, requires_grad: bool = True) -> Tensor:  # noqa: FBT001, FBT002
+    """The tensor, or another one of the same values: it is not written to."""
+    return tensor if tensor.requires_grad == requires_grad else tensor.detach().requires_grad_(requires_grad)
 
 
 def _is_one_of(value: Any, modules: tuple[ModuleType, ...]) -> bool:

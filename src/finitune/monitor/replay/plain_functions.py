@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from finitune.monitor.replay.arithmetic import NotPlain, applied, computes, evaluate
@@ -44,6 +44,7 @@ class Evaluation:
     def __init__(self, found: Callable[[], bool]) -> None:
         self.line: str | None = None
         self._found = found
+        self._began = torch.autograd._get_sequence_nr()
         self._left = MOST_STATEMENTS
         self._depth = 0
 
@@ -54,6 +55,8 @@ class Evaluation:
     def _called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """The result of the function that stands at `node`."""
         called = value_of(node, values)
+        if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):
+            return self._gradients(*args, **named)
         if isinstance(called, nn.Module) and is_plain_module(called):
             return type(called).forward(called, *args, **named)
         if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
@@ -75,6 +78,20 @@ class Evaluation:
             self._depth -= 1
         return None
 
+    def _gradients(self, outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> Any:
+        """Of what was computed here: a graph that was there before may have hooks of the user's, and ends with use."""
+        nodes = [tensor.grad_fn for tensor in ([outputs] if isinstance(outputs, Tensor) else outputs)]
+        known = set[Any]()
+        while nodes:
+            node = nodes.pop()
+            if node is None or node in known:
+                continue
+            if node._sequence_nr() < self._began:
+                raise NotPlain("gradients through a graph of the user's")
+            known.add(node)
+            nodes += [child for child, _ in node.next_functions]
+        return inspect.unwrap(torch.autograd.grad)(outputs, inputs, grad_outputs, **{**options, "retain_graph": True})
+
     def _run(self, body: Sequence[ast.stmt], values: dict[str, Any], function: FunctionType) -> None:
         for statement in body:
             self._left -= 1
@@ -90,6 +107,8 @@ class Evaluation:
         match statement:
             case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Assert():
                 return
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="requires_grad_")) as value):
+                values[name] = self.value(value, values)
             case ast.Assign(targets=[target]):
                 _assign(target, self.value(statement.value, values), values)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
