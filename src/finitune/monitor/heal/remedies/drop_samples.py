@@ -47,11 +47,16 @@ def cure(case: Case) -> Cure:
 
 def repeat_step(now: Now, orders: Mapping[str, Any]) -> None:
     """The rows that were found by the rank that decides; another one looks for those of its own part of the batch."""
-    capture, rows = now.setting.capture, orders["rows"]
-    if now.watched.group.rank != orders["rank"]:
-        check_able(now)
-        rows = () if _is_finite(now, capture) else guilty(capture, lambda some: _is_finite(now, some))
-    put_gradients(now, without(capture, rows) if rows else capture)
+    capture = now.setting.capture
+
+    def others() -> Capture:
+        rows = orders["rows"]
+        if now.watched.group.rank != orders["rank"]:
+            check_able(now)
+            rows = () if _is_finite(now, capture) else guilty(capture, lambda some: _is_finite(now, some))
+        return without(capture, rows) if rows else capture
+
+    put_gradients(now, others)
 
 
 def _is_finite(now: Now, capture: Capture) -> bool:
