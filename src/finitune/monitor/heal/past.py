@@ -1,8 +1,9 @@
 """The last steps of one optimizer: their batches by reference, and now and then a copy of weights and optimizer state.
 
 From such a copy the steps since can be taken again, with another learning rate. Kept in mode `heal` only, for what is
-small beside the free memory: adapters, small models. No random number is drawn and no tensor of the run is written to,
-unless a remedy asks for it.
+small beside the free memory: adapters, small models. Under ZeRO 1 and 2 each rank keeps its own part of the state, and
+DeepSpeed's own step clips and gathers when steps are taken again. No random number is drawn and no tensor of the run is
+written to, unless a remedy asks for it.
 """
 
 from __future__ import annotations
