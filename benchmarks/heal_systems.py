@@ -122,7 +122,7 @@ def in_a_loop(model: nn.Module, data: list[dict[str, Tensor]], optimizer: Any, *
         deepspeed.init_distributed("gloo")
         config = {
             "train_micro_batch_size_per_gpu": each, "zero_optimization": {"stage": zero},
-            "zero_allow_untested_optimizer": True,
+            "zero_allow_untested_optimizer": True, "gradient_clipping": 0.0,
         }  # fmt: skip
         run, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     elif ranks > 1:

@@ -97,14 +97,12 @@ class Gate:
             reading.parameters = [p for p, _ in pairs]
             self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
             if reading.bad and self.healing is not None:
-                waits = discard and not skippable
-                self._safely(self.healing.treat, watched, reading, waits=waits, clip=measured.unclipped)
-                discard = discard and watched.discarded
+                self._safely(self.healing.treat, watched, reading, waits=discard, clip=measured.unclipped)
             elif self.healing is not None:
                 self._safely(self.healing.step_follows, watched, reading, capture, measured.unclipped)
             if bad and alone and self._run.guards:
                 self._stop("no group of ranks is known, and a rank never skips a step alone", watched)
-        return not (discard and skippable)
+        return not (watched.discarded and skippable)
 
     def _safely(self, method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """What fails here changes no verdict, and no random number of the run."""

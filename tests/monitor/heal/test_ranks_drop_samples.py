@@ -16,6 +16,10 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 2))
 ddp = nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1) if what["sgd"] else torch.optim.AdamW(ddp.parameters(), lr=1e-2)
+if what["fails"] and rank == 1:
+    from finitune.monitor.heal.remedies import drop_samples
+
+    del drop_samples.guilty  # what it calls raises
 schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999)
 generator = torch.Generator().manual_seed(rank + 1)
 
@@ -41,7 +45,16 @@ finally:
     end()
 dist.destroy_process_group()
 """
-USUAL = {"sgd": False, "steps": 30, "lost": [], "odd": [], "clip": None, "ranks": [0, 1], "forgets": 1000}
+USUAL = {
+    "sgd": False,
+    "steps": 30,
+    "lost": [],
+    "odd": [],
+    "clip": None,
+    "ranks": [0, 1],
+    "forgets": 1000,
+    "fails": False,
+}
 
 
 def trained(tmp_path, **what):
@@ -87,3 +100,9 @@ def test_where_one_rank_keeps_other_steps_it_is_said_and_nobody_waits(tmp_path):
     _, recording, said = trained(tmp_path, sgd=True, steps=60, odd=[40], ranks=[1], forgets=41)
     assert {one["state"] for one in recording.events("remedy")} == {"advice"}
     assert any("not healed" in err for err in said)
+
+
+def test_where_one_rank_cannot_find_its_samples_the_step_stays_discarded_and_nobody_waits(tmp_path):
+    history, recording, _ = trained(tmp_path, lost=[9], fails=True)
+    assert {one["state"] for one in recording.events("remedy")} == {"advice"}
+    assert history[8][0] == history[7][0] != history[9][0]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from finitune.monitor.heal.tensor_clip import TensorClip
+from finitune.monitor.probes.deepspeed import trained_by
 from finitune.monitor.probes.optimizers import parameters_of
 
 CLIP, SHRINK = "clip", "shrink"
@@ -39,7 +40,7 @@ class Clipped(TensorClip):
     """Gradients, tensor by tensor."""
 
     def before(self, optimizer: Any) -> None:
-        self.clip([p.grad for p in parameters_of(optimizer)])
+        self.clip([p.grad for p in trained_by(optimizer)])
 
     def after(self, optimizer: Any) -> None:
         pass

@@ -1,8 +1,9 @@
 """The last steps of one optimizer: their batches by reference, and now and then a copy of weights and optimizer state.
 
 From such a copy the steps since can be taken again, with another learning rate. Kept in mode `heal` only, for what is
-small beside the free memory: adapters, small models. No random number is drawn and no tensor of the run is written to,
-unless a remedy asks for it.
+small beside the free memory: adapters, small models. Under ZeRO 1 and 2 each rank keeps its own part of the state, and
+DeepSpeed's own step clips and gathers when steps are taken again. No random number is drawn and no tensor of the run is
+written to, unless a remedy asks for it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,22 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.monitor.heal.averaging import averaged
-from finitune.monitor.heal.bounds import Bound, bound_of
+from finitune.monitor.heal.bounds import Bound, Shrink, bound_of
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.deepspeed import (
+    forget_views,
+    gathered,
+    is_partitioned,
+    put_in_parts,
+    steps_by_hand,
+    trained_by,
+)
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Unclipped
 from finitune.monitor.probes.modules import device_of
-from finitune.monitor.probes.optimizers import TorchUpdate, parameters_of
+from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.ranks import ALONE, Group
+from finitune.monitor.probes.update import why_not_by_hand
 from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.limits import free_bytes
 from finitune.monitor.replay.rerun import Setting, gradients
@@ -38,7 +48,10 @@ SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """Weights and optimizer state, copied. Hyperparameters belong to the schedule of the loop."""
+    """Weights and optimizer state, copied. Hyperparameters belong to the schedule of the loop.
+
+    Of ZeRO 1 and 2 it is what this rank holds: its part of both, and all weights that the model computes with.
+    """
 
     weights: list[Tensor]
     entries: list[dict[str, Any]]
@@ -48,7 +61,7 @@ class State:
     def of(optimizer: Any) -> State:
         own = parameters_of(optimizer)
         return State(
-            weights=[p.detach().clone() for p in own],
+            weights=[p.detach().clone() for p in (*own, *gathered(optimizer))],
             entries=[copy.deepcopy(optimizer.state[p]) if p in optimizer.state else {} for p in own],
         )
 
@@ -60,12 +73,25 @@ class State:
     @torch.no_grad()
     def restore(self, optimizer: Any) -> None:
         """Bit for bit."""
-        for p, weight, entries in zip(parameters_of(optimizer), self.weights, self.entries, strict=True):
+        own = parameters_of(optimizer)
+        for p, weight in zip((*own, *gathered(optimizer)), self.weights, strict=True):
             p.detach().copy_(weight)
+        for p, entries in zip(own, self.entries, strict=True):
             if entries:
-                optimizer.state[p] = copy.deepcopy(entries)
-            else:
-                optimizer.state.pop(p, None)
+                optimizer.state[p] = _written(optimizer.state.get(p, {}), entries)
+            elif optimizer.state.pop(p, None):
+                forget_views(optimizer)
+
+
+def _written(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """`before`, in the tensors that are there `now`: DeepSpeed gives each parameter a view of its part of them."""
+    there = {name: value for name, value in now.items() if _is_like(value, before.get(name))}
+    return {name: there[name].copy_(value) if name in there else copy.deepcopy(value) for name, value in before.items()}
+
+
+def _is_like(value: Any, other: Any) -> bool:
+    both = isinstance(value, Tensor) and isinstance(other, Tensor)
+    return both and (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,14 +199,17 @@ class Past:
         if group.agree(unlike, device=device_of(setting.model))[0]:
             self.take_again(setting, 1.0, group=group)  # constants of a loss are found in a step as it was
         optimizer, new = setting.optimizer, bound_of(bound)
+        if isinstance(new, Shrink) and is_partitioned(optimizer):
+            raise ValueError("no rank steps a whole tensor")
         rates = [group["lr"] for group in optimizer.param_groups]
-        held = [(p, p.grad) for p in parameters_of(optimizer)]
+        held = [(p, p.grad) for p in trained_by(optimizer)]
         self.steps[0].before.restore(optimizer)
         try:
-            for one in self.steps:
-                if one.step in skipped:
-                    continue
-                _take(setting, one, times if one.step >= since else 1.0, new or copy.deepcopy(one.bound), group)
+            with steps_by_hand(optimizer):
+                for one in self.steps:
+                    if one.step in skipped:
+                        continue
+                    _take(setting, one, times if one.step >= since else 1.0, new or copy.deepcopy(one.bound), group)
         finally:
             for entries, rate in zip(optimizer.param_groups, rates, strict=True):
                 entries["lr"] = rate
@@ -257,7 +286,7 @@ class Past:
 
 def _take(setting: Setting, one: Taken, times: float, bound: Bound | None, group: Group) -> None:
     optimizer = setting.optimizer
-    pairs = averaged(group, parameters_of(optimizer), lambda: _gradients(setting, one))
+    pairs = averaged(group, trained_by(optimizer), lambda: _gradients(setting, one))
     for p, gradient in pairs:
         p.grad = gradient
     if one.max_norm is not None:
@@ -266,7 +295,11 @@ def _take(setting: Setting, one: Taken, times: float, bound: Bound | None, group
         entries["lr"] = rate * times
     if bound is not None:
         bound.before(optimizer)
+    if is_partitioned(optimizer):
+        put_in_parts(optimizer, pairs)
     optimizer.step()
+    if is_partitioned(optimizer) and optimizer.overflow:
+        raise ValueError("gradients of a step that is taken again are not finite")
     if bound is not None:
         bound.after(optimizer)
     for p, _ in pairs:
@@ -285,20 +318,21 @@ def _why_not(watched: Watched, capture: Capture, clip: Unclipped | None) -> str 
     optimizer: Any = watched.optimizer()
     model = watched.model
     group = watched.group
-    if group.split or group.sharded or not group.known:
-        return "the ranks hold parts of the model or of its gradients, or their group is not known"
-    if type(watched.update) is not TorchUpdate or not str(type(optimizer).step.__module__).startswith("torch.optim."):
-        return f"{type(optimizer).__name__} keeps more than weights, gradients and state"
+    if group.split or not group.known:
+        return "the ranks hold parts of the model, or their group is not known"
+    if (why := why_not_by_hand(watched.update)) is not None:
+        return why
     if any(micro.scale is not None for micro in capture.micro_steps) or watched.before is not None:
         return "the loop's own scaler or closure takes part in each step"
     if model is None or capture.runnable is not None or (clip is not None and clip.max_norm is None):
         return capture.runnable or "the steps of this loop cannot be taken again"
-    if getattr(optimizer, "_optimizer_step_pre_hooks", None):
+    if getattr(getattr(optimizer, "optimizer", optimizer), "_optimizer_step_pre_hooks", None):
         return "hooks on the optimizer's step take part in each step"
     if any(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
         return "the learning rate lies on the device"
-    own = parameters_of(optimizer)
-    tensors = [*own, *(t for p in own for t in optimizer.state.get(p, {}).values() if isinstance(t, Tensor))]
+    own, entries = parameters_of(optimizer), [optimizer.state.get(p, {}) for p in parameters_of(optimizer)]
+    held = (t for each in entries for t in each.values() if isinstance(t, Tensor))
+    tensors = [*own, *gathered(optimizer), *held]
     state = max(sum(t.nbytes for t in tensors), 3 * sum(p.nbytes for p in own))
     needed, free = STATES * state + EVERY * STATES * capture.nbytes, free_bytes(device_of(model))
     if free is not None and needed > SHARE * free:

@@ -138,7 +138,7 @@ class Healing:
             return
         try:
             check_able(case.now)
-            put_gradients(case.now, case.inquiry.capture, at_first=True)
+            put_gradients(case.now, lambda: case.inquiry.capture, at_first=True)
         except Exception:  # it stays discarded, and the next one is taken
             return
         if case.watched.past is not None:

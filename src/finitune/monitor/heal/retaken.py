@@ -13,6 +13,7 @@ from finitune.monitor.heal.past import Past, State
 from finitune.monitor.heal.step_again import UNLIKE
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun
 
 WORSE = 1.05
@@ -88,11 +89,9 @@ def take(watched: Watched, orders: Mapping[str, Any]) -> tuple[Past, Bound | Non
     if watched.model is None:
         raise Unable("the model is not known")
     optimizer: Any = watched.optimizer()
-    last = past.steps[-1].capture if past.steps else None
+    last = past.steps[-1].capture if past.steps else Capture()
     before = State.of(optimizer)
     try:
-        if last is None:
-            raise ValueError(past.why_not or "no earlier step is kept")
         setting = Setting(model=watched.model, optimizer=optimizer, capture=last, group=watched.group, past=past)
         bound = past.take_as_ordered(setting, orders)
         if not all(map(is_finite, watched.parameters())):

@@ -1,22 +1,38 @@
 """DeepSpeed's optimizers around the user's own: where each ZeRO stage keeps its gradients, and how a step is skipped.
 
-Written against what the releases 0.16 to 0.19 have in common. Nothing of DeepSpeed is imported here.
+ZeRO 1 and 2 can also be given gradients that were computed anew. The model computes with weights that every rank holds
+whole, as views of one flat tensor per group; each rank steps its own part of a float32 copy of it, and then all of them
+gather the new weights. Written against what the releases 0.16 to 0.19 have in common. Nothing of DeepSpeed is imported
+here.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from finitune.monitor.probes.optimizers import parameters_of
+
+LAST_STEP = ("overflow", "micro_step_id", "_global_grad_norm")
+REDUCED = ("averaged_gradients", "all_grad_tensors")
+PARALLEL = (("sequence", "size"), ("model", "world_size"))
+
 
 def is_own_optimizer(optimizer: Any) -> bool:
     """True for the optimizers that DeepSpeed wraps around the user's: ZeRO, FP16, BF16."""
     return _is_deepspeeds(optimizer) and hasattr(optimizer, "optimizer") and hasattr(optimizer, "overflow")
+
+
+def is_partitioned(optimizer: Any) -> bool:
+    """True for that of ZeRO 1 and 2."""
+    return is_own_optimizer(optimizer) and hasattr(optimizer, "single_partition_of_fp32_groups")
 
 
 def is_engine(model: nn.Module) -> bool:
@@ -38,7 +54,6 @@ class DeepSpeedUpdate:
         self._optimizer = weakref.ref(optimizer)
         self._model = None if model is None else weakref.ref(model)
         self._engine = None if engine is None else weakref.ref(engine)
-        self._withheld = False
 
     @property
     def optimizer(self) -> Any:
@@ -95,13 +110,32 @@ class DeepSpeedUpdate:
         raise NotImplementedError("DeepSpeed's kernels take no flag")
 
     def withhold(self) -> None:
-        self._withheld = True
+        self.skip()
 
     def restore_gradients(self) -> None:
-        self._withheld = False
+        return None  # those of a discarded step are gone
 
     def before_step(self) -> None:
         return None  # its master weights are float32
+
+    @property
+    def why_not_by_hand(self) -> str | None:
+        """Why it cannot be given gradients that were computed anew; None where it can."""
+        own, kind = self.optimizer, type(self.optimizer).__name__
+        if not is_partitioned(own):
+            return f"{kind} keeps gradients or weights in another way than ZeRO 1 and 2"
+        if getattr(own, "cpu_offload", False) or getattr(own, "zenflow", False):
+            return "the optimizer is offloaded to the host"
+        if self.skips_overflows or self.loss_scale != 1 or getattr(own, "torch_autocast_gradscaler", None) is not None:
+            return "DeepSpeed scales the loss, and skips steps by itself"
+        if any(kind.__name__ == "PipelineEngine" for kind in type(self.engine).__mro__):
+            return "the layers are spread over a pipeline"
+        parallel = max(getattr(own, f"{what}_parallel_{size}", 1) for what, size in PARALLEL)
+        if parallel > 1 or getattr(own, "has_moe_layers", False) or not getattr(own, "gradient_average", True):
+            return "gradients are not simply averaged over the ranks"
+        if not str(type(own.optimizer).step.__module__).startswith("torch.optim."):
+            return f"{type(own.optimizer).__name__} computes its update from more than the gradients"
+        return None
 
     def save(self, directory: Path) -> None:
         """A checkpoint of DeepSpeed's own: the moments lie in partitions that only it can put together."""
@@ -137,3 +171,70 @@ def _paired(groups: Any, gradients: Any) -> list[tuple[nn.Parameter, Tensor]]:
     """Parameters with their gradients, group by group; padding at the end of a partition has no parameter."""
     pairs = [pair for own, theirs in zip(groups, gradients, strict=False) for pair in zip(own, theirs, strict=False)]
     return [(parameter, gradient) for parameter, gradient in pairs if gradient is not None]
+
+
+def trained_by(optimizer: Any) -> list[nn.Parameter]:
+    """The parameters of the model that any optimizer trains, in the same order on every rank."""
+    own = is_partitioned(optimizer)
+    return [p for group in optimizer.bit16_groups for p in group] if own else parameters_of(optimizer)
+
+
+def gathered(optimizer: Any) -> list[Tensor]:
+    """The weights that the model computes with, where they are not what the optimizer steps."""
+    return list(optimizer.bit16_groups_flat) if is_partitioned(optimizer) else []
+
+
+def forget_views(optimizer: Any) -> None:
+    """Moments were taken away, and new ones will be made: DeepSpeed then looks for each parameter's part of them."""
+    if is_partitioned(optimizer):
+        optimizer._hp_optimizer_states_linked = False
+
+
+@torch.no_grad()
+def put_in_parts(optimizer: Any, pairs: Sequence[tuple[nn.Parameter, Tensor]]) -> None:
+    """Whole gradients, averaged over the ranks, where the next step of ZeRO 1 and 2 looks for those of its part; zero
+    where there is none, as after a backward.
+    """
+    of = {id(p): gradient for p, gradient in pairs}
+    for number, master in enumerate(optimizer.single_partition_of_fp32_groups):
+        parts, end, empty = list[Tensor](), 0, torch.zeros_like(master)
+        for p in optimizer.params_in_partition[number]:
+            within, there = p._hp_mapping.lp_fragment_address, p._hp_mapping.hp_fragment_address
+            gradient = of.get(id(p))
+            part = empty.narrow(0, there.start, there.numel)
+            if gradient is not None:
+                part = gradient.reshape(-1).narrow(0, within.start, within.numel).to(empty.dtype)
+            parts += [*_padding(empty, end, there.start), part]
+            end = there.start + there.numel
+        optimizer.averaged_gradients[number] = [*parts, *_padding(empty, end, empty.numel())]
+
+
+def _padding(empty: Tensor, begin: int, end: int) -> list[Tensor]:
+    """Between two parameters, or after the last; marked, for DeepSpeed pairs the others with its parameters."""
+    part: Any = empty.narrow(0, begin, end - begin)
+    part._zero_padding = True
+    return [part] if end > begin else []
+
+
+@contextmanager
+def steps_by_hand(optimizer: Any) -> Iterator[None]:
+    """Steps that are taken within leave the gradients of the next step of the run, and what DeepSpeed says of its last,
+    as they were.
+    """
+    if not is_partitioned(optimizer):
+        yield
+        return
+    said = {name: getattr(optimizer, name) for name in LAST_STEP if hasattr(optimizer, name)}
+    kept = {name: dict(getattr(optimizer, name)) for name in REDUCED if hasattr(optimizer, name)}
+    summed = [(p, getattr(p, "grad_accum", None)) for group in optimizer.bit16_groups for p in group]
+    try:
+        yield
+    finally:
+        for name, value in said.items():
+            setattr(optimizer, name, value)
+        for name, gradients in kept.items():
+            own = getattr(optimizer, name)  # others hold this dictionary
+            own.clear()
+            own.update(gradients)
+        for p, gradient in summed:
+            p.grad_accum = gradient

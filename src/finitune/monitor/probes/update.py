@@ -89,3 +89,14 @@ def update_of(optimizer: Any, model: nn.Module | None = None) -> Update:
         inside: Any = engine.module if engine is not None else model
         return deepspeed.DeepSpeedUpdate(unwrapped(inside) if inside is not None else None, optimizer, engine)
     return ForeignUpdate(optimizer) if is_foreign(optimizer) else TorchUpdate(optimizer)
+
+
+def why_not_by_hand(update: Update) -> str | None:
+    """Why no step can be taken with gradients that were computed anew; None where the optimizer computes with weights,
+    gradients and its state alone.
+    """
+    if isinstance(update, deepspeed.DeepSpeedUpdate):
+        return update.why_not_by_hand
+    if type(update) is TorchUpdate and str(type(update.optimizer).step.__module__).startswith("torch.optim."):
+        return None
+    return f"{type(update.optimizer).__name__} computes its update from more than the gradients"

@@ -216,9 +216,12 @@ def trained_in(setting: Setting) -> list[nn.Parameter]:
     return list({id(p): p for p in found}.values())
 
 
-def silences_hooks(model: nn.Module) -> bool:
-    """True where a run of the model leaves out hooks that the real step has called; see `rerun`."""
-    return any(p._post_accumulate_grad_hooks for p in model.parameters())
+def silences_hooks(model: nn.Module, but_of: str | None = None) -> bool:
+    """True where a run of the model leaves out hooks that the real step has called, but for those `but_of` a package;
+    see `rerun`.
+    """
+    hooks = (hook for p in model.parameters() for hook in (p._post_accumulate_grad_hooks or {}).values())
+    return any(but_of is None or not str(hook.__module__).startswith(f"{but_of}.") for hook in hooks)
 
 
 def _compiling_nothing(*, eager: bool = False) -> AbstractContextManager[Any]:

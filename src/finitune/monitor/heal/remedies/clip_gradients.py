@@ -15,6 +15,7 @@ from finitune.monitor.heal.bounds import CLIP
 from finitune.monitor.heal.cure import Case, Cure, Unable
 from finitune.monitor.heal.retaken import kept_by, mebibytes, orders_for, take_bounded
 from finitune.monitor.heal.tensor_clip import RELATIVE
+from finitune.monitor.probes.deepspeed import is_partitioned
 from finitune.reports.sentences import counted
 
 action = "rolled-back"
@@ -28,6 +29,8 @@ def cure(case: Case) -> Cure:
         raise Unable("the loop clips its gradients already")
     if past.bound is not None:
         raise Unable("steps are bounded already")
+    if is_partitioned(case.watched.optimizer()):
+        raise Unable("no rank has the norm of a whole tensor, for each holds a part of the gradients")
     steps, orders = counted(len(past.steps), "step"), orders_for(past, bound=CLIP)
     return Cure(
         text=f"the last {steps} taken again, the gradient of each tensor clipped to {RELATIVE:g} times its usual norm",

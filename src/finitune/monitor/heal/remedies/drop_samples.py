@@ -1,7 +1,8 @@
 """The samples at fault are left out of the step, which is taken with the others.
 
 Needs: samples that can be told apart in the replay, and a loop whose gradients the replay can compute: a torch
-optimizer without a GradScaler, on ranks that hold the whole model. Each rank leaves out its own. Price: one more
+optimizer without a GradScaler, by itself or within DeepSpeed's ZeRO 1 or 2, on ranks that hold the whole model. Each
+rank leaves out its own. Price: one more
 forward and backward; nothing for later steps. Undo: nothing stays changed but the step itself.
 """
 
@@ -47,11 +48,16 @@ def cure(case: Case) -> Cure:
 
 def repeat_step(now: Now, orders: Mapping[str, Any]) -> None:
     """The rows that were found by the rank that decides; another one looks for those of its own part of the batch."""
-    capture, rows = now.setting.capture, orders["rows"]
-    if now.watched.group.rank != orders["rank"]:
-        check_able(now)
-        rows = () if _is_finite(now, capture) else guilty(capture, lambda some: _is_finite(now, some))
-    put_gradients(now, without(capture, rows) if rows else capture)
+    capture = now.setting.capture
+
+    def others() -> Capture:
+        rows = orders["rows"]
+        if now.watched.group.rank != orders["rank"]:
+            check_able(now)
+            rows = () if _is_finite(now, capture) else guilty(capture, lambda some: _is_finite(now, some))
+        return without(capture, rows) if rows else capture
+
+    put_gradients(now, others)
 
 
 def _is_finite(now: Now, capture: Capture) -> bool:

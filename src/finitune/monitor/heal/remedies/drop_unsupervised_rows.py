@@ -37,7 +37,7 @@ def cure(case: Case) -> Cure:
 
     def apply() -> None:
         if kept:
-            put_gradients(case.now, Capture(micro_steps=kept))
+            put_gradients(case.now, lambda: Capture(micro_steps=kept))
 
     return Cure(
         text=text,

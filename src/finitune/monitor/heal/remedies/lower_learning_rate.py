@@ -2,10 +2,11 @@
 
 Needs: a torch optimizer without a scaler around it, batches that are still what they were, and room for copies of
 weights and optimizer state (see `heal.past`). Of several ranks each must hold the whole model, as in
-DistributedDataParallel; one of them tries it on its own batches, and all take the steps together. The schedule of the
-loop, its counters and its data go on as they are; each step multiplies the rate that the schedule sets, and where a
-single process bears it the factor comes back to 1 (`heal.rewarm`). Price: the steps that are taken again, the copies,
-and slower learning. Undo: weights, state and rates are those of the bad step, bit for bit.
+DistributedDataParallel and DeepSpeed's ZeRO 1 and 2; one of them tries it on its own batches, and all take the steps
+together. The schedule of the loop, its counters and its data go on as they are; each step multiplies the rate that
+the schedule sets, and where a single process bears it the factor comes back to 1 (`heal.rewarm`). Price: the steps
+that are taken again, the copies, and slower learning. Undo: weights, state and rates are those of the bad step, bit
+for bit.
 """
 
 from __future__ import annotations

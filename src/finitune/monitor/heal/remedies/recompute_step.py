@@ -35,11 +35,11 @@ def cure(case: Case) -> Cure:
         change=lambda _: nullcontext(),
         placebo=None,
         instead="",
-        apply=lambda: put_gradients(case.now, case.inquiry.capture),
+        apply=lambda: put_gradients(case.now, lambda: case.inquiry.capture),
         orders={},
     )
 
 
 def repeat_step(now: Now, orders: Mapping[str, Any]) -> None:
     """Every rank computes its part again, that of the others was right."""
-    put_gradients(now, now.setting.capture)
+    put_gradients(now, lambda: now.setting.capture)
