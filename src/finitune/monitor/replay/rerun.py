@@ -221,7 +221,7 @@ def silences_hooks(model: nn.Module, but_of: str | None = None) -> bool:
     see `rerun`.
     """
     hooks = (hook for p in model.parameters() for hook in (p._post_accumulate_grad_hooks or {}).values())
-    return any(but_of is None or not str(hook.__module__).startswith(f"{but_of}.") for hook in hooks)
+    return any(but_of is None or not str(getattr(hook, "__module__", "")).startswith(f"{but_of}.") for hook in hooks)
 
 
 def _compiling_nothing(*, eager: bool = False) -> AbstractContextManager[Any]:
