@@ -9,8 +9,8 @@ from finitune.monitor.probes.finite import Places, bad_along, values_of
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.padding import padding_of
 
-MAX_PLACES = 1024
-"""Samples, positions and tokens that are listed, each."""
+MAX_ROWS, MAX_PLACES = 65_536, 1024
+"""Samples that are listed; positions and tokens, each. Whether all samples are bad tells data from arithmetic."""
 Listed = list[int] | None
 
 
@@ -31,11 +31,11 @@ def batch_places(
     there = _in_batch(values, *ids.shape)
     if there is None:
         vocabulary = values.dim() == 2 and values.shape[0] > int(ids.max())
-        return None, None, bad_rows(values) if vocabulary else None, None
+        return None, None, bad_rows(values)[:MAX_PLACES] if vocabulary else None, None
     if there.dim() == 1:
         return _listed(there), None, None, None
-    tokens = ids[there.to(ids.device)].unique().tolist()[:MAX_PLACES]
-    return _listed(there.any(1)), _listed(there.any(0)), tokens, _is_padding(there, call)
+    tokens = ids[there.to(ids.device)].unique()[:MAX_PLACES].tolist()
+    return _listed(there.any(1)), _listed(there.any(0))[:MAX_PLACES], tokens, _is_padding(there, call)
 
 
 def bad_rows(values: Tensor) -> list[int]:
@@ -44,7 +44,7 @@ def bad_rows(values: Tensor) -> list[int]:
 
 
 def _listed(there: Tensor) -> list[int]:
-    return torch.nonzero(there).flatten()[:MAX_PLACES].tolist()
+    return torch.nonzero(there).flatten()[:MAX_ROWS].tolist()
 
 
 def _has_samples(values: Tensor, call: Call) -> bool:
