@@ -37,7 +37,11 @@ _ACTS = (
 )  # fmt: skip
 """Parts of the names of what draws random numbers or writes into what it is given."""
 _NOT = ("backward", "numpy", "tolist", "retain_grad", "rrelu")
-_JOINS = ("stack", "cat", "concat", "where", "zeros_like", "ones_like", "full_like")
+_MAKES = (
+    "stack", "cat", "concat", "where", "zeros_like", "ones_like", "full_like", "tensor", "zeros", "ones", "full",
+    "arange", "linspace", "eye",
+)  # fmt: skip
+"""Functions of torch that are no methods of tensors."""
 _MODULES = (torch, F, torch.linalg, torch.special)
 
 
@@ -180,7 +184,7 @@ def _function(owner: Any, name: str) -> Callable[..., Any]:
         return partial(_with_graph, owner)
     if computes(name) and isinstance(owner, Tensor):
         return getattr(owner, name)
-    of_tensors = owner is not torch or hasattr(Tensor, name) or name in _JOINS
+    of_tensors = owner is not torch or hasattr(Tensor, name) or name in _MAKES
     if computes(name) and of_tensors and _is_one_of(owner, _MODULES):
         return getattr(owner, name)
     raise NotPlain(name)

@@ -105,6 +105,8 @@ class OperatorWatch(TorchDispatchMode):
         self.after_backward = False
         """The origin was made after a backward, and before a module was called: by the loop, of gradients."""
         self._ran_backward = False
+        self.line: Callable[[], str | None] = user_line
+        """Of the statement that runs now."""
         self.summed: Callable[[], str | None] = lambda: None
         """The parameter whose gradients a replay sums up now."""
         self._outside: torch.dtype | None = None
@@ -153,7 +155,7 @@ class OperatorWatch(TorchDispatchMode):
             number = torch.autograd._get_sequence_nr() - 1
             self._creators.setdefault(
                 (threading.get_ident(), number),
-                _Creator(module=self._module(), line=user_line(), term=objective.running.get()),
+                _Creator(module=self._module(), line=self.line(), term=objective.running.get()),
             )
         if self.origin is not None or not hasattr(func, "overloadpacket"):  # a higher-order operator
             return None

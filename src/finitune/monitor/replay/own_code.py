@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,14 +11,17 @@ from torch import nn
 from finitune.finding import Origin
 from finitune.monitor.replay.frame_modules import bad_tensor
 from finitune.monitor.replay.objective import Place, placed
+from finitune.monitor.replay.recomputed_loss import bad_backward
 from finitune.monitor.replay.spelled import only_place
 from finitune.monitor.replay.statements import bad_statement, line_of_call
 
 
-def seen(own: Origin | None, term: Place | None, known: Iterable[nn.Module], *, bad_loss: bool) -> Origin | None:
+def seen(
+    own: Origin | None, term: Place | None, known: Iterable[nn.Module], losses: Sequence[float], *, bad_loss: bool
+) -> Origin | None:
     """The origin as the frames tell it: a module that no optimizer trains and that is bad by itself, or the loop's
     statement; None where they tell no more than is known. `term` is the term of the loss that the origin lies in,
-    `known` are the modules that were looked at.
+    `known` are the modules that were looked at, `losses` what was handed to the backwards.
     """
     if own is not None and (own.module is not None or own.phase not in ("input", "forward", "backward")):
         return None
@@ -32,7 +35,7 @@ def seen(own: Origin | None, term: Place | None, known: Iterable[nn.Module], *, 
     of_input = own is not None and own.phase == "input"
     found = bad_statement(of_input=of_input) if bad_loss else None
     if own is None:
-        return found
+        return found if bad_loss else bad_backward(losses)
     if of_input:
         if found is not None and not _takes(found, own):
             return found

@@ -2,7 +2,7 @@
 
 A function, or the forward of a model, is not called: its statements are read off its source and computed one after the
 other, as `arithmetic` does it, so that nothing of the user's is written to. Modules of torch, and what is TorchScript,
-are called where they write nothing and draw no random numbers.
+are called where they write nothing and draw no random numbers; autograd functions as torch calls them.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ _NO_GRADIENTS = ("no_grad", "inference_mode")
 
 class Evaluation:
     """`found` tells whether what is looked for was made by now; `line` is the statement within a function that made it,
-    as `user_line` gives it.
+    as `user_line` gives it, and `now` the one that is computed.
     """
 
     def __init__(self, found: Callable[[], bool]) -> None:
         self.line: str | None = None
+        self.now: str | None = None
         self._found = found
         self._began = torch.autograd._get_sequence_nr()
         self._left = MOST_STATEMENTS
@@ -57,6 +58,9 @@ class Evaluation:
         called = value_of(node, values)
         if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):
             return self._gradients(*args, **named)
+        owner = value_of(node.value, values) if isinstance(node, ast.Attribute) and node.attr == "apply" else None
+        if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+            return owner.apply(*args, **named)
         if isinstance(called, nn.Module) and is_plain_module(called):
             return type(called).forward(called, *args, **named)
         if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
@@ -69,13 +73,13 @@ class Evaluation:
             raise NotPlain(ast.unparse(node))
         bound = inspect.signature(function).bind(*([] if own is None else [own]), *args, **named)
         bound.apply_defaults()
-        self._depth += 1
+        now, self._depth = self.now, self._depth + 1
         try:
             self._run(scope.body, {**names_within(function), **bound.arguments}, function)
         except _Returned as returned:
             return returned.value
         finally:
-            self._depth -= 1
+            self.now, self._depth = now, self._depth - 1
         return None
 
     def _gradients(self, outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> Any:
@@ -97,11 +101,12 @@ class Evaluation:
             self._left -= 1
             if self._left < 0:
                 raise NotPlain("too many statements")
+            self.now = line = described(function.__code__.co_filename, statement.lineno, function.__name__)
             try:
                 self._compute(statement, values, function)
             finally:
                 if self.line is None and self._found():
-                    self.line = described(function.__code__.co_filename, statement.lineno, function.__name__)
+                    self.line = line
 
     def _compute(self, statement: ast.stmt, values: dict[str, Any], function: FunctionType) -> None:
         match statement:
@@ -110,9 +115,9 @@ class Evaluation:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="requires_grad_")) as value):
                 values[name] = self.value(value, values)
             case ast.Assign(targets=[target]):
-                _assign(target, self.value(statement.value, values), values)
+                assign(target, self.value(statement.value, values), values)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
-                _assign(target, self.value(value, values), values)
+                assign(target, self.value(value, values), values)
             case ast.AugAssign(target=ast.Name(id=name) as target):
                 values[name] = applied(statement.op, self.value(target, values), self.value(statement.value, values))
             case ast.Return(value=None):
@@ -123,7 +128,7 @@ class Evaluation:
                 self._run(statement.body if self.value(statement.test, values) else statement.orelse, values, function)
             case ast.For(orelse=[]):
                 for each in self.value(statement.iter, values):
-                    _assign(statement.target, each, values)
+                    assign(statement.target, each, values)
                     self._run(statement.body, values, function)
             case ast.With(items=[ast.withitem(context_expr=ast.Call(func=ast.Attribute(attr=name)))]) if (
                 name in _NO_GRADIENTS
@@ -170,11 +175,11 @@ class _Returned(Exception):
         self.value = value
 
 
-def _assign(target: ast.expr, value: Any, values: dict[str, Any]) -> None:
+def assign(target: ast.expr, value: Any, values: dict[str, Any]) -> None:
     if isinstance(target, ast.Name):
         values[target.id] = value
     elif isinstance(target, ast.Tuple | ast.List):
         for inner, part in zip(target.elts, list(value), strict=True):
-            _assign(inner, part, values)
+            assign(inner, part, values)
     else:
         raise NotPlain(ast.unparse(target))

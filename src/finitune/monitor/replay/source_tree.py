@@ -23,6 +23,8 @@ class Statement:
     value: ast.expr
     computes: ast.AST
     """The value, with the operator of `x /= y`."""
+    target: ast.expr | None
+    """What an assignment with a single target gives the value to."""
 
 
 @lru_cache(maxsize=16)
@@ -76,7 +78,10 @@ def _written(node: ast.AST) -> Iterator[Statement]:
     partly = [one for one in targets if isinstance(one, ast.Subscript)]  # x[3] = 0 leaves the rest as it was
     reads = names_in([value, *more, *partly])
     computes = node if isinstance(node, ast.AugAssign) else value
-    yield Statement(line=value.lineno, writes=names_in(targets), reads=reads, value=value, computes=computes)
+    target = targets[0] if isinstance(node, ast.Assign | ast.AnnAssign) and len(targets) == 1 else None
+    yield Statement(
+        line=value.lineno, writes=names_in(targets), reads=reads, value=value, computes=computes, target=target
+    )
 
 
 def _writes_to(function: ast.expr) -> ast.Name | None:

@@ -40,6 +40,8 @@ _MAKERS = {
     ast.Pow: "pow", "pow": "pow", "exp": "exp", "atanh": "atanh", "logit": "logit",
 }  # fmt: skip
 """Operations that make NaN or inf of finite numbers, by their spelling, and the operators that they are."""
+NOT_COMPUTED = (NotPlain, OverBudget, RuntimeError, TypeError, ValueError, IndexError, AttributeError)
+"""What is raised where an expression cannot be computed again."""
 BadIn = Callable[[Any], Tensor | None]
 
 
@@ -79,14 +81,14 @@ def _in_frame(frame: FrameType, *, of_input: bool) -> Origin | None:
     losses = {name for name, value in frame.f_locals.items() if _is_bad_loss(value)}
     if not losses:
         return None
-    statements = _executed(frame)
+    statements = executed(frame)
     # The last one: another loss of the pass before may be bad too, with an optimizer of its own.
-    written = [n for n, one in enumerate(statements) if one.writes & losses - _written_after(statements, n)]
+    written = [n for n, one in enumerate(statements) if one.writes & losses - written_after(statements, n)]
     if not written:
         return None
     at = _first_bad(statements, written[-1], values, bad_in)
     origin = None if at is None else _origin(frame, statements, at, values, bad_in)
-    if of_input and origin is not None and origin.is_statement and _has_graph(values.get(origin.tensor or "")):
+    if of_input and origin is not None and origin.is_statement and has_graph(values.get(origin.tensor or "")):
         return None  # what is made of the input: less than is known
     return origin
 
@@ -102,7 +104,7 @@ def _first_bad(statements: list[Statement], at: int, values: Mapping[str, Any], 
             if bad_in(values.get(name)) is None:
                 continue
             before = [n for n in range(at) if name in statements[n].writes]
-            if not before or name in _written_after(statements, at):
+            if not before or name in written_after(statements, at):
                 return None
             made_by.append(before[-1])
         if not made_by:
@@ -117,7 +119,7 @@ def _origin(
     name, bad = next(((n, t) for n in sorted(one.writes) if (t := bad_in(values.get(n))) is not None), (None, None))
     if name is None or bad is None:
         return None
-    overwritten = one.writes | _written_after(statements, at)
+    overwritten = one.writes | written_after(statements, at)
     operator = _operator(one.value, values) if not one.reads & overwritten else None
     by_model = next(models_called(ast.walk(one.value), values), None) is not None
     phase = "forward" if bad.requires_grad or by_model else "input"
@@ -142,10 +144,10 @@ def _operator(value: ast.expr, values: Mapping[str, Any]) -> Origin | None:
         with warnings.catch_warnings(), torch.enable_grad(), watch:
             warnings.simplefilter("ignore")  # the program has had them
             evaluation.value(value, values)
-    except (NotPlain, OverBudget, RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+    except NOT_COMPUTED:
         return None
     made = watch.found(bad_loss=True)
-    return None if made is None else replace(made, line=evaluation.line)
+    return None if made is None else replace(made, line=made.line or evaluation.line)
 
 
 def _spelled(value: ast.expr) -> str | None:
@@ -163,7 +165,7 @@ def _operation(node: ast.Call | ast.BinOp) -> Any:
     return node.func.attr if isinstance(node.func, ast.Attribute) else ""
 
 
-def _has_graph(value: Any) -> bool:
+def has_graph(value: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(value))
 
 
@@ -183,12 +185,12 @@ def _bad_in(value: Any, *, minus: bool) -> Tensor | None:
     return None
 
 
-def _written_after(statements: list[Statement], at: int) -> set[str]:
+def written_after(statements: list[Statement], at: int) -> set[str]:
     """The variables whose values are no longer those that the statement saw or wrote."""
     return {name for later in statements[at + 1 :] for name in later.writes}
 
 
-def _executed(frame: FrameType) -> list[Statement]:
+def executed(frame: FrameType) -> list[Statement]:
     """The assignments of the frame's function in the order in which they ran last, up to the line that runs now."""
     scope = scope_of(frame.f_code)
     statements = sorted(statements_in(scope), key=lambda one: one.line) if scope is not None else []

@@ -1,0 +1,129 @@
+"""A finite loss computed once more from the statements of the loop, where no replay has shown what its backward makes
+bad: then that backward is watched operator by operator.
+
+The variables in the running frames still hold what the statements saw. What cannot be computed again is taken as it is,
+as are the outputs of a model that is more than plain arithmetic. Of the user's, autograd functions alone are called.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from finitune.finding import Origin
+from finitune.monitor.probes.finite import are_finite
+from finitune.monitor.replay.arithmetic import NotPlain
+from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.operator_watch import OperatorWatch
+from finitune.monitor.replay.plain_functions import Evaluation, assign
+from finitune.monitor.replay.source_line import described, user_frames
+from finitune.monitor.replay.spelled_sums import same
+from finitune.monitor.replay.statements import NOT_COMPUTED, Statement, executed, has_graph, written_after
+
+
+def bad_backward(losses: Sequence[float]) -> Origin | None:
+    """The first operator that makes something bad, in the backward of one of these finite losses or on the way to it;
+    None where the innermost running frame that holds one does not show it.
+    """
+    for frame in user_frames():
+        names = [name for name, value in frame.f_locals.items() if _is_one_of(value, losses)]
+        if names:
+            found = (_in_backward(frame, name) for name in names)
+            return next((origin for origin in found if origin is not None), None)
+    return None
+
+
+def _is_one_of(value: Any, losses: Sequence[float]) -> bool:
+    one = isinstance(value, Tensor) and value.requires_grad and value.numel() == 1
+    return one and float(value.detach()) in losses
+
+
+def _in_backward(frame: FrameType, name: str) -> Origin | None:
+    evaluation = Evaluation(lambda: False)
+    watch = OperatorWatch({}, list, Limits())
+    watch.measures_layers, watch.line = False, lambda: evaluation.now
+    again = _Again(frame=frame, statements=executed(frame), evaluation=evaluation)
+    try:
+        with warnings.catch_warnings(), torch.enable_grad(), watch:
+            warnings.simplefilter("ignore")  # the program has had them
+            loss = again.variable(name, len(again.statements))
+            inputs = list(_inputs_of(loss))
+            gradients = torch.autograd.grad(loss, inputs, allow_unused=True) if inputs else ()
+    except NOT_COMPUTED:
+        return None
+    found = watch.found()
+    return None if found is None or are_finite([g for g in gradients if g is not None]) else found
+
+
+def _inputs_of(loss: Tensor) -> Iterator[Tensor]:
+    """The leaves of its graph, without those that have hooks of the user's."""
+    nodes, known = [loss.grad_fn], set[Any]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in known:
+            continue
+        known.add(node)
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, Tensor) and not leaf._backward_hooks:
+            yield leaf
+        nodes += [child for child, _ in node.next_functions]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Again:
+    """The variables of a frame that have a graph, computed again."""
+
+    frame: FrameType
+    statements: list[Statement]
+    evaluation: Evaluation
+    known: dict[str, Any] = field(default_factory=dict[str, Any])
+    values: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.values = {**self.frame.f_globals, **self.frame.f_locals}
+
+    def variable(self, name: str, at: int) -> Any:
+        """As statement number `at` saw it, with a graph of its own. Raises NotPlain where it was overwritten since."""
+        value = self.values.get(name)
+        if name in self.known or not has_graph(value):
+            return self.known.get(name, value)
+        if name in written_after(self.statements, at):
+            raise NotPlain(name)
+        before = [n for n in range(at) if name in self.statements[n].writes]
+        if before:
+            self._compute(before[-1])
+        return self.known.setdefault(name, pytree.tree_map(_as_leaf, value))
+
+    def _compute(self, at: int) -> None:
+        """What this statement writes, where it comes out as it was, bit for bit."""
+        one = self.statements[at]
+        if one.target is None or one.reads & one.writes:
+            return
+        written: dict[str, Any] = {}
+        try:
+            given = {**self.values, **{name: self.variable(name, at) for name in one.reads}}
+            code = self.frame.f_code
+            self.evaluation.now = described(code.co_filename, one.line, code.co_name)
+            assign(one.target, self.evaluation.value(one.value, given), written)
+        except NOT_COMPUTED:
+            return
+        with _disable_current_modes():
+            self.known |= {name: value for name, value in written.items() if _are_same(value, self.values.get(name))}
+
+
+def _as_leaf(value: Any) -> Any:
+    return value.detach().requires_grad_() if isinstance(value, Tensor) and value.requires_grad else value
+
+
+def _are_same(ours: Any, theirs: Any) -> bool:
+    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
+        return False  # a container is taken as it is
+    return same(ours.detach(), theirs.detach())
