@@ -54,6 +54,7 @@ def finitune(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "understood", "healthy"),
     [

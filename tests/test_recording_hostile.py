@@ -69,6 +69,7 @@ def test_what_is_no_file_of_the_recording_is_left_out(run_dir: Path, tmp_path: P
     assert "secret" not in str(Recording.load(run_dir).header)
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads how large a process is")
 @pytest.mark.parametrize("kind", ["sparse", "lists", "header", "events"])

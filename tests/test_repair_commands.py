@@ -185,6 +185,7 @@ def test_every_command_of_a_patch_works_and_leads_back(
             assert digests(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_the_worlds_ask_for_most_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tokenizers")
     asked: set[str] = set()

@@ -113,6 +113,7 @@ def run(program: str, *words: str, python: tuple[str, ...] = ()) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240).stderr
 
 
+@pytest.mark.slow
 def test_users_14_a_term_that_is_detached_hides_no_overflow() -> None:
     said = run(KD)
     assert "aten.exp" in said
@@ -123,6 +124,7 @@ def test_users_14_a_term_that_is_detached_hides_no_overflow() -> None:
     assert not incident.next_check, "nothing is asked that decides nothing"
 
 
+@pytest.mark.slow
 def test_users_14_the_statement_that_makes_the_target_nan() -> None:
     said = run(STD0)
     assert "4 nan" in said
@@ -132,6 +134,7 @@ def test_users_14_the_statement_that_makes_the_target_nan() -> None:
     assert "tenth of the rate" not in incident.next_check
 
 
+@pytest.mark.slow
 def test_users_15_an_empty_row_of_the_mask_is_named() -> None:
     said = run(MASK)
     assert "aten._softmax" in said
@@ -142,6 +145,7 @@ def test_users_15_an_empty_row_of_the_mask_is_named() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_users_20_the_page_says_what_each_mark_is() -> None:
     run(MASK)
     page = finitune.report("run").read_text()
@@ -195,6 +199,7 @@ def test_hostile_19_a_table_of_many_columns_is_one_short_line(capsys: pytest.Cap
     assert len(err) < 500
 
 
+@pytest.mark.slow
 def test_hostile_20_a_second_run_leaves_the_first_one_s_rows() -> None:
     run(LOOP, "5")
     said = run(LOOP, "2")

@@ -120,6 +120,7 @@ def less(facts: Facts) -> Iterator[tuple[str, Facts]]:
         yield f"versions.{package}", dataclasses.replace(facts, versions=fewer)
 
 
+@pytest.mark.slow
 def test_taking_an_input_away_from_a_run_in_which_a_cause_fires_never_makes_it_pass() -> None:
     rng = random.Random(0)
     fired: set[str] = set()

@@ -31,6 +31,7 @@ def ranked():
         return on_two_ranks(costs_on_a_rank, [path.name for path in RANKED], directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RANKED, ids=lambda path: path.name)
 def test_a_healthy_step_of_two_ranks_stays_within_the_budget(device, path):
     for costs_on_rank in ranked():

@@ -72,6 +72,7 @@ def trainings(device, rank):
     }
 
 
+@pytest.mark.slow
 def test_collectives_are_counted(device):
     for seen, here, host, part in on_two_ranks(collectives):
         assert seen == {

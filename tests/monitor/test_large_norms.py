@@ -48,6 +48,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
 def test_ranks_look_at_the_elements_before_they_discard(kind, tmp_path):
     codes, said, (history, _) = two_ranks(tmp_path, kind, source=SCRIPT)

@@ -63,6 +63,7 @@ def start(tmp_path, *command, watched=True):
     return done
 
 
+@pytest.mark.slow
 def test_fires_for_a_bucket_that_is_filled_again_while_it_is_sent(tmp_path):
     done = start(tmp_path, RACE, "--steps", 4)
     assert "gradients are finite and wrong" in done.stderr
@@ -73,6 +74,7 @@ def test_fires_for_a_bucket_that_is_filled_again_while_it_is_sent(tmp_path):
     assert first.reproducible is False
 
 
+@pytest.mark.slow
 def test_stays_quiet_where_the_bucket_is_waited_for(tmp_path):
     start(tmp_path, RACE, "--steps", 4, "--wait")
     assert diagnose(tmp_path / "run").verdict == "healthy"

@@ -77,6 +77,7 @@ def python(*words, **more):
     return guarded(sys.executable, *words, **more)
 
 
+@pytest.mark.slow
 def test_a_healthy_program_prints_the_same_and_ends_the_same(script, tmp_path):
     plain = run(sys.executable, script, "no", 0, cwd=tmp_path)
     watched = python(script, "no", 0, cwd=tmp_path)
@@ -90,6 +91,7 @@ def test_a_healthy_program_prints_the_same_and_ends_the_same(script, tmp_path):
     assert recording.facts.optimizer.name == "AdamW"
 
 
+@pytest.mark.slow
 def test_a_program_that_raises_shows_its_own_traceback_first_and_then_the_incident(script, tmp_path):
     plain = run(sys.executable, script, "raise", 2, cwd=tmp_path)
     watched = python(script, "raise", 2, cwd=tmp_path)
@@ -186,6 +188,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_process_of_multiprocessing_that_trains_is_watched(script, tmp_path, method):
     (tmp_path / "launch.py").write_text(FORKS)
@@ -194,6 +197,7 @@ def test_a_process_of_multiprocessing_that_trains_is_watched(script, tmp_path, m
     assert [event["step"] for event in Recording.load(tmp_path / "run").events("incident")] == [3]
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_passed_on_and_the_users_own_sitecustomize_still_runs(script, tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "sitecustomize.py").write_text(
@@ -205,6 +209,7 @@ def test_the_exit_code_is_passed_on_and_the_users_own_sitecustomize_still_runs(s
     assert len(Recording.load(tmp_path / "run").signals["loss"]) == 1
 
 
+@pytest.mark.slow
 def test_what_dies_of_a_damaged_weight_names_it(tmp_path):
     program = tmp_path / "sample.py"
     program.write_text(
@@ -221,6 +226,7 @@ def test_what_dies_of_a_damaged_weight_names_it(tmp_path):
     assert (found.symptom, found.causes[0].cause) == ("crash", "corrupt-checkpoint")
 
 
+@pytest.mark.slow
 def test_the_last_line_reaches_the_launcher_where_stderr_goes_elsewhere(script, tmp_path):
     inner = f"{sys.executable} {script} no 0 2> {tmp_path / 'err.txt'}"
     ended = run(FINITUNE, "run", "--run-dir", tmp_path / "run", "--", "sh", "-c", inner, cwd=tmp_path)
@@ -288,6 +294,7 @@ assert all(p.isfinite().all() for p in model.parameters())
 """
 
 
+@pytest.mark.slow
 def test_hf_trainer(tmp_path):
     (tmp_path / "train.py").write_text(TRAINER)
     done = python("train.py", cwd=tmp_path, options=["--inject", "nan:model.layers.1.mlp:3"])

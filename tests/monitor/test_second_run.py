@@ -49,6 +49,7 @@ def test_without_it_the_statement_is_named_and_how_to_find_the_operator(tmp_path
     assert incident.origin.is_statement
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code"), [(("--watch-step", "5"), 3), (("--rerun",), 0)], ids=["watch-step", "rerun"]
 )
@@ -60,6 +61,7 @@ def test_the_operator_is_found(tmp_path, options, code):
     assert incident.origin.line.endswith("y = y + 0.1 * (field(y) - y**3)")
 
 
+@pytest.mark.slow
 def test_a_bad_input_that_the_loop_has_computed_is_followed_to_its_operator(tmp_path):
     """Its own variable was overwritten, so that the statement alone does not tell which of its operators it was."""
     standardised = TRAIN.replace("y[2] = 60.0", "y = torch.ones(6, 2)\n    y = (y - y.mean()) / y.std()")

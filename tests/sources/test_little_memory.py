@@ -121,6 +121,7 @@ def test_a_row_of_60_megabytes(model: Path, tmp_path: Path, kind: str) -> None:
     one_line(check("--model", model, "--data", tmp_path / "data.jsonl"), "line 1")
 
 
+@pytest.mark.slow
 def test_many_long_rows(model: Path, tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text((json.dumps({"text": "it is " * 10**6}) + "\n") * 3)
     assert check("--model", model, "--data", tmp_path / "data.jsonl").returncode in (0, 1)

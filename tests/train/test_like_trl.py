@@ -61,6 +61,7 @@ def test_the_loss_is_that_of_a_plain_script(kind: str, rate: float, adapter: Any
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_rate_that_ends_a_guarded_training_is_healed_where_the_file_says_so(
     tmp_path: Path, world: Any, capsys: Any
 ) -> None:

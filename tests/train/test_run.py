@@ -121,6 +121,7 @@ def test_4_bits_without_an_adapter_are_refused(tmp_path: Path, world: Any) -> No
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_bit_for_bit(tmp_path: Path, world: Any) -> None:
     """Killed at a step between two saves; the undisturbed run is the same but for its directory."""
     text = SHORT + LORA + BARE

@@ -15,6 +15,7 @@ from finitune.monitor.heal.remedies.float32_trainable_weights import Masters
 from finitune.monitor.replay import rounding
 
 
+@pytest.mark.slow
 def test_the_run_learns_as_in_float32(tmp_path, capsys):
     run = learns_as_in_float32("float32-trainable-weights", tmp_path / "run")
     assert {p.dtype for p in run.model.parameters()} == {torch.bfloat16}, "a checkpoint does not show it"

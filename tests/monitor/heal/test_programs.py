@@ -64,6 +64,7 @@ def run(tmp_path, *arguments, mode="heal", source=TRAINER):
     return done.returncode, final[0] if final else None, done.stderr
 
 
+@pytest.mark.slow
 def test_an_hf_trainer_learns_as_well_as_one_without_the_bad_records(tmp_path):
     for name in ("whole", "healed"):
         (tmp_path / name).mkdir()
@@ -93,6 +94,7 @@ RECORD = """x, y = torch.randn(8, 6, generator=generator), torch.randint(3, (8,)
 """
 
 
+@pytest.mark.slow
 def test_two_ranks_are_healed_alike_or_not_at_all_and_nobody_waits(tmp_path):
     source = SCRIPT.replace('run_dir=out + "/run"', 'run_dir=out + "/run", mode="heal"')
     source = source.replace(RECORD.splitlines(keepends=True)[0], RECORD)

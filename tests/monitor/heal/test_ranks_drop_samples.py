@@ -78,6 +78,7 @@ def test_each_rank_leaves_its_lost_records_out_of_the_step(ranks, tmp_path):
     assert sum("drop-samples: sample" in err for err in said) == 1, "one rank speaks"
 
 
+@pytest.mark.slow
 def test_both_go_back_and_leave_out_the_batches_that_did_the_damage(tmp_path):
     """One rank sees the loss climb, and all numbers are finite."""
     whole, _, _ = trained(tmp_path / "whole", sgd=True, steps=70)

@@ -39,6 +39,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_both_ranks_take_the_steps_again_and_learn(tmp_path):
     first, said = trained_alike(tmp_path, {"rate": 100.0, "lost": 0}, SCRIPT)
     assert all(entry[1] for entry in first)
@@ -52,6 +53,7 @@ def test_both_ranks_take_the_steps_again_and_learn(tmp_path):
     assert not recording.events("broken")
 
 
+@pytest.mark.slow
 def test_where_one_rank_keeps_other_steps_nothing_is_done_and_nobody_waits(tmp_path):
     """As where one of them has no room for its copies."""
     codes, said, (first, second) = two_ranks(tmp_path, {"rate": 100.0, "lost": 4}, source=BEGIN + SCRIPT, timeout=240)

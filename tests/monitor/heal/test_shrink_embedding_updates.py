@@ -27,6 +27,7 @@ def last(loop):
     return statistics.mean(loop.losses[-16:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_other_tensors_keep_their_rate(seed, tmp_path, capsys, monkeypatch):
     loop, slower = Leading(seed=seed), Leading(seed=seed)

@@ -12,6 +12,7 @@ from finitune.monitor.replay import rounding
 from finitune.monitor.replay.rounding import ByChance, step_alone, to_nearest, trial_rounded
 
 
+@pytest.mark.slow
 def test_the_run_learns_as_in_float32(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(rounding, "free_bytes", lambda _: 1000)
     run = learns_as_in_float32("stochastic-rounding", tmp_path / "run")
