@@ -30,15 +30,44 @@ found()
     assert origin.line == "user_program.py:3: target = (y - y.mean()) / y.std()"
 
 
-def test_what_was_overwritten_is_not_computed_again():
-    origin = users("""
-y = torch.ones(4)
+OVERWRITTEN = """
+def load(n):
+    x = torch.rand(4, 3)
+    y = x.sum(1)
+    return x, (y if n else torch.ones(4))
+
+batch, n = {"y": torch.ones(4)}, 0
+GIVEN
 y = (y - y.mean()) / y.std()
 loss = ((x @ w - y) ** 2).mean()
 found()
-""")
+"""
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["y = torch.ones(4)", "y = batch['y']", "_, y = load(n)", "y = batch['y']\ny = y * 2", "y = torch.ones(4)\ny *= 3"],
+)
+def test_what_was_overwritten_is_computed_from_the_statement_before(given):
+    origin = users(OVERWRITTEN.replace("GIVEN", given))
+    assert (origin.op, origin.phase, origin.tensor) == ("aten.div", "input", "y")
+    assert origin.divisor == "1 of 1 elements of the divisor are 0"
+    assert origin.line.endswith(": y = (y - y.mean()) / y.std()")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "y = torch.rand(4) * 0 + 1",  # random numbers are not drawn again
+        "for y in [torch.ones(4)]: pass",
+        "y = batch['y']\nbatch['y'] = torch.arange(4.0)",  # what is there now is another
+        "_, y = load(torch.rand(1) > 2)",
+        "y = torch.full((4,), math.nan)",  # bad before
+    ],
+)
+def test_what_was_overwritten_is_not_claimed_where_it_does_not_come_out_again(given):
+    origin = users(OVERWRITTEN.replace("GIVEN", given))
     assert (origin.op, origin.phase, origin.tensor) == ("input", "input", "y")
-    assert origin.line.startswith("user_program.py:3:")
 
 
 def test_a_constant_that_is_added_to_the_loss():

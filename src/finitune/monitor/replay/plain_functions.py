@@ -20,7 +20,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from finitune.monitor.replay.arithmetic import NotPlain, applied, computes, evaluate
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.source_line import described, is_users
-from finitune.monitor.replay.source_tree import scope_of
+from finitune.monitor.replay.source_tree import names_in, scope_of
 
 MOST_STATEMENTS = 2000
 """Computed for one expression, those of loops counted each time."""
@@ -34,6 +34,8 @@ _ACT_IN_TRAINING = ("dropout", "batchnorm", "instancenorm")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _ACTS_IN_SCRIPT = ("SetAttr", "Print", "CallFunction", "CallMethod", "PythonOp")
 _NO_GRADIENTS = ("no_grad", "inference_mode")
+_MISSING = object()
+"""The value of what is more than plain arithmetic."""
 
 
 class Evaluation:
@@ -114,14 +116,17 @@ class Evaluation:
                 return
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="requires_grad_")) as value):
                 values[name] = self.value(value, values)
-            case ast.Assign(targets=[target]):
-                assign(target, self.value(statement.value, values), values)
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                assign(target, self.value(value, values), values)
+            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
+                try:
+                    assign(target, self.value(value, values), values)
+                except NotPlain:  # what uses it is not computed either
+                    values.update(dict.fromkeys(names_in([target]), _MISSING))
             case ast.AugAssign(target=ast.Name(id=name) as target):
                 values[name] = applied(statement.op, self.value(target, values), self.value(statement.value, values))
             case ast.Return(value=None):
                 raise _Returned(None)
+            case ast.Return(value=ast.Tuple(elts=parts)):
+                raise _Returned(tuple(self._part(each, values) for each in parts))
             case ast.Return(value=ast.expr() as value):
                 raise _Returned(self.value(value, values))
             case ast.If():
@@ -136,6 +141,12 @@ class Evaluation:
                 self._run(statement.body, values, function)
             case _:
                 raise NotPlain(ast.unparse(statement)[:100])
+
+    def _part(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
+        try:
+            return self.value(node, values)
+        except NotPlain:
+            return _MISSING
 
 
 def is_plain_script(scripted: Any) -> bool:

@@ -78,7 +78,8 @@ def _written(node: ast.AST) -> Iterator[Statement]:
     partly = [one for one in targets if isinstance(one, ast.Subscript)]  # x[3] = 0 leaves the rest as it was
     reads = names_in([value, *more, *partly])
     computes = node if isinstance(node, ast.AugAssign) else value
-    target = targets[0] if isinstance(node, ast.Assign | ast.AnnAssign) and len(targets) == 1 else None
+    assigns = isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and len(targets) == 1
+    target = targets[0] if assigns else None
     yield Statement(
         line=value.lineno, writes=names_in(targets), reads=reads, value=value, computes=computes, target=target
     )

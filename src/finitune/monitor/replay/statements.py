@@ -28,9 +28,10 @@ from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.replay.locate import leaf_origin
 from finitune.monitor.replay.looked_up import models_called
 from finitune.monitor.replay.operator_watch import OperatorWatch
-from finitune.monitor.replay.plain_functions import Evaluation
+from finitune.monitor.replay.plain_functions import Evaluation, assign
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, nodes_in, scope_of, statements_in
+from finitune.monitor.replay.spelled_sums import same
 
 BATCH = 1024
 """Elements of a container that may be a batch; a larger one is a data set, which is not walked."""
@@ -119,8 +120,7 @@ def _origin(
     name, bad = next(((n, t) for n in sorted(one.writes) if (t := bad_in(values.get(n))) is not None), (None, None))
     if name is None or bad is None:
         return None
-    overwritten = one.writes | written_after(statements, at)
-    operator = _operator(one.value, values) if not one.reads & overwritten else None
+    operator = _operator(statements, at, values, name)
     by_model = next(models_called(ast.walk(one.value), values), None) is not None
     phase = "forward" if bad.requires_grad or by_model else "input"
     spelled = _spelled(one.value) if not one.reads & one.writes else None
@@ -133,21 +133,54 @@ def _origin(
     return replace(operator, module=None, phase=phase, tensor=name, rows=rows, line=line)
 
 
-def _operator(value: ast.expr, values: Mapping[str, Any]) -> Origin | None:
-    """The operator that makes the value bad, and its line where that lies in a function; None where the value cannot
-    be computed again without calling what is the user's.
+def _operator(statements: list[Statement], at: int, values: Mapping[str, Any], name: str) -> Origin | None:
+    """The operator that makes what the statement writes bad, and its line where that lies in a function; None where it
+    cannot be computed again without calling what is the user's, or comes out in another way.
     """
     watch = OperatorWatch({}, list, Limits())
     watch.measures_layers = False
     evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None)
+    lost = _lost(statements, at)
     try:
-        with warnings.catch_warnings(), torch.enable_grad(), watch:
+        with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # the program has had them
-            evaluation.value(value, values)
+            given = {**values, **{each: _seen_by(statements, at, each, values) for each in lost}}
+            with watch:
+                value = evaluation.value(_expression(statements[at]), given)
     except NOT_COMPUTED:
         return None
     made = watch.found(bad_loss=True)
-    return None if made is None else replace(made, line=made.line or evaluation.line)
+    if made is None or (lost and not _is(value, values.get(name))):
+        return None
+    return replace(made, line=made.line or evaluation.line)
+
+
+def _lost(statements: list[Statement], at: int) -> frozenset[str]:
+    """The variables that the statement reads and whose values are no longer those that it saw."""
+    one = statements[at]
+    return one.reads & (one.writes | written_after(statements, at))
+
+
+def _seen_by(statements: list[Statement], at: int, name: str, values: Mapping[str, Any]) -> Any:
+    """The value of a variable that was overwritten since, from the statement that wrote it before."""
+    before = [n for n in range(at) if name in statements[n].writes]
+    made = statements[before[-1]] if before else None
+    if made is None or made.target is None:
+        raise NotPlain(name)
+    lost = {each: _seen_by(statements, before[-1], each, values) for each in _lost(statements, before[-1])}
+    written: dict[str, Any] = {}
+    assign(made.target, Evaluation(lambda: False).value(_expression(made), {**values, **lost}), written)
+    return written[name]
+
+
+def _expression(one: Statement) -> ast.expr:
+    """What it computes: of `x /= y` the quotient."""
+    node = one.computes
+    return ast.BinOp(left=node.target, op=node.op, right=node.value) if isinstance(node, ast.AugAssign) else one.value
+
+
+def _is(value: Any, seen: Any) -> bool:
+    return isinstance(value, Tensor) and isinstance(seen, Tensor) and same(value.detach(), seen.detach())
 
 
 def _spelled(value: ast.expr) -> str | None:
