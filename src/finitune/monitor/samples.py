@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.deepspeed import DeepSpeedUpdate, parts
 from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.finite import largest
 from finitune.monitor.probes.optimizers import skips_whole_call
@@ -119,12 +120,14 @@ class Samples:
         return [p.detach() for p in self._watched.parameters() if p.grad is not None]
 
     def _sampled(self, step: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-        trained = [p for p in self._watched.parameters() if p.grad is not None and not p.grad.is_sparse]
-        if not trained:
+        held = [(p, p.grad) for p in self._watched.parameters() if p.grad is not None and not p.grad.is_sparse]
+        if not held and self._run.mode == "heal" and isinstance(self._watched.update, DeepSpeedUpdate):
+            held = parts(self._watched.update)  # by which `heal` knows a rate that is too high
+        if not held:
             return []
-        start = (step // UPDATE_EVERY * TENSORS) % len(trained)
-        chosen = [*trained[start:], *trained[:start]][:TENSORS]
-        return [(p, _sample(p).clone(), _sample(p.grad)) for p in chosen if p.numel() and p.is_floating_point()]
+        start = (step // UPDATE_EVERY * TENSORS) % len(held)
+        chosen = [*held[start:], *held[:start]][:TENSORS]
+        return [(p, _sample(p).clone(), _sample(g)) for p, g in chosen if p.numel() and p.is_floating_point()]
 
     def _kept_gradients(self) -> dict[str, Tensor | float]:
         kept, self._kept = self._kept, None
@@ -172,7 +175,9 @@ def _sample(tensor: Tensor, elements: int = ELEMENTS) -> Tensor:
 
 
 def _rates(optimizer: Any) -> Mapping[int, Any]:
-    """The learning rate of every parameter, by its identity, where the optimizer has one."""
+    """The learning rate of every parameter, by its identity, where the optimizer has one. ZeRO steps flat tensors, of
+    which a part is a view.
+    """
     groups = getattr(optimizer, "param_groups", ())
     return {id(p): group["lr"] for group in groups if "lr" in group for p in group["params"]}
 
@@ -205,7 +210,7 @@ def _update_in_numbers(
     ])  # fmt: skip
     pushed = [gradient != 0 for _, _, gradient in taken]
     still = torch.stack([
-        _pushed_and_still(push, moved, rates.get(id(weight), 1.0)).to(device)
+        _pushed_and_still(push, moved, rates.get(id(weight), rates.get(id(weight._base), 1.0))).to(device)
         for moved, push, (weight, _, _) in zip(changed, pushed, taken, strict=True)
         if weight.dtype == torch.float32
     ] or [torch.zeros((), dtype=torch.bool, device=device)])  # fmt: skip

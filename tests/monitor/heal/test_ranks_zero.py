@@ -36,7 +36,7 @@ def test_each_rank_leaves_its_lost_records_out_of_the_step(stage, dtype, ranks, 
         torch.testing.assert_close(healed, whole, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
 
 
-@pytest.mark.parametrize(("rate", "clip"), [(10.0, 0.0), (100.0, 1.0)])
+@pytest.mark.parametrize(("rate", "clip"), [(10.0, 0.0), (100.0, 0.0), (100.0, 1.0)])
 @pytest.mark.parametrize("stage", STAGES)
 def test_they_take_the_steps_again_at_a_lower_rate_and_go_on_with_it(stage, rate, clip, tmp_path):
     what = {"stage": stage, "task": "language", "sgd": True, "rate": rate, "steps": 40, "clip": clip}

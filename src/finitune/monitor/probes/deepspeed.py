@@ -184,6 +184,15 @@ def gathered(optimizer: Any) -> list[Tensor]:
     return list(optimizer.bit16_groups_flat) if is_partitioned(optimizer) else []
 
 
+def parts(update: DeepSpeedUpdate) -> list[tuple[Tensor, Tensor]]:
+    """Of ZeRO 1 and 2 what this rank's next step will change, in float32, each with its gradient."""
+    if not is_partitioned(update.optimizer):
+        return []
+    pairs = [(getattr(p, "_hp_mapping", None), gradient) for p, gradient in update.gradients()]
+    found = [(mapping.hp_fragment, gradient) for mapping, gradient in pairs if mapping is not None]
+    return [(part, gradient) for part, gradient in found if part.numel() == gradient.numel()]
+
+
 def forget_views(optimizer: Any) -> None:
     """Moments were taken away, and new ones will be made: DeepSpeed then looks for each parameter's part of them."""
     if is_partitioned(optimizer):
