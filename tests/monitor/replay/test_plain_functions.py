@@ -100,6 +100,38 @@ def test_nothing_of_the_users_is_made_to_require_a_gradient():
     assert not x.requires_grad
 
 
+def test_what_is_not_computed_is_handed_to_nothing_of_the_users():
+    calls = []
+
+    class Norm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            calls.append(type(x))
+            return x / x.norm()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    source = """
+def normed(x):
+    noise = torch.rand(3)
+    return Norm.apply(noise * x)
+
+def of_noise(x):
+    noise = torch.rand(3)
+    return Norm.apply(noise)
+
+loss = FUNCTION(x[0] * 0).sum() * w.sum()
+found()
+"""
+    for function in ("normed", "of_noise"):
+        before = source.replace("FUNCTION", function).replace("torch.rand(3)", "torch.rand(3) * 0")
+        origin = user_program.found(before, bad_statement, w=WEIGHT, x=X.clone(), Norm=Norm)
+        assert origin.is_statement
+    assert set(calls) == {torch.Tensor}
+
+
 def test_a_method_a_loop_and_a_choice():
     origin = users("""
 class Scales:

@@ -57,6 +57,8 @@ class Evaluation:
 
     def _called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """The result of the function that stands at `node`."""
+        if any(each is _MISSING for each in (*args, *named.values())):
+            raise NotPlain(ast.unparse(node))
         called = value_of(node, values)
         if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):
             return self._gradients(*args, **named)
