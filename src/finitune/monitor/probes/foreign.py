@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from finitune.monitor.probes.gc_objects import living
+from finitune.monitor.probes.graph_nodes import nodes_behind
 
 DEPTH = 3
 """Lists and dicts within attributes are looked through so far."""
@@ -127,16 +129,5 @@ def _holds(outer: Any, inner: Any) -> bool:
 
 def leaves_of(roots: Sequence[Tensor], limit: int) -> list[Tensor]:
     """The leaves that a backward from `roots` accumulates gradients in, by a walk of at most `limit` graph nodes."""
-    found: dict[int, Tensor] = {}
-    seen: set[Any] = set()
-    waiting: list[Any] = [root.grad_fn for root in roots if root.grad_fn is not None]
-    while waiting and len(seen) < limit:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, torch.Tensor):
-            found[id(leaf)] = leaf
-        waiting += [child for child, _ in node.next_functions if child is not None and child not in seen]
-    return list(found.values())
+    variables = (getattr(node, "variable", None) for node in islice(nodes_behind(roots), limit))
+    return list({id(leaf): leaf for leaf in variables if isinstance(leaf, torch.Tensor)}.values())

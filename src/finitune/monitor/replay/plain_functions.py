@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
+from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.replay.arithmetic import NotPlain, applied, computes, evaluate
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.source_line import described, is_users
@@ -88,16 +89,9 @@ class Evaluation:
 
     def _gradients(self, outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> Any:
         """Of what was computed here: a graph that was there before may have hooks of the user's, and ends with use."""
-        nodes = [tensor.grad_fn for tensor in ([outputs] if isinstance(outputs, Tensor) else outputs)]
-        known = set[Any]()
-        while nodes:
-            node = nodes.pop()
-            if node is None or node in known:
-                continue
-            if node._sequence_nr() < self._began:
-                raise NotPlain("gradients through a graph of the user's")
-            known.add(node)
-            nodes += [child for child, _ in node.next_functions]
+        nodes = nodes_behind([outputs] if isinstance(outputs, Tensor) else outputs)
+        if any(node._sequence_nr() < self._began for node in nodes):
+            raise NotPlain("gradients through a graph of the user's")
         return inspect.unwrap(torch.autograd.grad)(outputs, inputs, grad_outputs, **{**options, "retain_graph": True})
 
     def _run(self, body: Sequence[ast.stmt], values: dict[str, Any], function: FunctionType) -> None:

@@ -8,7 +8,7 @@ as are the outputs of a model that is more than plain arithmetic. Of the user's,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -20,13 +20,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite
+from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.replay.arithmetic import NotPlain
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation, assign
 from finitune.monitor.replay.source_line import described, user_frames
-from finitune.monitor.replay.spelled_sums import same
-from finitune.monitor.replay.statements import NOT_COMPUTED, Statement, executed, has_graph, written_after
+from finitune.monitor.replay.statements import NOT_COMPUTED, Statement, comes_out_as, executed, has_graph, written_after
 
 
 def bad_backward(losses: Sequence[float]) -> Origin | None:
@@ -55,7 +55,7 @@ def _in_backward(frame: FrameType, name: str) -> Origin | None:
         with warnings.catch_warnings(), torch.enable_grad(), watch:
             warnings.simplefilter("ignore")  # the program has had them
             loss = again.variable(name, len(again.statements))
-            inputs = list(_inputs_of(loss))
+            inputs = _inputs_of(loss)
             gradients = torch.autograd.grad(loss, inputs, allow_unused=True) if inputs else ()
     except NOT_COMPUTED:
         return None
@@ -63,18 +63,10 @@ def _in_backward(frame: FrameType, name: str) -> Origin | None:
     return None if found is None or are_finite([g for g in gradients if g is not None]) else found
 
 
-def _inputs_of(loss: Tensor) -> Iterator[Tensor]:
+def _inputs_of(loss: Tensor) -> list[Tensor]:
     """The leaves of its graph, without those that have hooks of the user's."""
-    nodes, known = [loss.grad_fn], set[Any]()
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in known:
-            continue
-        known.add(node)
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, Tensor) and not leaf._backward_hooks:
-            yield leaf
-        nodes += [child for child, _ in node.next_functions]
+    variables = (getattr(node, "variable", None) for node in nodes_behind([loss]))
+    return [leaf for leaf in variables if isinstance(leaf, Tensor) and not leaf._backward_hooks]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,14 +108,8 @@ class _Again:
         except NOT_COMPUTED:
             return
         with _disable_current_modes():
-            self.known |= {name: value for name, value in written.items() if _are_same(value, self.values.get(name))}
+            self.known |= {name: value for name, value in written.items() if comes_out_as(value, self.values.get(name))}
 
 
 def _as_leaf(value: Any) -> Any:
     return value.detach().requires_grad_() if isinstance(value, Tensor) and value.requires_grad else value
-
-
-def _are_same(ours: Any, theirs: Any) -> bool:
-    if not isinstance(ours, Tensor) or not isinstance(theirs, Tensor):
-        return False  # a container is taken as it is
-    return same(ours.detach(), theirs.detach())

@@ -16,6 +16,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.utils import _pytree as pytree
 
 from finitune.monitor.probes.finite import norms
+from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import ALONE, Group, is_sharded
 from finitune.monitor.replay.capture import Call, Capture, MicroStep, output_tensors
@@ -257,17 +258,10 @@ def _checkpoints_reentrantly(root: Tensor) -> bool:
     Its backward puts gradients into parameters that lie on no path of the graph outside. `torch.autograd.grad` finds
     none there, and does not say so.
     """
-    seen: set[Any] = set()
-    open_: list[Any] = [root.grad_fn]
-    while open_:
-        node = open_.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, BackwardCFunction) and "checkpoint" in type(node).__name__.lower():
-            return True
-        open_ += [child for child, _ in node.next_functions]
-    return False
+    return any(
+        isinstance(node, BackwardCFunction) and "checkpoint" in type(node).__name__.lower()
+        for node in nodes_behind([root])
+    )
 
 
 def _accumulated(

@@ -150,7 +150,7 @@ def _operator(statements: list[Statement], at: int, values: Mapping[str, Any], n
     except NOT_COMPUTED:
         return None
     made = watch.found(bad_loss=True)
-    if made is None or (lost and not _is(value, values.get(name))):
+    if made is None or (lost and not comes_out_as(value, values.get(name))):
         return None
     return replace(made, line=made.line or evaluation.line)
 
@@ -179,7 +179,8 @@ def _expression(one: Statement) -> ast.expr:
     return ast.BinOp(left=node.target, op=node.op, right=node.value) if isinstance(node, ast.AugAssign) else one.value
 
 
-def _is(value: Any, seen: Any) -> bool:
+def comes_out_as(value: Any, seen: Any) -> bool:
+    """Whether a tensor that was computed again is the one of the step, bit for bit; of no container that is known."""
     return isinstance(value, Tensor) and isinstance(seen, Tensor) and same(value.detach(), seen.detach())
 
 
