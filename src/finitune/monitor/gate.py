@@ -2,7 +2,7 @@
 
 The verdict comes first and depends on nothing else. What is made of it afterwards, who is told and what is recorded,
 may fail without letting a bad update through. An optimizer that carries its own loss scaler, and a GradScaler, keep
-their right to skip; then the gate only looks.
+their right to skip; then the gate only looks, and in mode `heal` a remedy may give the step other gradients.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Gate:
             reading.parameters = [p for p, _ in pairs]
             self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
             if reading.bad and self.healing is not None:
-                self._safely(self.healing.treat, watched, reading, waits=discard, clip=measured.unclipped)
+                self._safely(self.healing.treat, watched, reading, measured.unclipped)
             elif self.healing is not None:
                 self._safely(self.healing.step_follows, watched, reading, capture, measured.unclipped)
             if bad and alone and self._run.guards:
@@ -259,17 +259,18 @@ class Gate:
 
     def scaler_skipped(self, watched: Watched) -> None:
         """GradScaler.step has returned without calling the optimizer."""
-        on = self._pending.of(watched.number)
-        gradients = watched.gradients()
-        if not on or not gradients:
+        on, pairs, clip = self._pending.of(watched.number), watched.update.gradients(), watched.unclipped
+        if not on or not pairs:
             return
         self._number(watched, on)
         capture = Capture(micro_steps=on)
-        reading = self._looked_at(watched, capture, gradients, scaled=False)
+        reading = self._looked_at(watched, capture, [gradient for _, gradient in pairs], scaled=False)
+        reading.parameters = [p for p, _ in pairs]
         reading.skipped = reading.bad_gradients = True
         self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=self._live.taken())
         if self.healing is not None:
-            self._safely(self.healing.treat, watched, reading)
+            watched.stepping_on = on
+            self._safely(self.healing.treat_skipped, watched, reading, clip)
         self._pending.stepped(watched.number, on)
         self.finish(watched, reading, capture)
 

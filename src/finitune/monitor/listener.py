@@ -20,6 +20,7 @@ from finitune.monitor.micro_steps import Pending, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import model_calls, optimizer_steps
 from finitune.monitor.probes.embeddings import input_embedding
+from finitune.monitor.probes.loss_scalers import carries_scale
 from finitune.monitor.probes.measurement import Unclipped
 from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
 from finitune.monitor.probes.optimizers import innermost
@@ -172,7 +173,8 @@ class Listener:
             own = list(map(id, gradients))
             everything = own == measured or set(own) == set(measured)
             if own and (everything or set(own) <= set(measured)):
-                watched.unclipped = Unclipped.of(gradients, norm if everything else None, each)
+                scaled = carries_scale(self._pending.of(watched.number), watched.optimizer())
+                watched.unclipped = Unclipped.of(gradients, norm if everything else None, each, scaled=scaled)
 
     def clipping(self, parameters: list[Tensor], max_norm: float) -> None:
         for watched in self._optimizers:

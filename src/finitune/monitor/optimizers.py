@@ -51,6 +51,8 @@ class Watched:
     stepping_on: list[MicroStep] = field(default_factory=list[MicroStep])
     discarded: bool = False
     """The last step was."""
+    given: bool = False
+    """A remedy has given the bad step that runs now other gradients, and it is taken."""
     skips_by_hand: bool = False
     """The loop itself skipped the bad step that came last."""
     shares: tuple[int, Tensor | None] = (-1, None)

@@ -73,7 +73,7 @@ def test_the_update_is_shrunk_whatever_the_optimizer():
     optimizer = torch.optim.Adam([weight, other], lr=0.1)
     shrink = Shrink(place=0, factor=0.1)
     weight.grad, other.grad = torch.ones(3, 2), torch.ones(3, 2)
-    shrink.before(optimizer)
+    shrink.before(optimizer, [])
     optimizer.step()
     shrink.after(optimizer)
     torch.testing.assert_close(1 - weight, 0.1 * (1 - other))

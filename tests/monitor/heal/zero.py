@@ -12,11 +12,12 @@ from finitune.recording import Recording
 USUAL = {
     "stage": 2, "dtype": "float32", "task": "regression", "sgd": False, "rate": 1e-2, "clip": 0.0, "accumulate": 1,
     "gamma": 0.999, "steps": 20, "lost": [], "odd": [], "ranks": [0, 1], "leaves_out": [], "config": {}, "undo": "",
-    "undo_at": 0, "fails": "", "slower": [0, 1.0], "watched": True,
+    "undo_at": 0, "fails": "", "slower": [0, 1.0], "power": 8, "unit": 1e4, "watched": True,
 }  # fmt: skip
 """`leaves_out`: steps that are not taken where nobody watches, and `slower`: from which on at how many times the rate.
 `undo`: a remedy that is undone and done again; before the update of step `undo_at`, where that is given. `fails`: what
-raises on rank 1, as `module.name`."""
+raises on rank 1, as `module.name`. `power`: of the loss scale, in float16.
+`unit`: of the targets of odd batches."""
 
 SOURCE = '''
 import contextlib, hashlib, importlib, json, math, os, sys
@@ -52,7 +53,9 @@ config = {
     "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": what["accumulate"],
     "gradient_clipping": what["clip"], "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
     "zero_optimization": {"stage": what["stage"], **what["config"].pop("zero_optimization", {})},
-    "bf16": {"enabled": dtype is torch.bfloat16}, "steps_per_print": 1000, **what["config"],
+    "bf16": {"enabled": dtype is torch.bfloat16}, "steps_per_print": 1000,
+    "fp16": {"enabled": dtype is torch.float16, "initial_scale_power": what["power"], "hysteresis": 1},
+    **what["config"],
 }
 engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, lr_scheduler=schedule, config=config)
 generator = torch.Generator().manual_seed(rank + 1)
@@ -69,7 +72,8 @@ def digest():
 
 def note(loss):
     finite = all(bool(p.isfinite().all()) for p in model.parameters())
-    history.append([digest(), finite, optimizer.param_groups[0]["lr"], float(loss)])
+    scale = float(engine.optimizer.loss_scale)
+    history.append([digest(), finite, optimizer.param_groups[0]["lr"], float(loss), scale])
     weights.append(torch.cat([p.detach().float().reshape(-1) for p in model.parameters()]))
 
 
@@ -77,7 +81,7 @@ def batch_loss(step):
     if what["task"] != "regression":
         return engine(**data[step - 1]).loss
     x = torch.randn(8, 8, generator=generator)
-    y = (x[:, :2] - x[:, 2:4]) * (1e4 if step in what["odd"] and rank in what["ranks"] else 1.0)
+    y = (x[:, :2] - x[:, 2:4]) * (what["unit"] if step in what["odd"] and rank in what["ranks"] else 1.0)
     if step in what["lost"] and rank in what["ranks"]:
         x[step % 8] = math.nan
     if not what["watched"]:
@@ -88,6 +92,7 @@ def batch_loss(step):
 
 def state(watched):
     """All that a remedy may change, and all that DeepSpeed counts."""
+    scaler = sorted(vars(engine.optimizer.loss_scaler).items())
     zero, past, whole = engine.optimizer, watched.past, hashlib.sha256()
     whole.update(digest().encode())
     for p in zero.single_partition_of_fp32_groups:
@@ -105,7 +110,7 @@ def state(watched):
         zero.overflow, zero.micro_step_id, float(zero._global_grad_norm), zero.params_already_reduced,
         zero.ready_for_gradients, engine.global_steps, engine.micro_steps, engine.skipped_steps, schedule.last_epoch,
     ]
-    whole.update(repr([groups, counts, past.factor, past.most, past.skips, past.bound]).encode())
+    whole.update(repr([groups, counts, scaler, past.factor, past.most, past.skips, past.bound]).encode())
     return whole.hexdigest()
 
 
@@ -172,11 +177,14 @@ dist.destroy_process_group()
 
 
 def trained_by_zero(tmp_path, **what):
-    """Of each step [digest of the weights, finite, rate, loss of the first rank] and all weights; what was printed."""
+    """Of each step [digest of the weights, finite, rate, loss of the first rank, loss scale], and all weights; what was
+    printed.
+    """
     tmp_path.mkdir(exist_ok=True)
     codes, said, (first, second) = two_ranks(tmp_path, USUAL | what, source=SOURCE, timeout=240)
     assert codes == [0, 0], said
-    assert [entry[:3] for entry in first] == [entry[:3] for entry in second], "weights and rates, on every step"
+    alike = [[entry[:3] + entry[4:] for entry in rank] for rank in (first, second)]
+    assert alike[0] == alike[1], "weights, rates and loss scales, on every step"
     assert all(entry[1] for entry in first)
     return first, torch.load(tmp_path / "weights0.pt"), said
 

@@ -34,4 +34,10 @@ def averaged(
     there = group.agree(*(own.get(id(p)) is not None for p in parameters), device=device)
     pairs = [(p, own.get(id(p))) for p, known in zip(parameters, there, strict=True) if known]
     filled = [(p, torch.zeros_like(p) if gradient is None else gradient) for p, gradient in pairs]
-    return [(p, group.reduced(gradient).div_(group.size) if group.size > 1 else gradient) for p, gradient in filled]
+    return [(p, _averaged(group, gradient) if group.size > 1 else gradient) for p, gradient in filled]
+
+
+def _averaged(group: Group, gradient: Tensor) -> Tensor:
+    """Summed in float32 where float16 may not hold the sum."""
+    wide = gradient.float() if gradient.dtype is torch.float16 else gradient
+    return group.reduced(wide).div_(group.size).to(gradient.dtype)

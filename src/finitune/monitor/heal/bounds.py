@@ -6,6 +6,7 @@ a bound but that is kept between steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,16 +14,17 @@ import torch
 from torch import Tensor
 
 from finitune.monitor.heal.tensor_clip import TensorClip
-from finitune.monitor.probes.deepspeed import trained_by
 from finitune.monitor.probes.optimizers import parameters_of
 
 CLIP, SHRINK = "clip", "shrink"
 
 
 class Bound(Protocol):
-    """`before` is called when the gradients of a step are there, `after` when the step has been taken."""
+    """`before` is called when the gradients of a step are there, those of `trained_by(optimizer)` in its order, without
+    a loss scale; `after` when the step has been taken.
+    """
 
-    def before(self, optimizer: Any) -> None: ...
+    def before(self, optimizer: Any, gradients: Sequence[Tensor | None]) -> None: ...
 
     def after(self, optimizer: Any) -> None: ...
 
@@ -39,8 +41,8 @@ def bound_of(spelling: str) -> Bound | None:
 class Clipped(TensorClip):
     """Gradients, tensor by tensor."""
 
-    def before(self, optimizer: Any) -> None:
-        self.clip([p.grad for p in trained_by(optimizer)])
+    def before(self, optimizer: Any, gradients: Sequence[Tensor | None]) -> None:
+        self.clip(gradients)
 
     def after(self, optimizer: Any) -> None:
         pass
@@ -55,7 +57,7 @@ class Shrink:
     _was: Tensor | None = None
 
     @torch.no_grad()
-    def before(self, optimizer: Any) -> None:
+    def before(self, optimizer: Any, gradients: Sequence[Tensor | None]) -> None:
         self._was = parameters_of(optimizer)[self.place].detach().clone()
 
     @torch.no_grad()

@@ -2,7 +2,8 @@
 
 From such a copy the steps since can be taken again, with another learning rate. Kept in mode `heal` only, for what is
 small beside the free memory: adapters, small models. Under ZeRO 1 and 2 each rank keeps its own part of the state, and
-DeepSpeed's own step clips and gathers when steps are taken again. No random number is drawn and no tensor of the run is
+DeepSpeed's own step clips and gathers when steps are taken again. Each is taken with the loss scale that it had, and
+without it changes none. No random number is drawn and no tensor of the run is
 written to, unless a remedy asks for it.
 """
 
@@ -21,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.monitor.heal.averaging import averaged
 from finitune.monitor.heal.bounds import Bound, Shrink, bound_of
+from finitune.monitor.heal.scaled_gradients import unscaled, why_not_unscaled, without_scale
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.deepspeed import (
     forget_views,
@@ -31,7 +33,7 @@ from finitune.monitor.probes.deepspeed import (
     trained_by,
 )
 from finitune.monitor.probes.finite import is_finite
-from finitune.monitor.probes.measurement import Unclipped
+from finitune.monitor.probes.measurement import Reading, Unclipped
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.ranks import ALONE, Group
@@ -100,6 +102,8 @@ class Taken:
 
     step: int
     capture: Capture
+    scale: float
+    """By which its losses were multiplied."""
     max_norm: float | None
     rates: list[float]
     before: State | None
@@ -137,7 +141,9 @@ class Past:
         self.as_scheduled(optimizer)
         self.bound_before = copy.deepcopy(self.bound)
         if self.bound is not None:
-            self.bound.before(optimizer)
+            gradients = [p.grad for p in trained_by(optimizer)]
+            with without_scale(optimizer, gradients):
+                self.bound.before(optimizer, gradients)
         if self.factor != 1.0:
             self.own_rates = [group["lr"] for group in optimizer.param_groups]
             for group in optimizer.param_groups:
@@ -156,9 +162,10 @@ class Past:
             for group, rate in zip(optimizer.param_groups, rates, strict=False):
                 group["lr"] = rate
 
-    def keep(self, watched: Watched, step: int, capture: Capture, clip: Unclipped | None) -> None:
+    def keep(self, watched: Watched, reading: Reading, capture: Capture, clip: Unclipped | None) -> None:
         """A step with finite gradients is about to be taken."""
         optimizer: Any = watched.optimizer()
+        step = reading.step
         self.why_not = _why_not(watched, capture, clip)
         if self.why_not is not None:
             self.steps = []
@@ -169,7 +176,7 @@ class Past:
         due = not self.steps or step - max(one.step for one in self.steps if one.before is not None) >= EVERY
         rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.steps.append(Taken(
-            step=step, capture=Capture(micro_steps=list(capture.micro_steps)), rates=rates,
+            step=step, capture=Capture(micro_steps=list(capture.micro_steps)), scale=reading.scale, rates=rates,
             max_norm=clip.max_norm if clip is not None else None, before=State.of(optimizer) if due else None,
             bound=self.bound_before,
         ))  # fmt: skip
@@ -286,19 +293,22 @@ class Past:
 
 def _take(setting: Setting, one: Taken, times: float, bound: Bound | None, group: Group) -> None:
     optimizer = setting.optimizer
-    pairs = averaged(group, trained_by(optimizer), lambda: _gradients(setting, one))
-    for p, gradient in pairs:
+    found = averaged(group, trained_by(optimizer), lambda: _gradients(setting, one))
+    pairs = [(p, unscaled(gradient, one.scale)) for p, gradient in found]
+    parted = is_partitioned(optimizer)
+    for p, gradient in pairs if not parted else ():
         p.grad = gradient
-    if one.max_norm is not None:
+    if one.max_norm is not None and not parted:
         torch.nn.utils.clip_grad_norm_([p for p, _ in pairs], one.max_norm)
     for entries, rate in zip(optimizer.param_groups, one.rates, strict=True):
         entries["lr"] = rate * times
     if bound is not None:
-        bound.before(optimizer)
-    if is_partitioned(optimizer):
+        of = {id(p): gradient for p, gradient in pairs}
+        bound.before(optimizer, [of.get(id(p)) for p in trained_by(optimizer)])
+    if parted:
         put_in_parts(optimizer, pairs)
     optimizer.step()
-    if is_partitioned(optimizer) and optimizer.overflow:
+    if parted and optimizer.overflow:
         raise ValueError("gradients of a step that is taken again are not finite")
     if bound is not None:
         bound.after(optimizer)
@@ -322,8 +332,10 @@ def _why_not(watched: Watched, capture: Capture, clip: Unclipped | None) -> str 
         return "the ranks hold parts of the model, or their group is not known"
     if (why := why_not_by_hand(watched.update)) is not None:
         return why
-    if any(micro.scale is not None for micro in capture.micro_steps) or watched.before is not None:
-        return "the loop's own scaler or closure takes part in each step"
+    if watched.before is not None:
+        return "the loop's own closure takes part in each step"
+    if (why := why_not_unscaled(capture, clip)) is not None:
+        return why
     if model is None or capture.runnable is not None or (clip is not None and clip.max_norm is None):
         return capture.runnable or "the steps of this loop cannot be taken again"
     if getattr(getattr(optimizer, "optimizer", optimizer), "_optimizer_step_pre_hooks", None):

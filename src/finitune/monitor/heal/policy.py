@@ -28,7 +28,7 @@ from finitune.monitor.heal.applied import (
 from finitune.monitor.heal.cure import NOT_REPEATED, Case, Cure, Now, Unable, Undo, established, live, to_resume
 from finitune.monitor.heal.past import Past
 from finitune.monitor.heal.rewarm import raised
-from finitune.monitor.heal.step_again import check_able, put_gradients
+from finitune.monitor.heal.step_again import check_able, followed, put_gradients, taken_here
 from finitune.monitor.heal.together import assisted, decided, done_together, may_act, who_decides
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.investigation import Investigation
@@ -63,17 +63,24 @@ class Healing:
         self._raised: list[Applied] = []
         """A lowered rate that comes back, twofold at a time."""
 
-    def treat(self, watched: Watched, reading: Reading, *, waits: bool = False, clip: Unclipped | None = None) -> None:
-        """A step was bad, and its verdict acted on. `waits`: its update was discarded before the optimizer's own step;
-        where a remedy gives that step finite gradients, `watched.discarded` is False afterwards.
+    def treat(self, watched: Watched, reading: Reading, clip: Unclipped | None) -> None:
+        """A step is bad, its verdict was acted on, and the optimizer's own step is still to come; where a remedy gives
+        it finite gradients, `watched.given` is True afterwards.
         """
         inquiry = self._incidents.open
         if inquiry is not None and inquiry.optimizer is not watched.optimizer():
             inquiry = None
-        if watched.group.size > 1 and may_act(watched):
-            self._treat_together(inquiry, watched, reading, waits=waits, clip=clip)
-        elif inquiry is not None and self._is_news(inquiry):
-            self._treat(self._case(inquiry, watched, reading, waits=waits, clip=clip))
+        with followed(watched):
+            if watched.group.size > 1 and may_act(watched):
+                self._treat_together(inquiry, watched, reading, waits=True, clip=clip)
+            elif inquiry is not None and self._is_news(inquiry):
+                self._treat(self._case(inquiry, watched, reading, waits=True, clip=clip))
+
+    def treat_skipped(self, watched: Watched, reading: Reading, clip: Unclipped | None) -> None:
+        """The same where a GradScaler has not called the optimizer: what a remedy gives it is taken here."""
+        with taken_here(watched):
+            self.treat(watched, reading, clip)
+        reading.skipped = not watched.given
 
     def treat_sighted(self, watched: Watched, reading: Reading) -> None:
         """A step is over, and an incident may have been seen in it although every number is finite: a divergence."""
@@ -134,15 +141,13 @@ class Healing:
 
     def _take_step(self, case: Case, undo: Undo | None) -> None:
         """The step itself is not lost where the run stays changed and its gradients can be computed as by the loop."""
-        if undo is None or not case.waits or not case.watched.discarded:
+        if undo is None or not case.waits or case.watched.given:
             return
         try:
             check_able(case.now)
             put_gradients(case.now, lambda: case.inquiry.capture, at_first=True)
         except Exception:  # it stays discarded, and the next one is taken
             return
-        if case.watched.past is not None:
-            case.watched.past.slow_down(case.watched.optimizer())
 
     def _treat_together(
         self, inquiry: Investigation | None, watched: Watched, reading: Reading, *, waits: bool = False,
@@ -288,22 +293,18 @@ class Healing:
         if cure.patch is not None:
             one.remedy = replace(one.remedy, patch=cure.patch)
         price = f"; price: {cure.price}" if cure.price else ""
-        watch = f"; watched for {WATCHED_STEPS} steps" if undo is not None else ""
-        watch = (
-            f"; the step is taken with it{watch}"
-            if undo is not None and case.waits and not case.watched.discarded
-            else watch
-        )
         text = f"{name}: {cure.text}"
         self._record(
             one, step, text, seconds=sum(took.values()), seconds_of=took, price=cure.price, patch=one.remedy.patch,
             command=one.remedy.command, places=list(one.places),
         )  # fmt: skip
+        taken = "; the step is taken with it" if undo is not None and case.watched.given else ""
+        watch = f"; watched for {WATCHED_STEPS} steps" if undo is not None else ""
         other = f", not with {cure.instead}" if cure.placebo is not None else ""
         is_so = "The update moves weights" if case.inquiry.event["symptom"] in STANDS_STILL else "Finite"
         known = "the step does not repeat" if case.cause == NOT_REPEATED else f"{case.cause}, proved"
         self._run.speech.say(
-            f"step {step}: healed ({known}): {text}. {is_so} with it{other}{price}; {times(took)}{watch}"
+            f"step {step}: healed ({known}): {text}. {is_so} with it{other}{price}; {times(took)}{taken}{watch}"
         )
 
     def step_follows(self, watched: Watched, reading: Reading, capture: Capture, clip: Unclipped | None) -> None:
@@ -314,7 +315,7 @@ class Healing:
             return
         watched.past = watched.past or Past()
         watched.past.slow_down(watched.optimizer())
-        watched.past.keep(watched, reading.step, capture, clip)
+        watched.past.keep(watched, reading, capture, clip)
 
     def step_ended(self, watched: Watched, reading: Reading) -> None:
         """One more step is over."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -103,8 +102,10 @@ def done_together(now: Now, module: ModuleType, orders: Mapping[str, Any]) -> tu
     except Exception as raised:
         error = raised
     (failed,) = watched.group.agree(error is not None, device=device_of(watched.model))
-    if failed and error is None:
-        (undo or partial(take_back, now))()
+    if failed and for_its_step:
+        take_back(now)  # where one rank discards it, no other may leave it to DeepSpeed
+    elif failed and undo is not None:
+        undo()
     if error is not None and not isinstance(error, Unable):
         raise error
     return not failed, None if failed else undo

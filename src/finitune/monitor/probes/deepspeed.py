@@ -126,8 +126,8 @@ class DeepSpeedUpdate:
             return f"{kind} keeps gradients or weights in another way than ZeRO 1 and 2"
         if getattr(own, "cpu_offload", False) or getattr(own, "zenflow", False):
             return "the optimizer is offloaded to the host"
-        if self.skips_overflows or self.loss_scale != 1 or getattr(own, "torch_autocast_gradscaler", None) is not None:
-            return "DeepSpeed scales the loss, and skips steps by itself"
+        if getattr(own, "torch_autocast_gradscaler", None) is not None or getattr(own, "custom_loss_scaler", False):
+            return "the loss scale is not kept by DeepSpeed alone"
         if any(kind.__name__ == "PipelineEngine" for kind in type(self.engine).__mro__):
             return "the layers are spread over a pipeline"
         parallel = max(getattr(own, f"{what}_parallel_{size}", 1) for what, size in PARALLEL)
@@ -225,10 +225,20 @@ def _padding(empty: Tensor, begin: int, end: int) -> list[Tensor]:
     return [part] if end > begin else []
 
 
+class Unscaled:
+    """A loss scaler of DeepSpeed, as its optimizers call it, that scales nothing."""
+
+    cur_scale = 1.0
+    dynamic = False
+
+    def update_scale(self, overflow: bool) -> None:  # noqa: FBT001
+        """An overflow is the caller's business."""
+
+
 @contextmanager
 def steps_by_hand(optimizer: Any) -> Iterator[None]:
     """Steps that are taken within leave the gradients of the next step of the run, and what DeepSpeed says of its last,
-    as they were.
+    as they were. They are given gradients without a loss scale, and change none.
     """
     if not is_partitioned(optimizer):
         yield
@@ -236,9 +246,11 @@ def steps_by_hand(optimizer: Any) -> Iterator[None]:
     said = {name: getattr(optimizer, name) for name in LAST_STEP if hasattr(optimizer, name)}
     kept = {name: dict(getattr(optimizer, name)) for name in REDUCED if hasattr(optimizer, name)}
     summed = [(p, getattr(p, "grad_accum", None)) for group in optimizer.bit16_groups for p in group]
+    scaler, optimizer.loss_scaler = optimizer.loss_scaler, Unscaled()
     try:
         yield
     finally:
+        optimizer.loss_scaler = scaler
         for name, value in said.items():
             setattr(optimizer, name, value)
         for name, gradients in kept.items():

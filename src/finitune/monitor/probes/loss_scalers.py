@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.amp.grad_scaler import OptState
 
 from finitune.monitor.probes.optimizers import innermost
-from finitune.monitor.replay.capture import Capture
+from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.series import Series
 
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -76,6 +77,23 @@ def scaler_of(optimizer: Any, capture: Capture) -> LossScaler | None:
     keeper = keeper if keeper is not None else next((m.scaler for m in capture.micro_steps if m.scaler), None)
     found = LossScaler(keeper=keeper)
     return found if keeper is not None and found.get("scale") is not None else None
+
+
+def carries_scale(micro_steps: Sequence[MicroStep], optimizer: Any) -> bool:
+    """Whether the gradients of these still carry the scale of a GradScaler."""
+    scaler = next((micro.scaler for micro in micro_steps if micro.scaler is not None), None)
+    return scaler is not None and _state(scaler, optimizer).get("stage", OptState.READY) is OptState.READY
+
+
+def verdicts(scaler: Any, optimizer: Any) -> list[Tensor]:
+    """What a GradScaler has found in the gradients of the present step, per device, shape [1]: 1 is an overflow. Empty
+    where it has not looked at them.
+    """
+    return list(_state(scaler, optimizer).get("found_inf_per_device", {}).values())
+
+
+def _state(scaler: Any, optimizer: Any) -> Mapping[str, Any]:
+    return getattr(scaler, "_per_optimizer_states", {}).get(id(optimizer), {})
 
 
 def _overshoots(scale: float, loss_scale: Series, skipped: Series, step: int) -> bool:

@@ -34,15 +34,19 @@ class Unclipped:
     max_norm: float | None = None
     peaks: Tensor | None = None
     """Largest magnitudes, where clipping by value hides what was infinite."""
+    scaled: bool = False
+    """They carried the loss scale of a GradScaler."""
 
     @staticmethod
-    def of(gradients: Sequence[Tensor], total: Tensor | None, each: Mapping[int, Tensor]) -> Unclipped:
+    def of(
+        gradients: Sequence[Tensor], total: Tensor | None, each: Mapping[int, Tensor], *, scaled: bool = False
+    ) -> Unclipped:
         """`each` holds the norms that clipping measured, by the identity of the gradient."""
         total_here = None if total is None or hasattr(total, "full_tensor") else total.detach()
         known = [norm for norm in map(each.get, map(id, gradients)) if norm is not None]
         complete = len(known) == len(gradients) and len({norm.device for norm in known}) == 1
         own = torch.stack(known).to(torch.float32) if complete else norms(gradients)
-        return Unclipped(norms=own, total=total_here, seen=_versions(gradients))
+        return Unclipped(norms=own, total=total_here, seen=_versions(gradients), scaled=scaled)
 
     @staticmethod
     def by_value(gradients: Sequence[Tensor]) -> Unclipped:

@@ -39,6 +39,7 @@ _COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
 """Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution", "native_layer_norm")
 """Operators into which a -inf is no mask, but a value that should not be there."""
+_COPIES = ("_to_copy", "clone")
 UNSEEN = "outside aten"
 """What stands for an operator that torch was not told of: a kernel of Triton or C, or numpy."""
 
@@ -61,6 +62,8 @@ class _Made:
 
     tensor: weakref.ref[Tensor]
     origin: Origin | None
+    batch: Tensor | None = None
+    """Of the batch, where it holds the same values in another dtype, as autocast casts them."""
 
     def is_any(self, tensors: list[Tensor]) -> bool:
         own = self.tensor()
@@ -201,7 +204,9 @@ class OperatorWatch(TorchDispatchMode):
             return
         if func.is_view and name != "lift_fresh":  # the same values under another shape
             of = [made for made in self._made if made.is_any(inputs)]
-            self._made += [_Made(tensor=weakref.ref(view), origin=made.origin) for made in of for view in tensors]
+            self._made += [
+                _Made(tensor=weakref.ref(view), origin=made.origin, batch=made.batch) for made in of for view in tensors
+            ]
             return
         written = name == "lift_fresh" or _written_down(args, kwargs)
         for tensor in tensors:
@@ -233,8 +238,7 @@ class OperatorWatch(TorchDispatchMode):
         new = not bad or found.nan or all(bad.values())  # else an infinity that was known is passed on
         if origin is None and new and inputs and not (bad and minus_only):
             origin = self._as_origin(name, tensor, inputs, found, node, divisor)
-            brought = [t for t in inputs if id(t) in bad and id(t) not in known]
-            self.bad_input = next((t for t in brought if name in _PRODUCTS and self._is_input(t)), None)
+            self.bad_input = self._brought(inputs, bad, history) if name in _PRODUCTS else None
         if quiet and not minus_only and inputs and not (bad and not new):
             # A metric, or a target: it is to blame only where something with a gradient is made of it.
             self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
@@ -242,13 +246,20 @@ class OperatorWatch(TorchDispatchMode):
             origin = None if minus_only else self._as_origin(name, tensor, inputs, found, node, divisor)
             self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
         elif minus_only or not new:
-            self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
+            batch = self._brought(inputs, bad, history) if name in _COPIES else None
+            self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin, batch=batch))
             self._minus_inf += [origin] if origin is not None and not quiet else []
         elif inputs:
             self.origin = origin
             self._made.clear()
             return True
         return False
+
+    def _brought(self, inputs: list[Tensor], bad: Mapping[int, bool], history: list[_Made]) -> Tensor | None:
+        """What the batch itself has brought of the `bad` inputs, as it is or cast."""
+        known = {id(made.tensor()) for made in history}
+        own = [t for t in inputs if id(t) in bad and id(t) not in known and self._is_input(t)]
+        return next((t for t in [*own, *(made.batch for made in history)] if t is not None), None)
 
     def _unseen_maker(self, inputs: list[Tensor], known: set[int], node: Any) -> Origin | None:
         """The origin of an input that came out of a kernel which aten does not see."""

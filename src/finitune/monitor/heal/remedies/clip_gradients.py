@@ -1,6 +1,6 @@
 """The last steps are taken again, and the later ones too, each tensor's gradient clipped to twice its usual norm.
 
-Needs: a loop that clips nothing by itself, and what `heal.past` needs: a torch optimizer without a scaler around it,
+Needs: a loop that clips nothing by itself, and what `heal.past` needs: a torch optimizer,
 room for copies of weights and optimizer state; of several ranks each holds the whole model. Price: the steps that are
 taken again, the copies, and one norm per tensor and step from then on, read by the host. Undo: weights, state and
 gradients' norms are those of the bad step, bit for bit.

@@ -1,9 +1,9 @@
 """The samples at fault are left out of the step, which is taken with the others.
 
 Needs: samples that can be told apart in the replay, and a loop whose gradients the replay can compute: a torch
-optimizer without a GradScaler, by itself or within DeepSpeed's ZeRO 1 or 2, on ranks that hold the whole model. Each
-rank leaves out its own. Price: one more
-forward and backward; nothing for later steps. Undo: nothing stays changed but the step itself.
+optimizer by itself, under a GradScaler or within DeepSpeed's ZeRO 1 or 2, on ranks that hold the whole model. Each rank
+leaves out its own. No loss scale is lowered for such a step. Price: one more forward and backward; nothing for later
+steps. Undo: nothing stays changed but the step itself.
 """
 
 from __future__ import annotations

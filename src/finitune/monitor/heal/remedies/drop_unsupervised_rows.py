@@ -1,7 +1,7 @@
 """Micro-batches without any target are left out of the step; where there is no other, the step is.
 
 Needs: micro-batches whose samples are counted; and where others are left, a loop whose gradients the replay can
-compute: a torch optimizer in one process, without a GradScaler. Price: one more forward and backward where a step is
+compute: a torch optimizer in one process. Price: one more forward and backward where a step is
 taken. Undo: nothing stays changed but the step itself.
 """
 

@@ -1,6 +1,6 @@
 """The last steps are taken again, and the later ones too, with a learning rate that they bear.
 
-Needs: a torch optimizer without a scaler around it, batches that are still what they were, and room for copies of
+Needs: a torch optimizer, batches that are still what they were, and room for copies of
 weights and optimizer state (see `heal.past`). Of several ranks each must hold the whole model, as in
 DistributedDataParallel and DeepSpeed's ZeRO 1 and 2; one of them tries it on its own batches, and all take the steps
 together. The schedule of the loop, its counters and its data go on as they are; each step multiplies the rate that

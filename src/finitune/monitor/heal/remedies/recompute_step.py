@@ -1,7 +1,7 @@
 """The step is computed once more, on the same weights, batch and random numbers, and taken.
 
 Needs: a step that came out finite when it was run again, twice with the same loss to the last bit, and a loop whose
-gradients the replay can compute: a torch optimizer without a GradScaler. Price: two more forwards and
+gradients the replay can compute: a torch optimizer. Price: two more forwards and
 backwards; nothing for later steps. Undo: nothing stays changed but the step itself.
 """
 
