@@ -85,4 +85,4 @@ def _take_step(case: Case, optimizer: Any) -> None:
     if spoils is None or bool(spoils):
         update.withhold()
     else:
-        case.watched.discarded = False
+        case.watched.discarded, case.watched.given = False, True
