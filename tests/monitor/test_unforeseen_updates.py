@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from finitune.monitor.probes import optimizers
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -68,7 +69,70 @@ def test_that_of_an_adam_without_eps_is_foreseen_and_not_made(tmp_path, kind):
     assert math.isfinite(recording.signals["loss"].last)
 
 
-def test_its_step_is_named_also_where_the_weights_were_not_looked_at_after_it(tmp_path, capsys):
+def test_in_guard_the_update_is_undone_and_its_operator_named(tmp_path):
+    recording = train(tmp_path / "run", Normalised, steps=4)
+    assert not recording.events("broken")
+    first, *_ = recording.events("incident")
+    assert (first["step"], first["symptom"], first["last_good"], first["action"]) == (
+        3, "nonfinite-update", 2, "skipped-step"
+    )  # fmt: skip
+    (origin,) = (event["origin"] for event in recording.events("origin"))
+    assert (origin["phase"], origin["op"], origin["tensor"]) == ("optimizer", "aten.div", "0.weight")
+    assert "p.sub_(group" in origin["line"]
+    assert recording.signals["skipped"].values.tolist() == [0, 0, 1, 1]
+    assert math.isfinite(recording.signals["loss"].last)
+
+
+class Counting(torch.optim.SGD):
+    """Keeps a number in its groups and one in its state; divides by zero in the fourth step."""
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            group["taken"] = group.get("taken", 0) + 1
+            for p in group["params"]:
+                entries = self.state[p]
+                entries["count"] = entries.get("count", 0) + 1
+                mean = entries.setdefault("mean", torch.zeros_like(p))
+                mean.lerp_(p.grad, 0.5)
+                p.sub_(mean * group["lr"] / (0.0 if entries["count"] == 4 else 1.0))
+
+
+def counted(steps, directory, **kwargs):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    optimizer = Counting(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=directory, **kwargs):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.ones(4, 3)).square().mean().backward()
+            optimizer.step()
+    state = [optimizer.state[p] for p in model.parameters()]
+    return [*model.parameters()], state, optimizer.param_groups[0]["taken"], Recording.load(directory)
+
+
+def test_weights_state_and_groups_are_what_they_were(tmp_path):
+    before = counted(3, tmp_path / "three")
+    after = counted(4, tmp_path / "four")
+    assert all(torch.equal(a, b) for a, b in zip(before[0], after[0], strict=True))
+    for a, b in zip(before[1], after[1], strict=True):
+        assert (a["count"], a["mean"].tolist()) == (b["count"], b["mean"].tolist())
+    assert before[2] == after[2] == 3
+    assert not before[3].events("incident", "broken")
+    (incident,) = after[3].events("incident")
+    assert (incident["step"], incident["bad"]) == (4, ["weight", "bias"])
+
+
+@pytest.mark.parametrize("mode", ["guard", "heal"])
+def test_what_is_large_is_not_copied(mode, tmp_path, monkeypatch):
+    monkeypatch.setattr(optimizers, "MOST_KEPT", 8)
+    _, _, taken, recording = counted(4, tmp_path, mode=mode)
+    assert taken == 4
+    assert recording.signals["skipped"].values.tolist() == [0, 0, 0, 0]
+
+
+def test_its_step_is_named_also_where_the_weights_were_not_looked_at_after_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(optimizers, "MOST_KEPT", 8)
     with pytest.raises(SystemExit):
         train(tmp_path / "run", Normalised, steps=40, unused_from=30)
     first, *others = Recording.load(tmp_path / "run").events("incident")
@@ -84,7 +148,8 @@ def test_a_divisor_that_is_held_away_from_zero_is_quiet(tmp_path):
     assert not recording.events("broken")
 
 
-def test_the_run_ends_without_calling_lost_weights_good(tmp_path, capsys):
+def test_the_run_ends_without_calling_lost_weights_good(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(optimizers, "MOST_KEPT", 8)
     with pytest.raises(SystemExit):
         train(tmp_path / "run", Normalised, steps=9)
     said = capsys.readouterr().err

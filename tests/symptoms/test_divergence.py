@@ -248,6 +248,15 @@ def test_fires_on_a_loss_of_either_sign_that_runs_away(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_stays_quiet_on_a_free_energy_that_is_annealed(seed):
+    """A variational free energy falls at once where the temperature does; and fires where it climbs as far."""
+    values = -1150 + 20 * np.random.default_rng(seed).standard_normal(400)
+    values[150:] -= 4900
+    assert suspicions(values) == []
+    assert suspicions(values[::-1])
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_stays_quiet_on_a_likelihood_of_densities_as_it_passes_zero(seed):
     rng = np.random.default_rng(seed)
     values = -3 + 60 * np.exp(-np.arange(600) / 60) + 0.1 * rng.standard_normal(600)

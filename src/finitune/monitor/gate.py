@@ -7,9 +7,8 @@ their right to skip; then the gate only looks, and in mode `heal` a remedy may g
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -21,15 +20,17 @@ from finitune.monitor.optimizers import Deferred, Watched, step_of
 from finitune.monitor.probes import activations
 from finitune.monitor.probes.activations import Activations
 from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, any_bad, confirmed, measure, shares_of
-from finitune.monitor.probes.optimizers import learning_rate, will_spoil
+from finitune.monitor.probes.optimizers import BeforeStep, kept_before, learning_rate, will_spoil
 from finitune.monitor.probes.readback import Readback
 from finitune.monitor.probes.resumed_steps import steps_before
 from finitune.monitor.probes.schedules import Schedules
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, MicroStep
+from finitune.monitor.replay.watched_update import bad_operator
 from finitune.monitor.run import Run
-from finitune.monitor.samples import OF_UPDATE, WEIGHTS, WEIGHTS_BEFORE, Samples
+from finitune.monitor.samples import WEIGHTS, WEIGHTS_BEFORE, Samples
 from finitune.monitor.spikes import Spikes
+from finitune.monitor.step_row import record_step
 
 if TYPE_CHECKING:
     from finitune.monitor.heal.policy import Healing
@@ -92,7 +93,9 @@ class Gate:
             discard = self.spikes.skips(watched, reading)
         if discard:
             self.discard(watched, skippable=skippable)
-        watched.reading = reading
+        watched.reading, watched.kept = reading, None
+        if not bad and self._run.guards and watched.group.size == 1:
+            self._safely(self._keep, watched)
         if reading is not None and measured is not None:
             reading.parameters = [p for p, _ in pairs]
             self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
@@ -206,8 +209,11 @@ class Gate:
         on, watched.stepping_on = watched.stepping_on, []
         if before is not None and watched.discarded:
             before.restore()
+        kept, watched.kept = watched.kept, None
         if failed:
             return
+        if kept is not None and reading is not None and not watched.discarded:
+            self._safely(self._undo_spoilt, watched, reading, on, kept)
         self._pending.stepped(watched.number, on)
         if reading is None:
             if watched.deferred is not None:
@@ -219,10 +225,24 @@ class Gate:
             self._samples_of(watched).after(self.step)
         self.finish(watched, reading, Capture(micro_steps=on))
 
+    def _keep(self, watched: Watched) -> None:
+        watched.kept = kept_before(watched.optimizer())
+
+    def _undo_spoilt(self, watched: Watched, reading: Reading, on: list[MicroStep], kept: BeforeStep) -> None:
+        """The update of finite gradients may have spoilt weights or their state, which are then what they were."""
+        reading.spoilt = kept.spoilt()
+        if not reading.spoilt:
+            return
+        kept.restore()
+        watched.discarded, reading.more = True, {**reading.more, SPOILS: 1.0}
+        name = self._run.modules.name(reading.spoilt[0])
+        reading.made_by = bad_operator(watched.optimizer(), kept, name)
+        self._consider(watched, reading, Capture(micro_steps=on), acted=True)
+
     def finish(self, watched: Watched, reading: Reading, capture: Capture, seconds: float | None = None) -> None:
         """A step is over and its verdict known: record it, and see whether the run must end."""
         watched.finite_weights |= 1.0 in (reading.more.get(WEIGHTS), reading.more.get(WEIGHTS_BEFORE))
-        self._record(watched, reading, self._seconds() if seconds is None else seconds)
+        record_step(self._run, watched, reading, self._seconds() if seconds is None else seconds)
         if self.healing is not None:
             self._safely(self.healing.step_ended, watched, reading)
         why = self._incidents.over(watched, reading, capture)
@@ -347,53 +367,3 @@ class Gate:
         now = time.perf_counter()
         passed, self.began = now - self.began, now
         return passed
-
-    def _record(self, watched: Watched, reading: Reading, seconds: float) -> None:
-        """One row of signals. A second optimizer of the same step records what is its own under its name."""
-        rate = learning_rate(watched.optimizer()) if "lr" not in reading.more else reading.more["lr"]
-        row: dict[str, float | None] = {
-            "loss": reading.loss if reading.losses else None,
-            "grad_norm": reading.grad_norm,
-            "lr": rate if isinstance(rate, float) else None,
-            "loss_scale": reading.scale if reading.scale != 1 else None,
-            "skipped": float(reading.skipped),
-            "bad_update": 1.0 if reading.bad_update else None,
-            "reduction_error": reading.reduction_error,
-            "seconds": seconds,
-        }
-        if self._run.level != "gate":
-            row |= {"clip_factor": reading.clip_factor, "zero_gradients": _without_gradient(watched, reading)}
-            row |= {n: value for n, value in reading.more.items() if n in self._run.signals and not math.isnan(value)}
-        signals = self._run.signals
-        of_update = {name: row.pop(name) for name in OF_UPDATE if name in row}
-        if of_update and signals["skipped"].last_step == reading.step:
-            self._run.recorder.beside(reading.step - 1, optimizer=watched.name, **of_update)
-        elif of_update and signals["skipped"].last_step == reading.step - 1:
-            for name, value in of_update.items():
-                signals[name].add(reading.step - 1, value or 0.0)
-            self._run.recorder.step(reading.step - 1, **of_update)
-        if signals["skipped"].last_step == reading.step:
-            self._record_beside(watched, reading, row)
-            return
-        for name, value in row.items():
-            if value is not None:
-                signals[name].add(reading.step, value)
-        self._run.recorder.step(reading.step, **row)
-
-    def _record_beside(self, watched: Watched, reading: Reading, row: Mapping[str, float | None]) -> None:
-        """Another optimizer has stepped in this step already: the norm of the gradients is that of both."""
-        signals = self._run.signals
-        norm = math.hypot(signals["grad_norm"].last, reading.grad_norm)
-        amended = {"grad_norm": norm, "skipped": max(signals["skipped"].last, float(reading.skipped))}
-        for name, value in amended.items():
-            signals[name].add(reading.step, value)
-        self._run.recorder.step(reading.step, **amended)
-        self._run.recorder.beside(reading.step, optimizer=watched.name, **row)
-
-
-def _without_gradient(watched: Watched, reading: Reading) -> float | None:
-    """The fraction of the optimizer's tensors whose gradient is exactly zero or absent."""
-    held, seen = len(watched.parameters()), len(reading.norms)
-    if reading.zero_gradients is None or not held:
-        return reading.zero_gradients
-    return (held - seen + reading.zero_gradients * seen) / held if held >= seen else reading.zero_gradients

@@ -98,7 +98,7 @@ class Incidents:
     @randomness_kept()
     def bad_update(self, watched: Watched, reading: Reading, capture: Capture) -> None:
         """Loss and gradients were finite, the weights that the optimizer makes of them are not."""
-        bad = [p for p in reading.parameters if p.dtype == torch.float16] or reading.parameters
+        bad = reading.spoilt or [p for p in reading.parameters if p.dtype == torch.float16] or reading.parameters
         self.describe_run(watched, capture)
         watched.bad_in_a_row += 1
         self.bad_steps += 1
@@ -109,7 +109,7 @@ class Incidents:
         inquiry.event["bad"] = [self._run.modules.name(p) for p in bad[:100]]
         if (rate := reading.more.get("lr", learning_rate(watched.optimizer()))) is not None:
             self._run.signals["lr"].add(reading.step, float(rate))
-        inquiry.blame_update_of(inquiry.event["bad"][0], dtype_name(bad[0].dtype))
+        inquiry.blame_update_of(inquiry.event["bad"][0], dtype_name(bad[0].dtype), reading.made_by)
         self._opened(inquiry, watched)
         inquiry.record()
         self._prove_and_tell(inquiry)

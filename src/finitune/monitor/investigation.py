@@ -279,12 +279,12 @@ class Investigation:
         step = f"{type(self.optimizer).__name__}.step"
         self.origin = replace(seen, op=step, phase="optimizer", line=calling_line())
 
-    def blame_update_of(self, name: str, dtype: str) -> None:
-        """The same, where nothing of the parameter is known but its name."""
+    def blame_update_of(self, name: str, dtype: str, seen: Origin | None = None) -> None:
+        """The same, where nothing of the parameter is known but its name; the operator of the update may be `seen`."""
         module = name.rpartition(".")[0]
-        self.blame_optimizer(
-            Origin(module=module, op="parameter", phase="parameter", dtype=dtype, values="nan or inf", tensor=name)
-        )
+        known = Origin(module=module, op="parameter", phase="parameter", dtype=dtype, values="nan or inf", tensor=name)
+        self.blame_optimizer(known)
+        self.origin = seen or self.origin
 
     def record(self) -> None:
         """Write the incident with the facts of its batch, then the origin. What fails of it is left out, alone."""

@@ -45,6 +45,8 @@ class Watched:
     """In the present step something else than torch's clipping and scaling has changed them since."""
     unclipped: Unclipped | None = None
     before: BeforeStep | None = None
+    kept: BeforeStep | None = None
+    """Of a step whose update may be bad although its gradients are not, by arithmetic that is not known."""
     reading: Reading | None = None
     """Of the step that runs now."""
     deferred: Deferred | None = None

@@ -24,7 +24,8 @@ suspicion at ten times the largest so far.
 
 A loss that is negative now and then, or begins at zero, as those of policy gradients, has no such levels. It is judged
 on differences: three quarters of the last 32 further from the median of the 128 before than 100 of their deviations,
-which are at least 0.1: TRL's GRPO logs losses up to that size in healthy runs.
+which are at least 0.1: TRL's GRPO logs losses up to that size in healthy runs. One that was always below zero, as a
+density's, falls because it learns, or is annealed: there a fall counts from a hundred times its level before.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ def _runaway(loss: Series, values: Sequence[float]) -> Sighting | None:
     earlier, recent = values[:-count], values[-count:]
     middle = median(earlier)
     far = RUNAWAY * max(deviation(earlier), LARGE)
-    away = sorted(abs(value - middle) for value in recent)
+    learns = [max(earlier) < 0 and RUNAWAY * middle < value < middle for value in recent]
+    away = sorted(0.0 if fine else abs(value - middle) for fine, value in zip(learns, recent, strict=True))
     return _sighting(loss, middle, certain=True) if away[count // 4] > far else None
 
 

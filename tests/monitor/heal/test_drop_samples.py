@@ -35,6 +35,10 @@ def mean_square(out, y):
     return F.mse_loss(out, y)
 
 
+def absolute(out, y):
+    return nn.L1Loss()(out, y)
+
+
 def classes(out, y):
     return F.cross_entropy(out, y.argmax(1))
 
@@ -111,7 +115,7 @@ def test_the_step_is_the_one_that_the_loop_would_take_without_the_sample(value, 
     assert "sample 5 of step 6" in said.split("healed 1 time")[1]
 
 
-@pytest.mark.parametrize("loss", [mean_square, classes, flattened])
+@pytest.mark.parametrize("loss", [mean_square, absolute, classes, flattened])
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_several_samples_in_any_loss_and_micro_step(loss, accumulate, tmp_path):
     loop, reference = Loop(loss=loss, accumulate=accumulate), Loop(loss=loss, accumulate=accumulate)

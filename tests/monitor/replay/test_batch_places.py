@@ -68,6 +68,15 @@ def test_padding_is_told_from_all_bad_positions():
     assert found(tensor, input_ids=ids, attention_mask=mask)[3] is False
 
 
+def test_whether_it_is_padding_is_not_known_where_a_mask_has_another_form():
+    """Of an adjacency, say; the same token at the ends of rows is then no padding."""
+    ids = torch.tensor([[1, 2, 0, 0], [1, 0, 0, 0], [3, 2, 1, 2]])
+    tensor = torch.zeros(3, 4, 8)
+    tensor[1, 3] = math.nan
+    assert found(tensor, ids)[3] is True
+    assert found(tensor, ids, torch.ones(3, 4, 4, dtype=torch.bool)) == ([1], [3], [0], None)
+
+
 def test_nothing_is_said_of_another_shape():
     assert found(torch.full((7,), math.nan), torch.zeros(ROWS, 8)) == (None, None, None, None)
     assert found(torch.tensor(math.nan), torch.ones(3, 4, dtype=torch.int64)) == (None, None, None, None)

@@ -50,6 +50,26 @@ def test_rows_positions_tokens_and_padding(shape, mask):
     assert origin.padding is (None if mask is None else not mask)
 
 
+class Coupled(nn.Module):
+    """Half of the batch goes through a layer, after arithmetic that passes -inf on."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(2, 2)
+
+    def forward(self, x):
+        a, b = x.chunk(2, dim=1)
+        return self.net(torch.cat([b * 2 + a], 1))
+
+
+def test_minus_inf_that_the_batch_brings_through_arithmetic_is_a_bad_input():
+    x = torch.ones(3, 4)
+    x[1, 3] = -torch.inf
+    origin = locate(capture_of(model := Coupled(), lambda _: model(x).mean())).origin
+    assert (origin.phase, origin.tensor, origin.values, origin.rows) == ("input", "input 0", "1 -inf", [1])
+
+
 def test_the_rows_of_a_gradient_as_large_as_the_vocabulary_are_tokens():
     model = nn.Sequential(nn.Embedding(20, 4)).half()
     ids = torch.where(IDS == 9, 9, torch.arange(IDS.numel()).view(IDS.shape) % 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tests.monitor.replay import user_program
 from torch import nn
@@ -46,8 +47,10 @@ def test_the_operator_and_the_statement_within_a_function():
     assert origin.line == "user_program.py:15 in length: return torch.sqrt(squares)"
 
 
-def test_a_backward_of_the_users_own():
-    origin = origin_in("""
+@pytest.mark.parametrize("apply", ["Length.apply", "length"])
+def test_a_backward_of_the_users_own(apply):
+    origin = origin_in(
+        """
 class Length(torch.autograd.Function):
     @staticmethod
     def forward(ctx, p):
@@ -61,12 +64,14 @@ class Length(torch.autograd.Function):
         unit = p / out[:, None]
         return gradient[:, None] * unit
 
-lengths = Length.apply(model(x))
+length = Length.apply
+lengths = APPLY(model(x))
 loss = lengths.mean()
 seen.append(loss.item())
 loss.backward()
 found()
-""")
+""".replace("APPLY", apply)
+    )
     assert (origin.op, origin.phase) == ("aten.div", "backward")
     assert origin.line == "user_program.py:23 in backward: unit = p / out[:, None]"
 

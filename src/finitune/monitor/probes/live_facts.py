@@ -97,12 +97,19 @@ def _model(model: nn.Module) -> Model:
         vocabulary=get("vocab_size"),
         hidden=get("hidden_size", "n_embd"),
         layers=get("num_hidden_layers", "n_layer"),
-        norm_eps=get("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"),
+        norm_eps=get("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps") or _smallest_eps(model),
         tied=get("tie_word_embeddings"),
         dtype=dtype_name(max(set(dtypes), key=dtypes.count)) if dtypes else None,
         trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
         total=sum(p.numel() for p in model.parameters()),
     )
+
+
+def _smallest_eps(model: nn.Module) -> float | None:
+    """Of the modules that are not torch's, whose kernels compute norms in float32."""
+    own = [m for m in model.modules() if not type(m).__module__.startswith("torch.")]
+    found = [vars(m).get("eps") for m in own]
+    return min((eps for eps in found if isinstance(eps, float) and eps > 0), default=None)
 
 
 def _attention(model: nn.Module) -> Attention | None:

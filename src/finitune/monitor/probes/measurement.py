@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite, is_finite, largest, norms, values_of
 from finitune.monitor.probes.ranks import ALONE, Group, copies, whole
 
@@ -95,6 +96,10 @@ class Reading:
     """Further signals that were due in this step."""
     parameters: Sequence[Tensor] = ()
     """To which the gradients belong, in the same order."""
+    spoilt: Sequence[Tensor] = ()
+    """Parameters that the update made bad."""
+    made_by: Origin | None = None
+    """The operator of the update that did."""
     skipped: bool = False
     scaler_spent: tuple[str, str] | None = None
     """What the loop's own scaler lacks to settle this overflow, and the same in words, where that is known."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from finitune.monitor.probes import adam_update
-from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.probes.finite import are_finite
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD)
 """Their fused kernels leave everything as it is where `found_inf` is 1."""
 MOST_WRAPPERS = 8
+MOST_KEPT = 2**24
+"""Bytes of weights and state that are copied before each step of an optimizer whose arithmetic is not known."""
 
 
 def innermost(optimizer: Any) -> Any:
@@ -182,22 +184,47 @@ class BeforeStep:
         self._optimizer = optimizer
         self._weights = [(p, p.detach().clone()) for p in parameters_of(optimizer)]
         self._state = {p: _copied(entries) for p, entries in optimizer.state.items()}
+        self._numbers = [
+            {name: value for name, value in group.items() if isinstance(value, int | float)}
+            for group in optimizer.param_groups
+        ]
 
     def restore(self) -> None:
         with torch.no_grad():
             for p, saved in self._weights:
                 p.copy_(saved)
         self._optimizer.state.clear()
-        self._optimizer.state.update(self._state)
+        self._optimizer.state.update({p: _copied(entries) for p, entries in self._state.items()})
+        for group, numbers in zip(self._optimizer.param_groups, self._numbers, strict=True):
+            group.update(numbers)
 
-    def spoiled(self) -> list[nn.Parameter]:
-        """Parameters which the step made non-finite, themselves or in their state."""
-        entries = self._optimizer.state
+    def spoilt(self) -> list[nn.Parameter]:
+        """Parameters that the step made non-finite, or their state, where both were finite before."""
+        now = [(p, self._state.get(p, {}), self._optimizer.state.get(p, {}), saved) for p, saved in self._weights]
+        if are_finite([t for p, _, entries, _ in now for t in (p.detach(), *_tensors(entries))]):
+            return []
         return [
-            p
-            for p, _ in self._weights
-            if not all(map(is_finite, [p, *(v for v in entries.get(p, {}).values() if isinstance(v, Tensor))]))
-        ]
+            p for p, before, entries, saved in now
+            if are_finite([saved, *_tensors(before)]) and not are_finite([p.detach(), *_tensors(entries)])
+        ]  # fmt: skip
+
+
+def kept_before(optimizer: Any) -> BeforeStep | None:
+    """Copies before a step of an optimizer that is not torch's, whose arithmetic is not known; None where nothing
+    speaks for one: more than `MOST_KEPT`, state that is no tensors and numbers, or a device that would be waited for.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer) or not skips_whole_call(optimizer):
+        return None
+    parameters = parameters_of(optimizer)
+    state = [value for entries in optimizer.state.values() for value in entries.values()]
+    held = [*parameters, *(value for value in state if isinstance(value, Tensor))]
+    plain = all(isinstance(value, Tensor | int | float | None) for value in state)
+    near = all(t.device.type == "cpu" and t.layout is torch.strided for t in held)
+    return BeforeStep(optimizer) if plain and near and sum(t.nbytes for t in held) <= MOST_KEPT else None
+
+
+def _tensors(entries: Mapping[str, Any]) -> list[Tensor]:
+    return [value for value in entries.values() if isinstance(value, Tensor) and value.is_floating_point()]
 
 
 def _copied(entries: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from finitune.monitor.replay.padding import (
     in_reverse,
     on_the_other_side,
     one_row_at_a_time,
-    padding_of,
 )
 from finitune.monitor.replay.rerun import Setting
 from finitune.monitor.replay.rounding import ByChance, Rounding, no_room, to_nearest
@@ -202,7 +201,7 @@ def _ids_of(call: Call) -> Tensor:
 
 
 def _padding_of(call: Call) -> Padding | None:
-    return padding_of(_ids_of(call), call.mask())
+    return call.padding()
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from finitune.monitor.probes.finite import Places, bad_along, values_of
 from finitune.monitor.replay.capture import Call
-from finitune.monitor.replay.padding import padding_of
 
 MAX_ROWS, MAX_PLACES = 65_536, 1024
 """Samples that are listed; positions and tokens, each. Whether all samples are bad tells data from arithmetic."""
@@ -76,7 +75,7 @@ def _is_padding(there: Tensor, call: Call) -> bool | None:
     ids, mask = call.token_ids(), call.mask()
     assert ids is not None
     masked = mask == 0 if isinstance(mask, Tensor) and mask.shape == ids.shape else None
-    filled = padding_of(ids, mask)
+    filled = call.padding()
     if filled is not None:
         masked = filled.where if masked is None else masked | filled.where
     return None if masked is None else bool((masked | ~there.to(masked.device)).all())

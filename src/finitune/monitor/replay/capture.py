@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay import objective
 from finitune.monitor.replay.objective import Edge, Objective, edge
+from finitune.monitor.replay.padding import Padding, padding_of
 from finitune.monitor.replay.surroundings import Autocast, Randomness
 
 MASKS = ("attention_mask", "mask", "padding_mask", "key_padding_mask", "src_key_padding_mask", "attn_mask")
@@ -127,6 +128,11 @@ class Call:
             if tensor is not ids and tensor.shape == ids.shape and bool(((tensor == 0) | (tensor == 1)).all()):
                 return tensor
         return None
+
+    def padding(self) -> Padding | None:
+        """None also where an input may be a mask of another form: which tokens are seen is then not known."""
+        ids, mask = self.token_ids(), self.mask()
+        return None if ids is None or (mask is None and self.may_be_masked()) else padding_of(ids, mask)
 
     def may_be_masked(self) -> bool:
         """True where some input beside token ids and labels may be a mask."""

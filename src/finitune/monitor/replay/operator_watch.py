@@ -39,7 +39,6 @@ _COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
 """Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution", "native_layer_norm")
 """Operators into which a -inf is no mask, but a value that should not be there."""
-_COPIES = ("_to_copy", "clone")
 UNSEEN = "outside aten"
 """What stands for an operator that torch was not told of: a kernel of Triton or C, or numpy."""
 
@@ -63,7 +62,7 @@ class _Made:
     tensor: weakref.ref[Tensor]
     origin: Origin | None
     batch: Tensor | None = None
-    """Of the batch, where it holds the same values in another dtype, as autocast casts them."""
+    """Of the batch, whose -inf it holds, cast or computed with."""
 
     def is_any(self, tensors: list[Tensor]) -> bool:
         own = self.tensor()
@@ -246,7 +245,7 @@ class OperatorWatch(TorchDispatchMode):
             origin = None if minus_only else self._as_origin(name, tensor, inputs, found, node, divisor)
             self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
         elif minus_only or not new:
-            batch = self._brought(inputs, bad, history) if name in _COPIES else None
+            batch = self._brought(inputs, bad, history)
             self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin, batch=batch))
             self._minus_inf += [origin] if origin is not None and not quiet else []
         elif inputs:
@@ -256,7 +255,7 @@ class OperatorWatch(TorchDispatchMode):
         return False
 
     def _brought(self, inputs: list[Tensor], bad: Mapping[int, bool], history: list[_Made]) -> Tensor | None:
-        """What the batch itself has brought of the `bad` inputs, as it is or cast."""
+        """What the batch itself has brought of the `bad` inputs, as it is or computed with."""
         known = {id(made.tensor()) for made in history}
         own = [t for t in inputs if id(t) in bad and id(t) not in known and self._is_input(t)]
         return next((t for t in [*own, *(made.batch for made in history)] if t is not None), None)

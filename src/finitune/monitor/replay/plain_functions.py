@@ -64,6 +64,7 @@ class Evaluation:
         if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):
             return self._gradients(*args, **named)
         owner = value_of(node.value, values) if isinstance(node, ast.Attribute) and node.attr == "apply" else None
+        owner = owner or (getattr(called, "__self__", None) if getattr(called, "__name__", "") == "apply" else None)
         if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
             return owner.apply(*args, **named)
         if isinstance(called, nn.Module) and is_plain_module(called):

@@ -14,7 +14,8 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from finitune.monitor.replay.arithmetic import evaluate
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
@@ -23,6 +24,8 @@ from finitune.monitor.replay.source_tree import nodes_in, scope_of
 
 DEEPEST, MOST_CALLS = 3, 64
 """Functions within one another, and calls that are followed from one frame."""
+Spelled = tuple[ast.expr, ast.expr, int]
+"""Two operands, and the sign of the second."""
 Sum = tuple[Tensor | None, Tensor]
 """Something with a graph, None where it is not known, and what is added to it; both with their signs."""
 
@@ -52,9 +55,9 @@ def _sums(
     code: CodeType, names: Mapping[str, Any], depth: int, left_over: Iterator[int], *, cheap: bool
 ) -> Iterator[Sum]:
     written, calls = _nodes(code)
-    for node in written:
-        left, right = (_computed(each, names, cheap=cheap) for each in (node.left, node.right))
-        sign = 1 if isinstance(node.op, ast.Add) else -1
+    differences = [pair for call in calls if (pair := _difference(call, names)) is not None]
+    for one, other, sign in [*written, *differences]:
+        left, right = (_computed(each, names, cheap=cheap) for each in (one, other))
         if left is not None and not left.requires_grad and (right is None or right.requires_grad):
             yield None if right is None else sign * right.detach(), left
         elif right is not None and not right.requires_grad:
@@ -76,11 +79,19 @@ def _sums(
 
 
 @cache
-def _nodes(code: CodeType) -> tuple[list[ast.BinOp], list[ast.Call]]:
+def _nodes(code: CodeType) -> tuple[list[Spelled], list[ast.Call]]:
     scope = scope_of(code)
     nodes = [] if scope is None else list(nodes_in(scope))
     written = [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Add | ast.Sub)]
-    return written, [n for n in nodes if isinstance(n, ast.Call)]
+    found = [(n.left, n.right, 1 if isinstance(n.op, ast.Add) else -1) for n in written]
+    return found, [n for n in nodes if isinstance(n, ast.Call)]
+
+
+def _difference(call: ast.Call, names: Mapping[str, Any]) -> Spelled | None:
+    """What a call of torch's own subtracts first, of which no node keeps the operands."""
+    given = [*call.args, *(each.value for each in call.keywords if each.arg == "target")]
+    called = value_of(call.func, names) if len(given) > 1 else None
+    return (given[0], given[1], -1) if called is F.l1_loss or isinstance(called, nn.L1Loss) else None
 
 
 def _computed(node: ast.expr, names: Mapping[str, Any], *, cheap: bool) -> Tensor | None:

@@ -1,0 +1,30 @@
+"""The step of an optimizer taken once more, operator by operator, where a copy of weights and state can undo it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from finitune.finding import Origin
+from finitune.monitor.probes.optimizers import BeforeStep
+from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.operator_watch import OperatorWatch
+
+
+def bad_operator(optimizer: Any, before: BeforeStep, name: str) -> Origin | None:
+    """The first operator of the update that makes something bad of finite numbers, on its way to the parameter `name`;
+    None where none is seen. Weights and state are those of before the step, then and afterwards.
+    """
+    watch = OperatorWatch({}, list, Limits(), goes_on=True)
+    watch.measures_layers = False
+    try:
+        with watch, torch.no_grad():
+            type(optimizer).step(optimizer)
+    except Exception:  # a step that cannot be taken twice
+        return None
+    finally:
+        before.restore()
+    found = watch.found()
+    return found and replace(found, module=name.rpartition(".")[0], tensor=name, phase="optimizer")

@@ -1,0 +1,64 @@
+"""One row of signals for each step, as the recording keeps it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.measurement import Reading
+from finitune.monitor.probes.optimizers import learning_rate
+from finitune.monitor.run import Run
+from finitune.monitor.samples import OF_UPDATE
+
+
+def record_step(run: Run, watched: Watched, reading: Reading, seconds: float) -> None:
+    """One row of signals. A second optimizer of the same step records what is its own under its name."""
+    rate = learning_rate(watched.optimizer()) if "lr" not in reading.more else reading.more["lr"]
+    row: dict[str, float | None] = {
+        "loss": reading.loss if reading.losses else None,
+        "grad_norm": reading.grad_norm,
+        "lr": rate if isinstance(rate, float) else None,
+        "loss_scale": reading.scale if reading.scale != 1 else None,
+        "skipped": float(reading.skipped),
+        "bad_update": 1.0 if reading.bad_update else None,
+        "reduction_error": reading.reduction_error,
+        "seconds": seconds,
+    }
+    if run.level != "gate":
+        row |= {"clip_factor": reading.clip_factor, "zero_gradients": _without_gradient(watched, reading)}
+        row |= {n: value for n, value in reading.more.items() if n in run.signals and not math.isnan(value)}
+    signals = run.signals
+    of_update = {name: row.pop(name) for name in OF_UPDATE if name in row}
+    if of_update and signals["skipped"].last_step == reading.step:
+        run.recorder.beside(reading.step - 1, optimizer=watched.name, **of_update)
+    elif of_update and signals["skipped"].last_step == reading.step - 1:
+        for name, value in of_update.items():
+            signals[name].add(reading.step - 1, value or 0.0)
+        run.recorder.step(reading.step - 1, **of_update)
+    if signals["skipped"].last_step == reading.step:
+        _record_beside(run, watched, reading, row)
+        return
+    for name, value in row.items():
+        if value is not None:
+            signals[name].add(reading.step, value)
+    run.recorder.step(reading.step, **row)
+
+
+def _record_beside(run: Run, watched: Watched, reading: Reading, row: Mapping[str, float | None]) -> None:
+    """Another optimizer has stepped in this step already: the norm of the gradients is that of both."""
+    signals = run.signals
+    norm = math.hypot(signals["grad_norm"].last, reading.grad_norm)
+    amended = {"grad_norm": norm, "skipped": max(signals["skipped"].last, float(reading.skipped))}
+    for name, value in amended.items():
+        signals[name].add(reading.step, value)
+    run.recorder.step(reading.step, **amended)
+    run.recorder.beside(reading.step, optimizer=watched.name, **row)
+
+
+def _without_gradient(watched: Watched, reading: Reading) -> float | None:
+    """The fraction of the optimizer's tensors whose gradient is exactly zero or absent."""
+    held, seen = len(watched.parameters()), len(reading.norms)
+    if reading.zero_gradients is None or not held:
+        return reading.zero_gradients
+    return (held - seen + reading.zero_gradients * seen) / held if held >= seen else reading.zero_gradients
