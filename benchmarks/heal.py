@@ -33,7 +33,7 @@ from finitune.monitor.heal.float32_forward import compute_in_float32
 from finitune.monitor.heal.policy import MOST_PER_RUN, Healing
 from finitune.monitor.heal.remedies.float32_trainable_weights import Masters
 from finitune.monitor.heal.remedies.reinit_token_rows import new_rows, write_rows
-from finitune.monitor.heal.step_again import check_able, put_gradients
+from finitune.monitor.heal.step_again import check_able, followed, put_gradients
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.probes.loss_scalers import scaler_of
 from finitune.monitor.process import Stopped
@@ -63,10 +63,11 @@ class ByChance(Healing):
 
     chance = random.Random(0)
 
-    def treat(self, watched: Any, reading: Any, *, waits: bool = False, clip: Any = None) -> None:
+    def treat(self, watched: Any, reading: Any, clip: Any) -> None:
         inquiry = self._incidents.open
-        if inquiry is not None:
-            self._draw(inquiry, watched, reading, waits=waits, clip=clip)
+        with followed(watched):
+            if inquiry is not None:
+                self._draw(inquiry, watched, reading, waits=True, clip=clip)
 
     def _draw(self, inquiry: Any, watched: Any, reading: Any, *, waits: bool, clip: Any) -> None:
         if len(self.applied) >= MOST_PER_RUN or inquiry.event["id"] in self._looked_at:
@@ -109,7 +110,8 @@ def _module(case: Case, chance: random.Random) -> None:
 def _sample(case: Case, chance: random.Random) -> None:
     check_able(case.now)
     capture = case.inquiry.capture
-    put_gradients(case.now, without(capture, {chance.randrange(sum(map(rows_of, capture.micro_steps)))}))
+    one = chance.randrange(sum(map(rows_of, capture.micro_steps)))
+    put_gradients(case.now, lambda: without(capture, {one}))
 
 
 def _rate(case: Case, chance: random.Random) -> None:
