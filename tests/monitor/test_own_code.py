@@ -70,7 +70,7 @@ def test_a_bad_module_that_is_held_but_explains_nothing_is_not_blamed(tmp_path):
 
 
 @pytest.mark.parametrize("which", ["weight", "pos_weight"])
-def test_weights_of_a_loss_that_the_loop_computes(tmp_path, which):
+def test_weights_of_a_loss_that_the_loop_computes(tmp_path, which, capsys):
     torch.manual_seed(0)
     model = nn.Linear(2, 3)
     x, y = torch.ones(4, 2), torch.tensor([[0.0, 1, 1]] * 4)
@@ -80,7 +80,8 @@ def test_weights_of_a_loss_that_the_loop_computes(tmp_path, which):
         return F.binary_cross_entropy_with_logits(model(x), y, **{which: weights})
 
     seen = origin(tmp_path, model, loss)
-    assert (seen["phase"], seen["tensor"]) == ("input", f"{which} of BinaryCrossEntropyWithLogits")
+    assert (seen["phase"], seen["tensor"], seen["op"]) == ("input", "weights", "aten.reciprocal")
+    assert "bad-data-sample" not in capsys.readouterr().err, "three classes are not four samples"
 
 
 class Policy(nn.Module):
@@ -187,7 +188,8 @@ def test_a_target_that_a_model_puts_out_is_no_sample_of_the_data(tmp_path):
 
     kept = {}
     seen = origin(tmp_path, critic, loss)
-    assert seen["phase"] == "input", "the frame of the function has ended, and nothing of it is known"
+    assert (seen["phase"], seen["op"]) == ("forward", "aten.log"), "also where the function has ended"
+    assert "in forward: return torch.log(" in seen["line"]
     optimizer = torch.optim.SGD(critic.parameters(), lr=1e-3)
     with watch(critic, optimizer, run_dir=tmp_path / "in line"):
         for step in range(1, 5):

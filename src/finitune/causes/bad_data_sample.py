@@ -70,7 +70,7 @@ CTC = "aten._ctc_loss"
 def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator[Evidence]:
     """What the batch holds before anything is computed of it cannot come from the model."""
     if origin is not None and origin.phase == "input":
-        yield _of_input(origin)
+        yield _of_input(origin, len(incident.get("sample_peaks") or ()))
         return
     if origin is not None and origin.op == CTC and "inf" in (origin.values or "").replace("-inf", ""):
         yield evidence("origin", DECISIVE, "a target is longer than what its input can hold, so no alignment exists")
@@ -87,11 +87,11 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
         yield evidence("origin", DECISIVE, where)
 
 
-def _of_input(origin: Origin) -> Evidence:
+def _of_input(origin: Origin, samples: int) -> Evidence:
     if origin.op.startswith("aten."):
         # The loop has computed it of the batch: a sample is to blame where it is bad in some samples alone.
         rows = len(origin.rows or ()), (origin.shape or (0,))[0]
-        if 0 < rows[0] < rows[1]:
+        if 0 < rows[0] < rows[1] and samples in (0, rows[1]):
             return evidence("origin", DECISIVE, f"{origin.op} gives {origin.values} in {rows[0]} of {rows[1]} samples")
         return evidence("origin", -STRONG, f"{origin.op} gives {origin.values} of a batch that is finite")
     if origin.shape == []:

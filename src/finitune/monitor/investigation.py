@@ -112,7 +112,7 @@ class Investigation:
                 bad_loss = self.event["symptom"] == "nonfinite-loss"
                 able = not self.group.split and (self.model is None or self.limits.why_not(self.model) is None)
                 losses = observed.losses if observed is not None and able else ()
-                found = seen(self.origin, self.term, self._models(), losses, bad_loss=bad_loss)
+                found = seen(self.origin, self.term, self._models(), losses, self.capture, bad_loss=bad_loss)
             except Exception:  # a variable that cannot be looked at
                 found = None
             if found is not None:

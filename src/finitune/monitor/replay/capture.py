@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay import objective
+from finitune.monitor.replay.ended_frames import EndedFrame, remembered
 from finitune.monitor.replay.objective import Edge, Objective, edge
 from finitune.monitor.replay.padding import Padding, padding_of
 from finitune.monitor.replay.surroundings import Autocast, Randomness
@@ -57,6 +58,8 @@ class Call:
     """Why an argument with a graph is none of these."""
     within: list[Call] = field(default_factory=list["Call"])
     """Calls with token ids that a wrapper makes of what it was given: those are what the experiments change."""
+    callers: tuple[EndedFrame, ...] = ()
+    """The functions that called it and have ended since, innermost first."""
     range_flag: Any = None
     """See `finitune.monitor.probes.out_of_range`."""
 
@@ -266,6 +269,8 @@ class Calls:
             self._within = None
         if call is None or failed:
             return
+        if self._depth == 0 and call is not self._within:
+            call.callers = remembered()
         for place, tensor in enumerate(output_tensors(output)):
             number = objective.sequence_number(tensor)
             if number is not None:

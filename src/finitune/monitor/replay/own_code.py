@@ -9,20 +9,25 @@ from dataclasses import replace
 from torch import nn
 
 from finitune.finding import Origin
+from finitune.monitor.replay.capture import Capture
+from finitune.monitor.replay.ended_frames import ended
 from finitune.monitor.replay.frame_modules import bad_tensor
+from finitune.monitor.replay.locate import calls_of
 from finitune.monitor.replay.objective import Place, placed
 from finitune.monitor.replay.recomputed_loss import bad_backward
 from finitune.monitor.replay.spelled import only_place
-from finitune.monitor.replay.statements import bad_statement, line_of_call
+from finitune.monitor.replay.statements import bad_operand_in, bad_statement, line_of_call
 
 
 def seen(
-    own: Origin | None, term: Place | None, known: Iterable[nn.Module], losses: Sequence[float], *, bad_loss: bool
-) -> Origin | None:
+    own: Origin | None, term: Place | None, known: Iterable[nn.Module], losses: Sequence[float], capture: Capture,
+    *, bad_loss: bool,
+) -> Origin | None:  # fmt: skip
     """The origin as the frames tell it: a module that no optimizer trains and that is bad by itself, or the loop's
     statement; None where they tell no more than is known. `term` is the term of the loss that the origin lies in,
-    `known` are the modules that were looked at, `losses` what was handed to the backwards.
+    `known` are the modules that were looked at, `losses` what was handed to the backwards of the `capture`.
     """
+    callers = [one for call in calls_of(capture) for one in call.callers]
     if own is not None and (own.module is not None or own.phase not in ("input", "forward", "backward")):
         return None
     if own is None or own.phase == "input" or own.is_statement:
@@ -35,12 +40,17 @@ def seen(
     of_input = own is not None and own.phase == "input"
     found = bad_statement(of_input=of_input) if bad_loss else None
     if own is None:
-        return found if bad_loss else bad_backward(losses)
+        return found if bad_loss else bad_backward(losses, list(ended(callers)))
     if of_input:
         if found is not None and not _takes(found, own):
             return found
-        given = None if " of " in (own.tensor or "") else line_of_call()
-        return replace(own, line=given) if given else None
+        if " of " not in (own.tensor or ""):
+            given = line_of_call()
+            return replace(own, line=given) if given else None
+        objectives = [micro.objective for micro in capture.micro_steps if micro.objective is not None]
+        operand = next((bad[1] for one in objectives if (bad := one.bad_operand()) is not None), None)
+        made = (bad_operand_in(one, operand) for one in ended(callers)) if operand is not None else ()
+        return next((origin for origin in made if origin is not None), None)
     line = _line(term) or (found.line if found is not None and found.phase == "forward" else None)
     return replace(own, line=line) if line else None
 

@@ -8,9 +8,10 @@ are called where they write nothing and draw no random numbers; autograd functio
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FunctionType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.replay.arithmetic import NotPlain, applied, computes, evaluate
+from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.source_line import described, is_users
 from finitune.monitor.replay.source_tree import names_in, scope_of
@@ -40,21 +42,54 @@ _MISSING = object()
 
 
 class Evaluation:
-    """`found` tells whether what is looked for was made by now; `line` is the statement within a function that made it,
-    as `user_line` gives it, and `now` the one that is computed.
+    """`found` tells whether what is looked for was made by now. `line` is the statement within a function that made it,
+    as `user_line` gives it, and `now` the one that is computed. A function that has `ended` is computed from what it
+    held when it called a model, whatever it was given.
     """
 
-    def __init__(self, found: Callable[[], bool]) -> None:
+    def __init__(self, found: Callable[[], bool], ended: Iterable[EndedFrame] = ()) -> None:
         self.line: str | None = None
         self.now: str | None = None
         self._found = found
         self._began = torch.autograd._get_sequence_nr()
         self._left = MOST_STATEMENTS
         self._depth = 0
+        self._ended = {one.f_code: one for one in ended}
+        self._returned: dict[str, Any] = {}
 
     def value(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         """Raises NotPlain, and what torch raises."""
+        if self._ended:
+            node, values = self._with_returned(node, values)
         return evaluate(node, values, self._called)
+
+    def returned(self, one: EndedFrame) -> Any:
+        """What a function that has ended returned, from its call of the model on."""
+        scope = scope_of(one.f_code)
+        if not isinstance(scope, ast.FunctionDef):
+            raise NotPlain(one.f_code.co_name)
+        body = [each for each in scope.body if (each.end_lineno or each.lineno) >= one.f_lineno]
+        return self._result_of(body, {**one.f_globals, **one.f_locals}, one.f_code)
+
+    def _with_returned(self, node: ast.expr, values: Mapping[str, Any]) -> tuple[ast.expr, Mapping[str, Any]]:
+        """Calls of functions that have ended replaced by names for what they returned."""
+        there = {**values, **self._returned}
+        evaluation = self
+
+        class Replaced(ast.NodeTransformer):
+            def visit_Call(self, node: ast.Call) -> ast.AST:
+                function, _ = function_behind(value_of(node.func, values), of_models=True)
+                one = None if function is None else evaluation._ended.get(function.__code__)
+                if one is None:
+                    return self.generic_visit(node)
+                name = f"{one.f_code.co_name} has returned"
+                if name not in there:
+                    del evaluation._ended[one.f_code]  # it may call itself
+                    there[name] = evaluation._returned[name] = evaluation.returned(one)
+                    evaluation._ended[one.f_code] = one
+                return ast.copy_location(ast.Name(id=name, ctx=ast.Load()), node)
+
+        return Replaced().visit(copy.deepcopy(node)), there
 
     def _called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """The result of the function that stands at `node`."""
@@ -79,9 +114,12 @@ class Evaluation:
             raise NotPlain(ast.unparse(node))
         bound = inspect.signature(function).bind(*([] if own is None else [own]), *args, **named)
         bound.apply_defaults()
+        return self._result_of(scope.body, {**names_within(function), **bound.arguments}, function.__code__)
+
+    def _result_of(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> Any:
         now, self._depth = self.now, self._depth + 1
         try:
-            self._run(scope.body, {**names_within(function), **bound.arguments}, function)
+            self._run(body, values, code)
         except _Returned as returned:
             return returned.value
         finally:
@@ -95,19 +133,19 @@ class Evaluation:
             raise NotPlain("gradients through a graph of the user's")
         return inspect.unwrap(torch.autograd.grad)(outputs, inputs, grad_outputs, **{**options, "retain_graph": True})
 
-    def _run(self, body: Sequence[ast.stmt], values: dict[str, Any], function: FunctionType) -> None:
+    def _run(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> None:
         for statement in body:
             self._left -= 1
             if self._left < 0:
                 raise NotPlain("too many statements")
-            self.now = line = described(function.__code__.co_filename, statement.lineno, function.__name__)
+            self.now = line = described(code.co_filename, statement.lineno, code.co_name)
             try:
-                self._compute(statement, values, function)
+                self._compute(statement, values, code)
             finally:
                 if self.line is None and self._found():
                     self.line = line
 
-    def _compute(self, statement: ast.stmt, values: dict[str, Any], function: FunctionType) -> None:
+    def _compute(self, statement: ast.stmt, values: dict[str, Any], code: CodeType) -> None:
         match statement:
             case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Assert():
                 return
@@ -127,15 +165,15 @@ class Evaluation:
             case ast.Return(value=ast.expr() as value):
                 raise _Returned(self.value(value, values))
             case ast.If():
-                self._run(statement.body if self.value(statement.test, values) else statement.orelse, values, function)
+                self._run(statement.body if self.value(statement.test, values) else statement.orelse, values, code)
             case ast.For(orelse=[]):
                 for each in self.value(statement.iter, values):
                     assign(statement.target, each, values)
-                    self._run(statement.body, values, function)
+                    self._run(statement.body, values, code)
             case ast.With(items=[ast.withitem(context_expr=ast.Call(func=ast.Attribute(attr=name)))]) if (
                 name in _NO_GRADIENTS
             ):
-                self._run(statement.body, values, function)
+                self._run(statement.body, values, code)
             case _:
                 raise NotPlain(ast.unparse(statement)[:100])
 

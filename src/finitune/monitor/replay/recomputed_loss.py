@@ -22,6 +22,7 @@ from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.replay.arithmetic import NotPlain
+from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation, assign
@@ -29,14 +30,15 @@ from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.statements import NOT_COMPUTED, Statement, comes_out_as, executed, has_graph, written_after
 
 
-def bad_backward(losses: Sequence[float]) -> Origin | None:
+def bad_backward(losses: Sequence[float], ended: Sequence[EndedFrame] = ()) -> Origin | None:
     """The first operator that makes something bad, in the backward of one of these finite losses or on the way to it;
-    None where the innermost running frame that holds one does not show it.
+    None where the innermost running frame that holds one does not show it. Of functions that have `ended` what they
+    held is known.
     """
     for frame in user_frames():
         names = [name for name, value in frame.f_locals.items() if _is_one_of(value, losses)]
         if names:
-            found = (_in_backward(frame, name) for name in names)
+            found = (_in_backward(frame, name, ended) for name in names)
             return next((origin for origin in found if origin is not None), None)
     return None
 
@@ -46,8 +48,8 @@ def _is_one_of(value: Any, losses: Sequence[float]) -> bool:
     return one and float(value.detach()) in losses
 
 
-def _in_backward(frame: FrameType, name: str) -> Origin | None:
-    evaluation = Evaluation(lambda: False)
+def _in_backward(frame: FrameType, name: str, ended: Sequence[EndedFrame]) -> Origin | None:
+    evaluation = Evaluation(lambda: False, ended)
     watch = OperatorWatch({}, list, Limits())
     watch.measures_layers, watch.line = False, lambda: evaluation.now
     again = _Again(frame=frame, statements=executed(frame), evaluation=evaluation)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import FrameType
@@ -24,13 +25,14 @@ from finitune.finding import Origin
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.replay.arithmetic import NotPlain
+from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.replay.locate import leaf_origin
 from finitune.monitor.replay.looked_up import models_called
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation, assign
 from finitune.monitor.replay.source_line import described, user_frames
-from finitune.monitor.replay.source_tree import Statement, nodes_in, scope_of, statements_in
+from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.replay.spelled_sums import same
 
 BATCH = 1024
@@ -52,6 +54,40 @@ def bad_statement(*, of_input: bool = False) -> Origin | None:
     """
     found = (_in_frame(frame, of_input=of_input) for frame in user_frames())
     return next((origin for origin in found if origin is not None), None)
+
+
+def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
+    """The statement of a function that has ended which made an operand of its loss bad: that operand comes out again,
+    bit for bit, when what follows the call of the model is computed from what is known. None where it does not.
+    """
+    scope = scope_of(one.f_code)
+    statements = sorted(statements_in(scope), key=lambda each: each.line) if scope is not None else []
+    values = {**one.f_globals, **one.f_locals}
+    for later in (each for each in statements if each.line >= one.f_lineno):
+        written: dict[str, Any] = dict.fromkeys(later.writes)
+        with suppress(*NOT_COMPUTED), torch.no_grad():
+            if later.target is not None:
+                assign(later.target, Evaluation(lambda: False).value(_expression(later), values), written)
+        values |= written
+    spelled = next((node for node in nodes_in(scope) if _is_value(node, values, operand)), None) if scope else None
+    if not isinstance(spelled, ast.expr):
+        return None
+    bad_in = partial(_bad_in, minus=True)
+    bad = [name for name in names_in([spelled]) if bad_in(values.get(name)) is not None]
+    wrote = [n for n, each in enumerate(statements) if each.writes & set(bad) and each.line <= spelled.lineno]
+    at = _first_bad(statements, wrote[-1], values, bad_in) if wrote else None
+    return None if at is None else _origin(one, statements, at, values, bad_in)
+
+
+def _is_value(node: ast.AST, values: Mapping[str, Any], wanted: Tensor) -> bool:
+    """Whether the expression, with variables that are known, is that tensor."""
+    if not isinstance(node, ast.expr) or not names_in([node]):
+        return False
+    try:
+        with torch.no_grad():
+            return comes_out_as(Evaluation(lambda: False).value(node, values), wanted)
+    except NOT_COMPUTED:
+        return False
 
 
 def line_of_call() -> str | None:
@@ -114,7 +150,7 @@ def _first_bad(statements: list[Statement], at: int, values: Mapping[str, Any], 
 
 
 def _origin(
-    frame: FrameType, statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn
+    frame: FrameType | EndedFrame, statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn
 ) -> Origin | None:
     one = statements[at]
     name, bad = next(((n, t) for n in sorted(one.writes) if (t := bad_in(values.get(n))) is not None), (None, None))

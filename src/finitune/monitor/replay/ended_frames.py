@@ -1,0 +1,84 @@
+"""Functions of the user's that have called a model and returned since: of their variables what is small, kept until
+the next step, so that what they computed can be computed again.
+
+A loop that calls its backward by itself still runs when a step is judged; a `training_step`, a `compute_loss`, a
+function that renders or decodes does not. Only those are kept: what is live is looked at where it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from finitune.monitor.replay.source_line import user_frames
+from finitune.monitor.replay.source_tree import nodes_in, scope_of
+
+DEEPEST = 4
+"""Functions within one another that are kept of one call."""
+SMALL, MOST = 2**16, 16
+"""Bytes of a tensor, and elements of a container."""
+_ACTS = ("backward", "manual_backward", "step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedFrame:
+    """As the frame was when it called the model, with the names of its attributes."""
+
+    f_code: CodeType
+    f_globals: Mapping[str, Any]
+    f_locals: Mapping[str, Any]
+    """What was small, and what it computes with."""
+    f_lineno: int
+
+
+def remembered() -> tuple[EndedFrame, ...]:
+    """The functions that run now and will have ended before their step is judged, innermost first."""
+    found: list[EndedFrame] = []
+    for frame in islice(user_frames(), DEEPEST):
+        if not _ends(frame.f_code, frame.f_lineno):
+            break
+        kept = {name: value for name, value in frame.f_locals.items() if name == "self" or _is_kept(value)}
+        found.append(EndedFrame(
+            f_code=frame.f_code, f_globals=frame.f_globals, f_locals=kept, f_lineno=frame.f_lineno
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def ended(those: Iterable[EndedFrame]) -> Iterator[EndedFrame]:
+    """Those that do not run now."""
+    running = {frame.f_code for frame in user_frames()}
+    return (one for one in those if one.f_code not in running)
+
+
+@lru_cache(maxsize=256)
+def _ends(code: CodeType, line: int) -> bool:
+    """A function that neither calls a backward nor calls the model in a loop."""
+    scope = scope_of(code)
+    if not isinstance(scope, ast.FunctionDef):
+        return False
+    for node in nodes_in(scope):
+        acts = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ACTS
+        loops = isinstance(node, ast.For | ast.While) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        if acts or loops:
+            return False
+    return True
+
+
+def _is_kept(value: Any) -> bool:
+    if isinstance(value, tuple | list | dict) and len(value) <= MOST:
+        return all(map(_is_small, value.values() if isinstance(value, dict) else value))
+    return _is_small(value)
+
+
+def _is_small(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.layout == torch.strided and value.nbytes <= SMALL
+    return value is None or isinstance(value, bool | int | float | str | nn.Module | FunctionType)

@@ -1,0 +1,164 @@
+"""A loss that is computed in a function which has returned before the backward: a training_step, a renderer."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from finitune.monitor.replay import ended_frames
+from finitune.monitor.replay.ended_frames import remembered
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
+
+BAD = 4
+
+
+class Density(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(1, 1)
+
+    def forward(self, t):
+        return nn.functional.softplus(self.net(t[..., None])).squeeze(-1)
+
+
+def rays(step):
+    """Draws its own numbers, so that it cannot be called again."""
+    return torch.rand(4, 6).cumsum(1) * (100.0 if step == BAD else 1.0)
+
+
+def render(field, t):
+    sigma = field(t)
+    delta = torch.diff(t, dim=1, append=t[:, -1:] + 0.1)
+    alpha = 1.0 - torch.exp(-sigma * delta)
+    through = torch.log(1.0 - alpha)
+    before = torch.cat([torch.zeros_like(through[:, :1]), through[:, :-1]], dim=1).cumsum(1)
+    return (alpha * torch.exp(before) * t).sum(1)
+
+
+def weighted(model, step):
+    t = torch.randint(1, 9, (5,)).float() / 10
+    t[2] = 0.0 if step == BAD else t[2]
+    guess = model(t)
+    ratio = (1 - t) / t
+    return (ratio.log1p() * (guess - t) ** 2).mean()
+
+
+def changing(model, step):
+    """What it computes with has changed when it is looked at."""
+    noise = torch.zeros(5) if step == BAD else torch.ones(5)
+    guess = model(torch.rand(5))
+    ratio = 1 / noise
+    loss = (ratio * (guess - 0.5) ** 2).mean()
+    noise.add_(1.0)
+    return loss
+
+
+def origin_of(directory, loss_of):
+    model = Density()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    torch.manual_seed(1)
+    with watch(model, optimizer, run_dir=directory):
+        for step in range(1, 7):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+    recording = Recording.load(directory)
+    assert not recording.events("broken")
+    (incident,) = recording.events("incident")
+    assert incident["step"] == BAD
+    return next(event["origin"] for event in recording.events("origin"))
+
+
+def test_the_backward_of_a_finite_loss(tmp_path):
+    model = Density()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    torch.manual_seed(1)
+    with watch(model, optimizer, run_dir=tmp_path):
+        for step in range(1, 7):
+            optimizer.zero_grad()
+            depth = render(model, rays(step))
+            loss = (depth - 1.0).square().mean()
+            loss.backward()
+            optimizer.step()
+    recording = Recording.load(tmp_path)
+    (incident,) = recording.events("incident")
+    assert (incident["step"], incident["symptom"]) == (BAD, "nonfinite-gradient")
+    (origin,) = (event["origin"] for event in recording.events("origin"))
+    assert (origin["op"], origin["phase"]) == ("aten.div", "backward")
+    assert origin["line"].endswith("in render: through = torch.log(1.0 - alpha)")
+
+
+def test_what_the_loss_is_computed_with(tmp_path):
+    origin = origin_of(tmp_path, weighted)
+    assert (origin["op"], origin["phase"], origin["tensor"], origin["rows"]) == ("aten.div", "input", "ratio", [2])
+    assert origin["line"].endswith("in weighted: ratio = (1 - t) / t")
+
+
+def test_nothing_is_claimed_of_what_comes_out_in_another_way(tmp_path):
+    origin = origin_of(tmp_path, changing)
+    assert origin["op"] == "input"
+    assert not (origin["line"] or "").endswith("ratio = 1 / noise")
+
+
+def named():
+    return [one.f_code.co_name for one in remembered()]
+
+
+def within():
+    return named()
+
+
+def with_backward(loss=None):
+    found = named()
+    if loss is not None:
+        loss.backward()
+    return found
+
+
+def with_loop():
+    for _ in range(1):
+        found = named()
+    return found
+
+
+def test_a_function_that_will_run_when_its_step_is_judged_is_not_kept():
+    assert within()[:2] == ["named", "within"]
+    assert with_backward() == ["named"]
+    assert with_loop() == ["named"]
+
+
+def test_what_is_large_is_not_kept_and_lives_no_longer(tmp_path):
+    alive = []
+
+    def loss_of(model, _):
+        large = torch.rand(256, 256)
+        small = torch.rand(5)
+        alive.append((weakref.ref(large), weakref.ref(small)))
+        return model(small).mean() + 0 * large.sum()
+
+    model = Density()
+    with watch(model, optimizer := torch.optim.SGD(model.parameters(), lr=0.01), run_dir=tmp_path) as watching:
+        loss = loss_of(model, 1)
+        (call,) = watching._listener._calls.kept()
+        assert set(call.callers[0].f_locals) == {"model", "_", "small"}
+        gc.collect()
+        assert alive[0][0]() is None
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("value", [math.nan, 3, "a", None, True, (1, torch.zeros(3)), {"x": torch.zeros(2)}])
+def test_small_things_are_kept(value):
+    assert ended_frames._is_kept(value)
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2**15), [torch.zeros(2**15)], [[1]], object(), list(range(20))])
+def test_others_are_not(value):
+    assert not ended_frames._is_kept(value)
