@@ -25,8 +25,13 @@ from torch import Tensor, nn
 STEPS, ROWS, BEGINS = 48, 8, 6
 SCALES = {"untrained rows": 2.0**14, "overflow": 2.0**8}
 """Of the loss, in the program itself, for no system scales it on a CPU; computed in float16."""
-SYSTEMS = {"plain loop": 1, "HF Trainer": 1, "TRL": 1, "Lightning": 1, "DDP": 2, "ZeRO-1": 2, "ZeRO-2": 2}
+SYSTEMS = {
+    "plain loop": 1, "GradScaler": 1, "HF Trainer": 1, "TRL": 1, "Lightning": 1, "DDP": 2, "DDP, scaler": 2,
+    "ZeRO-1": 2, "ZeRO-2": 2,
+}  # fmt: skip
 """With their processes."""
+SCALED = ("GradScaler", "DDP, scaler")
+"""All of it in float16 autocast, under torch's GradScaler; odd batches are as odd as float16 can hold."""
 FAULTS: Mapping[str, tuple[str, str]] = {
     "a lost record": ("skip-step", "guard"),
     "lost records": ("drop-samples", "heal"),
@@ -49,11 +54,11 @@ class Regression(nn.Module):
         return {"logits": out} if labels is None else {"loss": nn.functional.mse_loss(out, labels), "logits": out}
 
 
-def regression(fault: str) -> tuple[nn.Module, list[dict[str, Tensor]]]:
+def regression(fault: str, odd: float) -> tuple[nn.Module, list[dict[str, Tensor]]]:
     x = torch.randn(STEPS * ROWS, 8)
     y = x[:, :2] - x[:, 2:4]
     if fault == "odd batches":
-        y[16 * ROWS : 19 * ROWS] *= 1e4
+        y[16 * ROWS : 19 * ROWS] *= odd
     else:
         x[
             torch.tensor([BEGINS * ROWS + 3, *([] if fault == "a lost record" else [BEGINS * ROWS + 4, 13 * ROWS + 6])])
@@ -110,7 +115,9 @@ def stacked(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
 
 
-def in_a_loop(model: nn.Module, data: list[dict[str, Tensor]], optimizer: Any, *, ranks: int, zero: int | None) -> None:
+def in_a_loop(
+    model: nn.Module, data: list[dict[str, Tensor]], optimizer: Any, *, ranks: int, zero: int | None, scaled: bool
+) -> None:
     import torch.distributed as dist
 
     rank, each = int(os.environ.get("RANK", "0")), ROWS // ranks
@@ -128,14 +135,17 @@ def in_a_loop(model: nn.Module, data: list[dict[str, Tensor]], optimizer: Any, *
     elif ranks > 1:
         dist.init_process_group("gloo")
         run = nn.parallel.DistributedDataParallel(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0, enabled=scaled)
     for first in range(rank * each, len(data), ROWS):
-        loss = run(**stacked(data[first : first + each]))["loss"]
+        with torch.autocast("cpu", torch.float16, enabled=scaled):
+            loss = run(**stacked(data[first : first + each]))["loss"]
         if zero is not None:
             run.backward(loss)
             run.step()
         else:
-            loss.backward()
-            optimizer.step()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad()
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -214,7 +224,8 @@ def train(system: str, fault: str) -> None:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model, data = (regression if fault in OF_REGRESSION else language)(fault)
+    odd = 1e3 if system in SCALED else 1e4
+    model, data = regression(fault, odd) if fault in OF_REGRESSION else language(fault)
     optimizer = optimizer_of(fault, model)
     with float16_on_cpu(), tempfile.TemporaryDirectory() as output:
         if system in ("HF Trainer", "TRL"):
@@ -223,7 +234,7 @@ def train(system: str, fault: str) -> None:
             by_lightning(model, data, optimizer)
         else:
             zero = int(system[-1]) if system.startswith("ZeRO") else None
-            in_a_loop(model, data, optimizer, ranks=SYSTEMS[system], zero=zero)
+            in_a_loop(model, data, optimizer, ranks=SYSTEMS[system], zero=zero, scaled=system in SCALED)
 
 
 def cell(system: str, fault: str) -> str:

@@ -13,9 +13,11 @@ from finitune.facts import Facts
 from finitune.finding import Evidence, Finding, RankedCause, Remedy, Severity
 from finitune.observations import Observation, Observed, about
 
-SHOWN = 3
+SHOWN, EVERY = 3, 1000
 DIVERGED = "diverged"
 """How an arm came out that is finite, and whose loss is many times the lowest of the run."""
+TAKES_STEPS = "last-steps"
+"""How arms begin that take the steps before again: they show how the fault came, whatever circumstances say."""
 EVEN = 4.0
 """Incidents that every cause is thought to have had besides those counted: public reports are few and selected."""
 FORESEEN: Mapping[Severity, float] = {"error": DECISIVE, "warning": STRONG, "info": HINT}
@@ -83,6 +85,7 @@ def _weighed(
     terms = [prior, *found, *map(_experiment_evidence, experiments)]
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)
+    proof = proof_of(experiments) if asked else ()
     if any(_refutes(e) for e in experiments):
         remedies = []
     elif warned and warned.remedy:
@@ -93,13 +96,14 @@ def _weighed(
         cause=chapter.name,
         confidence=None,
         # An experiment shows where the fault is; a decisive fact may still say that it did not come there in this way.
-        proved=asked and bool(proof_of(experiments)) and not any(term.bits <= -DECISIVE for term in found),
+        proved=any(arm.startswith(TAKES_STEPS) for arm in proof[:1])
+        or (bool(proof) and not any(term.bits <= -DECISIVE for term in found)),
         # A cause whose inputs are absent was not asked: it keeps its prior alone and is not shown as likely.
         bits=sum(term.bits for term in terms),
         evidence=terms,
         remedies=_not_in_vain(remedies, experiments),
         not_asked=(answer.missing or ((answer.broken,) if answer.broken else ())) if answer else (),
-        proof=proof_of(experiments) if asked else (),
+        proof=proof,
     )
 
 

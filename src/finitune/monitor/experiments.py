@@ -51,20 +51,33 @@ def try_causes(inquiry: Investigation, *, contenders: int = CONTENDERS, most: in
 
 def _try_causes(inquiry: Investigation, contenders: int, most: int) -> None:
     try:
-        from finitune.diagnosis.ranking import experiments_of, proof_of
+        from finitune.diagnosis.ranking import EVERY, TAKES_STEPS, experiments_of, proof_of
+
+        def is_proved(cause: str, begin: str = "") -> bool:
+            for experiment in experiments_of(cause):
+                if experiment.symptom in ("", inquiry.event["symptom"]) and experiment.arm.startswith(begin):
+                    _try(inquiry, cause, experiment)
+            return bool(proof_of([event for event in inquiry.arms() if event["cause"] == cause]))
 
         for contender in inquiry.incident(contenders=contenders).causes:
             if len(inquiry.arms()) >= most or inquiry.limits.left <= 0:
                 break
-            for experiment in experiments_of(contender.cause):
-                if experiment.symptom in ("", inquiry.event["symptom"]):
-                    _try(inquiry, contender.cause, experiment)
-            if proof_of([event for event in inquiry.arms() if event["cause"] == contender.cause]):
-                break
+            if is_proved(contender.cause):
+                return
+        if _lies_in_last_steps(inquiry):
+            any(is_proved(cause.cause, TAKES_STEPS) for cause in inquiry.incident(contenders=EVERY).causes)
     except ImportError:  # nothing beside torch is installed here
         return
     finally:
         empty_cache(inquiry.model)
+
+
+def _lies_in_last_steps(inquiry: Investigation) -> bool:
+    """The captured step is finite with the weights of before the last steps, where they were kept."""
+    past = inquiry.past
+    if past is None or not past.steps or inquiry.limits.left <= 0:
+        return False
+    return outcome(inquiry, past.before) == "finite"
 
 
 def _try(inquiry: Investigation, cause: str, experiment: Any) -> None:
