@@ -186,7 +186,7 @@ def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:
     kind = "placebo" if event.get("placebo") else "experiment"
     cured = event.get("expect") == "finite" and not event.get("placebo")
     if cured and event.get("result") == DIVERGED:  # without some samples a loss is another one
-        bits = 0.0 if str(event.get("arm")).startswith("leave-rows-out") else -STRONG
+        bits = 0.0 if str(event.get("arm")).startswith("leave-rows-out") else -HINT
         text = f"{kind} {event.get('arm')}: finite, with a loss far above the run's own, which proves nothing"
         return Evidence(text=text, bits=bits)
     bits = (DECISIVE if cured else HINT) if as_predicted else 0 if event.get("optional") else -DECISIVE

@@ -116,8 +116,9 @@ class Investigation:
             except Exception:  # a variable that cannot be looked at
                 found = None
             if found is not None:
-                same = self.origin is not None and self.origin.phase == found.phase not in ("input", "parameter")
-                self.term = self.term if same else None
+                own = self.origin
+                same = own is not None and own.phase == found.phase not in ("input", "parameter")
+                self.term = self.term if same and found.tensor is None else None
                 self.origin = found
 
     def _models(self) -> list[nn.Module]:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributions import Distribution
 
 from finitune.monitor.replay.looked_up import value_of
 
@@ -43,6 +44,8 @@ _MAKES = (
 )  # fmt: skip
 """Functions of torch that are no methods of tensors."""
 _MODULES = (torch, F, torch.linalg, torch.special)
+_DISTRIBUTIONS = "torch.distributions."
+_DENSITIES = ("log_prob", "entropy", "cdf", "icdf")
 
 
 _BUILTINS: dict[str, Callable[..., Any]] = {
@@ -143,9 +146,12 @@ def _result(
 ) -> Any:
     if isinstance(node, ast.Name) and node.id in _BUILTINS and node.id not in values:
         function = _BUILTINS[node.id]
+        if function is len and type(args[0]) in (list, tuple, dict):  # whatever it holds
+            return len(args[0])
     elif isinstance(node, ast.Attribute):
+        owner = value_of(node.value, values)
         try:
-            owner = evaluate(node.value, values, called)
+            owner = owner if isinstance(owner, Distribution) else evaluate(node.value, values, called)
         except NotPlain:
             return called(node, values, args, named)
         function = _function(owner, node.attr)
@@ -174,6 +180,11 @@ def _is_result(value: Any) -> bool:
     return type(value).__module__ == "torch.return_types"
 
 
+def is_distribution(kind: Any) -> bool:
+    """A class of torch whose objects are made of parameters alone."""
+    return isinstance(kind, type) and issubclass(kind, Distribution) and kind.__module__.startswith(_DISTRIBUTIONS)
+
+
 def computes(name: str) -> bool:
     """Whether a function or method of torch of this name writes nothing and draws no random numbers."""
     return not (name.endswith("_") or name.startswith("_") or name in _NOT or any(each in name for each in _ACTS))
@@ -183,6 +194,8 @@ def _function(owner: Any, name: str) -> Callable[..., Any]:
     if name == "requires_grad_" and isinstance(owner, Tensor):
         return partial(_with_graph, owner)
     if computes(name) and isinstance(owner, Tensor):
+        return getattr(owner, name)
+    if isinstance(owner, Distribution) and name in _DENSITIES and type(owner).__module__.startswith(_DISTRIBUTIONS):
         return getattr(owner, name)
     of_tensors = owner is not torch or hasattr(Tensor, name) or name in _MAKES
     if computes(name) and of_tensors and _is_one_of(owner, _MODULES):

@@ -51,6 +51,8 @@ def seen(
         operand = next((bad[1] for one in objectives if (bad := one.bad_operand()) is not None), None)
         made = (bad_operand_in(one, operand) for one in ended(callers)) if operand is not None else ()
         return next((origin for origin in made if origin is not None), None)
+    if found is not None and not found.is_statement and found.op == own.op and found.phase == own.phase:
+        return replace(own, line=found.line, tensor=found.tensor)  # the first in the order in which the program runs
     line = _line(term) or (found.line if found is not None and found.phase == "forward" else None)
     return replace(own, line=line) if line else None
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from finitune.monitor.probes.graph_nodes import nodes_behind
-from finitune.monitor.replay.arithmetic import NotPlain, applied, computes, evaluate
+from finitune.monitor.replay.arithmetic import MOST, NotPlain, applied, computes, evaluate, is_distribution
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.source_line import described, is_users
@@ -50,7 +50,7 @@ class Evaluation:
     def __init__(self, found: Callable[[], bool], ended: Iterable[EndedFrame] = ()) -> None:
         self.line: str | None = None
         self.now: str | None = None
-        self._found = found
+        self._found, self._was_found = found, False
         self._began = torch.autograd._get_sequence_nr()
         self._left = MOST_STATEMENTS
         self._depth = 0
@@ -102,6 +102,8 @@ class Evaluation:
         owner = owner or (getattr(called, "__self__", None) if getattr(called, "__name__", "") == "apply" else None)
         if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
             return owner.apply(*args, **named)
+        if is_distribution(called):
+            return called(*args, **named)
         if isinstance(called, nn.Module) and is_plain_module(called):
             return type(called).forward(called, *args, **named)
         if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
@@ -117,6 +119,7 @@ class Evaluation:
         return self._result_of(scope.body, {**names_within(function), **bound.arguments}, function.__code__)
 
     def _result_of(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> Any:
+        self._look(self.now)  # at what it is given
         now, self._depth = self.now, self._depth + 1
         try:
             self._run(body, values, code)
@@ -142,8 +145,11 @@ class Evaluation:
             try:
                 self._compute(statement, values, code)
             finally:
-                if self.line is None and self._found():
-                    self.line = line
+                self._look(line)
+
+    def _look(self, line: str | None) -> None:
+        if not self._was_found and self._found():
+            self._was_found, self.line = True, line
 
     def _compute(self, statement: ast.stmt, values: dict[str, Any], code: CodeType) -> None:
         match statement:
@@ -167,7 +173,7 @@ class Evaluation:
             case ast.If():
                 self._run(statement.body if self.value(statement.test, values) else statement.orelse, values, code)
             case ast.For(orelse=[]):
-                for each in self.value(statement.iter, values):
+                for each in self._items(statement.iter, values):
                     assign(statement.target, each, values)
                     self._run(statement.body, values, code)
             case ast.With(items=[ast.withitem(context_expr=ast.Call(func=ast.Attribute(attr=name)))]) if (
@@ -176,6 +182,11 @@ class Evaluation:
                 self._run(statement.body, values, code)
             case _:
                 raise NotPlain(ast.unparse(statement)[:100])
+
+    def _items(self, node: ast.expr, values: Mapping[str, Any]) -> Sequence[Any]:
+        """A list that is there is gone through whatever it holds."""
+        there = value_of(node, values)
+        return there if isinstance(there, list | tuple) and len(there) <= MOST else self.value(node, values)
 
     def _part(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         try:
