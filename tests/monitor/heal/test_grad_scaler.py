@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from tests.monitor.loop import same
 from torch import nn
 
+from finitune.gym.data import batches
 from finitune.gym.fault import faults
-from finitune.gym.loop import train
+from finitune.gym.loop import Options, prepare, train
+from finitune.gym.models import tiny
 from finitune.monitor.heal.bounds import Clipped
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.replay.rerun import Setting
@@ -200,6 +202,18 @@ def test_the_run_goes_back_and_leaves_out_the_batch_that_did_the_damage(tmp_path
     assert events[0]["places"] == ["the batch of step 40"]
     assert max(loop.losses) > 1e6
     assert statistics.mean(loop.losses[-8:]) == pytest.approx(statistics.mean(without.losses[-8:]), rel=1e-3)
+
+
+def test_a_rate_that_leaves_float16_before_the_loss_has_climbed(tmp_path):
+    """After two steps: no curve speaks of it, only that the step is finite with the weights of before."""
+    options = Options(dtype="float16-autocast", clip=None, initial_scale=2.0)
+    run = prepare(tiny("llama"), batches(40), lambda p: torch.optim.SGD(p, lr=100.0), options)
+    with float16_on_cpu(), watch(run.model, run.optimizer, run_dir=tmp_path / "run", mode="heal"):
+        steps = list(train(run))
+    applied = Recording.load(tmp_path / "run").events("remedy")[0]
+    assert (applied["remedy"], applied["state"]) == ("lower-learning-rate", "applied")
+    assert applied["step"] <= 4
+    assert statistics.mean(step.loss for step in steps[-5:]) < steps[0].loss
 
 
 def test_a_run_that_diverged_goes_on_at_a_lower_rate(tmp_path):

@@ -154,6 +154,37 @@ def test_what_is_large_is_not_kept_and_lives_no_longer(tmp_path):
         optimizer.step()
 
 
+def test_what_the_user_deletes_is_gone(tmp_path):
+    alive = []
+
+    def loss_of(model):
+        large = torch.rand(256, 256)
+        alive.append(weakref.ref(large))
+        loss = model(torch.rand(5)).mean()
+        del large
+        assert alive[0]() is None
+        return loss
+
+    model = Density()
+    with watch(model, torch.optim.SGD(model.parameters(), lr=0.01), run_dir=tmp_path):
+        loss_of(model).backward()
+
+
+def test_the_variables_that_a_function_has_taken_stay_what_they_were(tmp_path):
+    def loss_of(model, rate=3):
+        taken = locals()
+        before = dict(taken)
+        x = torch.rand(5)
+        loss = model(x).mean()
+        assert taken.keys() == before.keys()
+        assert rate == taken["rate"]
+        return loss
+
+    model = Density()
+    with watch(model, torch.optim.SGD(model.parameters(), lr=0.01), run_dir=tmp_path):
+        loss_of(model).backward()
+
+
 @pytest.mark.parametrize("value", [math.nan, 3, "a", None, True, (1, torch.zeros(3)), {"x": torch.zeros(2)}])
 def test_small_things_are_kept(value):
     assert ended_frames._is_kept(value)

@@ -93,6 +93,47 @@ def test_a_function_of_the_users_own_is_named_and_not_called_again():
     assert len(calls) == 1
 
 
+def test_a_density_and_a_list_of_the_users_objects():
+    origin = users(
+        """
+class Log:
+    def __init__(self, n):
+        self.state, self.action = torch.ones(n), torch.zeros(n)
+        self.behaviour = Normal(0.0, 10.0).log_prob(self.action)
+
+def surrogate(logs):
+    total = 0.0
+    for log in logs:
+        new = Normal(log.state * w[0] * 0.01, 1e-2).log_prob(log.action)
+        ratio = (new - log.behaviour).sum().exp()
+        total = total + ratio
+    return total / len(logs)
+
+logs = [Log(3), Log(40)]
+loss = surrogate(logs)
+found()
+""",
+        Normal=torch.distributions.Normal,
+    )
+    assert (origin.op, origin.phase) == ("aten.exp", "forward")
+    assert origin.line == "user_program.py:11 in surrogate: ratio = (new - log.behaviour).sum().exp()"
+
+
+def test_what_a_function_is_given_comes_before_what_it_computes():
+    origin = users("""
+def derivative(y):
+    return y.square().sum()
+
+def residual(u):
+    return derivative(u.pow(1.5))
+
+loss = residual(x @ w - 20)
+found()
+""")
+    assert origin.op == "aten.pow"
+    assert origin.line == "user_program.py:6 in residual: return derivative(u.pow(1.5))"
+
+
 def test_within_a_function_and_through_its_loop():
     origin = users("""
 def train():

@@ -8,6 +8,7 @@ function that renders or decodes does not. Only those are kept: what is live is 
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,6 +27,8 @@ DEEPEST = 4
 SMALL, MOST = 2**16, 16
 """Bytes of a tensor, and elements of a container."""
 _ACTS = ("backward", "manual_backward", "step")
+_LOOKS = frozenset({"locals", "vars", "dir", "eval", "exec"})
+"""Up to Python 3.12 these share one copy of the variables with whoever looks at the frame, which is left alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,10 @@ def remembered() -> tuple[EndedFrame, ...]:
     for frame in islice(user_frames(), DEEPEST):
         if not _ends(frame.f_code, frame.f_lineno):
             break
-        kept = {name: value for name, value in frame.f_locals.items() if name == "self" or _is_kept(value)}
+        there = frame.f_locals
+        kept = {name: value for name, value in there.items() if name == "self" or _is_kept(value)}
+        if type(there) is dict:  # up to Python 3.12 the frame itself keeps this copy, and with it what is deleted later
+            there.clear()
         found.append(EndedFrame(
             f_code=frame.f_code, f_globals=frame.f_globals, f_locals=kept, f_lineno=frame.f_lineno
         ))  # fmt: skip
@@ -62,7 +68,9 @@ def ended(those: Iterable[EndedFrame]) -> Iterator[EndedFrame]:
 def _ends(code: CodeType, line: int) -> bool:
     """A function that neither calls a backward nor calls the model in a loop."""
     scope = scope_of(code)
-    if not isinstance(scope, ast.FunctionDef):
+    if not isinstance(scope, ast.FunctionDef) or not code.co_flags & inspect.CO_OPTIMIZED:
+        return False
+    if not _LOOKS.isdisjoint(code.co_names):
         return False
     for node in nodes_in(scope):
         acts = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ACTS
