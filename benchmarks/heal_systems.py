@@ -26,11 +26,11 @@ STEPS, ROWS, BEGINS = 48, 8, 6
 SCALES = {"untrained rows": 2.0**14, "overflow": 2.0**8}
 """Of the loss, in the program itself, for no system scales it on a CPU; computed in float16."""
 SYSTEMS = {
-    "plain loop": 1, "GradScaler": 1, "HF Trainer": 1, "TRL": 1, "Lightning": 1, "DDP": 2, "DDP, scaler": 2,
+    "plain loop": 1, "GradScaler": 1, "HF Trainer": 1, "TRL": 1, "Lightning": 1, "DDP": 2, "DDP scaler": 2,
     "ZeRO-1": 2, "ZeRO-2": 2,
 }  # fmt: skip
 """With their processes."""
-SCALED = ("GradScaler", "DDP, scaler")
+SCALED = ("GradScaler", "DDP scaler")
 """All of it in float16 autocast, under torch's GradScaler; odd batches are as odd as float16 can hold."""
 FAULTS: Mapping[str, tuple[str, str]] = {
     "a lost record": ("skip-step", "guard"),
