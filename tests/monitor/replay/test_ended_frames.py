@@ -60,49 +60,43 @@ def changing(model, step):
     return loss
 
 
-def origin_of(directory, loss_of):
+def rendered(model, step):
+    depth = render(model, rays(step))
+    return (depth - 1.0).square().mean()
+
+
+def origins_of(directory, loss_of, symptom="nonfinite-loss"):
     model = Density()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     torch.manual_seed(1)
     with watch(model, optimizer, run_dir=directory):
         for step in range(1, 7):
             optimizer.zero_grad()
-            loss_of(model, step).backward()
+            loss = loss_of(model, step)
+            loss.backward()
             optimizer.step()
     recording = Recording.load(directory)
     assert not recording.events("broken")
     (incident,) = recording.events("incident")
-    assert incident["step"] == BAD
-    return next(event["origin"] for event in recording.events("origin"))
+    assert (incident["step"], incident["symptom"]) == (BAD, symptom)
+    return [event["origin"] for event in recording.events("origin")]
 
 
 def test_the_backward_of_a_finite_loss(tmp_path):
-    model = Density()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    torch.manual_seed(1)
-    with watch(model, optimizer, run_dir=tmp_path):
-        for step in range(1, 7):
-            optimizer.zero_grad()
-            depth = render(model, rays(step))
-            loss = (depth - 1.0).square().mean()
-            loss.backward()
-            optimizer.step()
-    recording = Recording.load(tmp_path)
-    (incident,) = recording.events("incident")
-    assert (incident["step"], incident["symptom"]) == (BAD, "nonfinite-gradient")
-    (origin,) = (event["origin"] for event in recording.events("origin"))
+    """In a function within another, and both have ended."""
+    (origin,) = origins_of(tmp_path, rendered, symptom="nonfinite-gradient")
     assert (origin["op"], origin["phase"]) == ("aten.div", "backward")
     assert origin["line"].endswith("in render: through = torch.log(1.0 - alpha)")
 
 
 def test_what_the_loss_is_computed_with(tmp_path):
-    origin = origin_of(tmp_path, weighted)
+    origin, *_ = origins_of(tmp_path, weighted)
     assert (origin["op"], origin["phase"], origin["tensor"], origin["rows"]) == ("aten.div", "input", "ratio", [2])
     assert origin["line"].endswith("in weighted: ratio = (1 - t) / t")
 
 
 def test_nothing_is_claimed_of_what_comes_out_in_another_way(tmp_path):
-    origin = origin_of(tmp_path, changing)
+    origin, *_ = origins_of(tmp_path, changing)
     assert origin["op"] == "input"
     assert not (origin["line"] or "").endswith("ratio = 1 / noise")
 
@@ -151,7 +145,9 @@ def test_what_is_large_is_not_kept_and_lives_no_longer(tmp_path):
         gc.collect()
         assert alive[0][0]() is None
         loss.backward()
+        assert call.callers
         optimizer.step()
+        assert not call.callers, "whoever keeps the batch of the step"
 
 
 def test_what_the_user_deletes_is_gone(tmp_path):

@@ -143,11 +143,9 @@ class Healing:
         """The step itself is not lost where the run stays changed and its gradients can be computed as by the loop."""
         if undo is None or not case.waits or case.watched.given:
             return
-        try:
+        with suppress(Exception):  # it stays discarded, and the next one is taken
             check_able(case.now)
             put_gradients(case.now, lambda: case.inquiry.capture, at_first=True)
-        except Exception:  # it stays discarded, and the next one is taken
-            return
 
     def _treat_together(
         self, inquiry: Investigation | None, watched: Watched, reading: Reading, *, waits: bool = False,

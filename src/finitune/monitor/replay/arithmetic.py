@@ -195,7 +195,7 @@ def _function(owner: Any, name: str) -> Callable[..., Any]:
         return partial(_with_graph, owner)
     if computes(name) and isinstance(owner, Tensor):
         return getattr(owner, name)
-    if isinstance(owner, Distribution) and name in _DENSITIES and type(owner).__module__.startswith(_DISTRIBUTIONS):
+    if is_distribution(type(owner)) and name in _DENSITIES:
         return getattr(owner, name)
     of_tensors = owner is not torch or hasattr(Tensor, name) or name in _MAKES
     if computes(name) and of_tensors and _is_one_of(owner, _MODULES):

@@ -21,14 +21,7 @@ from finitune.monitor.replay.attention import PLAIN, TORCHS, by_mathematics, ker
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.empty_rows import EmptyRows
 from finitune.monitor.replay.fewer_rows import without
-from finitune.monitor.replay.padding import (
-    IGNORED_LABEL,
-    Padding,
-    Run,
-    in_reverse,
-    on_the_other_side,
-    one_row_at_a_time,
-)
+from finitune.monitor.replay.padding import IGNORED_LABEL, Run, in_reverse, on_the_other_side, one_row_at_a_time
 from finitune.monitor.replay.rerun import Setting
 from finitune.monitor.replay.rounding import ByChance, Rounding, no_room, to_nearest
 from finitune.monitor.replay.trial import refuse_large
@@ -166,7 +159,7 @@ def shuffle_tokens(setting: Setting) -> Iterator[None]:
 @contextmanager
 def row_by_row(setting: Setting) -> Iterator[None]:
     """Each row of the batch by itself, without its padding."""
-    setting.lay_out = lambda run, given, call: one_row_at_a_time(run, given, _ids_of(call), _padding_of(call))
+    setting.lay_out = lambda run, given, call: one_row_at_a_time(run, given, _ids_of(call), call.padding())
     yield
 
 
@@ -175,12 +168,12 @@ def pad_other_side(setting: Setting) -> Iterator[None]:
     """The padding on the other side of every row."""
 
     def moved(run: Run, given: Any, call: Call) -> list[Tensor]:
-        padding = _padding_of(call)
+        ids, padding = _ids_of(call), call.padding()
         if padding is None:
             raise ValueError("no row of the batch is padded")
         if bool(padding.where.all(dim=1).any()):
             raise ValueError("a row of padding alone has no other side")
-        return on_the_other_side(run, given, _ids_of(call), padding)
+        return on_the_other_side(run, given, ids, padding)
 
     setting.lay_out = moved
     yield
@@ -198,10 +191,6 @@ def _ids_of(call: Call) -> Tensor:
     if ids is None:
         raise ValueError("the call has no token ids of rows and positions")
     return ids
-
-
-def _padding_of(call: Call) -> Padding | None:
-    return call.padding()
 
 
 @contextmanager

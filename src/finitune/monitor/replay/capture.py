@@ -188,6 +188,12 @@ class Capture:
         """By which a GradScaler multiplied the losses, shape [1]."""
         return next((micro.scale for micro in self.micro_steps if micro.scale is not None), None)
 
+    def forget_callers(self) -> None:
+        """The verdict on the step is acted on: what its functions held is kept no longer, whoever keeps its batch."""
+        for micro in self.micro_steps:
+            for call in micro.calls:
+                call.callers = ()
+
     @property
     def complete(self) -> bool:
         return bool(self.micro_steps) and all(m.calls and m.root is not None for m in self.micro_steps)
@@ -269,7 +275,7 @@ class Calls:
             self._within = None
         if call is None or failed:
             return
-        if self._depth == 0 and call is not self._within:
+        if self._depth == 0:
             call.callers = remembered()
         for place, tensor in enumerate(output_tensors(output)):
             number = objective.sequence_number(tensor)
