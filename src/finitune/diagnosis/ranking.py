@@ -13,7 +13,7 @@ from finitune.facts import Facts
 from finitune.finding import Evidence, Finding, RankedCause, Remedy, Severity
 from finitune.observations import Observation, Observed, about
 
-SHOWN, EVERY = 3, 1000
+SHOWN = 3
 DIVERGED = "diverged"
 """How an arm came out that is finite, and whose loss is many times the lowest of the run."""
 TAKES_STEPS = "last-steps"

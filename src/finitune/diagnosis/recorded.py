@@ -9,12 +9,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from finitune.diagnosis import crashes
 from finitune.diagnosis.next_question import Question, next_check
 from finitune.diagnosis.observed_settings import of_facts
-from finitune.diagnosis.ranking import EVERY, SHOWN, experiments_of, rank
+from finitune.diagnosis.ranking import SHOWN, experiments_of, rank
 from finitune.evidence import STRONG
 from finitune.facts import Facts
 from finitune.facts_json import facts_from_json, revived, types_of
@@ -121,13 +121,13 @@ def incident_of(
     run_dir: Path,
     *,
     ranked: bool = True,
-    contenders: int | None = None,
+    contenders: int | Literal["all"] | None = None,
 ) -> Incident:
     """The incident that `event` opened, from the events that belong to it; live and from a recording alike.
 
-    Where it is not to be `ranked`, its causes are left out. With a number of `contenders` its causes are those to put
-    to the test: so many of the first that something speaks for, or all of the book where it is `EVERY`; where the loss
-    has climbed and no operator is at fault, two more that something strong speaks for, whatever speaks against them.
+    Where it is not to be `ranked`, its causes are left out. With `contenders` its causes are those to put to the test:
+    so many of the first that something speaks for, or all of the book; where the loss has climbed and no operator is at
+    fault, two more that something strong speaks for, whatever speaks against them.
     """
     origins = [e for e in following if e["event"] == "origin"]  # a later one was found when the step was run again
     origin = next((e for e in reversed(origins) if e.get("origin")), origins[0] if origins else None)
@@ -140,7 +140,7 @@ def incident_of(
     weighed = rank(inputs, arms) if ranked else []
     shown = [cause for cause in weighed if cause.proved or cause.bits > 0][:SHOWN]
     if contenders is not None:
-        shown = weighed if contenders == EVERY else shown[:contenders]
+        shown = weighed if contenders == "all" else shown[:contenders]
         if event.get("symptom") == "divergence":
             supported = (one for one in weighed if any(seen.bits >= STRONG for seen in one.evidence))
             shown += [one for one in supported if one not in shown][:2]

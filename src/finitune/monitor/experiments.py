@@ -51,7 +51,7 @@ def try_causes(inquiry: Investigation, *, contenders: int = CONTENDERS, most: in
 
 def _try_causes(inquiry: Investigation, contenders: int, most: int) -> None:
     try:
-        from finitune.diagnosis.ranking import EVERY, TAKES_STEPS, experiments_of, proof_of
+        from finitune.diagnosis.ranking import TAKES_STEPS, experiments_of, proof_of
 
         def is_proved(cause: str, begin: str = "") -> bool:
             for experiment in experiments_of(cause):
@@ -65,7 +65,7 @@ def _try_causes(inquiry: Investigation, contenders: int, most: int) -> None:
             if is_proved(contender.cause):
                 return
         if _lies_in_last_steps(inquiry):
-            any(is_proved(cause.cause, TAKES_STEPS) for cause in inquiry.incident(contenders=EVERY).causes)
+            any(is_proved(cause.cause, TAKES_STEPS) for cause in inquiry.incident(contenders="all").causes)
     except ImportError:  # nothing beside torch is installed here
         return
     finally:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -334,7 +334,7 @@ class Investigation:
         path, elsewhere = saved or (None, False)
         return {"capture": path and str(path.relative_to(self.recorder.directory)), "runs_elsewhere": elsewhere}
 
-    def incident(self, *, contenders: int | None = None) -> Any:
+    def incident(self, *, contenders: int | Literal["all"] | None = None) -> Any:
         """The incident as `finitune diagnose` will read it from the recording, or with the causes to test."""
         from finitune.diagnosis.recorded import incident_of
         from finitune.facts_json import facts_from_json
