@@ -44,6 +44,13 @@ def test_what_the_loop_computes_of_the_batch_accuses_some_samples_or_none():
     assert computed([0, 1, 2, 3]) < 0
 
 
+def test_a_batch_that_is_bad_where_the_program_died_accuses_its_sample():
+    crash = {"symptom": "crash", "batch": [{"name": "input 0", "values": "9 nan, 0 inf", "sample": 2}]}
+    assert sum(e.bits for e in weigh(crash)) == 6
+    assert not list(weigh({**crash, "batch": [{"inputs": {"input 0": "float32 [8, 1]"}}]}))
+    assert not list(weigh({**crash, "symptom": "nonfinite-loss"}))
+
+
 def test_a_target_that_ctc_cannot_align_accuses_its_sample():
     ctc = {"module": None, "op": "aten._ctc_loss", "phase": "forward", "dtype": "float32"}
     assert sum(e.bits for e in weigh({}, Origin(**ctc, values="1 inf"))) > 6

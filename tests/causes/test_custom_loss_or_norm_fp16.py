@@ -19,6 +19,14 @@ def test_fires_for_a_sum_outside_of_the_model():
     assert bits(replace(SUM, peak=None)) == 6
 
 
+BY_ZERO = Origin(module=None, op="aten.reciprocal", phase="backward", dtype="float16", peak=0.0)
+
+
+def test_fires_for_a_division_of_gradients_by_a_norm_that_is_zero():
+    assert bits(BY_ZERO) == bits(replace(BY_ZERO, op="aten.div", peak=3.0, divisor="1 of 1 elements are 0")) == 9
+    assert bits(replace(BY_ZERO, dtype="float32")) == bits(replace(BY_ZERO, peak=0.1)) == 0
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -69,10 +69,11 @@ def test_an_ignored_label_is_none_that_is_wrong():
     ("text", "vocabulary"),
     [
         ("index out of range in self", 5),
+        ("Length of all samples has to be greater than 0", None),
         ("CUDA error: device-side assert triggered", 5),
         ("index 7 is out of bounds for dimension 0 with size 5", 5),
         ("index 50 is out of bounds for dimension 0 with size 50", None),
     ],
 )
 def test_ids_are_compared_with_a_vocabulary_that_the_error_may_be_about(text, vocabulary):
-    assert vocabulary_in_question(IndexError(text), 5) == vocabulary
+    assert vocabulary_in_question(RuntimeError(text), 5) == vocabulary

@@ -175,3 +175,23 @@ def test_weights_that_were_bad_before_training_are_no_fault_of_the_optimizer(tmp
     assert "after the update" not in incident["text"]
     (origin,) = (event["origin"] for event in recording.events("origin") if event["origin"])
     assert (origin["phase"], origin["tensor"], origin["rows"]) == ("parameter", "0.weight", [7])
+
+
+class Bounded(torch.optim.Optimizer):
+    """Steps within a bound of its own, infinite until a gradient changes its sign."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                bound = self.state[p].setdefault("bound", torch.full_like(p, math.inf))
+                p.sub_(torch.minimum(group["lr"] * p.grad, bound))
+
+
+def test_state_that_is_infinite_on_purpose_is_no_damage(tmp_path):
+    recording = train(tmp_path / "run", Bounded, unused_from=99)
+    assert not recording.events("incident")
+    assert len(recording.signals["loss"]) == 5

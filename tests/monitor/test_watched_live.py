@@ -150,12 +150,27 @@ def test_gradients_that_the_loop_has_changed_are_no_fault_of_the_hardware(tmp_pa
     def multiply(p, norm):
         p.grad *= 1.0 / norm
 
-    divided_by_their_norm(tmp_path / "run", {4}, multiply)
+    divided_by_their_norm(tmp_path / "run", {1}, multiply)  # no gradients are copied before the loop was seen to write
     (origin,) = Recording.load(tmp_path / "run").events("origin")
     assert origin["repeats"] is None
     assert "changed the gradients after the backward" in origin["why_not"]
     (incident,) = diagnose(tmp_path / "run").incidents
     assert [cause.cause for cause in incident.causes] == []
+
+
+def test_what_the_loop_makes_of_the_gradients_is_found_in_the_same_step(tmp_path):
+    def multiply(p, norm):
+        p.grad *= 1.0 / norm
+
+    divided_by_their_norm(tmp_path / "run", {4}, multiply)
+    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    assert (origin["repeats"], origin["origin"]["phase"], origin["origin"]["op"]) == (
+        True,
+        "backward",
+        "aten.reciprocal",
+    )
+    assert origin["origin"]["line"].endswith("in multiply: p.grad *= 1.0 / norm")
+    assert not Recording.load(tmp_path / "run").events("arm")  # which would run the step without the loop's own code
 
 
 def test_what_the_loop_makes_of_the_gradients_is_of_the_backward(tmp_path):

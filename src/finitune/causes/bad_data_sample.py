@@ -69,6 +69,10 @@ CTC = "aten._ctc_loss"
 
 def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator[Evidence]:
     """What the batch holds before anything is computed of it cannot come from the model."""
+    held = [fact for fact in incident.get("batch") or () if "values" in fact]
+    if incident.get("symptom") == "crash" and held:
+        yield evidence("origin", DECISIVE, f"{held[0]['name']} holds {held[0]['values']} where the program died")
+        return
     if origin is not None and origin.phase == "input":
         yield _of_input(origin, len(incident.get("sample_peaks") or ()))
         return

@@ -2,8 +2,9 @@
 
 ## What happens
 
-A square leaves float16 from 256 on, and a sum of many small ones too. PyTorch's own norms and losses accumulate in
-float32; code of one's own that does not gives inf from finite numbers: an infinite norm clips all gradients to zero.
+A square leaves float16 from 256 on, and a sum of many small ones too; the square of a number below 1.7e-4 is 0, and so
+is the norm of such numbers. PyTorch's own norms and losses accumulate in float32; code of one's own that does not gives
+inf from finite numbers: an infinite norm clips all gradients to zero, a norm of 0 is divided by.
 
 ## How to tell
 
@@ -59,8 +60,15 @@ SUMS = (
 
 
 def weigh(origin: Origin) -> Iterator[Evidence]:
+    if origin.phase == "backward" and origin.dtype == "float16" and not origin.module and _by_zero(origin):
+        yield evidence("origin", DECISIVE, f"{origin.op} of 0 in float16, in the program's own code")
+        yield evidence("operator", STRONG, "the square of a number below 1.7e-4 is 0 in float16, as is their norm")
     if origin.phase != "forward" or origin.dtype != "float16" or origin.module or origin.op not in SUMS:
         return
     yield evidence("origin", DECISIVE, f"{origin.op} overflows float16 in the program's own code, outside of the model")
     if origin.peak is not None and origin.peak < FLOAT16:
         yield evidence("operator", STRONG, f"the largest value going in is {origin.peak:.3g}, which float16 holds")
+
+
+def _by_zero(origin: Origin) -> bool:
+    return origin.op in ("aten.reciprocal", "aten.div") and (origin.divisor is not None or origin.peak == 0)

@@ -14,6 +14,8 @@ from finitune.monitor.replay.source_line import described, is_ours, is_users
 
 LONGEST = 1000
 _OUT_OF_BOUNDS = re.compile(r"is out of bounds for dimension -?\d+ with size (\d+)")
+_OF_INDEX = re.compile(r"index|assert|out of (range|bounds)|accelerator|CUDA|HIP", re.IGNORECASE)
+"""What an id beyond an embedding ends in, here or on a device."""
 FRAMES = 12
 
 
@@ -57,9 +59,13 @@ def _users(trace: TracebackType | None) -> TracebackType | None:
 
 
 def vocabulary_in_question(error: BaseException, vocabulary: int | None) -> int | None:
-    """None where the error says the size of what was indexed, and it is another: what the ids are is not known."""
-    said = _OUT_OF_BOUNDS.search(str(error))
-    return vocabulary if said is None or int(said[1]) == vocabulary else None
+    """None where the error is none of an index, or says the size of what was indexed, and it is another: what the ids
+    are is not known.
+    """
+    text = f"{type(error).__name__}: {error}"
+    said = _OUT_OF_BOUNDS.search(text)
+    indexed = _OF_INDEX.search(text) and (said is None or int(said[1]) == vocabulary)
+    return vocabulary if indexed else None
 
 
 def record_crash(

@@ -41,9 +41,10 @@ CONTENDERS = 2
 def try_causes(inquiry: Investigation, *, contenders: int = CONTENDERS, most: int = MAX_EXPERIMENTS) -> None:
     """Put the leading causes to the test until one is proved, with `most` experiments in all.
 
-    Not on a model that is held in parts on several ranks: an arm that exchanges weights does not reach them.
+    Not on a model that is held in parts on several ranks: an arm that exchanges weights does not reach them; nor where
+    the loop's own code, which is not run again, made the gradients bad.
     """
-    if inquiry.model is None or inquiry.capture.runnable is not None or inquiry.group.split:
+    if inquiry.model is None or inquiry.capture.runnable is not None or inquiry.group.split or inquiry.edited:
         return
     with inquiry.timed("prove"):
         _try_causes(inquiry, contenders, most)

@@ -84,6 +84,7 @@ class Gate:
         watched.stepping_on = on
         known = watched.unclipped is not None or any(micro.scale is not None for micro in on)
         watched.gradients_written = not known and gradients_now(watched.parameters()) != watched.after_gradients
+        watched.edits_gradients |= watched.gradients_written
         capture = Capture(micro_steps=list(on))
         bad, measured, reading = self._verdict(watched, capture, pairs)
         alone = watched.group.size > 1 and not watched.group.known
@@ -204,6 +205,7 @@ class Gate:
     def closes(self, watched: Watched, *, failed: bool) -> None:
         """A step has returned, or raised."""
         watched.update.restore_gradients()
+        watched.left_gradients = []
         before, watched.before = watched.before, None
         reading, watched.reading = watched.reading, None
         on, watched.stepping_on = watched.stepping_on, []

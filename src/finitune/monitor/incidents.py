@@ -20,7 +20,7 @@ from finitune.monitor.dead_model import death
 from finitune.monitor.earlier_batches import EarlierBatch
 from finitune.monitor.experiments import STANDS_STILL, result, try_causes
 from finitune.monitor.header import header_written
-from finitune.monitor.investigation import Investigation, plainly
+from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading, of_modules
@@ -37,6 +37,7 @@ from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
 from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, is_spent, settles
+from finitune.monitor.speech import plainly
 
 OWN = (
     "divergence", "loss-scale-collapse", "nonfinite-loss", "nonfinite-gradient", "nonfinite-update", "wrong-reduction",
@@ -148,8 +149,9 @@ class Incidents:
         model = watched.model
         again = lambda _: []  # noqa: E731
         if model is not None and capture.runnable is None:
-            setting = Setting(model=model, capture=capture, scale=reading.scale, group=watched.group)
-            again = partial(own_gradients, setting)
+            again = partial(
+                own_gradients, Setting(model=model, capture=capture, scale=reading.scale, group=watched.group)
+            )
         seen = check.judge(summed, again)
         if seen is None or reading.bad:
             return
@@ -365,7 +367,7 @@ class Incidents:
             recorder=self._run.recorder, modules=self._run.modules, signals=self._run.signals,
             run_facts=self._facts or {}, model=watched.model, optimizer=watched.optimizer(), group=watched.group,
             past=watched.past, written_by=watched.wrote_last, by_hand=watched.gradients_written, scale=reading.scale,
-            capture=capture,
+            left=watched.left_gradients, capture=capture,
             event={
                 "step": reading.step, "id": self._run.recorder.earlier_incidents + self._count,
                 "level": "incident", "symptom": symptom, "text": text,
@@ -375,9 +377,7 @@ class Incidents:
                 "loss_scale": reading.scale, "optimizer": watched.name,
                 "beside": symptom in LOCATED_LIVE and self._run.signals["skipped"].last_step == reading.step,
                 "action": "skipped-step" if acted or reading.skipped else "none",
-                "settles": False,
-                "last_good": reading.step - 1,
-                "scaler_spent": reading.scaler_spent,
+                "settles": False, "last_good": reading.step - 1, "scaler_spent": reading.scaler_spent,
             },
         )  # fmt: skip
 

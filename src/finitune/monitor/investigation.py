@@ -18,10 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from finitune.finding import Origin, as_json
+from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.modules import Modules
+from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.ranks import ALONE, Group
 from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.replay.fewer_rows import peaks
+from finitune.monitor.replay.frame_modules import module_of
+from finitune.monitor.replay.gradient_edits import Gradients, bad_edit
 from finitune.monitor.replay.limits import Limits, empty_cache
 from finitune.monitor.replay.live_watch import LiveWatch, compiles
 from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, locate_in_calls, named_tensors
@@ -31,6 +35,7 @@ from finitune.monitor.replay.own_code import seen
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, trained_in, why_not_runnable
 from finitune.monitor.replay.source_line import calling_line
 from finitune.monitor.replay.statements import operator_in
+from finitune.monitor.speech import plainly
 from finitune.recording import Recorder
 from finitune.series import Signals
 
@@ -54,6 +59,10 @@ class Investigation:
     """Whether nothing but the optimizer has written to a parameter."""
     by_hand: bool = False
     """The loop's own code has changed the gradients between the backward and the step."""
+    left: Gradients = ()
+    """The gradients that the last backward left, where the loop changes them."""
+    edited: bool = False
+    """These are finite."""
     past: Any = None
     """The last steps, where mode `heal` keeps them."""
     limits: Limits = field(default_factory=Limits)
@@ -103,6 +112,8 @@ class Investigation:
                 known = bad_leaf(self._named_tensors(), calls_of(self.capture))
             except Exception:  # a device error, a tensor of a kind that cannot be looked at
                 known = None
+            if known is None and self._is_edited():
+                return
             self._run_again(observed)
             if known is not None:
                 self.origin, self.repeats = known, True if self.repeats is None else self.repeats
@@ -112,7 +123,8 @@ class Investigation:
                 bad_loss = self.event["symptom"] == "nonfinite-loss"
                 able = not self.group.split and (self.model is None or self.limits.why_not(self.model) is None)
                 losses = observed.losses if observed is not None and able else ()
-                found = seen(self.origin, self.term, self._models(), losses, self.capture, bad_loss=bad_loss)
+                models = [*([] if self.model is None else [self.model]), *self.modules.roots()]
+                found = seen(self.origin, self.term, models, losses, self.capture, bad_loss=bad_loss)
             except Exception:  # a variable that cannot be looked at
                 found = None
             if found is not None:
@@ -121,9 +133,16 @@ class Investigation:
                 self.term = self.term if same and found.tensor is None else None
                 self.origin = found
 
-    def _models(self) -> list[nn.Module]:
-        """Those that are known."""
-        return [*([] if self.model is None else [self.model]), *self.modules.roots()]
+    def _is_edited(self) -> bool:
+        """The loop has made bad what its backward had left finite, and running the backward again shows nothing."""
+        if self.event["symptom"] != "nonfinite-gradient" or not self.left:
+            return False
+        self.edited = are_finite([gradient for _, gradient in self.left])
+        if self.edited:
+            self.origin = bad_edit(self.left)
+            self.repeats = None if self.origin is None else True
+            self.why_not = "the loop's own code, which changed the gradients after the backward, made it"
+        return self.edited
 
     def _run_again(self, observed: Outcome | None) -> None:
         model = self.model or LooseTensors.of(self.capture, self.modules.name)
@@ -151,7 +170,7 @@ class Investigation:
         self.repeats = None if outcome is None else not outcome.sound
         if self.repeats and self.origin is None and self.why_not is None:
             self.why_not = located.failed or "no operator of the model or the loss made it out of finite numbers"
-        self.bit_for_bit = bool(observed and outcome and _same_bits(observed.losses, outcome.losses))
+        self.bit_for_bit = bool(observed and outcome and observed.same_losses(outcome))
         if self.repeats is False:
             self._why_it_does_not_repeat(observed)
 
@@ -202,7 +221,7 @@ class Investigation:
 
     def _trains_elsewhere(self) -> bool:
         """Of what the optimizer holds, something with a gradient belongs to a module that the step did not call."""
-        trained = [p for group in _groups(self.optimizer) for p in group]
+        trained = parameters_of(self.optimizer)
         covered = {id(p) for p in trained_in(self.setting())} if self.model is not None else set[int]()
         outside = any(p.grad is not None and id(p) not in covered for p in trained)
         return outside and len(self.modules.owners(trained)) > 1
@@ -267,7 +286,7 @@ class Investigation:
         own = self.origin
         if own is None or own.phase != "parameter":
             return
-        bad = [p for group in _groups(self.optimizer) for p in group if self.modules.name(p) == own.tensor]
+        bad = [p for p in parameters_of(self.optimizer) if self.modules.name(p) == own.tensor]
         if not bad or not self.written_by(bad[0]):
             return
         if self.past is not None and self.past.gives_finite(self.setting()):
@@ -302,17 +321,13 @@ class Investigation:
         self.record_origin()
 
     def record_origin(self) -> None:
+        own = self.origin
+        if own is not None and own.module is None and own.line and own.phase in ("forward", "backward"):
+            self.origin = replace(own, module=module_of(own.line, self.modules))
         self.record_event(
-            "origin",
-            origin=self.origin,
-            repeats=self.repeats,
-            bit_for_bit=self.bit_for_bit,
-            passes=self.passes,
-            layers=self.layers,
-            why_not=self.why_not,
-            live=self.live,
-            compiled=self.compiled,
-        )
+            "origin", origin=self.origin, repeats=self.repeats, bit_for_bit=self.bit_for_bit, passes=self.passes,
+            layers=self.layers, why_not=self.why_not, live=self.live, compiled=self.compiled,
+        )  # fmt: skip
 
     def _save_capture(self) -> dict[str, Any]:
         """Path of the capture, relative to the recording, and whether another process can run it again; a disk that
@@ -382,19 +397,3 @@ class Investigation:
             return next((one.cause for one in self.incident().causes if one.proved), None)
         except ImportError:  # nothing beside torch is installed here
             return None
-
-
-def plainly(origin: Origin) -> str:
-    """A line about the origin where nothing but torch may be there to write it."""
-    where = "the loss" if origin.module is None else origin.module or "the model"
-    what = f"{where}, {origin.op}" if origin.op != origin.phase else origin.tensor
-    text = f"{what} ({origin.phase}), {origin.dtype}: {origin.values}"
-    return f"{text}; {origin.line}" if origin.line else text
-
-
-def _groups(optimizer: Any) -> list[list[Tensor]]:
-    return [list(group["params"]) for group in getattr(optimizer, "param_groups", None) or []]
-
-
-def _same_bits(seen: tuple[float, ...], again: tuple[float, ...]) -> bool:
-    return len(seen) == len(again) and all(a == b or (a != a and b != b) for a, b in zip(seen, again, strict=True))

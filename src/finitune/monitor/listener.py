@@ -132,6 +132,7 @@ class Listener:
         for watched in self._optimizers:
             self._gate.backward_ended(watched)
             watched.after_gradients = gradients_now(watched.parameters())
+            watched.gradients_left()
             if watched.after_gradients != watched.before_gradients:
                 micro.touched.add(watched.number)
         with self.paused():

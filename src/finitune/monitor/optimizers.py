@@ -15,7 +15,7 @@ from finitune.monitor.micro_steps import NO_GRADIENTS, Gradients
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Measured, Reading, Unclipped
 from finitune.monitor.probes.modules import Modules, unwrapped
-from finitune.monitor.probes.optimizers import BeforeStep, parameters_of
+from finitune.monitor.probes.optimizers import MOST_KEPT, BeforeStep, parameters_of
 from finitune.monitor.probes.ranks import Group, connected, group_of
 from finitune.monitor.probes.update import Update, update_of
 from finitune.monitor.replay.capture import Capture, MicroStep
@@ -43,6 +43,10 @@ class Watched:
     """As the last backward left them."""
     gradients_written: bool = False
     """In the present step something else than torch's clipping and scaling has changed them since."""
+    edits_gradients: bool = False
+    """It has done so in a step."""
+    left_gradients: list[tuple[Tensor, Tensor]] = field(default_factory=list[tuple[Tensor, Tensor]])
+    """Parameters and copies of what the last backward left them, where the loop edits gradients."""
     unclipped: Unclipped | None = None
     before: BeforeStep | None = None
     kept: BeforeStep | None = None
@@ -87,6 +91,13 @@ class Watched:
     def versions(self) -> tuple[int, ...]:
         """Of what it trains: how often each was written to."""
         return tuple([parameter._version for parameter in self.parameters()])
+
+    def gradients_left(self) -> None:
+        """A backward has ended: what the loop may spoil is copied, where that is cheap."""
+        pairs = [(p, p.grad) for p in self.parameters() if p.grad is not None] if self.edits_gradients else []
+        near = all(g.device.type == "cpu" and g.layout is torch.strided for _, g in pairs)
+        cheap = near and self.group.size == 1 and sum(g.nbytes for _, g in pairs) <= MOST_KEPT
+        self.left_gradients = [(p, g.detach().clone()) for p, g in pairs] if cheap else []
 
     def wrote_last(self, parameter: Tensor) -> bool:
         """The parameter was finite once, and nothing but steps of this optimizer has been seen to write to it since."""

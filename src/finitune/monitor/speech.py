@@ -8,6 +8,7 @@ import sys
 from collections import Counter, deque
 from pathlib import Path
 
+from finitune.finding import Origin
 from finitune.launch import UNSEEN, stderr_now
 
 ALERTS = 100
@@ -63,3 +64,11 @@ def _new_line() -> str:
     """A line break where a progress bar stands on the present line."""
     bars = getattr(getattr(sys.modules.get("tqdm"), "tqdm", None), "_instances", None)
     return "\n" if bars and len(bars) else ""
+
+
+def plainly(origin: Origin) -> str:
+    """A line about the origin where nothing but torch may be there to write it."""
+    where = "the loss" if origin.module is None else origin.module or "the model"
+    what = f"{where}, {origin.op}" if origin.op != origin.phase else origin.tensor
+    text = f"{what} ({origin.phase}), {origin.dtype}: {origin.values}"
+    return f"{text}; {origin.line}" if origin.line else text

@@ -20,19 +20,28 @@ from __future__ import annotations
 from finitune.facts import Optimizer
 from finitune.finding import Remedy
 from finitune.rates import ADAM, SGD, SGD_LENGTH, TINY
+from finitune.series import Series
 
 safety = "unsafe"
 
 FULL = 2e-5
 LORA = 2e-4
 OF_SGD = 0.1
+RAISED = 2.0
+"""Times the rate of the first step: the schedule has done it, and the setting alone says little."""
 HIGHEST = 1.0
 """Above it stands no recipe but those of SGD; optimizers that find their rate themselves have 1."""
 
 
-def propose(optimizer: Optimizer) -> Remedy | None:
+def propose(optimizer: Optimizer, lr: Series | None = None) -> Remedy | None:
     if optimizer.lr is None or optimizer.lr <= TINY:
         return None
+    reached = lr.last if lr else optimizer.lr
+    if reached > RAISED * optimizer.lr:
+        low = reached / 10
+        return Remedy(
+            text=f"let the schedule end its rise below {low:.3g}: from {optimizer.lr:g} it has come to {reached:.3g}"
+        )
     name, lower = (optimizer.name or "adamw").lower(), optimizer.lr / 10
     if ADAM.match(name):  # the recipes are Adam's
         lower = min(LORA if optimizer.lora else FULL, lower)

@@ -12,7 +12,7 @@ from tests.monitor.replay import user_program
 from torch import nn
 from torch.func import vmap
 
-from finitune.monitor.replay.spelled import only_place
+from finitune.monitor.replay.spelled import only_place, only_place_of
 
 LIBRARY = f"{sys.prefix}/lib/python3/site-packages/library.py"
 
@@ -170,3 +170,28 @@ def test_a_property_is_not_run():
         users("z = x.sum() if x is not None else h.loss(x)\nz.backward()\nfound()\n", "SqrtBackward0", h=Holder())
         is None
     )
+
+
+def test_of_several_places_the_one_that_a_statement_reaches():
+    source = """
+def ratio(x):
+    return x.exp().sum()
+class Penalty:
+    def __call__(self, x):
+        return x.exp().mean()
+penalty = Penalty()
+loss = ratio(x)
+loss = loss + 0.1 * penalty(x)
+loss.backward()
+found()
+"""
+    assert users(source, "ExpBackward0") is None
+
+    def look(line):
+        x = torch.ones(3, requires_grad=True)
+        return user_program.found(source, lambda: only_place_of("aten.exp", line), x=x)
+
+    in_penalty = look("user_program.py:9: loss = loss + 0.1 * penalty(x)")
+    assert in_penalty == "user_program.py:6 in __call__: return x.exp().mean()"
+    assert look("user_program.py:8: loss = ratio(x)") == "user_program.py:3 in ratio: return x.exp().sum()"
+    assert look("user_program.py:10: loss.backward()") is None

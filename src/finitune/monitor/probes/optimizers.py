@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def innermost(optimizer: Any) -> Any:
 
 
 def parameters_of(optimizer: Any) -> list[nn.Parameter]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
+    return [p for group in getattr(optimizer, "param_groups", None) or () for p in group["params"]]
 
 
 def learning_rate(optimizer: Any) -> Tensor | float | None:
@@ -199,14 +199,12 @@ class BeforeStep:
             group.update(numbers)
 
     def spoilt(self) -> list[nn.Parameter]:
-        """Parameters that the step made non-finite, or their state, where both were finite before."""
-        now = [(p, self._state.get(p, {}), self._optimizer.state.get(p, {}), saved) for p, saved in self._weights]
-        if are_finite([t for p, _, entries, _ in now for t in (p.detach(), *_tensors(entries))]):
+        """Parameters that were finite, and that the step made non-finite. What its state holds is its own business: an
+        infinite bound is none that is damaged.
+        """
+        if are_finite([p.detach() for p, _ in self._weights]):
             return []
-        return [
-            p for p, before, entries, saved in now
-            if are_finite([saved, *_tensors(before)]) and not are_finite([p.detach(), *_tensors(entries)])
-        ]  # fmt: skip
+        return [p for p, saved in self._weights if are_finite([saved]) and not are_finite([p.detach()])]
 
 
 def kept_before(optimizer: Any) -> BeforeStep | None:
@@ -221,10 +219,6 @@ def kept_before(optimizer: Any) -> BeforeStep | None:
     plain = all(isinstance(value, Tensor | int | float | None) for value in state)
     near = all(t.device.type == "cpu" and t.layout is torch.strided for t in held)
     return BeforeStep(optimizer) if plain and near and sum(t.nbytes for t in held) <= MOST_KEPT else None
-
-
-def _tensors(entries: Mapping[str, Any]) -> list[Tensor]:
-    return [value for value in entries.values() if isinstance(value, Tensor) and value.is_floating_point()]
 
 
 def _copied(entries: dict[str, Any]) -> dict[str, Any]:

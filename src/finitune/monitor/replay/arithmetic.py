@@ -7,9 +7,10 @@ a tensor or belongs to the user. What the user's own functions make of their arg
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -31,7 +32,7 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 _UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
     ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
 }  # fmt: skip
-_READ = ("shape", "dtype", "device", "ndim", "T", "mT", "H", "mH", "real", "imag", "data")
+_READ = ("shape", "dtype", "device", "ndim", "T", "mT", "H", "mH", "real", "imag", "data", "grad")
 _ACTS = (
     "rand", "normal", "bernoulli", "multinomial", "poisson", "dropout", "uniform", "exponential", "gumbel",
     "batch_norm", "instance_norm", "embedding", "register",
@@ -43,7 +44,7 @@ _MAKES = (
     "arange", "linspace", "eye",
 )  # fmt: skip
 """Functions of torch that are no methods of tensors."""
-_MODULES = (torch, F, torch.linalg, torch.special)
+_MODULES = (torch, F, torch.linalg, torch.special, math)
 _DISTRIBUTIONS = "torch.distributions."
 _DENSITIES = ("log_prob", "entropy", "cdf", "icdf")
 
@@ -113,12 +114,8 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], called: Called = not_cal
             return tuple(map(of, node.elts))
         case ast.List():
             return [of(each) for each in node.elts]
-        case ast.ListComp(generators=[one]) | ast.GeneratorExp(generators=[one]) if (
-            isinstance(one.target, ast.Name) and not one.ifs and not one.is_async
-        ):
-            name, items = one.target.id, list(of(one.iter))
-            if len(items) <= MOST:
-                return [evaluate(node.elt, {**values, name: each}, called) for each in items]
+        case ast.ListComp() | ast.GeneratorExp():
+            return [evaluate(node.elt, inner, called) for inner in _rounds(node.generators, values, called)]
         case ast.Attribute():
             owner = of(node.value)
             if (isinstance(owner, Tensor) and node.attr in _READ) or _is_result(owner):
@@ -139,6 +136,29 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], called: Called = not_cal
         case _:
             pass
     raise NotPlain(ast.unparse(node))
+
+
+def _rounds(
+    generators: Sequence[ast.comprehension], values: Mapping[str, Any], called: Called
+) -> Iterator[Mapping[str, Any]]:
+    """The names of a comprehension, once for each of its elements."""
+    if not generators:
+        yield values
+        return
+    first, *others = generators
+    items = items_of(first.iter, values, called)
+    if first.is_async or len(items) > MOST:
+        raise NotPlain(ast.unparse(first.iter))
+    for each in items:
+        assign(first.target, each, inner := dict(values))
+        if all(evaluate(test, inner, called) for test in first.ifs):
+            yield from _rounds(others, inner, called)
+
+
+def items_of(node: ast.expr, values: Mapping[str, Any], called: Called) -> Sequence[Any]:
+    """What a loop goes through; a list that is there whatever it holds."""
+    there = value_of(node, values)
+    return there if isinstance(there, list | tuple) and len(there) <= MOST else list(evaluate(node, values, called))
 
 
 def _result(
@@ -201,6 +221,17 @@ def _function(owner: Any, name: str) -> Callable[..., Any]:
     if computes(name) and of_tensors and _is_one_of(owner, _MODULES):
         return getattr(owner, name)
     raise NotPlain(name)
+
+
+def assign(target: ast.expr, value: Any, values: dict[str, Any]) -> None:
+    """Give the names of a target of `=` or `for` their values."""
+    if isinstance(target, ast.Name):
+        values[target.id] = value
+    elif isinstance(target, ast.Tuple | ast.List):
+        for inner, part in zip(target.elts, list(value), strict=True):
+            assign(inner, part, values)
+    else:
+        raise NotPlain(ast.unparse(target))
 
 
 def _with_graph(tensor: Tensor, requires_grad: bool = True) -> Tensor:  # noqa: FBT001, FBT002

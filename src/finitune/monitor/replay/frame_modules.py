@@ -1,21 +1,28 @@
 """A tensor that is not finite in a module that no optimizer trains: a codebook, running statistics, a frozen network.
 
 Such modules are known to nobody but the program itself: they are looked for in the variables of the frames that run.
+And the module in whose code a line stands.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from torch import nn
 
 from finitune.finding import Origin
+from finitune.monitor.probes.modules import Modules
 from finitune.monitor.replay.locate import bad_leaf, named_tensors
 from finitune.monitor.replay.source_line import user_frames
 
 MOST_MODULES = 64
 """Looked at in the variables of all frames together."""
+_IN_FUNCTION = re.compile(r"(.+?):(\d+) in (\w+): ")
 
 
 def bad_tensor(known: set[int]) -> Origin | None:
@@ -33,6 +40,28 @@ def bad_tensor(known: set[int]) -> Origin | None:
             if found is not None:
                 return found
     return None
+
+
+def module_of(line: str, modules: Modules) -> str | None:
+    """The name of the module within another in whose method the line stands, as `user_line` gives it; None where it
+    stands in none, or several are of that class.
+    """
+    place = _IN_FUNCTION.match(line)
+    if place is None:
+        return None
+    file, number, function = place[1], int(place[2]), place[3]
+    roots = {id(root) for root in modules.roots()}
+    inner = ((name, module) for name, module in modules.module_names() if id(module) not in roots)
+    held = {id(module): name for name, module in inner if _holds(type(module), file, number, function)}
+    return next(iter(held.values())) if len(held) == 1 else None
+
+
+def _holds(kind: type, file: str, number: int, function: str) -> bool:
+    methods = (vars(each).get(function) for each in kind.__mro__)
+    codes = (inspect.unwrap(method).__code__ for method in methods if isinstance(method, FunctionType))
+    return any(
+        Path(code.co_filename).name == file and number in {at for *_, at in code.co_lines() if at} for code in codes
+    )
 
 
 def _modules(variables: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:

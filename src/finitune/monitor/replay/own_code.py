@@ -15,7 +15,7 @@ from finitune.monitor.replay.frame_modules import bad_tensor
 from finitune.monitor.replay.locate import calls_of
 from finitune.monitor.replay.objective import Place, placed
 from finitune.monitor.replay.recomputed_loss import bad_backward
-from finitune.monitor.replay.spelled import only_place
+from finitune.monitor.replay.spelled import only_place, only_place_of
 from finitune.monitor.replay.statements import bad_operand_in, bad_statement, line_of_call
 
 
@@ -53,7 +53,12 @@ def seen(
         return next((origin for origin in made if origin is not None), None)
     if found is not None and not found.is_statement and found.op == own.op and found.phase == own.phase:
         return replace(own, line=found.line, tensor=found.tensor)  # the first in the order in which the program runs
-    line = _line(term) or (found.line if found is not None and found.phase == "forward" else None)
+    line = _line(term)
+    if line is None and found is not None and found.phase == "forward":
+        line = (found.line and only_place_of(own.op, found.line)) or found.line
+    elif line is None and own.phase == "backward" and not bad_loss:
+        again = bad_backward(losses, list(ended(callers)))
+        line = again.line if again is not None and again.op == own.op else None
     return replace(own, line=line) if line else None
 
 

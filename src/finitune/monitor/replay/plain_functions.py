@@ -11,7 +11,7 @@ import ast
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from finitune.monitor.probes.graph_nodes import nodes_behind
-from finitune.monitor.replay.arithmetic import MOST, NotPlain, applied, computes, evaluate, is_distribution
+from finitune.monitor.replay.arithmetic import NotPlain, applied, assign, computes, evaluate, is_distribution, items_of
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.source_line import described, is_users
@@ -37,6 +37,7 @@ _ACT_IN_TRAINING = ("dropout", "batchnorm", "instancenorm")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _ACTS_IN_SCRIPT = ("SetAttr", "Print", "CallFunction", "CallMethod", "PythonOp")
 _NO_GRADIENTS = ("no_grad", "inference_mode")
+_LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, nn.Module.named_buffers)
 _MISSING = object()
 """The value of what is more than plain arithmetic."""
 
@@ -104,6 +105,8 @@ class Evaluation:
             return owner.apply(*args, **named)
         if is_distribution(called):
             return called(*args, **named)
+        if isinstance(called, MethodType) and called.__func__ in _LISTS:
+            return list(called(*args, **named))
         if isinstance(called, nn.Module) and is_plain_module(called):
             return type(called).forward(called, *args, **named)
         if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
@@ -173,20 +176,24 @@ class Evaluation:
             case ast.If():
                 self._run(statement.body if self.value(statement.test, values) else statement.orelse, values, code)
             case ast.For(orelse=[]):
-                for each in self._items(statement.iter, values):
+                for each in items_of(statement.iter, values, self._called):
                     assign(statement.target, each, values)
-                    self._run(statement.body, values, code)
+                    try:
+                        self._run(statement.body, values, code)
+                    except _Continued:
+                        continue
+                    except _Broken:
+                        break
+            case ast.Continue():
+                raise _Continued
+            case ast.Break():
+                raise _Broken
             case ast.With(items=[ast.withitem(context_expr=ast.Call(func=ast.Attribute(attr=name)))]) if (
                 name in _NO_GRADIENTS
             ):
                 self._run(statement.body, values, code)
             case _:
                 raise NotPlain(ast.unparse(statement)[:100])
-
-    def _items(self, node: ast.expr, values: Mapping[str, Any]) -> Sequence[Any]:
-        """A list that is there is gone through whatever it holds."""
-        there = value_of(node, values)
-        return there if isinstance(there, list | tuple) and len(there) <= MOST else self.value(node, values)
 
     def _part(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         try:
@@ -232,11 +239,9 @@ class _Returned(Exception):
         self.value = value
 
 
-def assign(target: ast.expr, value: Any, values: dict[str, Any]) -> None:
-    if isinstance(target, ast.Name):
-        values[target.id] = value
-    elif isinstance(target, ast.Tuple | ast.List):
-        for inner, part in zip(target.elts, list(value), strict=True):
-            assign(inner, part, values)
-    else:
-        raise NotPlain(ast.unparse(target))
+class _Continued(Exception):
+    pass
+
+
+class _Broken(Exception):
+    pass

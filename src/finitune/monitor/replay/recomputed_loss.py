@@ -21,11 +21,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
-from finitune.monitor.replay.arithmetic import NotPlain
+from finitune.monitor.replay.arithmetic import NotPlain, assign
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.operator_watch import OperatorWatch
-from finitune.monitor.replay.plain_functions import Evaluation, assign
+from finitune.monitor.replay.plain_functions import Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.statements import NOT_COMPUTED, Statement, comes_out_as, executed, has_graph, written_after
 

@@ -89,8 +89,12 @@ def _writes_to(function: ast.expr) -> ast.Name | None:
     """The variable that a method in place is called of, as in `x.div_(y)` or `losses.append(x)`."""
     if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
         return None
-    in_place = function.attr.endswith("_") and not function.attr.endswith("__")
-    return function.value if in_place or function.attr in _FILLS else None
+    return function.value if is_in_place(function.attr) or function.attr in _FILLS else None
+
+
+def is_in_place(method: str) -> bool:
+    """The name of a method of tensors that writes into its tensor."""
+    return method.endswith("_") and not method.endswith("__")
 
 
 def names_in(nodes: list[Any]) -> frozenset[str]:

@@ -8,7 +8,7 @@ the one. Nothing is called; names are looked up.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any
@@ -46,12 +46,24 @@ def only_place(node: str) -> str | None:
     """
     name = operator_name(node)
     frame, roots = next(((frame, roots) for frame in user_frames() if (roots := _roots(frame))), (None, []))
-    if name is None or frame is None:
-        return None
+    return None if name is None or frame is None else _only(name, _reached(frame, _behind(frame, roots)))
+
+
+def only_place_of(op: str, statement: str) -> str | None:
+    """The same of an operator (`aten.exp`), in what the statement in this line of a running frame computes."""
+    for frame in user_frames():
+        scope, code = scope_of(frame.f_code), frame.f_code
+        for one in statements_in(scope) if scope is not None else ():
+            if described(code.co_filename, one.line, code.co_name) == statement:
+                return _only(op.removeprefix("aten."), _reached(frame, [one.computes]))
+    return None
+
+
+def _only(name: str, reached: Iterable[_Code]) -> str | None:
     wanted = _operator(name)
     found: dict[tuple[str, int, int], _Code] = {}
     # Of a function within another that one comes last, and gives the name.
-    for code in sorted(_reached(frame, roots), key=lambda code: getattr(code.node, "lineno", 0)):
+    for code in sorted(reached, key=lambda code: getattr(code.node, "lineno", 0)):
         for each in ast.walk(code.node):
             if isinstance(each, ast.BinOp | ast.AugAssign | ast.Call) and _spells(each, wanted, code.names):
                 found[code.file, each.lineno, each.col_offset] = code
@@ -90,8 +102,8 @@ def _roots(frame: FrameType) -> list[ast.expr]:
     return [part for each, args in recent or backwards for part in (each.value, *args)]
 
 
-def _reached(frame: FrameType, roots: list[ast.expr]) -> Iterator[_Code]:
-    """What the loss of this frame is computed with: its statements, and all functions of the user's that they call."""
+def _behind(frame: FrameType, roots: list[ast.expr]) -> list[ast.AST]:
+    """What these variables of the frame are computed with, by all of its statements that write to one."""
     scope = scope_of(frame.f_code)
     statements = list(statements_in(scope)) if scope is not None else []
     nodes: list[ast.AST] = [*roots]
@@ -100,6 +112,11 @@ def _reached(frame: FrameType, roots: list[ast.expr]) -> Iterator[_Code]:
         statements = [one for one in statements if one not in taken]
         nodes += [one.computes for one in taken]
         wanted |= {name for one in taken for name in one.reads}
+    return nodes
+
+
+def _reached(frame: FrameType, nodes: Iterable[ast.AST]) -> Iterator[_Code]:
+    """These nodes of the frame's own code, and all functions of the user's that they call."""
     file, function, names = frame.f_code.co_filename, frame.f_code.co_name, {**frame.f_globals, **frame.f_locals}
     open_ = [_Code(node=node, file=file, function=function, names=names) for node in nodes]
     seen: set[Any] = set()

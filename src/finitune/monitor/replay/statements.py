@@ -24,13 +24,13 @@ from torch.utils import _pytree as pytree
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.model_calls import is_observed
-from finitune.monitor.replay.arithmetic import NotPlain
+from finitune.monitor.replay.arithmetic import NotPlain, assign
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.replay.locate import leaf_origin
 from finitune.monitor.replay.looked_up import models_called
 from finitune.monitor.replay.operator_watch import OperatorWatch
-from finitune.monitor.replay.plain_functions import Evaluation, assign
+from finitune.monitor.replay.plain_functions import Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.replay.spelled_sums import same

@@ -27,4 +27,4 @@ def bad_operator(optimizer: Any, before: BeforeStep, name: str) -> Origin | None
     finally:
         before.restore()
     found = watch.found()
-    return found and replace(found, module=name.rpartition(".")[0], tensor=name, phase="optimizer")
+    return found and replace(found, module=None, tensor=name, phase="optimizer")

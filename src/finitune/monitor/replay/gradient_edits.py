@@ -1,0 +1,228 @@
+"""What a loop writes into gradients between its backward and its step, computed again on those that the backward left:
+clipping, scaling or noise by hand, the projections of several tasks.
+
+The statements are read off the frames that still run, and computed on copies. Nothing of the user's is called.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from finitune.finding import Origin
+from finitune.monitor.probes.finite import are_finite
+from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.replay.arithmetic import NotPlain, applied, assign
+from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.looked_up import function_behind, value_of
+from finitune.monitor.replay.operator_watch import OperatorWatch
+from finitune.monitor.replay.plain_functions import Evaluation
+from finitune.monitor.replay.source_line import described, is_users, user_frames
+from finitune.monitor.replay.source_tree import is_in_place, scope_of
+from finitune.monitor.replay.statements import NOT_COMPUTED
+
+Gradients = Sequence[tuple[Tensor, Tensor]]
+"""Parameters with copies of the gradients that the last backward left them."""
+_CLIPS = (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_)
+_BACKWARDS = ("backward", "manual_backward")
+_BODIES = ("body", "orelse", "finalbody")
+
+
+def bad_edit(left: Gradients) -> Origin | None:
+    """The operator, or the statement alone, with which the program has made gradients bad that its backward has left
+    finite; None where its frames do not show it.
+    """
+    edits = _edits()
+    if not edits:
+        return None
+    watch = OperatorWatch({}, list, Limits())
+    watch.measures_layers = False
+    evaluation = _Edits(watch, left)
+    with warnings.catch_warnings(), torch.enable_grad(), _given(left):
+        warnings.simplefilter("ignore")  # the program has had them
+        for frame, statements in edits:
+            values = {**frame.f_globals, **frame.f_locals}
+            for statement in statements:
+                with suppress(*NOT_COMPUTED), watch:
+                    evaluation.run([statement], values, frame.f_code)
+                if not are_finite([p.grad for p, _ in left if p.grad is not None]):
+                    found = watch.found()
+                    own = found and replace(found, module=None, phase="backward", line=evaluation.line)
+                    return own or _statement(frame, statement, left)
+    # Where a single statement can have written to gradients, it did.
+    wrote = [(frame, one) for frame, statements in edits for one in statements if _may_write(one, frame)]
+    return _statement(*wrote[0], left) if len(wrote) == 1 else None
+
+
+def _statement(frame: FrameType, statement: ast.stmt, left: Gradients) -> Origin:
+    """Nothing is known but the statement."""
+    line = described(frame.f_code.co_filename, statement.lineno, frame.f_code.co_name)
+    return Origin(module=None, op="backward", phase="backward", dtype=dtype_name(left[0][1].dtype), line=line)
+
+
+def _edits() -> list[tuple[FrameType, list[ast.stmt]]]:
+    """The statements that have run since the last backward, outermost frame first; empty where no frame shows it."""
+    edits: list[tuple[FrameType, list[ast.stmt]]] = []
+    for frame in user_frames():
+        scope = scope_of(frame.f_code)
+        if scope is None:
+            continue
+        before = list(_before(scope, frame.f_lineno))
+        backwards = [n for n, one in enumerate(before) if _runs_backward(one, frame)]
+        edits.insert(0, (frame, before[backwards[-1] + 1 :] if backwards else before))
+        if backwards:
+            return edits
+    return []
+
+
+def _before(scope: ast.AST, line: int) -> Iterator[ast.stmt]:
+    """The statements that lead to the one in that line, without those of other branches."""
+    for name in _BODIES:
+        block: list[ast.stmt] = getattr(scope, name, [])
+        at = next((n for n, one in enumerate(block) if one.lineno <= line <= (one.end_lineno or one.lineno)), None)
+        if at is not None:
+            yield from block[:at]
+            yield from _before(block[at], line)
+
+
+def _runs_backward(statement: ast.stmt, frame: FrameType) -> bool:
+    return any(
+        (isinstance(call.func, ast.Attribute) and call.func.attr in _BACKWARDS)
+        or any(name in code.co_names for code in _codes(call, frame) for name in _BACKWARDS)
+        for call in _calls(statement)
+    )
+
+
+def _may_write(statement: ast.stmt, frame: FrameType) -> bool:
+    """It writes to gradients, or calls a function of the user's that speaks of them and writes to tensors."""
+    called = (scope_of(code) for call in _calls(statement) for code in _codes(call, frame))
+    return _writes(statement) or any(scope is not None and _reads(scope) and _writes(scope) for scope in called)
+
+
+def _reads(scope: ast.AST) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(scope))
+
+
+def _writes(scope: ast.AST) -> bool:
+    return any(
+        isinstance(node, ast.AugAssign)
+        or (isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_in_place(node.func.attr))
+        for node in ast.walk(scope)
+    )
+
+
+def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+
+
+def _codes(call: ast.Call, frame: FrameType) -> Iterator[CodeType]:
+    """Of the user's function that is called, and of those that it calls."""
+    waiting: list[tuple[ast.expr, Mapping[str, Any]]] = [(call.func, {**frame.f_globals, **frame.f_locals})]
+    seen: set[CodeType] = set()
+    while waiting and len(seen) < 16:
+        node, names = waiting.pop()
+        function, own = function_behind(value_of(node, names), of_models=True)
+        if function is None or function.__code__ in seen or not is_users(function.__code__.co_filename):
+            continue
+        code = function.__code__
+        seen.add(code)
+        yield code
+        scope = scope_of(code)
+        given = {} if own is None or not code.co_varnames else {code.co_varnames[0]: own}
+        if isinstance(scope, ast.FunctionDef):
+            waiting += [(n.func, {**function.__globals__, **given}) for each in scope.body for n in _calls(each)]
+
+
+@contextmanager
+def _given(left: Gradients) -> Iterator[None]:
+    """The parameters have copies of the gradients that the backward left; afterwards those that they have now."""
+    now = [(p, p.grad) for p, _ in left]
+    try:
+        for p, gradient in left:
+            p.grad = gradient.clone()
+        yield
+    finally:
+        for p, gradient in now:
+            p.grad = gradient
+
+
+class _Edits(Evaluation):
+    """Writes to the copies of gradients, and to nothing else."""
+
+    def __init__(self, watch: OperatorWatch, left: Gradients) -> None:
+        super().__init__(lambda: watch.found() is not None)
+        self._parameters = [p for p, _ in left]
+
+    def run(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> None:
+        self._run(body, values, code)
+
+    def _compute(self, statement: ast.stmt, values: dict[str, Any], code: CodeType) -> None:
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=name)) as call) if name.endswith(
+                "_"
+            ) and not isinstance(value_of(owner, values), ModuleType):
+                self._written(owner, name, call, values)
+            case ast.Expr(value=ast.Call() as call):
+                self.value(call, values)
+            case ast.Assign(targets=[ast.Attribute(value=owner, attr="grad")], value=value):
+                self._assigned(owner, self.value(value, values), values)
+            case ast.AugAssign(target=ast.Attribute(value=owner, attr="grad") as target, op=op, value=value):
+                self._assigned(owner, applied(op, self.value(target, values), self.value(value, values)), values)
+            case ast.AugAssign(target=target, op=op, value=value) if self._is_own(into := self._there(target, values)):
+                into.copy_(applied(op, into, self.value(value, values)))
+            case ast.Assign(targets=[ast.Subscript() as target], value=value) if self._is_own(
+                into := self._there(target.value, values)
+            ):
+                into[self.value(target.slice, values)] = self.value(value, values)
+            case _:
+                super()._compute(statement, values, code)
+
+    def _there(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
+        return self.value(node, values) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else None
+
+    def _called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        called = value_of(node, values)
+        foreach = getattr(called, "__name__", "").startswith("_foreach_") and hasattr(torch, called.__name__)
+        if called not in _CLIPS and not foreach:
+            return super()._called(node, values, args, named)
+        written = [args[0]] if isinstance(args[0], Tensor) else list(args[0])
+        if not all(self._is_own(each) or self._is_trained(each) for each in written):
+            raise NotPlain(ast.unparse(node))
+        return called(*args, **named)
+
+    def _assigned(self, owner: ast.expr, value: Any, values: Mapping[str, Any]) -> None:
+        parameter = self.value(owner, values)
+        if not self._is_trained(parameter):
+            raise NotPlain(ast.unparse(owner))
+        parameter.grad = None if value is None else value.detach().clone()
+
+    def _written(self, owner: ast.expr, name: str, call: ast.Call, values: dict[str, Any]) -> None:
+        """A method in place."""
+        into = self.value(owner, values)
+        args = [self.value(each, values) for each in call.args]
+        named = {each.arg: self.value(each.value, values) for each in call.keywords if each.arg is not None}
+        if self._is_own(into):
+            getattr(into, name)(*args, **named)
+        else:  # a sum that the loop keeps: another tensor takes its place
+            assign(owner, getattr(into.clone(), name)(*args, **named), values)
+
+    def _is_own(self, value: Any) -> bool:
+        """A gradient, or a view of one."""
+        held = (p.grad for p in self._parameters)
+        return isinstance(value, Tensor) and any(g is not None and _same_storage(g, value) for g in held)
+
+    def _is_trained(self, value: Any) -> bool:
+        return any(p is value for p in self._parameters)
+
+
+def _same_storage(one: Tensor, other: Tensor) -> bool:
+    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
