@@ -280,3 +280,44 @@ def test_the_operator_within_torchscript():
     given = {"w": WEIGHT, "x": X, "dice": dice, "net": scripted}
     origin = user_program.found(f"{line}\nfound()\n", bad_statement, **given)
     assert (origin.op, origin.line) == ("aten.div", f"user_program.py:1: {line}")
+
+
+RUNNING = """
+class Balanced:
+    def __init__(self):
+        self.freq, self.momentum, self.seen = torch.full((3,), 1 / 3), 0.5, {{"a": torch.ones(())}}
+
+    def update(self, counts):
+        {update}
+
+    def __call__(self, x, counts):
+        self.update(counts)
+        weight = 1 / self.freq
+        for name, value in self.seen.items():
+            x = x * value
+        return ((x * w).sum(0) * weight).mean()
+
+criterion = Balanced()
+loss = criterion(x, torch.zeros(3))
+found()
+"""
+
+
+@pytest.mark.parametrize(
+    ("update", "operator"),
+    [
+        ("self.freq = self.momentum * self.freq + (1 - self.momentum) * counts / counts.sum()", "aten.div"),
+        ("self.freq += counts / counts.sum()", "aten.div"),
+        ("self.freq.mul_(0.5).add_(counts / counts.sum(), alpha=0.5)", "aten.div"),
+    ],
+    ids=["assigned", "added", "in-place"],
+)
+def test_what_an_object_keeps_is_followed_to_what_spoilt_it(update, operator):
+    origin = users(RUNNING.format(update=update))
+    assert origin.op == operator
+    assert origin.line == f"user_program.py:7 in update: {update}"
+
+
+def test_what_an_object_keeps_finite_is_passed_on():
+    origin = users(RUNNING.format(update="self.freq = 0 * counts"))
+    assert origin.line.endswith("in __call__: weight = 1 / self.freq")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import ModuleType
@@ -52,6 +52,7 @@ _DENSITIES = ("log_prob", "entropy", "cdf", "icdf")
 _BUILTINS: dict[str, Callable[..., Any]] = {
     each.__name__: each for each in (len, min, max, abs, float, int, sum, range, zip, enumerate, list, tuple)
 }
+DICTIONARIES = (dict, OrderedDict, defaultdict)
 MOST = 1024
 """Elements of a container whose values are taken for plain."""
 
@@ -105,7 +106,7 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], called: Called = not_cal
             return of(node.body if of(node.test) else node.orelse)
         case ast.Subscript():
             owner = value_of(node.value, values)
-            found = owner.get(of(node.slice)) if type(owner) is dict else of(node.value)[of(node.slice)]
+            found = owner.get(of(node.slice)) if type(owner) in DICTIONARIES else of(node.value)[of(node.slice)]
             if _plain(found):
                 return found
         case ast.Slice():

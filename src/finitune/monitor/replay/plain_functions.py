@@ -17,13 +17,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
+from torch.utils._python_dispatch import _disable_current_modes
 
+from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
-from finitune.monitor.replay.arithmetic import NotPlain, applied, assign, computes, evaluate, is_distribution, items_of
+from finitune.monitor.replay.arithmetic import (
+    DICTIONARIES,
+    NotPlain,
+    applied,
+    assign,
+    computes,
+    evaluate,
+    is_distribution,
+    items_of,
+)
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.source_line import described, is_users
-from finitune.monitor.replay.source_tree import names_in, scope_of
+from finitune.monitor.replay.source_tree import is_in_place, names_in, scope_of
 
 MOST_STATEMENTS = 2000
 """Computed for one expression, those of loops counted each time."""
@@ -38,6 +49,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _ACTS_IN_SCRIPT = ("SetAttr", "Print", "CallFunction", "CallMethod", "PythonOp")
 _NO_GRADIENTS = ("no_grad", "inference_mode")
 _LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, nn.Module.named_buffers)
+_OF_DICTS = ("items", "keys", "values")
 _MISSING = object()
 """The value of what is more than plain arithmetic."""
 
@@ -105,6 +117,10 @@ class Evaluation:
             return owner.apply(*args, **named)
         if is_distribution(called):
             return called(*args, **named)
+        if isinstance(node, ast.Attribute) and node.attr in _OF_DICTS:
+            held = value_of(node.value, values)
+            if type(held) in DICTIONARIES:
+                return list(getattr(held, node.attr)())
         if isinstance(called, MethodType) and called.__func__ in _LISTS:
             return list(called(*args, **named))
         if isinstance(called, nn.Module) and is_plain_module(called):
@@ -158,6 +174,14 @@ class Evaluation:
         match statement:
             case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Assert():
                 return
+            case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value) if _is_state(
+                target
+            ):
+                self._state_written(target, [value], values)
+            case ast.Expr(value=ast.Call() as call) if (written := _written_in_place(call)) is not None:
+                self._state_written(*written, values)
+            case ast.Expr(value=ast.Call(func=ast.Name() | ast.Attribute()) as call) if self._is_users(call, values):
+                self.value(call, values)
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="requires_grad_")) as value):
                 values[name] = self.value(value, values)
             case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
@@ -194,6 +218,20 @@ class Evaluation:
                 self._run(statement.body, values, code)
             case _:
                 raise NotPlain(ast.unparse(statement)[:100])
+
+    def _is_users(self, call: ast.Call, values: Mapping[str, Any]) -> bool:
+        function, _ = function_behind(value_of(call.func, values))
+        return function is not None and is_users(function.__code__.co_filename)
+
+    def _state_written(self, target: ast.expr, operands: Sequence[ast.expr], values: Mapping[str, Any]) -> None:
+        """What an object keeps has been written to when the program ran: what follows reads it as it is there. What it
+        was before is lost, so of what was written the parts are computed that do not read it.
+        """
+        for part in (inner for one in operands for inner in _parts_without(one, ast.unparse(target))):
+            self._part(part, values)
+        if self._found() and _is_bad(self._part(target, values)):
+            self._look(self.now)
+            raise StateSpoilt
 
     def _part(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         try:
@@ -232,6 +270,38 @@ def _acts(module: nn.Module) -> bool:
     return any(part in type(module).__name__.lower() for part in _ACT_IN_TRAINING) or bool(
         getattr(module, "dropout", 0)
     )
+
+
+def _is_state(target: ast.expr) -> bool:
+    """An attribute, or an element of one."""
+    return isinstance(target.value if isinstance(target, ast.Subscript) else target, ast.Attribute)
+
+
+def _written_in_place(call: ast.expr) -> tuple[ast.expr, list[ast.expr]] | None:
+    """Of `self.mean.mul_(a).add_(b)` the attribute and the operands."""
+    operands: list[ast.expr] = []
+    while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and is_in_place(call.func.attr):
+        operands = [*call.args, *(each.value for each in call.keywords), *operands]
+        call = call.func.value
+    return (call, operands) if operands and _is_state(call) else None
+
+
+def _parts_without(node: ast.expr, target: str) -> Iterator[ast.expr]:
+    """The operands of plain arithmetic, as large as they are without reading the target."""
+    if all(ast.unparse(each) != target for each in ast.walk(node) if isinstance(each, ast.Attribute | ast.Subscript)):
+        yield node
+    elif isinstance(node, ast.BinOp):
+        yield from _parts_without(node.left, target)
+        yield from _parts_without(node.right, target)
+
+
+def _is_bad(value: Any) -> bool:
+    with _disable_current_modes():
+        return isinstance(value, Tensor) and not is_finite(value)
+
+
+class StateSpoilt(Exception):
+    """What was looked for was made, and an object keeps what it spoilt."""
 
 
 class _Returned(Exception):

@@ -30,7 +30,7 @@ from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.replay.locate import leaf_origin
 from finitune.monitor.replay.looked_up import models_called
 from finitune.monitor.replay.operator_watch import OperatorWatch
-from finitune.monitor.replay.plain_functions import Evaluation
+from finitune.monitor.replay.plain_functions import Evaluation, StateSpoilt
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.replay.spelled_sums import same
@@ -183,6 +183,8 @@ def _operator(statements: list[Statement], at: int, values: Mapping[str, Any], n
             given = {**values, **{each: _seen_by(statements, at, each, values) for each in lost}}
             with watch:
                 value = evaluation.value(_expression(statements[at]), given)
+    except StateSpoilt:
+        value = values.get(name)
     except NOT_COMPUTED:
         return None
     made = watch.found(bad_loss=True)
