@@ -183,7 +183,7 @@ class Origin:
     @property
     def is_statement(self) -> bool:
         """Only the statement of the loop is known in which the first bad value was made, not the operator."""
-        return self.op == self.phase == "forward"
+        return self.op == self.phase in ("forward", "backward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ huggingface/transformers#27114, pytorch/pytorch#109517.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
@@ -37,6 +38,8 @@ from finitune.finding import Evidence, Origin
 LARGEST = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028e38}
 """Of each dtype; a sentinel is the least number, or a part of it."""
 NEAR = 0.25
+ROUNDED = 2.0**-8
+"""As bfloat16 rounds."""
 _SUMS = ("aten.add", "aten.add_", "aten.sub", "aten.sub_", "aten.mul", "aten.mul_")
 
 remedies = ["change-settings"]
@@ -58,5 +61,15 @@ def weigh(origin: Origin) -> Iterator[Evidence]:
         yield evidence("origin", -DECISIVE, f"the first bad value is no -inf of a sum, but in {origin.op}")
         return
     yield evidence("origin", STRONG, f"{origin.op} gives -inf of finite numbers, and nothing else that is not finite")
-    if (origin.peak or 0.0) >= NEAR * largest:
-        yield evidence("peak", DECISIVE, f"{origin.peak:.3g} goes in, the magnitude of the least {origin.dtype}")
+    peak = origin.peak or 0.0
+    if peak >= NEAR * largest:
+        written = _is_written(peak, largest)
+        text = f"{peak:.3g} goes in, {'the magnitude of the least' if written else 'a number that was computed, in'}"
+        yield evidence("peak", DECISIVE if written else -STRONG, f"{text} {origin.dtype}")
+
+
+def _is_written(number: float, largest: float) -> bool:
+    """A number that somebody has written down: the largest, a half or quarter of it, or one with a single digit."""
+    digit = 10.0 ** math.floor(math.log10(number))
+    likely = (largest, largest / 2, largest / 4, round(number / digit) * digit)
+    return any(math.isclose(number, one, rel_tol=ROUNDED) for one in likely)

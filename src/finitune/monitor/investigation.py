@@ -62,7 +62,7 @@ class Investigation:
     left: Gradients = ()
     """The gradients that the last backward left, where the loop changes them."""
     edited: bool = False
-    """These are finite."""
+    """It has made them bad so."""
     past: Any = None
     """The last steps, where mode `heal` keeps them."""
     limits: Limits = field(default_factory=Limits)
@@ -112,9 +112,13 @@ class Investigation:
                 known = bad_leaf(self._named_tensors(), calls_of(self.capture))
             except Exception:  # a device error, a tensor of a kind that cannot be looked at
                 known = None
-            if known is None and self._is_edited():
+            edit = self._edit() if known is None else None
+            if edit is not None and edit.op != edit.phase:
+                self.origin, self.repeats, self.edited = edit, True, True
                 return
             self._run_again(observed)
+            if edit is not None and self.origin is None:
+                self.origin, self.repeats, self.edited = edit, None, True
             if known is not None:
                 self.origin, self.repeats = known, True if self.repeats is None else self.repeats
                 self.why_not = None
@@ -133,16 +137,10 @@ class Investigation:
                 self.term = self.term if same and found.tensor is None else None
                 self.origin = found
 
-    def _is_edited(self) -> bool:
-        """The loop has made bad what its backward had left finite, and running the backward again shows nothing."""
-        if self.event["symptom"] != "nonfinite-gradient" or not self.left:
-            return False
-        self.edited = are_finite([gradient for _, gradient in self.left])
-        if self.edited:
-            self.origin = bad_edit(self.left)
-            self.repeats = None if self.origin is None else True
-            self.why_not = "the loop's own code, which changed the gradients after the backward, made it"
-        return self.edited
+    def _edit(self) -> Origin | None:
+        """What has made gradients bad that the backward had left finite, which a replay does not show."""
+        left = self.left if self.event["symptom"] == "nonfinite-gradient" else ()
+        return bad_edit(left) if left and are_finite([gradient for _, gradient in left]) else None
 
     def _run_again(self, observed: Outcome | None) -> None:
         model = self.model or LooseTensors.of(self.capture, self.modules.name)

@@ -7,6 +7,7 @@ import torch
 from tests.monitor.replay import user_program
 from torch import nn
 
+from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.recomputed_loss import bad_backward
 
 MODEL = """
@@ -126,3 +127,28 @@ held.update(model=model, calls=calls)
     assert not held["calls"]
     assert all(p.grad is None for p in held["model"].parameters())
     assert torch.is_grad_enabled()
+
+
+RETURNED = """
+class Step:
+    def loss(self, x):
+        h = model(x)
+        squares = (h * h).sum(1)
+        return {"loss": torch.sqrt(squares).mean(), "batch": x}
+"""
+
+
+def test_through_a_function_that_has_ended_and_returned_the_loss():
+    kept = []
+
+    def seen(loss, step, x):
+        function = type(step).loss
+        kept.extend([loss, EndedFrame(
+            f_code=function.__code__, f_globals=function.__globals__, f_locals={"self": step, "x": x},
+            f_lineno=function.__code__.co_firstlineno + 1,
+        )])  # fmt: skip
+
+    source = MODEL + RETURNED + "step = Step()\nseen(step.loss(x)['loss'].item(), step, x)\nfound()\n"
+    origin = user_program.found(source, lambda: bad_backward(kept[:1], kept[1:]), nn=nn, seen=seen)
+    assert (origin.op, origin.phase) == ("aten.div", "backward")
+    assert origin.line.endswith('in loss: return {"loss": torch.sqrt(squares).mean(), "batch": x}')

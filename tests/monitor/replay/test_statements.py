@@ -204,3 +204,13 @@ assert same
 )  # fmt: skip
 def test_the_operator_of_a_line_where_only_one_can_be_meant(line, operator):
     assert operator_in(line) == operator
+
+
+def test_losses_in_a_dictionary():
+    origin = users("""
+y = torch.log(torch.tensor([1.0, 0.0, -1.0, 2.0]))
+losses = {"fit": ((x @ w - y) ** 2).mean(), "size": w.square().sum()}
+found()
+""")
+    assert (origin.op, origin.phase) == ("aten.log", "input")
+    assert origin.line.endswith(": y = torch.log(torch.tensor([1.0, 0.0, -1.0, 2.0]))")

@@ -195,6 +195,9 @@ class Evaluation:
                 raise _Returned(None)
             case ast.Return(value=ast.Tuple(elts=parts)):
                 raise _Returned(tuple(self._part(each, values) for each in parts))
+            case ast.Return(value=ast.Dict(keys=keys, values=parts)):
+                pairs = zip(keys, parts, strict=True)
+                raise _Returned({k.value: self._part(v, values) for k, v in pairs if isinstance(k, ast.Constant)})
             case ast.Return(value=ast.expr() as value):
                 raise _Returned(self.value(value, values))
             case ast.If():

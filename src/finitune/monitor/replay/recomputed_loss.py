@@ -8,8 +8,9 @@ as are the outputs of a model that is more than plain arithmetic. Of the user's,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -32,15 +33,16 @@ from finitune.monitor.replay.statements import NOT_COMPUTED, Statement, comes_ou
 
 def bad_backward(losses: Sequence[float], ended: Sequence[EndedFrame] = ()) -> Origin | None:
     """The first operator that makes something bad, in the backward of one of these finite losses or on the way to it;
-    None where the innermost running frame that holds one does not show it. Of functions that have `ended` what they
-    held is known.
+    None where neither the innermost running frame that holds one shows it, nor a function that has `ended` and
+    returned one. Of these what they held is known.
     """
     for frame in user_frames():
         names = [name for name, value in frame.f_locals.items() if _is_one_of(value, losses)]
         if names:
-            found = (_in_backward(frame, name, ended) for name in names)
+            found = (_in_backward(partial(_variable, frame, name), ended) for name in names)
             return next((origin for origin in found if origin is not None), None)
-    return None
+    found = (_in_backward(partial(_returned, one, losses), ended) for one in ended)
+    return next((origin for origin in found if origin is not None), None)
 
 
 def _is_one_of(value: Any, losses: Sequence[float]) -> bool:
@@ -48,15 +50,30 @@ def _is_one_of(value: Any, losses: Sequence[float]) -> bool:
     return one and float(value.detach()) in losses
 
 
-def _in_backward(frame: FrameType, name: str, ended: Sequence[EndedFrame]) -> Origin | None:
+def _variable(frame: FrameType, name: str, evaluation: Evaluation) -> Any:
+    again = _Again(frame=frame, statements=executed(frame), evaluation=evaluation)
+    return again.variable(name, len(again.statements))
+
+
+def _returned(one: EndedFrame, losses: Sequence[float], evaluation: Evaluation) -> Any:
+    """What was computed before the function called its model ends the graph: its own was used up."""
+    held = {name: pytree.tree_map(_as_leaf, value) for name, value in one.f_locals.items()}
+    returned = pytree.tree_leaves(evaluation.returned(replace(one, f_locals=held)))
+    with _disable_current_modes():
+        loss = next((value for value in returned if _is_one_of(value, losses)), None)
+    if loss is None:
+        raise NotPlain(one.f_code.co_name)
+    return loss
+
+
+def _in_backward(loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame]) -> Origin | None:
     evaluation = Evaluation(lambda: False, ended)
     watch = OperatorWatch({}, list, Limits())
     watch.measures_layers, watch.line = False, lambda: evaluation.now
-    again = _Again(frame=frame, statements=executed(frame), evaluation=evaluation)
     try:
         with warnings.catch_warnings(), torch.enable_grad(), watch:
             warnings.simplefilter("ignore")  # the program has had them
-            loss = again.variable(name, len(again.statements))
+            loss = loss_of(evaluation)
             inputs = _inputs_of(loss)
             gradients = torch.autograd.grad(loss, inputs, allow_unused=True) if inputs else ()
     except NOT_COMPUTED:

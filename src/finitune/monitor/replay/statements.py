@@ -35,6 +35,8 @@ from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.replay.spelled_sums import same
 
+LOSSES = 16
+"""Elements of a container of losses; a longer one is a history."""
 BATCH = 1024
 """Elements of a container that may be a batch; a larger one is a data set, which is not walked."""
 _MAKERS = {
@@ -115,7 +117,7 @@ def operator_in(line: str) -> str | None:
 def _in_frame(frame: FrameType, *, of_input: bool) -> Origin | None:
     bad_in = partial(_bad_in, minus=of_input)
     values = {**frame.f_globals, **frame.f_locals}
-    losses = {name for name, value in frame.f_locals.items() if _is_bad_loss(value)}
+    losses = {name for name, value in frame.f_locals.items() if _holds_bad_loss(value)}
     if not losses:
         return None
     statements = executed(frame)
@@ -239,6 +241,13 @@ def _operation(node: ast.Call | ast.BinOp) -> Any:
 
 def has_graph(value: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(value))
+
+
+def _holds_bad_loss(value: Any) -> bool:
+    """It is one, or a container of several."""
+    if isinstance(value, dict | list | tuple):
+        return len(value) <= LOSSES and any(map(_is_bad_loss, value.values() if isinstance(value, dict) else value))
+    return _is_bad_loss(value)
 
 
 def _is_bad_loss(value: Any) -> bool:
