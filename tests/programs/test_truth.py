@@ -38,7 +38,7 @@ OPTIONAL = {
     "facts",
     "recording",
 }
-OF_SICK = {"bad", "module", "line", "rank"}
+OF_SICK = {"also", "bad", "module", "line", "rank"}
 
 
 def test_each_program_has_its_truth() -> None:
