@@ -140,7 +140,10 @@ class Investigation:
     def _edit(self) -> Origin | None:
         """What has made gradients bad that the backward had left finite, which a replay does not show."""
         left = self.left if self.event["symptom"] == "nonfinite-gradient" else ()
-        return bad_edit(left) if left and are_finite([gradient for _, gradient in left]) else None
+        try:
+            return bad_edit(left) if left and are_finite([gradient for _, gradient in left]) else None
+        except Exception:  # a statement that cannot be read
+            return None
 
     def _run_again(self, observed: Outcome | None) -> None:
         model = self.model or LooseTensors.of(self.capture, self.modules.name)

@@ -123,6 +123,12 @@ def test_a_function_that_does_more_is_not_called_and_the_statement_named():
     assert origin.line.endswith("in update: rescale(model.parameters())")
 
 
+def test_a_statement_that_can_no_longer_be_computed_hides_no_other():
+    emptied = "    calls.append(1)\n    share = 1 / len(calls)\n    calls.clear()\n"
+    origin, _ = origin_in(emptied + AUGMENTED)
+    assert origin.line.endswith("p.grad /= p.grad.norm()")
+
+
 def test_where_no_frame_ran_the_backward_nothing_is_said():
     left = [(p, torch.zeros_like(p)) for p in nn.Linear(2, 2).parameters()]
     assert user_program.found("found()", lambda: bad_edit(left)) is None

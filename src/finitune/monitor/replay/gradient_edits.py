@@ -27,7 +27,6 @@ from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation
 from finitune.monitor.replay.source_line import described, is_users, user_frames
 from finitune.monitor.replay.source_tree import is_in_place, scope_of
-from finitune.monitor.replay.statements import NOT_COMPUTED
 
 Gradients = Sequence[tuple[Tensor, Tensor]]
 """Parameters with copies of the gradients that the last backward left them."""
@@ -51,7 +50,7 @@ def bad_edit(left: Gradients) -> Origin | None:
         for frame, statements in edits:
             values = {**frame.f_globals, **frame.f_locals}
             for statement in statements:
-                with suppress(*NOT_COMPUTED), watch:
+                with suppress(Exception), watch:  # one that cannot be computed
                     evaluation.run([statement], values, frame.f_code)
                 if not are_finite([p.grad for p, _ in left if p.grad is not None]):
                     found = watch.found()
@@ -167,8 +166,8 @@ class _Edits(Evaluation):
 
     def _compute(self, statement: ast.stmt, values: dict[str, Any], code: CodeType) -> None:
         match statement:
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=name)) as call) if name.endswith(
-                "_"
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=name)) as call) if is_in_place(
+                name
             ) and not isinstance(value_of(owner, values), ModuleType):
                 self._written(owner, name, call, values)
             case ast.Expr(value=ast.Call() as call):
