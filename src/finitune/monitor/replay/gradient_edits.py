@@ -22,11 +22,12 @@ from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.replay.arithmetic import NotPlain, applied, assign
 from finitune.monitor.replay.limits import Limits
-from finitune.monitor.replay.looked_up import function_behind, value_of
+from finitune.monitor.replay.looked_up import value_of
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation
-from finitune.monitor.replay.source_line import described, is_users, user_frames
+from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import is_in_place, scope_of
+from finitune.monitor.replay.spelled import reached
 
 Gradients = Sequence[tuple[Tensor, Tensor]]
 """Parameters with copies of the gradients that the last backward left them."""
@@ -93,17 +94,17 @@ def _before(scope: ast.AST, line: int) -> Iterator[ast.stmt]:
 
 
 def _runs_backward(statement: ast.stmt, frame: FrameType) -> bool:
+    nodes = (node for code in reached(frame, [statement]) for node in ast.walk(code.node))
     return any(
-        (isinstance(call.func, ast.Attribute) and call.func.attr in _BACKWARDS)
-        or any(name in code.co_names for code in _codes(call, frame) for name in _BACKWARDS)
-        for call in _calls(statement)
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _BACKWARDS
+        for node in nodes
     )
 
 
 def _may_write(statement: ast.stmt, frame: FrameType) -> bool:
     """It writes to gradients, or calls a function of the user's that speaks of them and writes to tensors."""
-    called = (scope_of(code) for call in _calls(statement) for code in _codes(call, frame))
-    return _writes(statement) or any(scope is not None and _reads(scope) and _writes(scope) for scope in called)
+    scopes = (code.node for code in reached(frame, [statement]))
+    return any(_writes(scope) and (scope is statement or _reads(scope)) for scope in scopes)
 
 
 def _reads(scope: ast.AST) -> bool:
@@ -117,28 +118,6 @@ def _writes(scope: ast.AST) -> bool:
         or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_in_place(node.func.attr))
         for node in ast.walk(scope)
     )
-
-
-def _calls(statement: ast.stmt) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-
-
-def _codes(call: ast.Call, frame: FrameType) -> Iterator[CodeType]:
-    """Of the user's function that is called, and of those that it calls."""
-    waiting: list[tuple[ast.expr, Mapping[str, Any]]] = [(call.func, {**frame.f_globals, **frame.f_locals})]
-    seen: set[CodeType] = set()
-    while waiting and len(seen) < 16:
-        node, names = waiting.pop()
-        function, own = function_behind(value_of(node, names), of_models=True)
-        if function is None or function.__code__ in seen or not is_users(function.__code__.co_filename):
-            continue
-        code = function.__code__
-        seen.add(code)
-        yield code
-        scope = scope_of(code)
-        given = {} if own is None or not code.co_varnames else {code.co_varnames[0]: own}
-        if isinstance(scope, ast.FunctionDef):
-            waiting += [(n.func, {**function.__globals__, **given}) for each in scope.body for n in _calls(each)]
 
 
 @contextmanager

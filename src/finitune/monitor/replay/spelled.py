@@ -31,7 +31,7 @@ _SAME = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Code:
+class Code:
     """A piece of the user's source, where it stands, and what the names in it stand for."""
 
     node: ast.AST
@@ -46,7 +46,7 @@ def only_place(node: str) -> str | None:
     """
     name = operator_name(node)
     frame, roots = next(((frame, roots) for frame in user_frames() if (roots := _roots(frame))), (None, []))
-    return None if name is None or frame is None else _only(name, _reached(frame, _behind(frame, roots)))
+    return None if name is None or frame is None else _only(name, reached(frame, _behind(frame, roots)))
 
 
 def only_place_of(op: str, statement: str) -> str | None:
@@ -55,15 +55,15 @@ def only_place_of(op: str, statement: str) -> str | None:
         scope, code = scope_of(frame.f_code), frame.f_code
         for one in statements_in(scope) if scope is not None else ():
             if described(code.co_filename, one.line, code.co_name) == statement:
-                return _only(op.removeprefix("aten."), _reached(frame, [one.computes]))
+                return _only(op.removeprefix("aten."), reached(frame, [one.computes]))
     return None
 
 
-def _only(name: str, reached: Iterable[_Code]) -> str | None:
+def _only(name: str, codes: Iterable[Code]) -> str | None:
     wanted = _operator(name)
-    found: dict[tuple[str, int, int], _Code] = {}
+    found: dict[tuple[str, int, int], Code] = {}
     # Of a function within another that one comes last, and gives the name.
-    for code in sorted(reached, key=lambda code: getattr(code.node, "lineno", 0)):
+    for code in sorted(codes, key=lambda code: getattr(code.node, "lineno", 0)):
         for each in ast.walk(code.node):
             if isinstance(each, ast.BinOp | ast.AugAssign | ast.Call) and _spells(each, wanted, code.names):
                 found[code.file, each.lineno, each.col_offset] = code
@@ -115,10 +115,10 @@ def _behind(frame: FrameType, roots: list[ast.expr]) -> list[ast.AST]:
     return nodes
 
 
-def _reached(frame: FrameType, nodes: Iterable[ast.AST]) -> Iterator[_Code]:
+def reached(frame: FrameType, nodes: Iterable[ast.AST]) -> Iterator[Code]:
     """These nodes of the frame's own code, and all functions of the user's that they call."""
     file, function, names = frame.f_code.co_filename, frame.f_code.co_name, {**frame.f_globals, **frame.f_locals}
-    open_ = [_Code(node=node, file=file, function=function, names=names) for node in nodes]
+    open_ = [Code(node=node, file=file, function=function, names=names) for node in nodes]
     seen: set[Any] = set()
     while open_:
         code = open_.pop()
@@ -129,7 +129,7 @@ def _reached(frame: FrameType, nodes: Iterable[ast.AST]) -> Iterator[_Code]:
                 open_ += _code_of(function, own)
 
 
-def _called(code: _Code) -> Iterator[tuple[FunctionType, Any]]:
+def _called(code: Code) -> Iterator[tuple[FunctionType, Any]]:
     """The functions that it calls, each with the object whose method it is."""
     for node in ast.walk(code.node):
         if isinstance(node, ast.Call):
@@ -138,10 +138,10 @@ def _called(code: _Code) -> Iterator[tuple[FunctionType, Any]]:
                 yield function, own
 
 
-def _code_of(function: FunctionType, own: Any) -> list[_Code]:
+def _code_of(function: FunctionType, own: Any) -> list[Code]:
     node, code = scope_of(function.__code__), function.__code__
     if node is None:
         return []
     bound = {code.co_varnames[0]: own} if own is not None and code.co_varnames else {}
     names = {**names_within(function), **bound}
-    return [_Code(node=node, file=code.co_filename, function=function.__name__, names=names)]
+    return [Code(node=node, file=code.co_filename, function=function.__name__, names=names)]
