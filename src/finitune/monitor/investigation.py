@@ -1,8 +1,7 @@
 """A bad step investigated while its weights, batch and random numbers are still there: locate, weigh, experiment.
 
-Writes what it finds into the recording; what it concludes is diagnosis read back from the same facts. Where the
-packages that a diagnosis needs are not installed beside torch, what was found is recorded all the same, and whoever
-reads the recording diagnoses.
+Writes what it finds into the recording; what it concludes is diagnosis read back from the same facts. Where torch alone
+is installed, what was found is recorded all the same, and whoever reads the recording diagnoses.
 """
 
 from __future__ import annotations
@@ -139,9 +138,10 @@ class Investigation:
 
     def _edit(self) -> Origin | None:
         """What has made gradients bad that the backward had left finite, which a replay does not show."""
-        left = self.left if self.event["symptom"] == "nonfinite-gradient" else ()
+        left = self.left or [(p, None) for p in parameters_of(self.optimizer) if not self.capture.micro_steps]
         try:
-            return bad_edit(left) if left and are_finite([gradient for _, gradient in left]) else None
+            sound = are_finite([g for _, g in left if g is not None])
+            return bad_edit(left) if sound and self.event["symptom"] == "nonfinite-gradient" else None
         except Exception:  # a statement that cannot be read
             return None
 

@@ -132,3 +132,31 @@ def test_a_statement_that_can_no_longer_be_computed_hides_no_other():
 def test_where_no_frame_ran_the_backward_nothing_is_said():
     left = [(p, torch.zeros_like(p)) for p in nn.Linear(2, 2).parameters()]
     assert user_program.found("found()", lambda: bad_edit(left)) is None
+
+
+CLOSED_FORM = """
+w = torch.nn.Parameter(torch.ones(2))
+left.append((w, None))
+
+def update():
+{written}
+    found()
+
+for weights in (torch.tensor([1.0, 2.0]), torch.zeros(2)):
+    shares = weights / 1.0
+    metric = torch.log(weights.sum() - 4.0)
+    if weights.sum() == 0:
+        update()
+"""
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["    w.grad = shares / shares.sum()", "    share = shares / shares.sum()\n    w.grad = share * 2"],
+)
+def test_a_derivative_in_closed_form_where_there_is_no_backward(written):
+    """What the loop prints beside it is bad too, and is not what went into the gradient."""
+    left = []
+    found = user_program.found(CLOSED_FORM.format(written=written), lambda: bad_edit(left), left=left)
+    assert (found.op, found.phase) == ("aten.div", "backward")
+    assert found.line.endswith("shares / shares.sum()")

@@ -1,5 +1,6 @@
 """What a loop writes into gradients between its backward and its step, computed again on those that the backward left:
-clipping, scaling or noise by hand, the projections of several tasks.
+clipping, scaling or noise by hand, the projections of several tasks; and where there is no backward, a derivative in
+closed form.
 
 The statements are read off the frames that still run, and computed on copies. Nothing of the user's is called.
 """
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -26,11 +27,11 @@ from finitune.monitor.replay.looked_up import value_of
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
-from finitune.monitor.replay.source_tree import is_in_place, scope_of
+from finitune.monitor.replay.source_tree import is_in_place, nodes_in, scope_of
 from finitune.monitor.replay.spelled import reached
 
-Gradients = Sequence[tuple[Tensor, Tensor]]
-"""Parameters with copies of the gradients that the last backward left them."""
+Gradients = Sequence[tuple[Tensor, Tensor | None]]
+"""Parameters with copies of the gradients that the last backward left them; None where the step has no backward."""
 _CLIPS = (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_)
 _BACKWARDS = ("backward", "manual_backward")
 _BODIES = ("body", "orelse", "finalbody")
@@ -40,7 +41,7 @@ def bad_edit(left: Gradients) -> Origin | None:
     """The operator, or the statement alone, with which the program has made gradients bad that its backward has left
     finite; None where its frames do not show it.
     """
-    edits = _edits()
+    edits = _edits() if any(gradient is not None for _, gradient in left) else _of_iteration()
     if not edits:
         return None
     watch = OperatorWatch({}, list, Limits())
@@ -65,7 +66,7 @@ def bad_edit(left: Gradients) -> Origin | None:
 def _statement(frame: FrameType, statement: ast.stmt, left: Gradients) -> Origin:
     """Nothing is known but the statement."""
     line = described(frame.f_code.co_filename, statement.lineno, frame.f_code.co_name)
-    return Origin(module=None, op="backward", phase="backward", dtype=dtype_name(left[0][1].dtype), line=line)
+    return Origin(module=None, op="backward", phase="backward", dtype=dtype_name(left[0][0].dtype), line=line)
 
 
 def _edits() -> list[tuple[FrameType, list[ast.stmt]]]:
@@ -81,6 +82,39 @@ def _edits() -> list[tuple[FrameType, list[ast.stmt]]]:
         if backwards:
             return edits
     return []
+
+
+def _of_iteration() -> list[tuple[FrameType, list[ast.stmt]]]:
+    """The statements of this turn of the innermost loop that write gradients, and those that they depend on, outermost
+    frame first; empty where no frame shows a loop.
+    """
+    edits: list[tuple[FrameType, list[ast.stmt]]] = []
+    for frame in user_frames():
+        scope = scope_of(frame.f_code)
+        loops = [] if scope is None else [n for n in nodes_in(scope) if _is_loop_at(n, frame.f_lineno)]
+        innermost = max(loops, key=lambda loop: loop.lineno, default=scope)
+        if innermost is not None:
+            edits.insert(0, (frame, _writing(list(_before(innermost, frame.f_lineno)), frame)))
+        if loops:
+            return edits
+    return []
+
+
+def _is_loop_at(node: ast.AST, line: int) -> TypeGuard[ast.For | ast.While]:
+    return isinstance(node, ast.For | ast.While) and node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _writing(statements: list[ast.stmt], frame: FrameType) -> list[ast.stmt]:
+    """Those that may write to gradients, and those that assign what these read."""
+    kept: list[ast.stmt] = []
+    read: set[str] = set()
+    for one in reversed(statements):
+        names = [node for node in ast.walk(one) if isinstance(node, ast.Name)]
+        assigned = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+        if _may_write(one, frame) or not read.isdisjoint(assigned):
+            kept.insert(0, one)
+            read |= {name.id for name in names if isinstance(name.ctx, ast.Load)}
+    return kept
 
 
 def _before(scope: ast.AST, line: int) -> Iterator[ast.stmt]:
@@ -126,7 +160,7 @@ def _given(left: Gradients) -> Iterator[None]:
     now = [(p, p.grad) for p, _ in left]
     try:
         for p, gradient in left:
-            p.grad = gradient.clone()
+            p.grad = None if gradient is None else gradient.clone()
         yield
     finally:
         for p, gradient in now:
