@@ -321,3 +321,69 @@ def test_what_an_object_keeps_is_followed_to_what_spoilt_it(update, operator):
 def test_what_an_object_keeps_finite_is_passed_on():
     origin = users(RUNNING.format(update="self.freq = 0 * counts"))
     assert origin.line.endswith("in __call__: weight = 1 / self.freq")
+
+
+FIELD = """
+from torch.func import functional_call, grad, jacrev, vmap
+
+calls = []
+net = nn.Linear(3, 1)
+weights = dict(net.named_parameters())
+
+class Length(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = net
+    def forward(self, p):
+        length = torch.sqrt((p * p).sum(-1, keepdim=True))
+        return self.net(length * p).squeeze(-1)
+
+model = Length()
+
+def energy_of(p):
+    return functional_call(model, weights_of_model, (p,))
+
+def field(p):
+    {more}
+    def energy(p1):
+        return functional_call(model, weights_of_model, (p1,))
+    return vmap({transform}(energy))(p)
+
+weights_of_model = {{"net." + name: w for name, w in weights.items()}}
+made = vmap({transform}(energy_of))
+x[2] = 0.0
+loss = {loss}.square().mean()
+before = dict(net.named_parameters())
+found()
+assert all(before[name] is p for name, p in net.named_parameters())
+"""
+
+
+@pytest.mark.parametrize("transform", ["grad", "jacrev"])
+@pytest.mark.parametrize("loss", ["field(x)", "made(x)"])
+def test_what_a_transform_has_made_of_a_function(loss, transform):
+    """A gradient within the loss, by torch.func: the root of 0 has none."""
+    origin = users(FIELD.format(more="pass", transform=transform, loss=loss))
+    assert (origin.op, origin.divisor) == ("aten.div", "1 of 4 elements of the divisor are 0")
+    assert "torch.sqrt((p * p).sum(-1, keepdim=True))" in origin.line or "vmap(" in origin.line
+
+
+def test_a_transform_of_a_function_that_does_more_is_not_called():
+    origin = users(FIELD.format(more="calls.append(1)", transform="grad", loss="field(x)"))
+    assert origin.is_statement
+
+
+ENDS = """
+def ends(p):
+    return torch.sqrt(p).sum()
+
+slope = torch.func.grad(ends)
+loss = (slope(x) * w).mean()
+found()
+"""
+
+
+def test_what_a_transform_has_made_is_not_taken_for_the_function_itself():
+    """The root of 0 is finite; its derivative, which is what the loss is made of, is not."""
+    origin = users(ENDS)
+    assert (origin.op, origin.values) == ("aten.div", "1 inf")

@@ -35,6 +35,7 @@ from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.source_line import described, is_users
 from finitune.monitor.replay.source_tree import is_in_place, names_in, scope_of
+from finitune.monitor.replay.transforms import is_made, makes, weights_of, with_functions
 
 MOST_STATEMENTS = 2000
 """Computed for one expression, those of loops counted each time."""
@@ -108,9 +109,15 @@ class Evaluation:
         """The result of the function that stands at `node`."""
         if any(each is _MISSING for each in (*args, *named.values())):
             raise NotPlain(ast.unparse(node))
-        called = value_of(node, values)
+        called = self.value(node, values) if isinstance(node, ast.Call) else value_of(node, values)
         if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):
             return self._gradients(*args, **named)
+        if makes(called) or isinstance(called, _Nested):
+            return called(*args, **named)
+        if is_made(called):
+            return with_functions(called, self._again)(*args, **named)
+        if called is torch.func.functional_call:
+            return self._functional_call(*args, **named)
         owner = value_of(node.value, values) if isinstance(node, ast.Attribute) and node.attr == "apply" else None
         owner = owner or (getattr(called, "__self__", None) if getattr(called, "__name__", "") == "apply" else None)
         if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
@@ -123,19 +130,33 @@ class Evaluation:
                 return list(getattr(held, node.attr)())
         if isinstance(called, MethodType) and called.__func__ in _LISTS:
             return list(called(*args, **named))
+        return self._call(called, ast.unparse(node), args, named)
+
+    def _call(self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         if isinstance(called, nn.Module) and is_plain_module(called):
             return type(called).forward(called, *args, **named)
         if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
             return (called.forward if isinstance(called, torch.jit.ScriptModule) else called)(*args, **named)
         function, own = function_behind(called, of_models=True)
         if function is None or not is_users(function.__code__.co_filename) or self._depth >= MOST_CALLS:
-            raise NotPlain(ast.unparse(node))
+            raise NotPlain(name)
         scope = scope_of(function.__code__)
         if not isinstance(scope, ast.FunctionDef):
-            raise NotPlain(ast.unparse(node))
+            raise NotPlain(name)
         bound = inspect.signature(function).bind(*([] if own is None else [own]), *args, **named)
         bound.apply_defaults()
         return self._result_of(scope.body, {**names_within(function), **bound.arguments}, function.__code__)
+
+    def _again(self, function: Any) -> Any:
+        """A function of the user's, computed here when torch calls it."""
+        if isinstance(function, _Nested):
+            return function
+        return lambda *args, **named: self._call(function, getattr(function, "__name__", ""), args, named)
+
+    def _functional_call(self, module: nn.Module, weights: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = args if isinstance(args, tuple) else (args,)
+        with weights_of(module, weights):
+            return self._call(module, type(module).__name__, given, kwargs or {})
 
     def _result_of(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> Any:
         self._look(self.now)  # at what it is given
@@ -191,6 +212,8 @@ class Evaluation:
                     values.update(dict.fromkeys(names_in([target]), _MISSING))
             case ast.AugAssign(target=ast.Name(id=name) as target):
                 values[name] = applied(statement.op, self.value(target, values), self.value(statement.value, values))
+            case ast.FunctionDef(name=name, decorator_list=[]):
+                values[name] = _Nested(self, statement, values, code)
             case ast.Return(value=None):
                 raise _Returned(None)
             case ast.Return(value=ast.Tuple(elts=parts)):
@@ -241,6 +264,20 @@ class Evaluation:
             return self.value(node, values)
         except NotPlain:
             return _MISSING
+
+
+class _Nested:
+    """A function that is defined within one that is computed here, and is computed as that one is."""
+
+    def __init__(self, evaluation: Evaluation, node: ast.FunctionDef, values: dict[str, Any], code: CodeType) -> None:
+        self._evaluation, self._node, self._values, self._code = evaluation, node, values, code
+
+    def __call__(self, *args: Any) -> Any:
+        names = [one.arg for one in (*self._node.args.posonlyargs, *self._node.args.args)]
+        if len(names) != len(args):
+            raise NotPlain(self._node.name)
+        given = dict(zip(names, args, strict=True))
+        return self._evaluation._result_of(self._node.body, {**self._values, **given}, self._code)
 
 
 def is_plain_script(scripted: Any) -> bool:
