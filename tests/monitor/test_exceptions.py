@@ -39,7 +39,7 @@ def test_a_fault_of_finitune_leaves_the_run_alone_and_is_said_once(part, closure
     with monkeypatch.context() as patch:
         patch.setattr(*BROKEN[part], raises)
         if part == "norms":  # those that clipping measured are taken from it
-            patch.setattr(measurement, "_versions", raises)
+            patch.setattr(measurement, "versions_of", raises)
         for _ in range(5):
             loops[0].step()
     watched.close()

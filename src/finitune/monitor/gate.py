@@ -83,7 +83,8 @@ class Gate:
         self._safely(self._number, watched, on)
         watched.stepping_on = on
         known = watched.unclipped is not None or any(micro.scale is not None for micro in on)
-        watched.gradients_written = not known and gradients_now(watched.parameters()) != watched.after_gradients
+        left, watched.measured_by_loop = watched.after_gradients, known
+        watched.gradients_written = not known and left is not None and gradients_now(watched.parameters()) != left
         watched.edits_gradients |= watched.gradients_written
         capture = Capture(micro_steps=list(on))
         bad, measured, reading = self._verdict(watched, capture, pairs)
@@ -166,7 +167,8 @@ class Gate:
         rate = learning_rate(watched.optimizer())
         if isinstance(rate, Tensor):
             more["lr"] = rate
-        spoils = will_spoil(watched.optimizer(), rate) if self._run.guards else None
+        half = unclipped is None or unclipped.half
+        spoils = will_spoil(watched.optimizer(), rate, half=half) if self._run.guards else None
         if spoils is not None:
             more[SPOILS] = spoils
         samples = self._samples_of(watched)

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from finitune.monitor.gate import Gate
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
-from finitune.monitor.micro_steps import NO_GRADIENTS, Gradients, Pending, any_gradient, gradients_now
+from finitune.monitor.micro_steps import NO_GRADIENTS, Pending, any_gradient, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import foreign, model_calls, optimizer_steps
-from finitune.monitor.probes.measurement import Measured, confirmed, measure
+from finitune.monitor.probes.measurement import Gradients, Measured, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
 from finitune.monitor.replay.capture import Calls, Capture, MicroStep
 from finitune.monitor.run import Run

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from finitune.monitor.gate import DEVICE_ERRORS, Gate
 from finitune.monitor.intervals import Intervals
-from finitune.monitor.micro_steps import Pending, gradients_now
+from finitune.monitor.micro_steps import Pending
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import model_calls, optimizer_steps
 from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.loss_scalers import carries_scale
-from finitune.monitor.probes.measurement import Unclipped
+from finitune.monitor.probes.measurement import EachNorm, Unclipped
 from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
 from finitune.monitor.probes.optimizers import innermost
 from finitune.monitor.probes.out_of_range import Flags
@@ -116,7 +116,7 @@ class Listener:
             if scaler is not None and scaler._scale is not None:
                 micro.scale, micro.scaler = scaler._scale.detach().clone(), scaler
         for watched in self._optimizers:
-            watched.before_gradients = gradients_now(watched.parameters())
+            watched.backward_begins()
             self._gate.backward_begins(watched)
         self._intervals.backward_begins(roots)
         self._open = micro
@@ -131,9 +131,7 @@ class Listener:
             return
         for watched in self._optimizers:
             self._gate.backward_ended(watched)
-            watched.after_gradients = gradients_now(watched.parameters())
-            watched.gradients_left()
-            if watched.after_gradients != watched.before_gradients:
+            if watched.backward_ended():
                 micro.touched.add(watched.number)
         with self.paused():
             self._intervals.backward_ended(micro)
@@ -164,8 +162,8 @@ class Listener:
 
     # Clipping.
 
-    def norm_measured(self, norm: Tensor, tensors: list[Tensor], each: Mapping[int, Tensor]) -> None:
-        """Clipping has measured gradients, `each` of them by its identity, and is about to scale them."""
+    def norm_measured(self, norm: Tensor, tensors: list[Tensor], each: EachNorm) -> None:
+        """Clipping has measured gradients and is about to scale them."""
         if self.here.busy:
             return
         measured = list(map(id, tensors))
@@ -226,16 +224,23 @@ class Listener:
         if watched is not None and self._pending.of(watched.number) and watched.deferred is None:
             self.guarded(self._gate.scaler_skipped, watched)
 
-    def gradients_dropped(self, parameters: list[Tensor]) -> None:
+    def gradients_dropped(self, parameters: Callable[[], list[Tensor]]) -> None:
+        """Those of `parameters` are about to be set to zero or to None."""
         if self.here.busy or not self._pending.micro_steps:
             return
-        dropped = {id(p) for p in parameters}
+        dropped = {id(p) for p in parameters()}
         waited_for = {number for micro in self._pending.micro_steps for number in micro.touched}
         for watched in self._optimizers:
             if watched.number in waited_for and any(id(p) in dropped for p in watched.parameters()):
                 with self.paused():
                     self._intervals.gradients_dropped(watched)
                 self.guarded(self._gate.dropped, watched)
+
+    def gradients_emptied(self, optimizer: Any) -> None:
+        """All of this optimizer are about to be set to None."""
+        watched = None if self.here.busy else self._optimizers.get(optimizer)
+        if watched is not None:
+            watched.emptied = True
 
     def scheduler_may_step(self, scheduler: Any) -> bool:
         watched = None if self.here.busy else self._optimizers.get(innermost(scheduler.optimizer))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from finitune.monitor.probes.finite import values_of
+from finitune.monitor.probes.measurement import Gradients, versions_of
 from finitune.monitor.replay.capture import Call, MicroStep
 
 ALL = 2048
@@ -19,25 +20,16 @@ ALL = 2048
 
 MOST_ASKED = 16
 """Losses whose gradients were asked for, of one step: as many as a loop of many tasks has."""
-Gradients = tuple[list[int], list[int]]
-"""Identity and version of each gradient; 0 where there is none."""
 NO_GRADIENTS: Gradients = ([], [])
 
 
 def gradients_now(parameters: Sequence[Tensor]) -> Gradients:
     stride = -(-len(parameters) // ALL) or 1
-    gradients = [p.grad for p in parameters[::stride]]
-    held = [gradient for gradient in gradients if gradient is not None]
-    if len(held) == len(gradients):  # as after most backwards
-        return list(map(id, held)), [gradient._version for gradient in held]
-    return (
-        [0 if gradient is None else id(gradient) for gradient in gradients],
-        [0 if gradient is None else gradient._version for gradient in gradients],
-    )
+    return versions_of([gradient for p in parameters[::stride] if (gradient := p.grad) is not None])
 
 
 def any_gradient(gradients: Gradients) -> bool:
-    return any(gradients[0])
+    return bool(gradients[0])
 
 
 def all_zero(gradients: Sequence[Tensor]) -> bool:

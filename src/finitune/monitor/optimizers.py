@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from finitune.monitor.micro_steps import NO_GRADIENTS, Gradients
+from finitune.monitor.micro_steps import NO_GRADIENTS, gradients_now
 from finitune.monitor.probes.finite import is_finite
-from finitune.monitor.probes.measurement import Measured, Reading, Unclipped
+from finitune.monitor.probes.measurement import Gradients, Measured, Reading, Unclipped
 from finitune.monitor.probes.modules import Modules, unwrapped
 from finitune.monitor.probes.optimizers import MOST_KEPT, BeforeStep, parameters_of
 from finitune.monitor.probes.ranks import Group, connected, group_of
@@ -39,8 +39,12 @@ class Watched:
     """How often its step was seen to be called."""
     before_gradients: Gradients = NO_GRADIENTS
     """As they were when the present backward began."""
-    after_gradients: Gradients = NO_GRADIENTS
-    """As the last backward left them."""
+    after_gradients: Gradients | None = NO_GRADIENTS
+    """As the last backward left them; None where it was not looked at."""
+    emptied: bool = False
+    """Its gradients were set to None since the last backward."""
+    measured_by_loop: bool = False
+    """Clipping or a loss scale has read and written the gradients of the last step, so that nothing else is told."""
     gradients_written: bool = False
     """In the present step something else than torch's clipping and scaling has changed them since."""
     edits_gradients: bool = False
@@ -92,8 +96,21 @@ class Watched:
         """Of what it trains: how often each was written to."""
         return tuple([parameter._version for parameter in self.parameters()])
 
-    def gradients_left(self) -> None:
-        """A backward has ended: what the loop may spoil is copied, where that is cheap."""
+    def backward_begins(self) -> None:
+        self.before_gradients = NO_GRADIENTS if self.emptied else gradients_now(self.parameters())
+        self.emptied = False
+
+    def backward_ended(self) -> bool:
+        """Whether it has changed gradients. To look at each is slow, and not done where nothing depends on it."""
+        self._keep_gradients()
+        if self.measured_by_loop and self.before_gradients == NO_GRADIENTS:
+            self.after_gradients = None
+            return any(p.grad is not None for p in self.parameters())
+        self.after_gradients = gradients_now(self.parameters())
+        return self.after_gradients != self.before_gradients
+
+    def _keep_gradients(self) -> None:
+        """What the loop may spoil is copied, where that is cheap."""
         pairs = [(p, p.grad) for p in self.parameters() if p.grad is not None] if self.edits_gradients else []
         near = all(g.device.type == "cpu" and g.layout is torch.strided for _, g in pairs)
         cheap = near and self.group.size == 1 and sum(g.nbytes for _, g in pairs) <= MOST_KEPT

@@ -8,6 +8,7 @@ Adam and AdamW compute is computed here beside them, one tensor at a time and no
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -16,11 +17,13 @@ from torch import Tensor
 CHUNK = 2**22
 """Elements that are computed at a time, so that what is held besides stays below 200 MB."""
 KINDS = (torch.optim.Adam, torch.optim.AdamW)
+_DTYPE = attrgetter("dtype")
 
 
-def spoils(optimizer: Any) -> Tensor | None:
+def spoils(optimizer: Any, *, half: bool = True) -> Tensor | None:
     """Whether the next step makes any such weight or moment non-finite, shape [], on the device; None where this
-    optimizer is another, or holds no float16 weights and has no eps of 0.
+    optimizer is another, or holds no float16 weights and has no eps of 0. `half` is False where none of its gradients
+    is known to be float16.
     """
     if type(optimizer) not in KINDS:
         return None
@@ -28,6 +31,7 @@ def spoils(optimizer: Any) -> Tensor | None:
     flags = [
         _spoilt(*part, {"decoupled_weight_decay": decoupled, **group})
         for group in optimizer.param_groups
+        if group["eps"] == 0 or (half and torch.float16 in map(_DTYPE, group["params"]))
         for p in group["params"]
         if (p.dtype == torch.float16 or group["eps"] == 0) and p.grad is not None and not p.grad.is_sparse
         for part in _parts(p, p.grad, optimizer.state.get(p, {}))

@@ -20,6 +20,36 @@ from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite, is_finite, largest, norms, values_of
 from finitune.monitor.probes.ranks import ALONE, Group, copies, whole
 
+Gradients = tuple[list[int], list[int]]
+"""Identity and version of each gradient that is there."""
+
+
+def versions_of(gradients: Sequence[Tensor]) -> Gradients:
+    return list(map(id, gradients)), [gradient._version for gradient in gradients]
+
+
+@dataclass(slots=True)
+class EachNorm:
+    """The norms that clipping measured, each of shape []."""
+
+    by_gradient: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+    """By the identity of the gradient."""
+    devices: set[torch.device] = field(default_factory=set[torch.device])
+
+    def add(self, gradients: Sequence[Tensor], found: Sequence[Tensor]) -> None:
+        """`found` are the norms of `gradients`, all on one device."""
+        self.by_gradient.update(zip(map(id, gradients), found, strict=True))
+        self.devices.add(found[0].device)
+
+    def of(self, identities: list[int]) -> list[Tensor] | None:
+        """Of these gradients; None where one was not measured, or they lie on several devices."""
+        if len(self.devices) != 1:
+            return None
+        if list(self.by_gradient) == identities:
+            return list(self.by_gradient.values())
+        known = [norm for norm in map(self.by_gradient.get, identities) if norm is not None]
+        return known if len(known) == len(identities) else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unclipped:
@@ -28,8 +58,7 @@ class Unclipped:
     norms: Tensor
     total: Tensor | None
     """The norm that clipping measured, shape []; None where it lies in parts on several ranks."""
-    seen: tuple[list[int], list[int]]
-    """Identities of the gradients, and their versions."""
+    seen: Gradients
     writes: int = 1
     """How often this clipping changes a gradient in place, at most."""
     max_norm: float | None = None
@@ -37,22 +66,24 @@ class Unclipped:
     """Largest magnitudes, where clipping by value hides what was infinite."""
     scaled: bool = False
     """They carried the loss scale of a GradScaler."""
+    half: bool = True
+    """Some of them may be float16, whose norms clipping measures for nobody else."""
 
     @staticmethod
-    def of(
-        gradients: Sequence[Tensor], total: Tensor | None, each: Mapping[int, Tensor], *, scaled: bool = False
-    ) -> Unclipped:
-        """`each` holds the norms that clipping measured, by the identity of the gradient."""
+    def of(gradients: Sequence[Tensor], total: Tensor | None, each: EachNorm, *, scaled: bool = False) -> Unclipped:
+        """`each` holds the norms that clipping measured."""
         total_here = None if total is None or hasattr(total, "full_tensor") else total.detach()
-        known = [norm for norm in map(each.get, map(id, gradients)) if norm is not None]
-        complete = len(known) == len(gradients) and len({norm.device for norm in known}) == 1
-        own = torch.stack(known).to(torch.float32) if complete else norms(gradients)
-        return Unclipped(norms=own, total=total_here, seen=_versions(gradients), scaled=scaled)
+        seen = versions_of(gradients)
+        known = each.of(seen[0])
+        own = norms(gradients) if known is None else torch.stack(known).to(torch.float32)
+        return Unclipped(norms=own, total=total_here, seen=seen, scaled=scaled, half=known is None)
 
     @staticmethod
     def by_value(gradients: Sequence[Tensor]) -> Unclipped:
         each = norms(gradients)
-        return Unclipped(norms=each, total=_total(each), seen=_versions(gradients), writes=2, peaks=largest(gradients))
+        return Unclipped(
+            norms=each, total=_total(each), seen=versions_of(gradients), writes=2, peaks=largest(gradients)
+        )
 
     def with_limit(self, max_norm: float) -> Unclipped:
         """The same, with the norm that the gradients are clipped to."""
@@ -60,7 +91,7 @@ class Unclipped:
 
     def only_clipped(self, gradients: Sequence[Tensor]) -> bool:
         """True when clipping is all that has happened to them since."""
-        (identities, earlier), (now, later) = self.seen, _versions(gradients)
+        (identities, earlier), (now, later) = self.seen, versions_of(gradients)
         writes = list(map(sub, later, earlier))
         return now == identities and min(writes, default=0) >= 0 and max(writes, default=0) <= self.writes
 
@@ -327,7 +358,3 @@ def _total(each: Tensor) -> Tensor:
         return torch.linalg.vector_norm(each, dtype=torch.float64)
     peak = each.abs().max().clamp_min(1e-38) if len(each) else each.new_ones(())
     return torch.linalg.vector_norm(each / peak) * peak
-
-
-def _versions(gradients: Sequence[Tensor]) -> tuple[list[int], list[int]]:
-    return list(map(id, gradients)), [gradient._version for gradient in gradients]

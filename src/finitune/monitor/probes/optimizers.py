@@ -49,15 +49,16 @@ def learning_rate(optimizer: Any) -> Tensor | float | None:
     return next((rate for rate in numbers if not math.isfinite(rate)), max(numbers, default=None))
 
 
-def will_spoil(optimizer: Any, rate: Tensor | float | None) -> Tensor | float | None:
+def will_spoil(optimizer: Any, rate: Tensor | float | None, *, half: bool = True) -> Tensor | float | None:
     """Whether the update that is about to be made of finite gradients is not finite: 1 or 0, on the device where it
-    depends on what lies there; None where nothing speaks of it. `rate` is the learning rate.
+    depends on what lies there; None where nothing speaks of it. `rate` is the learning rate, `half` says whether a
+    gradient may be float16.
     """
-    half = adam_update.spoils(optimizer)
+    known = adam_update.spoils(optimizer, half=half)
     if isinstance(rate, Tensor):
         bad = ~torch.isfinite(rate).reshape(())
-        return bad if half is None else bad | half.to(bad.device)
-    return 1.0 if rate is not None and not math.isfinite(rate) else half
+        return bad if known is None else bad | known.to(bad.device)
+    return 1.0 if rate is not None and not math.isfinite(rate) else known
 
 
 @contextmanager

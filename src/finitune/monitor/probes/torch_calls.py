@@ -11,7 +11,7 @@ import functools
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +21,9 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.probes.measurement import EachNorm
+from finitune.monitor.probes.optimizers import parameters_of
+
 
 class Listener(Protocol):
     """What the monitor offers to hear of."""
@@ -29,13 +32,14 @@ class Listener(Protocol):
     def backward_ended(self, *, failed: bool) -> None: ...
     def gradients_asked(self, roots: list[Tensor], inputs: list[Tensor]) -> None: ...
     def gradients_returned(self, gradients: Sequence[Any]) -> None: ...
-    def norm_measured(self, norm: Tensor, tensors: list[Tensor], each: Mapping[int, Tensor]) -> None: ...
+    def norm_measured(self, norm: Tensor, tensors: list[Tensor], each: EachNorm) -> None: ...
     def clipping(self, parameters: list[Tensor], max_norm: float) -> None: ...
     def clipping_by_value(self) -> None: ...
     def loss_scaled(self, scaler: Any, scaled: Any) -> None: ...
     def scaler_stepped(self, scaler: Any, optimizer: Any) -> None: ...
     def optimizer_made(self, optimizer: Any) -> None: ...
-    def gradients_dropped(self, parameters: list[Tensor]) -> None: ...
+    def gradients_dropped(self, parameters: Callable[[], list[Tensor]]) -> None: ...
+    def gradients_emptied(self, optimizer: Any) -> None: ...
     def scheduler_may_step(self, scheduler: Any) -> bool: ...
     def tensors_packed(self) -> None: ...
     def summed_over_ranks(self, tensor: Tensor, group: Any) -> None: ...
@@ -47,8 +51,8 @@ _originals: list[tuple[Any, str, Any]] = []
 _stepping: list[Any] = []
 """The schedule whose step runs now; what it calls on the way, another schedule or its parent class, is part of it."""
 
-_measuring: dict[int, dict[int, Tensor]] = {}
-"""For each thread that measures the norm of all gradients, the norms of single ones by the identity of the gradient."""
+_measuring: dict[int, EachNorm] = {}
+"""For each thread that measures the norm of all gradients, those of single ones."""
 
 
 def listen(listener: Listener) -> None:
@@ -94,7 +98,7 @@ def report(method: str, *args: Any, **kwargs: Any) -> None:
 def observe_zero_grad(kind: type) -> None:
     """Optimizer classes may override `zero_grad`; that of `kind` is observed too."""
     if "zero_grad" in vars(kind) and not hasattr(kind.zero_grad, "_finitune"):  # pyright: ignore[reportAttributeAccessIssue]
-        _replace(kind, "zero_grad", _dropping(kind.zero_grad, _of_optimizer))  # pyright: ignore[reportAttributeAccessIssue]
+        _replace(kind, "zero_grad", _dropping(kind.zero_grad, parameters_of))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _replace(owner: Any, name: str, observed: Any) -> None:
@@ -116,7 +120,7 @@ def _install() -> None:
     _replace(torch.amp.GradScaler, "step", _scaler_step(torch.amp.GradScaler.step))
     _replace(torch.amp.GradScaler, "scale", _scale(torch.amp.GradScaler.scale))
     _replace(Optimizer, "__init__", _made(Optimizer.__init__))
-    _replace(Optimizer, "zero_grad", _dropping(Optimizer.zero_grad, _of_optimizer))
+    _replace(Optimizer, "zero_grad", _dropping(Optimizer.zero_grad, parameters_of, to_none=True))
     _replace(nn.Module, "zero_grad", _dropping(nn.Module.zero_grad, lambda module: list(module.parameters())))
     hooks = torch.autograd.graph.saved_tensors_hooks
     _replace(hooks, "__enter__", _packing(hooks.__enter__))
@@ -199,7 +203,7 @@ def _total_norm(original: Callable[..., Any]) -> Callable[..., Any]:
         if unobservable():
             return original(tensors, *args, **kwargs)
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        each = _measuring[threading.get_ident()] = dict[int, Tensor]()
+        each = _measuring[threading.get_ident()] = EachNorm()
         try:
             norm = original(tensors, *args, **kwargs)
         finally:
@@ -218,7 +222,7 @@ def _foreach_norm(original: Callable[..., Any]) -> Callable[..., Any]:
         if _measuring and not unobservable() and args == (2.0,) and not kwargs:
             each = _measuring.get(threading.get_ident())
             if each is not None and type(found[0]) is Tensor and found[0].dtype != torch.float16:
-                each.update(zip(map(id, tensors), found, strict=True))
+                each.add(tensors, found)
         return found
 
     return foreach_norm
@@ -279,15 +283,17 @@ def _made(original: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def _of_optimizer(optimizer: Any) -> list[Tensor]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
+def _dropping(
+    original: Callable[..., Any], parameters: Callable[[Any], list[Any]], *, to_none: bool = False
+) -> Callable[..., Any]:
+    """`to_none`: afterwards no gradient of them is there, where the caller does not ask otherwise."""
 
-
-def _dropping(original: Callable[..., Any], parameters_of: Callable[[Any], list[Tensor]]) -> Callable[..., Any]:
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not unobservable():
-            report("gradients_dropped", parameters_of(self))
+            report("gradients_dropped", functools.partial(parameters, self))
+            if to_none and kwargs.get("set_to_none", args[0] if args else True):
+                report("gradients_emptied", self)
         return original(self, *args, **kwargs)
 
     return zero_grad
