@@ -195,6 +195,7 @@ def test_odd_events_are_no_traceback(run_dir: Path, capsys, fields: dict) -> Non
     assert "internal" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_many_incidents_are_read_in_linear_time(run_dir: Path) -> None:
     append(
         run_dir, *[{"kind": "event", "event": "incident", "step": 6, "id": n, "symptom": "x"} for n in range(20_000)]

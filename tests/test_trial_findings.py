@@ -155,6 +155,7 @@ def test_users_20_the_page_says_what_each_mark_is() -> None:
     assert "largest float16" not in page, "in a run in float32"
 
 
+@pytest.mark.slow
 def test_hostile_8_ctrl_c_for_the_launcher_alone_ends_the_training() -> None:
     pytest.importorskip("torch")
     Path("train.py").write_text(LOOP)
@@ -229,6 +230,7 @@ for i in range(2):
 """
 
 
+@pytest.mark.slow
 def test_users_3_what_an_experiment_refuted_is_not_proposed() -> None:
     run(FLOAT16)
     first = finitune.diagnose("run").incidents[0]

@@ -66,6 +66,7 @@ def run(program: str, *options: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240).stderr
 
 
+@pytest.mark.slow
 def test_users_1_a_mask_handed_over_by_position_is_none_that_lets_all_be_seen() -> None:
     run(PADDED)
     first = finitune.diagnose("run").incidents[0].causes[0]
@@ -121,6 +122,7 @@ def test_users_16_each_verb_has_an_example() -> None:
         assert "For instance: `" in (getattr(finitune, verb).__doc__ or ""), verb
 
 
+@pytest.mark.slow
 def test_users_18_a_fault_in_every_step_is_said_rarer_and_rarer_and_never_inside_a_bar() -> None:
     said = run(BARS, "--mode", "observe")
     lines = [line for line in said.splitlines() if "finitune: step" in line]

@@ -130,6 +130,7 @@ def test_a_run_that_left_no_recording_has_not_learnt(tmp_path):
     assert only(tmp_path, "true", learns="finished").result == "finished holds no recording"
 
 
+@pytest.mark.slow
 def test_the_cause_that_diagnose_tells(tmp_path):
     recorder = record(tmp_path / "toy" / "guarded", [4.0, 4.0])
     recorder.event("incident", id=1, step=2, symptom="nonfinite-loss", action="skipped-step")
@@ -277,6 +278,7 @@ def test_finitune_run_never_brings_the_laptop(tmp_path, capfd):
     assert LAPTOP not in os.environ.get("PYTHONPATH", "")
 
 
+@pytest.mark.slow
 def test_torch_is_waited_for_even_when_somebody_looks_for_it_first(tmp_path):
     pytest.importorskip("torch")
     code = (
@@ -289,6 +291,7 @@ def test_torch_is_waited_for_even_when_somebody_looks_for_it_first(tmp_path):
     assert python(code) == ["inf", "True", "0"]
 
 
+@pytest.mark.slow
 def test_the_laptop_makes_fp16_real_in_accelerate():
     pytest.importorskip("accelerate")
     code = (
@@ -299,6 +302,7 @@ def test_the_laptop_makes_fp16_real_in_accelerate():
     assert python(code) == ["NoneType", "False"]
 
 
+@pytest.mark.slow
 def test_the_laptop_lets_deepspeed_do_fp16():
     pytest.importorskip("deepspeed")
     code = (

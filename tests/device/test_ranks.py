@@ -86,6 +86,7 @@ def test_collectives_are_counted(device):
         assert here == host == part == [3.0, 3.0, 3.0]
 
 
+@pytest.mark.slow
 def test_data_parallel_and_fully_sharded_trainings_agree_and_read_nothing(device):
     first, second = on_two_ranks(trainings)
     seen, weights = first["ddp"]

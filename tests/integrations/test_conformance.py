@@ -41,6 +41,7 @@ def problems_of(conformance, run):
     return conformance.properties.of_faulty("grad-nan", run, located=True)
 
 
+@pytest.mark.slow
 def test_under_guard_a_fault_is_found_discarded_and_does_not_escape(conformance, plain, tmp_path):
     run = run_of(conformance, plain, tmp_path, guarded=True)
     assert problems_of(conformance, run) == {"found": [], "unchanged": [], "goes on": [], "escapes": []}
@@ -48,6 +49,7 @@ def test_under_guard_a_fault_is_found_discarded_and_does_not_escape(conformance,
     assert origin["origin"]["module"] == "blocks.0.down_proj"
 
 
+@pytest.mark.slow
 def test_without_guard_the_same_run_fails_every_judgement(conformance, plain, tmp_path):
     run = run_of(conformance, plain, tmp_path, guarded=False)
     problems = problems_of(conformance, run)

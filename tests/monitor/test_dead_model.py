@@ -27,6 +27,7 @@ def trained(tmp_path, mode, *, rate=0.5, then=1000.0, steps=34):
     return losses, model, Recording.load(tmp_path / mode)
 
 
+@pytest.mark.slow
 def test_updates_that_left_no_gradient_are_taken_back_and_taken_again_at_the_rate_of_before(tmp_path):
     losses, model, recording = trained(tmp_path, "heal")
     (incident,) = [event for event in recording.events("incident") if event["level"] == "incident"]

@@ -128,6 +128,7 @@ def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):
     assert "loss = loss + torch.tensor(math.nan)" in constant.origin.line
 
 
+@pytest.mark.slow
 def test_a_persistent_fault_on_one_rank_ends_both_with_code_3(tmp_path):
     codes, said, (first, second) = two_ranks(tmp_path, dict.fromkeys(range(3, STEPS + 1), "loss"))
     assert codes == [3, 3], said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.monitor.test_ranks import STEPS, two_ranks
 
 from finitune.recording import Recording
@@ -47,6 +48,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_it_ends_as_it_does_unwatched_and_says_why_nothing_was_run_again(tmp_path):
     codes, said, (first, second) = two_ranks(tmp_path, {}, source=SCRIPT)
     assert codes == [0, 0], said

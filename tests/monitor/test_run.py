@@ -155,6 +155,7 @@ def test_an_injection_that_cannot_be_read_is_one_line(script, tmp_path, text):
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_an_injection_into_a_module_that_is_not_there_ends_the_program_before_its_first_step(script, tmp_path):
     done = python(script, "no", 0, cwd=tmp_path, options=["--inject", "nan:no.such.module:2"])
     assert (done.returncode, done.stdout) == (2, "")
@@ -234,6 +235,7 @@ def test_the_last_line_reaches_the_launcher_where_stderr_goes_elsewhere(script, 
     assert (ended.stderr, (tmp_path / "err.txt").read_text()) == (line, line)
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_a_readable_recording(script, tmp_path):
     done = python(script, "kill", 5, cwd=tmp_path)
     assert done.returncode == 128 + 9
@@ -245,6 +247,7 @@ def test_kill_9_leaves_a_readable_recording(script, tmp_path):
     assert (crash["symptom"], crash["step"], crash["text"]) == ("crash", 6, "the program was ended by SIGKILL")
 
 
+@pytest.mark.slow
 def test_a_signal_reaches_the_program(script, tmp_path):
     command = [str(FINITUNE), "run", "--run-dir", "run", "--", sys.executable, str(script), "wait", "2"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

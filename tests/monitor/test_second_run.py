@@ -41,6 +41,7 @@ def run(tmp_path, *options, program=TRAIN):
     return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_without_it_the_statement_is_named_and_how_to_find_the_operator(tmp_path):
     done = run(tmp_path)
     assert done.returncode == 0
@@ -74,6 +75,7 @@ def test_a_bad_input_that_the_loop_has_computed_is_followed_to_its_operator(tmp_
     assert incident.origin.line.endswith("y = (y - y.mean()) / y.std()")
 
 
+@pytest.mark.slow
 def test_a_run_in_which_all_is_located_is_not_started_again(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN.replace("y[2] = 60.0", "end[2] = float('nan')"))
     words = [str(FINITUNE), "run", "--run-dir", "run", "--rerun", "--", sys.executable, "train.py"]

@@ -103,6 +103,7 @@ def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):
     assert "not tried        experiments: the model is sharded over ranks" in said[1]
 
 
+@pytest.mark.slow
 def test_a_healthy_run_is_bit_identical_and_its_norm_is_that_of_all_shards(tmp_path):
     (tmp_path / "plain").mkdir()
     (tmp_path / "guarded").mkdir()
@@ -117,6 +118,7 @@ def test_a_healthy_run_is_bit_identical_and_its_norm_is_that_of_all_shards(tmp_p
     assert not recording.events("broken", "incident")
 
 
+@pytest.mark.slow
 def test_a_persistent_fault_ends_both_and_the_last_good_weights_are_whole(tmp_path):
     codes, said, histories = two_ranks(tmp_path, dict.fromkeys(range(3, STEPS + 1), "loss"), source=SCRIPT)
     assert codes == [3, 3], said
@@ -129,6 +131,7 @@ def test_a_persistent_fault_ends_both_and_the_last_good_weights_are_whole(tmp_pa
     assert tuple(moments["0.weight.exp_avg"].shape) == (16, 6)
 
 
+@pytest.mark.slow
 def test_an_inspection_that_raises_on_one_rank_leaves_no_other_waiting(tmp_path):
     codes, said, histories = two_ranks(tmp_path, {3: "loss", "blind": "yes"}, source=SCRIPT)
     assert codes == [0, 0], said

@@ -8,6 +8,7 @@ import sysconfig
 from importlib.metadata import requires
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 from finitune.diagnosis.recorded import diagnose
@@ -53,6 +54,7 @@ def absent() -> set[str]:
     return {modules.get(name.lower(), name.replace("-", "_").lower()) for name in own - torch - {"torch", "numpy"}}
 
 
+@pytest.mark.slow
 def test_nothing_but_torch_is_needed_in_the_process_of_the_user(tmp_path):
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)

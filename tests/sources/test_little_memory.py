@@ -88,6 +88,7 @@ def test_odd_headers(model: Path, kind: str) -> None:
     assert ("dimensions" if kind == "dimensions" else "header") in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_compressed_checkpoint(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "m").mkdir()
@@ -101,6 +102,7 @@ def test_a_compressed_checkpoint(tmp_path: Path) -> None:
     assert "is compressed" in " ".join((done.stdout + done.stderr).split())
 
 
+@pytest.mark.slow
 def test_a_dictionary_of_parquet(model: Path, tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -145,6 +147,7 @@ def test_a_regular_expression_that_gives_up(model: Path, tmp_path: Path) -> None
     one_line(check("--model", model, "--data", tmp_path / "data.jsonl"), "tokenizer.json")
 
 
+@pytest.mark.slow
 def test_a_template_that_makes_links(model: Path, tmp_path: Path) -> None:
     config = json.loads((model / "tokenizer_config.json").read_text())
     config["chat_template"] = "{% for m in messages %}{{ m['content'] | urlize }}{% endfor %}"

@@ -175,6 +175,7 @@ def fastest(pattern: re.Pattern[Any], text: str) -> float:
     return min(seconds(pattern, text) for _ in range(3))
 
 
+@pytest.mark.slow
 def test_a_quadratic_search_is_seen() -> None:
     assert too_slow({"quadratic": re.compile(r"a+b")})
     assert not too_slow({"linear": re.compile("|".join(f"a{{0,2000}}{n}" for n in range(3)))})

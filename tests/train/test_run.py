@@ -138,6 +138,7 @@ def test_a_killed_training_goes_on_bit_for_bit(tmp_path: Path, world: Any) -> No
     assert same(tmp_path / "out" / "final", tmp_path / "killed" / "out" / "final")
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_left_out_and_so_is_one_after_the_last_step(
     tmp_path: Path, world: Any, capsys: Any
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_damaged_checkpoint_is_left_out_and_so_is_one_after_the_last_step(
     assert "checkpoint-6 is left out: optimizer.pt is not as it was written" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_earlier_checkpoint(tmp_path: Path, world: Any, monkeypatch: Any, capsys: Any) -> None:
     """A limit on the size of files stands in for the disk: the second save fails in the middle."""
     save, (soft, hard) = ProvedTrainer._save_checkpoint, resource.getrlimit(resource.RLIMIT_FSIZE)

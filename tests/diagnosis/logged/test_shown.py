@@ -54,6 +54,7 @@ LINES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(LINES, min_size=1, max_size=40))
 def test_no_log_breaks_a_diagnosis(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:

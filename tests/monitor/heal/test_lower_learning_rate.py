@@ -221,6 +221,7 @@ def test_nothing_is_kept_in_other_modes(tmp_path):
     assert not Past().steps
 
 
+@pytest.mark.slow
 def test_of_two_rates_that_are_borne_the_one_that_learns_more_is_taken(tmp_path, monkeypatch):
     """At a rate a hundred times too high, a tenth of it is borne for some steps, and nothing is learned with it."""
 

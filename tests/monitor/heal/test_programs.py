@@ -163,6 +163,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["everywhere", "rank 1"])
 def test_two_ranks_put_the_same_module_in_float32(where, tmp_path):
     codes, said, (first, second) = two_ranks(tmp_path, {"where": where, "breaks": False}, source=OVERFLOWS)
@@ -177,6 +178,7 @@ def test_two_ranks_put_the_same_module_in_float32(where, tmp_path):
     assert not recording.events("broken")
 
 
+@pytest.mark.slow
 def test_two_ranks_undo_together(tmp_path):
     codes, said, (first, second) = two_ranks(tmp_path, {"where": "rank 1", "breaks": True}, source=OVERFLOWS)
     assert codes == [3, 3], said

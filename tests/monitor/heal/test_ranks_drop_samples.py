@@ -74,6 +74,7 @@ def trained(tmp_path, **what):
     return first, recording, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("ranks", [[1], [0, 1]])
 def test_each_rank_leaves_its_lost_records_out_of_the_step(ranks, scale, tmp_path):
@@ -108,12 +109,14 @@ def test_stays_quiet_where_nothing_is_wrong(tmp_path):
     assert not recording.events("remedy", "incident")
 
 
+@pytest.mark.slow
 def test_where_one_rank_keeps_other_steps_it_is_said_and_nobody_waits(tmp_path):
     _, recording, said = trained(tmp_path, sgd=True, steps=60, odd=[40], ranks=[1], forgets=41)
     assert {one["state"] for one in recording.events("remedy")} == {"advice"}
     assert any("not healed" in err for err in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 def test_where_one_rank_cannot_find_its_samples_the_step_stays_discarded_and_nobody_waits(scale, tmp_path):
     history, recording, _ = trained(tmp_path, lost=[9], fails=True, scale=scale)
