@@ -176,7 +176,7 @@ def _one_each(truth: Truth, incidents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _is_bad(truth: Truth, step: Any) -> bool:
-    if step in truth.get("also", ()):
+    if step in _range(truth.get("also", [])):
         return True
     if truth.get("persistent"):
         return isinstance(step, int) and step >= min(_range(truth["step"]))
