@@ -175,6 +175,18 @@ def climb(losses: Iterable[float]) -> float | None:
     return median(known[-NEWEST:]) / min(known[0], *_medians_of_quarters(known))
 
 
+def climbs_evenly(values: Sequence[float]) -> bool:
+    """Whether the last rise of positive values, as a power, is at most twice each of the two before it. So it is where
+    a learning rate beyond 2 over the curvature multiplies an error in each step (Cohen et al. 2021, arXiv:2103.00065),
+    and not where one batch is an outlier. Rises are those of the highest of `NEWEST` values.
+    """
+    if len(values) < 4 * NEWEST or min(values) <= 0:
+        return False
+    peaks = [math.log(max(values[len(values) - NEWEST * n :][:NEWEST])) for n in range(4, 0, -1)]
+    rises = [later - earlier for earlier, later in pairwise(peaks)]
+    return min(rises) > 0 and rises[-1] <= 2 * min(rises[:-1])
+
+
 def usual_low(losses: Iterable[float]) -> float | None:
     """The level that a run had reached, noise of single batches left out: the median of its lowest quarter; below eight
     losses the lowest. None where multiples say nothing.

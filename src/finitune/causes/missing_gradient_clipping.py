@@ -50,7 +50,7 @@ from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Adapter, Optimizer, Precision
 from finitune.finding import Evidence, Finding, Remedy, Severity, Where
 from finitune.rates import ADAM, LIKE_LORA
-from finitune.series import Series
+from finitune.series import Series, climbs_evenly
 
 SPIKE = 10.0
 """Gradient norm over its median: ordinary noise stays within a factor of two or three."""
@@ -140,12 +140,13 @@ def weigh(
         return
     norms = grad_norm.values[np.isfinite(grad_norm.values)]
     spike = norms[-WINDOW:].max() / max(np.median(norms), TINY) if len(norms) > 2 * WINDOW else 0.0
-    if spike > SPIKE:
+    if spike > SPIKE and not climbs_evenly(norms.tolist()):
         yield evidence("not clipped", STRONG, "gradients are not clipped")
         size = DECISIVE if spike > SPIKE**2 else STRONG  # a hundredfold is no noise
         yield evidence("gradient norm", size, f"the gradient norm spiked to {norms[-WINDOW:].max():.3g} just before")
     else:
-        yield evidence("gradient norm", -STRONG, "gradients are not clipped, but their norm had not spiked")
+        had = "climbed for long, as fast as at its end" if spike > SPIKE else "not spiked"
+        yield evidence("gradient norm", -STRONG, f"gradients are not clipped, but their norm had {had}")
 
 
 def _filled(grad_norm: Series, optimizer: Optimizer | None) -> Iterator[Evidence]:

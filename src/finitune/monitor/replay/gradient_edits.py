@@ -22,7 +22,6 @@ from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.replay.arithmetic import NotPlain, applied, assign
-from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.looked_up import value_of
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation
@@ -44,8 +43,7 @@ def bad_edit(left: Gradients) -> Origin | None:
     edits = _edits() if any(gradient is not None for _, gradient in left) else _of_iteration()
     if not edits:
         return None
-    watch = OperatorWatch({}, list, Limits())
-    watch.measures_layers = False
+    watch = OperatorWatch.of_arithmetic()
     evaluation = _Edits(watch, left)
     with warnings.catch_warnings(), torch.enable_grad(), _given(left):
         warnings.simplefilter("ignore")  # the program has had them

@@ -124,6 +124,13 @@ class OperatorWatch(TorchDispatchMode):
         self._transformed = False
         self._around = torch._C._current_autograd_node()
 
+    @classmethod
+    def of_arithmetic(cls, *, goes_on: bool = False) -> OperatorWatch:
+        """Of statements that are computed again by themselves: there is no model, and no layer to measure."""
+        watch = cls({}, list, Limits(), goes_on=goes_on)
+        watch.measures_layers = False
+        return watch
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self.blind:

@@ -24,7 +24,6 @@ from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.replay.arithmetic import NotPlain, assign
 from finitune.monitor.replay.ended_frames import EndedFrame
-from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
@@ -68,8 +67,8 @@ def _returned(one: EndedFrame, losses: Sequence[float], evaluation: Evaluation) 
 
 def _in_backward(loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame]) -> Origin | None:
     evaluation = Evaluation(lambda: False, ended)
-    watch = OperatorWatch({}, list, Limits())
-    watch.measures_layers, watch.line = False, lambda: evaluation.now
+    watch = OperatorWatch.of_arithmetic()
+    watch.line = lambda: evaluation.now
     try:
         with warnings.catch_warnings(), torch.enable_grad(), watch:
             warnings.simplefilter("ignore")  # the program has had them

@@ -26,7 +26,7 @@ from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.replay.arithmetic import NotPlain, assign
 from finitune.monitor.replay.ended_frames import EndedFrame
-from finitune.monitor.replay.limits import Limits, OverBudget
+from finitune.monitor.replay.limits import OverBudget
 from finitune.monitor.replay.locate import leaf_origin
 from finitune.monitor.replay.looked_up import models_called
 from finitune.monitor.replay.operator_watch import OperatorWatch
@@ -175,8 +175,7 @@ def _operator(statements: list[Statement], at: int, values: Mapping[str, Any], n
     """The operator that makes what the statement writes bad, and its line where that lies in a function; None where it
     cannot be computed again without calling what is the user's, or comes out in another way.
     """
-    watch = OperatorWatch({}, list, Limits())
-    watch.measures_layers = False
+    watch = OperatorWatch.of_arithmetic()
     evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None)
     lost = _lost(statements, at)
     try:

@@ -9,7 +9,6 @@ import torch
 
 from finitune.finding import Origin
 from finitune.monitor.probes.optimizers import BeforeStep
-from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.operator_watch import OperatorWatch
 
 
@@ -17,8 +16,7 @@ def bad_operator(optimizer: Any, before: BeforeStep, name: str) -> Origin | None
     """The first operator of the update that makes something bad of finite numbers, on its way to the parameter `name`;
     None where none is seen. Weights and state are those of before the step, then and afterwards.
     """
-    watch = OperatorWatch({}, list, Limits(), goes_on=True)
-    watch.measures_layers = False
+    watch = OperatorWatch.of_arithmetic(goes_on=True)
     try:
         with watch, torch.no_grad():
             type(optimizer).step(optimizer)
