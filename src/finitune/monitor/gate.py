@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from finitune.monitor.evaluations import BadEvaluation
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.micro_steps import Pending, all_zero, gradients_now
@@ -202,6 +203,15 @@ class Gate:
             may_settle = watched.update.skips_overflows or watched.update.scaler_decides
             self._incidents.bad(watched, reading, capture, may_settle=may_settle, acted=acted, live=live)
 
+    def evaluated_again(self, watched: Watched) -> None:
+        """The closure of the step that runs was evaluated once more."""
+        gradients, on = watched.gradients(), self._pending.of(watched.number)[-1:]
+        if watched.evaluation is None and any_bad((), gradients):
+            capture = Capture(micro_steps=on)
+            reading = self._looked_at(watched, capture, gradients, scaled=False)
+            reading.parameters = [p for p, _ in watched.update.gradients()]
+            watched.evaluation = BadEvaluation.of(reading, capture, watched.parameters())
+
     # After it.
 
     def closes(self, watched: Watched, *, failed: bool) -> None:
@@ -211,14 +221,21 @@ class Gate:
         before, watched.before = watched.before, None
         reading, watched.reading = watched.reading, None
         on, watched.stepping_on = watched.stepping_on, []
+        evaluation, watched.evaluation = watched.evaluation, None
         if before is not None and watched.discarded:
             before.restore()
         kept, watched.kept = watched.kept, None
         if failed:
             return
+        if evaluation is not None and before is not None and not watched.discarded and before.spoilt():
+            reading, kept, watched.discarded = evaluation.reading, None, True
+            evaluation.put_weights()
+            self._safely(self._consider, watched, reading, evaluation.capture, acted=True)
+            before.restore()
         if kept is not None and reading is not None and not watched.discarded:
             self._safely(self._undo_spoilt, watched, reading, on, kept)
-        self._pending.stepped(watched.number, on)
+        # The gradients of the last evaluation are still there, and no further step uses them.
+        self._pending.stepped(watched.number, on if watched.evaluations < 2 else self._pending.of(watched.number))
         if reading is None:
             if watched.deferred is not None:
                 self._samples_of(watched).after(self.step)

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from finitune.monitor.gate import DEVICE_ERRORS, Gate
@@ -196,6 +195,7 @@ class Listener:
         if watched is None:
             return UNWATCHED
         watched.steps += 1
+        watched.evaluations = 0
         begin = getattr(watched.update, "begin", None)
         if begin is not None:
             begin()
@@ -287,28 +287,21 @@ class Listener:
 
     def _gated(self, watched: Watched, closure: Any) -> Any:
         """The closure, passing the gate each time it has computed gradients."""
-        evaluations = 0
 
         def gated() -> Any:
-            nonlocal evaluations
             self.here.in_closure = True
             try:
                 result = closure()
             finally:
                 self.here.in_closure = False
-            evaluations += 1
-            if evaluations == 1:
+            watched.evaluations += 1
+            if watched.evaluations == 1:
                 self._opens(watched, skippable=False)
             elif watched.before is not None and not watched.discarded:
-                self.guarded(self._look_again, watched)
+                self.guarded(self._gate.evaluated_again, watched)
             return result
 
         return gated
-
-    def _look_again(self, watched: Watched) -> None:
-        """A line search has evaluated its closure once more."""
-        if not all(bool(torch.isfinite(g).all()) for g in watched.gradients()):
-            self._gate.discard(watched, skippable=False)
 
     def _opens(self, watched: Watched, *, skippable: bool) -> bool:
         answer = self.guarded(self._gate.opens, watched, skippable=skippable)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from finitune.monitor.evaluations import BadEvaluation
 from finitune.monitor.micro_steps import NO_GRADIENTS, gradients_now
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Gradients, Measured, Reading, Unclipped
@@ -53,6 +54,9 @@ class Watched:
     """Parameters and copies of what the last backward left them, where the loop edits gradients."""
     unclipped: Unclipped | None = None
     before: BeforeStep | None = None
+    evaluations: int = 0
+    """Of the closure, in the step that runs or ran last."""
+    evaluation: BadEvaluation | None = None
     kept: BeforeStep | None = None
     """Of a step whose update may be bad although its gradients are not, by arithmetic that is not known."""
     reading: Reading | None = None

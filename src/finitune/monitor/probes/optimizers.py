@@ -19,6 +19,8 @@ from finitune.monitor.probes.finite import are_finite
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD)
 """Their fused kernels leave everything as it is where `found_inf` is 1."""
 MOST_WRAPPERS = 8
+_OF_SCHEDULES = ("_opt_called", "_step_count")
+"""By which torch's schedules know that the step was called."""
 MOST_KEPT = 2**24
 """Bytes of weights and state that are copied before each step of an optimizer whose arithmetic is not known."""
 
@@ -185,6 +187,8 @@ class BeforeStep:
         self._optimizer = optimizer
         self._weights = [(p, p.detach().clone()) for p in parameters_of(optimizer)]
         self._state = {p: _copied(entries) for p, entries in optimizer.state.items()}
+        self._own = _of_its_own(optimizer)
+        """What the optimizer keeps beside its state, as an estimate of the learning rate: a copy of each."""
         self._numbers = [
             {name: value for name, value in group.items() if isinstance(value, int | float)}
             for group in optimizer.param_groups
@@ -194,6 +198,8 @@ class BeforeStep:
         with torch.no_grad():
             for p, saved in self._weights:
                 p.copy_(saved)
+            for name, (there, value) in self._own.items():
+                setattr(self._optimizer, name, there.copy_(value) if isinstance(there, Tensor) else value)
         self._optimizer.state.clear()
         self._optimizer.state.update({p: _copied(entries) for p, entries in self._state.items()})
         for group, numbers in zip(self._optimizer.param_groups, self._numbers, strict=True):
@@ -216,10 +222,21 @@ def kept_before(optimizer: Any) -> BeforeStep | None:
         return None
     parameters = parameters_of(optimizer)
     state = [value for entries in optimizer.state.values() for value in entries.values()]
-    held = [*parameters, *(value for value in state if isinstance(value, Tensor))]
+    own = [value for value, _ in _of_its_own(optimizer).values()]
+    held = [*parameters, *(value for value in (*state, *own) if isinstance(value, Tensor))]
     plain = all(isinstance(value, Tensor | int | float | None) for value in state)
     near = all(t.device.type == "cpu" and t.layout is torch.strided for t in held)
     return BeforeStep(optimizer) if plain and near and sum(t.nbytes for t in held) <= MOST_KEPT else None
+
+
+def _of_its_own(optimizer: Any) -> dict[str, tuple[Any, Any]]:
+    """Tensors and numbers among its attributes, and what they are now."""
+    own = {
+        n: value
+        for n, value in vars(optimizer).items()
+        if isinstance(value, Tensor | int | float) and n not in _OF_SCHEDULES
+    }
+    return {n: (value, value.detach().clone() if isinstance(value, Tensor) else value) for n, value in own.items()}
 
 
 def _copied(entries: dict[str, Any]) -> dict[str, Any]:
