@@ -8,6 +8,8 @@ import threading
 import traceback
 from types import TracebackType
 
+from torch.optim import lr_scheduler
+
 from finitune.monitor.probes.crash_facts import facts_of_batch, facts_of_frames
 from finitune.monitor.process import Monitor, Stopped
 from finitune.monitor.replay.source_line import described, is_ours, is_users
@@ -90,6 +92,7 @@ def record_crash(
                 *facts_of_batch(monitor.last_calls(), vocabulary_in_question(error, monitor.vocabulary())),
             ],
             thread=thread.name if thread is not None else None,
+            ends_step=any(f.f_code.co_filename == lr_scheduler.__file__ for f, _ in frames),
         )  # fmt: skip
     except Exception as failed:  # the user's own error has been shown already
         monitor.broken(failed)

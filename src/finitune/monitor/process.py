@@ -254,8 +254,12 @@ class Monitor:
         """Another directory was asked for, and there is one recording in a process."""
         self._run.speech.once(f"directory {asked}", f"{asked}: this process is recorded in {self.run_dir} already")
 
-    def crashed(self, *, text: str, frames: Sequence[str], line: str | None, facts: Any, thread: str | None) -> None:
-        """An exception ends the program, or a thread of it, that was training."""
+    def crashed(
+        self, *, text: str, frames: Sequence[str], line: str | None, facts: Any, thread: str | None, ends_step: bool
+    ) -> None:
+        """An exception ends the program, or a thread of it, that was training; `ends_step` where it comes from what
+        belongs to the end of a step.
+        """
         live = self._live.taken()
         if not len(self._optimizers) and not self.step:
             return
@@ -268,7 +272,7 @@ class Monitor:
                 self._incidents.describe_run(first, Capture(micro_steps=[]))
                 of_weights = {"facts": facts_of_batch(first.model, Capture(micro_steps=[]))} if weight else {}
         self._incidents.crashed(
-            self.step + 1, text=text, frames=frames, line=line, batch=facts, thread=thread,
+            self.step + (not ends_step), text=text, frames=frames, line=line, batch=facts, thread=thread,
             seen=weight or (live.watch.found() if live is not None else None), was_live=weight is None, **of_weights,
         )  # fmt: skip
 

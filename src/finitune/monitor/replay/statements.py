@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.model_calls import is_observed
+from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay.arithmetic import NotPlain, assign
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.limits import OverBudget
@@ -97,7 +98,7 @@ def line_of_call() -> str | None:
     for frame in user_frames():
         scope, names = scope_of(frame.f_code), {**frame.f_globals, **frame.f_locals}
         nodes = [] if scope is None else nodes_in(scope)
-        called = [call for call, model in models_called(nodes, names) if is_observed(model)]
+        called = [call for call, m in models_called(nodes, names) if is_observed(m) or is_observed(unwrapped(m))]
         if called:
             file, function = frame.f_code.co_filename, frame.f_code.co_name
             return described(file, called[0].lineno, function) if len(called) == 1 else None
