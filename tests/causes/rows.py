@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from finitune.chapter import Answer, causes
 from finitune.finding import Evidence, Finding
 
@@ -127,3 +129,12 @@ def terms(cause: str, **inputs: Any) -> list[Evidence]:
 
 def bits(cause: str, **inputs: Any) -> float:
     return sum(term.bits for term in terms(cause, **inputs))
+
+
+def numbered(cases: Mapping[str, tuple[Sequence[Any], Sequence[Any]]], side: int) -> list[Any]:
+    """Cause and row of each row in favour (0) or of what it may be taken for (1), named by the cause and a number."""
+    return [
+        pytest.param(cause, row, id=f"{cause}-{number}")
+        for cause, rows in cases.items()
+        for number, row in enumerate(rows[side], 1)
+    ]

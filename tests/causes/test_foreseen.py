@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.causes import foreseen_in_files, foreseen_in_releases, foreseen_in_settings
-from tests.causes.rows import Fires, Quiet, asked, found
+from tests.causes.rows import Fires, Quiet, asked, found, numbered
 
 from finitune.chapter import causes
 
 TABLES = (foreseen_in_settings.CASES, foreseen_in_releases.CASES, foreseen_in_files.CASES)
 CASES = {cause: rows for table in TABLES for cause, rows in table.items()}
-
-
-def numbered(side: int) -> list[object]:
-    return [
-        pytest.param(cause, row, id=f"{cause}-{number}")
-        for cause, rows in CASES.items()
-        for number, row in enumerate(rows[side], 1)
-    ]
 
 
 def test_every_cause_that_foresees_is_here_with_something_that_it_may_be_taken_for() -> None:
@@ -29,7 +21,7 @@ def test_every_cause_that_foresees_is_here_with_something_that_it_may_be_taken_f
         assert all(len(row.why.split()) > 3 and row.why.endswith(".") for row in others if row.cleared), cause
 
 
-@pytest.mark.parametrize(("cause", "row"), numbered(0))
+@pytest.mark.parametrize(("cause", "row"), numbered(CASES, 0))
 def test_fires(cause: str, row: Fires) -> None:
     (finding,) = found(cause, **row.facts)
     assert (finding.cause, finding.severity) == (cause, row.severity)
@@ -46,7 +38,7 @@ def test_fires(cause: str, row: Fires) -> None:
         assert (finding.remedy.text or "").startswith(row.todo)
 
 
-@pytest.mark.parametrize(("cause", "row"), numbered(1))
+@pytest.mark.parametrize(("cause", "row"), numbered(CASES, 1))
 def test_stays_quiet(cause: str, row: Quiet) -> None:
     answer = asked(cause, **row.facts)
     assert not answer.results, row.why

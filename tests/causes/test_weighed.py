@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.causes import weighed_by_facts, weighed_by_origin
-from tests.causes.rows import Weighed, bits, terms
+from tests.causes.rows import Weighed, bits, numbered, terms
 
 from finitune.chapter import causes
 
 TABLES = (weighed_by_origin.CASES, weighed_by_facts.CASES)
 CASES = {cause: rows for table in TABLES for cause, rows in table.items()}
-
-
-def numbered(side: int) -> list[object]:
-    return [
-        pytest.param(cause, row, id=f"{cause}-{number}")
-        for cause, rows in CASES.items()
-        for number, row in enumerate(rows[side], 1)
-    ]
 
 
 def test_every_cause_that_weighs_is_here_with_something_that_it_may_be_taken_for() -> None:
@@ -37,12 +29,12 @@ def holds(cause: str, row: Weighed) -> None:
     assert not row.less or total < bits(cause, **CASES[cause][0][0].inputs), row.why
 
 
-@pytest.mark.parametrize(("cause", "row"), numbered(0))
+@pytest.mark.parametrize(("cause", "row"), numbered(CASES, 0))
 def test_speaks_for_it(cause: str, row: Weighed) -> None:
     holds(cause, row)
 
 
-@pytest.mark.parametrize(("cause", "row"), numbered(1))
+@pytest.mark.parametrize(("cause", "row"), numbered(CASES, 1))
 def test_does_not_speak_for_what_it_may_be_taken_for(cause: str, row: Weighed) -> None:
     holds(cause, row)
 

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from finitune.monitor.evaluations import BadEvaluation
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.micro_steps import Pending, all_zero, gradients_now
-from finitune.monitor.optimizers import Deferred, Watched, step_of
+from finitune.monitor.optimizers import BadEvaluation, Deferred, Watched, step_of
 from finitune.monitor.probes import activations
 from finitune.monitor.probes.activations import Activations
 from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, any_bad, confirmed, measure, shares_of
@@ -205,12 +204,14 @@ class Gate:
 
     def evaluated_again(self, watched: Watched) -> None:
         """The closure of the step that runs was evaluated once more."""
-        gradients, on = watched.gradients(), self._pending.of(watched.number)[-1:]
-        if watched.evaluation is None and any_bad((), gradients):
-            capture = Capture(micro_steps=on)
+        pairs = [] if watched.evaluation is not None else watched.update.gradients()
+        gradients = [gradient for _, gradient in pairs]
+        if any_bad((), gradients):
+            capture = Capture(micro_steps=self._pending.of(watched.number)[-1:])
             reading = self._looked_at(watched, capture, gradients, scaled=False)
-            reading.parameters = [p for p, _ in watched.update.gradients()]
-            watched.evaluation = BadEvaluation.of(reading, capture, watched.parameters())
+            reading.parameters = [p for p, _ in pairs]
+            weights = BeforeStep(watched.optimizer())
+            watched.evaluation = BadEvaluation(reading=reading, capture=capture, weights=weights)
 
     # After it.
 
@@ -229,7 +230,7 @@ class Gate:
             return
         if evaluation is not None and before is not None and not watched.discarded and before.spoilt():
             reading, kept, watched.discarded = evaluation.reading, None, True
-            evaluation.put_weights()
+            evaluation.weights.restore()
             self._safely(self._consider, watched, reading, evaluation.capture, acted=True)
             before.restore()
         if kept is not None and reading is not None and not watched.discarded:

@@ -140,8 +140,8 @@ class Investigation:
         """What has made gradients bad that the backward had left finite, which a replay does not show."""
         left = self.left or [(p, None) for p in parameters_of(self.optimizer) if not self.capture.micro_steps]
         try:
-            sound = are_finite([g for _, g in left if g is not None])
-            return bad_edit(left) if sound and self.event["symptom"] == "nonfinite-gradient" else None
+            later = self.event["symptom"] == "nonfinite-gradient" and are_finite([g for _, g in left if g is not None])
+            return bad_edit(left) if later else None
         except Exception:  # a statement that cannot be read
             return None
 

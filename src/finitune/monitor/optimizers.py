@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from finitune.monitor.evaluations import BadEvaluation
 from finitune.monitor.micro_steps import NO_GRADIENTS, gradients_now
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Gradients, Measured, Reading, Unclipped
@@ -187,6 +186,18 @@ class Deferred:
     schedules: list[tuple[Any, dict[str, Any], list[Any]]] = field(default_factory=list)
     """Schedules that advanced before the verdict was known, with their state and rates before."""
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadEvaluation:
+    """Of a closure, in a step that LBFGS has begun with a finite one. It may be a trial that a line search turns back
+    from; where the weights are not finite after the step, it was not.
+    """
+
+    reading: Reading
+    capture: Capture
+    weights: BeforeStep
+    """As they were in it."""
 
 
 class Optimizers:

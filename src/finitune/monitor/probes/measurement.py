@@ -67,7 +67,7 @@ class Unclipped:
     scaled: bool = False
     """They carried the loss scale of a GradScaler."""
     half: bool = True
-    """Some of them may be float16, whose norms clipping measures for nobody else."""
+    """Some of them may be float16: their norms are never taken over from clipping."""
 
     @staticmethod
     def of(gradients: Sequence[Tensor], total: Tensor | None, each: EachNorm, *, scaled: bool = False) -> Unclipped:

@@ -187,8 +187,11 @@ class BeforeStep:
         self._optimizer = optimizer
         self._weights = [(p, p.detach().clone()) for p in parameters_of(optimizer)]
         self._state = {p: _copied(entries) for p, entries in optimizer.state.items()}
-        self._own = _of_its_own(optimizer)
-        """What the optimizer keeps beside its state, as an estimate of the learning rate: a copy of each."""
+        self._own = {
+            name: (value, value.detach().clone() if isinstance(value, Tensor) else value)
+            for name, value in _attributes(optimizer).items()
+        }
+        """Of each attribute the object, and a copy of it."""
         self._numbers = [
             {name: value for name, value in group.items() if isinstance(value, int | float)}
             for group in optimizer.param_groups
@@ -222,21 +225,17 @@ def kept_before(optimizer: Any) -> BeforeStep | None:
         return None
     parameters = parameters_of(optimizer)
     state = [value for entries in optimizer.state.values() for value in entries.values()]
-    own = [value for value, _ in _of_its_own(optimizer).values()]
-    held = [*parameters, *(value for value in (*state, *own) if isinstance(value, Tensor))]
+    kept = (*state, *_attributes(optimizer).values())
+    held = [*parameters, *(value for value in kept if isinstance(value, Tensor))]
     plain = all(isinstance(value, Tensor | int | float | None) for value in state)
     near = all(t.device.type == "cpu" and t.layout is torch.strided for t in held)
     return BeforeStep(optimizer) if plain and near and sum(t.nbytes for t in held) <= MOST_KEPT else None
 
 
-def _of_its_own(optimizer: Any) -> dict[str, tuple[Any, Any]]:
-    """Tensors and numbers among its attributes, and what they are now."""
-    own = {
-        n: value
-        for n, value in vars(optimizer).items()
-        if isinstance(value, Tensor | int | float) and n not in _OF_SCHEDULES
-    }
-    return {n: (value, value.detach().clone() if isinstance(value, Tensor) else value) for n, value in own.items()}
+def _attributes(optimizer: Any) -> dict[str, Any]:
+    """Tensors and numbers that it keeps beside its state, as an estimate of the learning rate."""
+    kept = ((name, value) for name, value in vars(optimizer).items() if name not in _OF_SCHEDULES)
+    return {name: value for name, value in kept if isinstance(value, Tensor | int | float)}
 
 
 def _copied(entries: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.monitor.replay.source_line import user_frames
-from finitune.monitor.replay.source_tree import nodes_in, scope_of
+from finitune.monitor.replay.source_tree import loops_at, nodes_in, scope_of
 
 DEEPEST = 4
 """Functions within one another that are kept of one call."""
@@ -70,14 +70,10 @@ def _ends(code: CodeType, line: int) -> bool:
     scope = scope_of(code)
     if not isinstance(scope, ast.FunctionDef) or not code.co_flags & inspect.CO_OPTIMIZED:
         return False
-    if not _LOOKS.isdisjoint(code.co_names):
+    if not _LOOKS.isdisjoint(code.co_names) or loops_at(scope, line):
         return False
-    for node in nodes_in(scope):
-        acts = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ACTS
-        loops = isinstance(node, ast.For | ast.While) and node.lineno <= line <= (node.end_lineno or node.lineno)
-        if acts or loops:
-            return False
-    return True
+    methods = (node.func for node in nodes_in(scope) if isinstance(node, ast.Call))
+    return not any(isinstance(method, ast.Attribute) and method.attr in _ACTS for method in methods)
 
 
 def _is_kept(value: Any) -> bool:

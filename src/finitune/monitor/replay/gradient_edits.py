@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import CodeType, FrameType, ModuleType
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from finitune.monitor.replay.looked_up import value_of
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
-from finitune.monitor.replay.source_tree import is_in_place, nodes_in, scope_of
+from finitune.monitor.replay.source_tree import is_in_place, loops_at, scope_of
 from finitune.monitor.replay.spelled import reached
 
 Gradients = Sequence[tuple[Tensor, Tensor | None]]
@@ -89,17 +89,14 @@ def _of_iteration() -> list[tuple[FrameType, list[ast.stmt]]]:
     edits: list[tuple[FrameType, list[ast.stmt]]] = []
     for frame in user_frames():
         scope = scope_of(frame.f_code)
-        loops = [] if scope is None else [n for n in nodes_in(scope) if _is_loop_at(n, frame.f_lineno)]
-        innermost = max(loops, key=lambda loop: loop.lineno, default=scope)
-        if innermost is not None:
-            edits.insert(0, (frame, _writing(list(_before(innermost, frame.f_lineno)), frame)))
+        if scope is None:
+            continue
+        loops = loops_at(scope, frame.f_lineno)
+        before = _before(loops[-1] if loops else scope, frame.f_lineno)
+        edits.insert(0, (frame, _writing(list(before), frame)))
         if loops:
             return edits
     return []
-
-
-def _is_loop_at(node: ast.AST, line: int) -> TypeGuard[ast.For | ast.While]:
-    return isinstance(node, ast.For | ast.While) and node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _writing(statements: list[ast.stmt], frame: FrameType) -> list[ast.stmt]:

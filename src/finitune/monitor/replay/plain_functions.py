@@ -35,7 +35,7 @@ from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.source_line import described, is_users
 from finitune.monitor.replay.source_tree import is_in_place, names_in, scope_of
-from finitune.monitor.replay.transforms import is_made, makes, weights_of, with_functions
+from finitune.monitor.replay.transforms import is_transform, is_transformed, weights_of, with_functions
 
 MOST_STATEMENTS = 2000
 """Computed for one expression, those of loops counted each time."""
@@ -112,9 +112,9 @@ class Evaluation:
         called = self.value(node, values) if isinstance(node, ast.Call) else value_of(node, values)
         if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):
             return self._gradients(*args, **named)
-        if makes(called) or isinstance(called, _Nested):
+        if is_transform(called):
             return called(*args, **named)
-        if is_made(called):
+        if is_transformed(called):
             return with_functions(called, self._again)(*args, **named)
         if called is torch.func.functional_call:
             return self._functional_call(*args, **named)
@@ -133,6 +133,8 @@ class Evaluation:
         return self._call(called, ast.unparse(node), args, named)
 
     def _call(self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        if isinstance(called, _Nested):
+            return called(*args, **named)
         if isinstance(called, nn.Module) and is_plain_module(called):
             return type(called).forward(called, *args, **named)
         if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
@@ -149,8 +151,6 @@ class Evaluation:
 
     def _again(self, function: Any) -> Any:
         """A function of the user's, computed here when torch calls it."""
-        if isinstance(function, _Nested):
-            return function
         return lambda *args, **named: self._call(function, getattr(function, "__name__", ""), args, named)
 
     def _functional_call(self, module: nn.Module, weights: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -56,6 +56,12 @@ def nodes_in(scope: ast.AST) -> Iterator[ast.AST]:
             yield from nodes_in(node)
 
 
+def loops_at(scope: ast.AST, line: int) -> list[ast.For | ast.While]:
+    """Those that the line stands in, outermost first."""
+    loops = (node for node in nodes_in(scope) if isinstance(node, ast.For | ast.While))
+    return [loop for loop in loops if loop.lineno <= line <= (loop.end_lineno or loop.lineno)]
+
+
 def statements_in(scope: ast.AST) -> Iterator[Statement]:
     """Its assignments, without those of functions defined within."""
     for node in nodes_in(scope):

@@ -13,35 +13,37 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
-_MAKERS = (
+_TRANSFORMS = (
     torch.func.vmap, torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.jacfwd,
     torch.func.hessian,
 )  # fmt: skip
 _HOME = "torch._functorch"
 
 
-def makes(called: Any) -> bool:
-    """A transform: a call of it runs nothing of the user's."""
-    return any(called is one for one in _MAKERS)
+def is_transform(called: Any) -> bool:
+    """A call of it runs nothing of the user's."""
+    return any(called is one for one in _TRANSFORMS)
 
 
-def is_made(value: Any) -> bool:
+def is_transformed(value: Any) -> bool:
     """What a transform has returned."""
     return isinstance(value, FunctionType) and str(value.__globals__.get("__name__")).startswith(_HOME)
 
 
-def with_functions(made: FunctionType, again: Callable[[Any], Any]) -> Callable[..., Any]:
+def with_functions(transformed: FunctionType, again: Callable[[Any], Any]) -> Callable[..., Any]:
     """What a transform has returned, with `again(f)` for each function f of the user's that it calls."""
 
     def inner(value: Any) -> Any:
-        if is_made(value):
+        if is_transformed(value):
             return with_functions(value, again) if value.__closure__ else value
         users = callable(value) and not str(getattr(value, "__module__", "")).startswith("torch.")
         return again(value) if users or isinstance(value, nn.Module) else value
 
-    cells = tuple(CellType(inner(cell.cell_contents)) for cell in made.__closure__ or ())
-    copy = FunctionType(made.__code__, made.__globals__, made.__name__, made.__defaults__, cells)
-    copy.__kwdefaults__ = made.__kwdefaults__
+    cells = tuple(CellType(inner(cell.cell_contents)) for cell in transformed.__closure__ or ())
+    copy = FunctionType(
+        transformed.__code__, transformed.__globals__, transformed.__name__, transformed.__defaults__, cells
+    )
+    copy.__kwdefaults__ = transformed.__kwdefaults__
     return copy
 
 
