@@ -190,6 +190,7 @@ CASES: Table = {
             under(0, "A spike that was clipped.", grad_norm=SPIKE, optimizer=Optimizer(clip=1.0)),
             under(0, "It was seen to be clipped.",
                   grad_norm=WATCHED, incident=SGD, clip_factor=series(1, 1, 1, 1, 1, 1, 1, 0.01)),
+            under(0, "Clipped by value.", grad_norm=WATCHED, incident={**SGD, "clipped_by_value": True}),
             under(0, "Clipped at 1.", grad_norm=LONG, incident=SGD, clip_factor=series(*[1.0] * 20, 1 / 900)),
             nothing("Nobody watched.", grad_norm=WATCHED, incident={}),
         ],

@@ -32,6 +32,7 @@ def test_a_gradient_that_clipping_makes_finite_is_still_discarded(tmp_path, valu
     assert recording.signals["skipped"].values.tolist() == [0, 0, 1, 0, 0]
     (incident,) = recording.events("incident")
     assert incident["bad"] == ["weight"]
+    assert incident["clipped_by_value"]
     assert not recording.events("broken")
 
 

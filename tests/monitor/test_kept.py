@@ -59,7 +59,11 @@ def cells(tmp_path, *, factor=1.0, root_of=None):
                 h = drop(cell(x, h)) * (factor if step == 3 else 1.0)
                 assert len(watched.last_calls()) <= LONGEST_CHAIN
             out = head(h)
-            loss = out.square().mean() if root_of is None or step != 3 else (out * root_of).square().mean().sqrt()
+            loss = (
+                out.square().mean()
+                if root_of is None or step != 3
+                else (out * root_of * torch.rand(())).square().mean().sqrt()
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

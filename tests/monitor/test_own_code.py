@@ -252,6 +252,96 @@ def test_a_bad_batch_comes_before_the_statistics_that_it_has_spoilt(tmp_path):
     assert (seen["phase"], seen["tensor"]) == ("input", "input 0")
 
 
+class Counts(nn.Module):
+    """It keeps what it was given, in a buffer that its own forward reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.ones(3))
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, x):
+        self.kept = 0.5 * self.kept + x.sum(0) / x.sum()
+        return self.head(x / self.kept)
+
+
+def test_a_buffer_that_the_step_has_spoilt_is_not_its_source(tmp_path):
+    torch.manual_seed(0)
+    model = Counts()
+    seen = origin(tmp_path, model, lambda step: model(torch.full((4, 3), 0.0 if step == BAD else 1.0)).sum())
+    assert (seen["phase"], seen["op"], seen["divisor"]) == (
+        "forward",
+        "aten.div",
+        "1 of 1 elements of the divisor are 0",
+    )
+    assert seen["line"].endswith("self.kept = 0.5 * self.kept + x.sum(0) / x.sum()")
+    assert model.kept.isnan().all(), "it is left as the step left it"
+
+
+def test_a_buffer_that_was_spoilt_between_two_steps_is_the_source(tmp_path):
+    torch.manual_seed(0)
+    model = Counts()
+
+    def loss(step):
+        if step == BAD:
+            model.kept[1] = math.nan
+        return model(torch.ones(4, 3)).sum()
+
+    seen = origin(tmp_path, model, loss)
+    assert (seen["phase"], seen["tensor"]) == ("parameter", "kept")
+
+
+def test_a_replay_leaves_a_buffer_that_the_step_has_put_in_place_of_another(tmp_path):
+    model, left = Counts(), []
+
+    def loss(step):
+        assert step == 1 or model.kept is left[-1]
+        value = model(torch.rand(4, 3)).sum() * (math.nan if step == BAD else 1.0)
+        left.append(model.kept)
+        return value
+
+    assert origin(tmp_path, model, loss)["op"] == "aten.mul"
+
+
+class Stream:
+    """Batches of a generator function of the user's, one of which holds the root of a negative number."""
+
+    def __iter__(self):
+        for step in range(1, 5):
+            x = torch.ones(4, 2)
+            x[2] -= 2.0 * (step == BAD)
+            yield torch.sqrt(x), step
+
+
+@pytest.mark.parametrize("loop", ["for", "enumerate", "next"])
+def test_the_statement_of_a_generator_that_the_batch_comes_from(tmp_path, loop):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        if loop == "for":
+            for x, _step in Stream():
+                take_step(model, optimizer, x)
+        elif loop == "enumerate":
+            for _n, (x, _step) in enumerate(Stream()):
+                take_step(model, optimizer, x)
+        else:
+            batches = iter(Stream())
+            for _n in range(4):
+                x, _step = next(batches)
+                take_step(model, optimizer, x)
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    assert (event["origin"]["op"], event["origin"]["phase"]) == ("aten.sqrt", "input")
+    assert event["origin"]["line"].endswith("in __iter__: yield torch.sqrt(x), step")
+    assert event["origin"]["tensor"] == "x"
+
+
+def take_step(model, optimizer, x):
+    optimizer.zero_grad()
+    loss = model(x).sum()
+    loss.backward()
+    optimizer.step()
+
+
 def test_a_step_that_is_watched_live_lasts_until_that_of_the_same_optimizer(tmp_path):
     """Another optimizer steps in between, as the actor's between two of the critic's."""
     torch.manual_seed(0)

@@ -188,14 +188,16 @@ def boxcox(y, power):
 
 
 def test_what_a_loop_makes_bad_of_its_targets_is_followed_in_the_next_step(tmp_path):
-    """As in a framework, the frame that has computed the loss is gone when its backward runs."""
+    """What it has drawn cannot be drawn again, so that its statement cannot be computed again."""
     torch.manual_seed(0)
     model, y = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1)), torch.rand(20, 1) + 0.5
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 
     def losses():
         for step in range(1, 7):
-            yield nn.functional.mse_loss(model(torch.ones(20, 2)), boxcox(y, max(0.0, 1 - step / 3)))
+            yield nn.functional.mse_loss(
+                model(torch.ones(20, 2)), boxcox(y + torch.rand(20, 1), max(0.0, 1 - step / 3))
+            )
 
     def train():
         for loss in losses():

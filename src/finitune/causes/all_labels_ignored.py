@@ -48,10 +48,9 @@ LIKELY_EMPTY_BATCHES = 0.5
 """So many wholly empty micro-batches expected in one epoch, and the run is called broken: more likely than not."""
 _MEANS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.div", "aten.mean", "aten.cross_entropy_loss")
 _COUNT = re.compile(r"/.*(sum|count|num)", re.IGNORECASE)
-HALF, FEW = 0.5, 0.05
-"""Of a row most is gone; more than one row in twenty is no exception."""
-SHOWN = 100
-"""So many rows are listed; the evidence has their number."""
+_OF_TOKENS = re.compile(r"(log_?p|nll|entropy|\bce\b).*/.*(sum|count|num)", re.IGNORECASE)
+HALF, FEW = 0.5, 0.05  # of a row most is gone; more than one row in twenty is no exception
+SHOWN = 100  # rows that are listed; the evidence has their number
 
 experiments = [
     Experiment(arm="label-every-token", expect="finite"),
@@ -143,16 +142,18 @@ def _cut(labels: Labels) -> Iterator[Finding]:
 
 
 def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
-    if origin.op == "aten.div" and origin.divisor and origin.shape == [] and not origin.peak:
-        yield evidence("origin", STRONG, f"a loss of 0 is divided by 0 ({origin.divisor})")
-        if _COUNT.search(origin.line or ""):
-            yield evidence("statement", STRONG, "what it is divided by is a number of targets")
+    line, of_all = origin.line or "", origin.shape == [] and not origin.peak
+    zero_over_zero = origin.op == "aten.div" and origin.divisor and "nan" in (origin.values or "")
+    if not zero_over_zero or not (of_all or _OF_TOKENS.search(line)):
+        return
+    yield evidence("origin", STRONG, f"0 is divided by 0 ({origin.divisor})")
+    if _COUNT.search(line):
+        yield evidence("statement", STRONG, "what it is divided by is a number of targets")
 
 
 def weigh(labels: Labels | None = None, origin: Origin | None = None) -> Iterator[Evidence]:
     if labels is None:
-        yield from _mean_by_hand(origin) if origin is not None else ()
-        return
+        return (yield from _mean_by_hand(origin) if origin is not None else ())
     supervised = int(labels.supervised.sum())
     if labels.row_lines is not None:  # rows of a file; of those that are empty `foresee` speaks
         if (labels.supervised > 0).all():

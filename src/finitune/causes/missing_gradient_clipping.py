@@ -135,7 +135,8 @@ def weigh(
     if clip is None and not watched:
         return
     # HF Trainer measures the norm by clipping at infinity: what was never scaled down is not clipped.
-    if clip or (clip_factor is not None and bool((clip_factor.values < 1).any())):
+    scaled_down = clip_factor is not None and bool((clip_factor.values < 1).any())
+    if clip or scaled_down or (incident is not None and incident.get("clipped_by_value")):
         yield evidence("not clipped", -STRONG, f"gradients are clipped{f' at {clip:g}' if clip else ''}")
         return
     norms = grad_norm.values[np.isfinite(grad_norm.values)]

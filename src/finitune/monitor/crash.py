@@ -92,7 +92,7 @@ def record_crash(
                 *facts_of_batch(monitor.last_calls(), vocabulary_in_question(error, monitor.vocabulary())),
             ],
             thread=thread.name if thread is not None else None,
-            ends_step=any(f.f_code.co_filename == lr_scheduler.__file__ for f, _ in frames),
+            ends_step=any(isinstance(f.f_locals.get('self'), lr_scheduler.LRScheduler) for f, _ in frames),
         )  # fmt: skip
     except Exception as failed:  # the user's own error has been shown already
         monitor.broken(failed)

@@ -374,7 +374,7 @@ class Incidents:
                 "bad": [name for name, norm in named if not math.isfinite(norm)][:100],
                 "gradients": of_modules(named, reading.scale),
                 "tensors": len(reading.norms), "loss": reading.loss, "grad_norm": reading.grad_norm,
-                "loss_scale": reading.scale, "optimizer": watched.name,
+                "loss_scale": reading.scale, "optimizer": watched.name, "clipped_by_value": reading.clipped_by_value,
                 "beside": symptom in LOCATED_LIVE and self._run.signals["skipped"].last_step == reading.step,
                 "action": "skipped-step" if acted or reading.skipped else "none",
                 "settles": False, "last_good": reading.step - 1, "scaler_spent": reading.scaler_spent,

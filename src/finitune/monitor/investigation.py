@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -27,12 +27,13 @@ from finitune.monitor.replay.frame_modules import module_of
 from finitune.monitor.replay.gradient_edits import Gradients, bad_edit
 from finitune.monitor.replay.limits import Limits, empty_cache
 from finitune.monitor.replay.live_watch import LiveWatch, compiles
-from finitune.monitor.replay.locate import bad_leaf, calls_of, locate, locate_in_calls, named_tensors
+from finitune.monitor.replay.locate import all_named_tensors, bad_leaf, calls_of, locate, locate_in_calls
 from finitune.monitor.replay.loose_tensors import LooseTensors
 from finitune.monitor.replay.objective import Place, node_at, same_form
 from finitune.monitor.replay.own_code import seen
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, trained_in, why_not_runnable
 from finitune.monitor.replay.source_line import calling_line
+from finitune.monitor.replay.spoilt_buffers import made_by_step
 from finitune.monitor.replay.statements import operator_in
 from finitune.monitor.speech import plainly
 from finitune.recording import Recorder
@@ -108,13 +109,14 @@ class Investigation:
         """Name what is bad without any run where a weight or the batch is; run the step once more under watch."""
         with self.timed("locate"):
             try:
-                known = bad_leaf(self._named_tensors(), calls_of(self.capture))
+                known = bad_leaf(all_named_tensors(self.model, self.modules), calls_of(self.capture))
             except Exception:  # a device error, a tensor of a kind that cannot be looked at
                 known = None
-            edit = self._edit() if known is None else None
-            if edit is not None and edit.op != edit.phase:
-                self.origin, self.repeats, self.edited = edit, True, True
+            spoilt, edit = self._spoilt(known), (self._edit() if known is None else None)
+            if (made := spoilt or edit) is not None and made.op != made.phase:
+                self.origin, self.repeats, self.edited = made, True, spoilt is None
                 return
+            known = spoilt or known
             self._run_again(observed)
             if edit is not None and self.origin is None:
                 self.origin, self.repeats, self.edited = edit, None, True
@@ -128,13 +130,20 @@ class Investigation:
                 losses = observed.losses if observed is not None and able else ()
                 models = [*([] if self.model is None else [self.model]), *self.modules.roots()]
                 found = seen(self.origin, self.term, models, losses, self.capture, bad_loss=bad_loss)
-            except Exception:  # a variable that cannot be looked at
-                found = None
+            except Exception:
+                found = None  # a variable that cannot be looked at
             if found is not None:
                 own = self.origin
                 same = own is not None and own.phase == found.phase not in ("input", "parameter")
                 self.term = self.term if same and found.tensor is None else None
                 self.origin = found
+
+    def _spoilt(self, known: Origin | None) -> Origin | None:
+        """What has spoilt a buffer within this step; with that, the steps before it would have been bad."""
+        if known is None or self.model is None or self.event["step"] <= 1 or self.group.split:
+            return None
+        with suppress(Exception):
+            return made_by_step(known, self.setting(), self.modules)
 
     def _edit(self) -> Origin | None:
         """What has made gradients bad that the backward had left finite, which a replay does not show."""
@@ -228,8 +237,7 @@ class Investigation:
         return outside and len(self.modules.owners(trained)) > 1
 
     @property
-    def is_located(self) -> bool:
-        """The origin is known, and more of it than the statement that it lies in."""
+    def is_located(self) -> bool:  # more than the statement
         return self.origin is not None and not self.origin.is_statement
 
     def is_made_in(self, live: LiveWatch) -> bool:
@@ -241,7 +249,7 @@ class Investigation:
         """Whether a step that was watched live has shown the origin: of a bad input, what the loop made it with."""
         if self.is_located and self.origin is not None and self.origin.phase != "input":
             return True
-        found = bad_leaf(self._named_tensors(), calls_of(capture))
+        found = bad_leaf(all_named_tensors(self.model, self.modules), calls_of(capture))
         if found is None or found.phase == "input":
             found = live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss") or found
             if found is not None and self.by_hand and live.watch.after_backward and found.phase == "forward":
@@ -270,15 +278,6 @@ class Investigation:
             self.origin = replace(self.origin, line=line or self.origin.line, op=made or self.origin.op)
             return self.origin != before
         return False
-
-    def _named_tensors(self) -> Iterator[tuple[str, Any]]:
-        own = [] if self.model is None else named_tensors(self.model)
-        yield from own
-        seen = {id(t) for _, t in own}
-        for root in self.modules.roots():
-            for _, tensor in named_tensors(root):
-                if id(tensor) not in seen:
-                    yield self.modules.name(tensor), tensor
 
     def _made_by_update(self) -> None:
         """Of a parameter that an update of the last steps has made bad, that is the origin; not where the same updates,

@@ -41,7 +41,7 @@ def test_the_value_is_that_of_python(source):
         "torch.load('x')", "a.numpy()", "torch.add(a, a, out=a)", "F.relu(a, inplace=True)",
         "torch.ops.load_library('x')", "text.upper()", "a.__class__", "a.grad_fn", "torch.manual_seed(0)",
         "F.batch_norm(a, a, a)", "torch.hub.load('x', 'y')", "a.bernoulli()", "(lambda: a)()", "a if model else a",
-        "len(*items)", "b[model]", "unknown + a",
+        "len(**items)", "b[model]", "unknown + a",
     ],
 )  # fmt: skip
 def test_refuses(source):

@@ -122,6 +122,7 @@ class Reading:
     own_bad: bool = True
     """On this rank."""
     clip_factor: float | None = None
+    clipped_by_value: bool = False
     zero_gradients: float | None = None
     more: Mapping[str, float] = field(default_factory=dict[str, float])
     """Further signals that were due in this step."""
@@ -210,6 +211,7 @@ class Measured:
             clip_factor=None if clip is None or not math.isfinite(total) else min(1.0, clip / (total + 1e-6)),
             zero_gradients=zero,
             more=dict(zip(self.names, values[6 + self.losses :], strict=True)),
+            clipped_by_value=self.unclipped is not None and self.unclipped.peaks is not None,
         )
 
 

@@ -1,7 +1,8 @@
 """An expression of plain arithmetic on tensors, computed again from the values of its variables.
 
 Only operators, methods of tensors and functions of torch that compute: nothing that draws random numbers, writes into
-a tensor or belongs to the user. What the user's own functions make of their arguments is asked of the caller.
+what was there before or belongs to the user. What the user's own functions make of their arguments is asked of the
+caller, which also keeps what was made on the way: that may be written into.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from finitune.monitor.replay.looked_up import value_of
+from finitune.monitor.replay.source_tree import is_in_place
 
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Pow: operator.pow, ast.MatMult: operator.matmul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.Is: operator.is_,
-    ast.IsNot: operator.is_not,
+    ast.IsNot: operator.is_not, ast.In: lambda one, many: one in many, ast.NotIn: lambda one, many: one not in many,
 }  # fmt: skip
 _UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
     ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
@@ -50,8 +52,17 @@ _DENSITIES = ("log_prob", "entropy", "cdf", "icdf")
 
 
 _BUILTINS: dict[str, Callable[..., Any]] = {
-    each.__name__: each for each in (len, min, max, abs, float, int, sum, range, zip, enumerate, list, tuple)
+    each.__name__: each
+    for each in (
+        len, min, max, abs, float, int, bool, round, sum, any, all, range, zip, enumerate, reversed, list, tuple,
+    )
+}  # fmt: skip
+FILLS = {
+    list: ("append", "extend", "insert", "pop", "reverse", "clear"),
+    dict: ("update", "setdefault", "pop", "clear"),
+    deque: ("append", "appendleft", "extend", "pop", "popleft", "clear"),
 }
+"""Methods that write into containers."""
 DICTIONARIES = (dict, OrderedDict, defaultdict)
 MOST = 1024
 """Elements of a container whose values are taken for plain."""
@@ -64,12 +75,30 @@ class NotPlain(Exception):
     """The expression holds something else."""
 
 
-Called = Callable[[ast.expr, Mapping[str, Any], Sequence[Any], Mapping[str, Any]], Any]
-"""The result of the user's function at a node, with the values of the names there, its arguments, and those by name."""
+class Asked:
+    """What an expression needs besides the values of its names. This one knows nothing."""
 
+    def called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """The result of the user's function at a node, with the values of the names there, its arguments, and those by
+        name. Raises NotPlain.
+        """
+        raise NotPlain(ast.unparse(node))
 
-def not_called(node: ast.expr, *_: Any) -> Any:
-    raise NotPlain(ast.unparse(node))
+    def read(self, owner: Any, attribute: property) -> Any:
+        """What a property of a class of the user's gives. Raises NotPlain."""
+        raise NotPlain("a property")
+
+    def function(self, node: ast.Lambda, values: Mapping[str, Any]) -> Callable[..., Any]:
+        """What computes a function that is defined in the expression. Raises NotPlain."""
+        raise NotPlain(ast.unparse(node))
+
+    def made(self, container: Any) -> Any:
+        """The same container, which an expression has just made."""
+        return container
+
+    def owns(self, value: Any) -> bool:
+        """Whether a tensor or container was made here, and may be written into."""
+        return False
 
 
 def applied(op: ast.operator, left: Any, right: Any) -> Any:
@@ -79,11 +108,18 @@ def applied(op: ast.operator, left: Any, right: Any) -> Any:
     return _BINARY[type(op)](left, right)
 
 
-def evaluate(node: ast.expr, values: Mapping[str, Any], called: Called = not_called) -> Any:
+def evaluate(node: ast.expr, values: Mapping[str, Any], asked: Asked | None = None) -> Any:
     """The value of the expression; raises NotPlain, and what torch raises."""
+    asked = asked or Asked()
 
     def of(inner: ast.expr) -> Any:
-        return evaluate(inner, values, called)
+        return evaluate(inner, values, asked)
+
+    def each_of(nodes: Sequence[ast.expr], value: Callable[[ast.expr], Any] = of) -> list[Any]:
+        found: list[Any] = []
+        for inner in nodes:
+            found += items_of(inner.value, values, asked) if isinstance(inner, ast.Starred) else [value(inner)]
+        return found
 
     def argument(inner: ast.expr) -> Any:
         found = value_of(inner, values, _UNKNOWN)
@@ -94,10 +130,14 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], called: Called = not_cal
             return node.value
         case ast.Name() | ast.Attribute() if (found := value_of(node, values, _UNKNOWN)) is None or _plain(found):
             return found
+        case ast.Attribute() if isinstance(found := value_of(node, values), property):
+            return asked.read(value_of(node.value, values), found)
         case ast.BinOp():
             return applied(node.op, of(node.left), of(node.right))
-        case ast.Compare(ops=[one]) if type(one) in _BINARY:
-            return _BINARY[type(one)](of(node.left), of(node.comparators[0]))
+        case ast.Compare() if all(type(one) in _BINARY for one in node.ops):
+            return _compared(of(node.left), node.ops, map(of, node.comparators))
+        case ast.BoolOp():
+            return _joined(node.op, map(of, node.values))
         case ast.UnaryOp(op=ast.Not()):
             return not of(node.operand)
         case ast.UnaryOp() if type(node.op) in _UNARY:
@@ -112,15 +152,29 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], called: Called = not_cal
         case ast.Slice():
             return slice(*(None if each is None else of(each) for each in (node.lower, node.upper, node.step)))
         case ast.Tuple():
-            return tuple(map(of, node.elts))
+            return tuple(each_of(node.elts))
         case ast.List():
-            return [of(each) for each in node.elts]
+            return asked.made(each_of(node.elts))
+        case ast.Dict() if None not in node.keys:
+            keys = [of(each) for each in node.keys if each is not None]
+            return asked.made(dict(zip(keys, map(argument, node.values), strict=True)))
         case ast.ListComp() | ast.GeneratorExp():
-            return [evaluate(node.elt, inner, called) for inner in _rounds(node.generators, values, called)]
+            rounds = _rounds(node.generators, values, asked)
+            return asked.made([evaluate(node.elt, inner, asked) for inner in rounds])
+        case ast.DictComp():
+            rounds = _rounds(node.generators, values, asked)
+            return asked.made({evaluate(node.key, i, asked): evaluate(node.value, i, asked) for i in rounds})
+        case ast.Lambda():
+            return asked.function(node, values)
         case ast.Attribute():
             owner = of(node.value)
             if (isinstance(owner, Tensor) and node.attr in _READ) or _is_result(owner):
                 return getattr(owner, node.attr)
+            found = value_of(ast.Attribute(value=ast.Name("it"), attr=node.attr), {"it": owner})
+            if isinstance(found, property):
+                return asked.read(owner, found)
+            if _plain(found):
+                return found
         case ast.JoinedStr():
             return "".join(of(each) for each in node.values)
         case ast.FormattedValue(conversion=-1, format_spec=None) if isinstance(part := of(node.value), int | str):
@@ -129,41 +183,41 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], called: Called = not_cal
             found = value_of(ast.Attribute(value=owner_node, attr=str(of(name_node))), values)
             if _plain(found):
                 return found
-        case ast.Call() if not any(isinstance(each, ast.Starred) for each in node.args):
+        case ast.Call():
             given = {each.arg: each.value for each in node.keywords if each.arg not in (None, "out", "inplace")}
             if len(given) == len(node.keywords):
                 named = {name: argument(each) for name, each in given.items()}
-                return _result(node.func, values, [argument(each) for each in node.args], named, called)
+                return _result(node.func, values, each_of(node.args, argument), named, asked)
         case _:
             pass
     raise NotPlain(ast.unparse(node))
 
 
 def _rounds(
-    generators: Sequence[ast.comprehension], values: Mapping[str, Any], called: Called
+    generators: Sequence[ast.comprehension], values: Mapping[str, Any], asked: Asked
 ) -> Iterator[Mapping[str, Any]]:
     """The names of a comprehension, once for each of its elements."""
     if not generators:
         yield values
         return
     first, *others = generators
-    items = items_of(first.iter, values, called)
+    items = items_of(first.iter, values, asked)
     if first.is_async or len(items) > MOST:
         raise NotPlain(ast.unparse(first.iter))
     for each in items:
         assign(first.target, each, inner := dict(values))
-        if all(evaluate(test, inner, called) for test in first.ifs):
-            yield from _rounds(others, inner, called)
+        if all(evaluate(test, inner, asked) for test in first.ifs):
+            yield from _rounds(others, inner, asked)
 
 
-def items_of(node: ast.expr, values: Mapping[str, Any], called: Called) -> Sequence[Any]:
+def items_of(node: ast.expr, values: Mapping[str, Any], asked: Asked) -> Sequence[Any]:
     """What a loop goes through; a list that is there whatever it holds."""
     there = value_of(node, values)
-    return there if isinstance(there, list | tuple) and len(there) <= MOST else list(evaluate(node, values, called))
+    return there if isinstance(there, list | tuple) and len(there) <= MOST else list(evaluate(node, values, asked))
 
 
 def _result(
-    node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any], called: Called
+    node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any], asked: Asked
 ) -> Any:
     if isinstance(node, ast.Name) and node.id in _BUILTINS and node.id not in values:
         function = _BUILTINS[node.id]
@@ -172,15 +226,27 @@ def _result(
     elif isinstance(node, ast.Attribute):
         owner = value_of(node.value, values)
         try:
-            owner = owner if isinstance(owner, Distribution) else evaluate(node.value, values, called)
+            there = isinstance(owner, Distribution) or type(owner) in FILLS
+            owner = owner if there else evaluate(node.value, values, asked)
         except NotPlain:
-            return called(node, values, args, named)
+            return asked.called(node, values, args, named)
+        if _writes(owner, node.attr) and asked.owns(owner):
+            return getattr(owner, node.attr)(*args, **named)
+        if type(owner) is dict:
+            return asked.called(node, values, args, named)
         function = _function(owner, node.attr)
     else:
-        return called(node, values, args, named)
+        return asked.called(node, values, args, named)
     if not all(value is None or _plain(value) for value in (*args, *named.values())):
         raise NotPlain(ast.unparse(node))
     return function(*args, **named)
+
+
+def _writes(owner: Any, name: str) -> bool:
+    """Whether a method writes into what it is a method of, and draws no random numbers."""
+    if isinstance(owner, Tensor):
+        return is_in_place(name) and computes(name[:-1]) and name != "requires_grad_"
+    return name in FILLS.get(type(owner), ())
 
 
 def _plain(value: Any) -> bool:
@@ -222,6 +288,26 @@ def _function(owner: Any, name: str) -> Callable[..., Any]:
     if computes(name) and of_tensors and _is_one_of(owner, _MODULES):
         return getattr(owner, name)
     raise NotPlain(name)
+
+
+def _compared(left: Any, ops: Sequence[ast.cmpop], others: Iterator[Any]) -> Any:
+    """`a < b < c`."""
+    found: Any = True
+    for op, right in zip(ops, others, strict=False):
+        found = _BINARY[type(op)](left, right)
+        if len(ops) > 1 and not found:
+            return found
+        left = right
+    return found
+
+
+def _joined(op: ast.boolop, parts: Iterator[Any]) -> Any:
+    """`a and b`, `a or b`: what follows is not computed where the first decides."""
+    found: Any = None
+    for found in parts:
+        if bool(found) == isinstance(op, ast.Or):
+            return found
+    return found
 
 
 def assign(target: ast.expr, value: Any, values: dict[str, Any]) -> None:

@@ -196,11 +196,11 @@ class _Edits(Evaluation):
     def _there(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         return self.value(node, values) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else None
 
-    def _called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         called = value_of(node, values)
         foreach = getattr(called, "__name__", "").startswith("_foreach_") and hasattr(torch, called.__name__)
         if called not in _CLIPS and not foreach:
-            return super()._called(node, values, args, named)
+            return super().called(node, values, args, named)
         written = [args[0]] if isinstance(args[0], Tensor) else list(args[0])
         if not all(self._is_own(each) or self._is_trained(each) for each in written):
             raise NotPlain(ast.unparse(node))

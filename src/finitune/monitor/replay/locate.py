@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin, Phase
 from finitune.monitor.probes.finite import Places, is_finite, places, values_of
+from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.names import dtype_name, parameter_names
 from finitune.monitor.replay.batch_places import bad_rows
 from finitune.monitor.replay.capture import MAX_CALLS, Call, Capture
@@ -51,10 +52,11 @@ def locate(setting: Setting) -> Located:
     limits = Limits(seconds=math.inf) if together else setting.limits
     watch = OperatorWatch(own, lambda: calls, limits, goes_on=together)
     eager = replace(setting, eager=True)
+    known = bad_leaf(named_tensors(setting.model), calls)
     watch.summed = lambda: None if eager.summing is None else own.get(id(eager.summing))
     outcome = rerun(eager, _watching(_named_modules(eager), watch))
     bad_loss = not all(map(math.isfinite, outcome.losses))
-    leaf = bad_leaf(named_tensors(setting.model), calls) or _bad_input(watch, calls)
+    leaf = known or _bad_input(watch, calls)
     operand, place = _bad_operand(setting.capture) if leaf is None else (None, None)
     origin = leaf or operand or watch.found(bad_loss=bad_loss)
     if outcome.sound or (watch.failed is not None and leaf is None):
@@ -107,6 +109,17 @@ def named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
     norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.training]
     written = {id(buffer) for norm in norms for buffer in norm.buffers()}
     return [*model.named_parameters(), *((name, b) for name, b in model.named_buffers() if id(b) not in written)]
+
+
+def all_named_tensors(model: nn.Module | None, modules: Modules) -> Iterator[tuple[str, Tensor]]:
+    """Those of the model, then what other modules hold beside it."""
+    own = [] if model is None else named_tensors(model)
+    yield from own
+    seen = {id(t) for _, t in own}
+    for root in modules.roots():
+        for _, tensor in named_tensors(root):
+            if id(tensor) not in seen:
+                yield modules.name(tensor), tensor
 
 
 def bad_leaf(tensors: Iterable[tuple[str, Tensor]], calls: Iterable[Call]) -> Origin | None:

@@ -33,12 +33,15 @@ def untouched(*models: nn.Module) -> Iterator[None]:
     randomness = Randomness.now()
     small = [b for model in models for b in model.buffers() if b.numel() <= SMALL_BUFFER]
     saved = [(b, b.detach().clone()) for b in small]
+    held = [(module._buffers, dict(module._buffers)) for model in models for module in model.modules()]
     try:
         with ExitStack() as kept:
             for model in models:
                 kept.enter_context(attributes_kept(model))
             yield
     finally:
+        for now, before in held:
+            now.update({name: buffer for name, buffer in before.items() if now.get(name) is not buffer})
         with torch.no_grad():
             for buffer, copy in saved:
                 if buffer.dtype == copy.dtype and not torch.equal(buffer, copy):

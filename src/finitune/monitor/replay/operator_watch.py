@@ -318,7 +318,7 @@ class OperatorWatch(TorchDispatchMode):
             if summed is not None:
                 return summed.rpartition(".")[0], None, summed
             self.term = objective.running.get()
-            return self._module(), user_line(), None
+            return self._module(), self.line(), None
         gradient_of = self._names.get(id(getattr(node, "variable", None)))  # over micro-steps, or in a hook
         if gradient_of is not None:
             return gradient_of.rpartition(".")[0], user_line(), gradient_of

@@ -1,8 +1,9 @@
 """An expression of the user's computed again, with the functions that it calls, where all of it is plain arithmetic.
 
 A function, or the forward of a model, is not called: its statements are read off its source and computed one after the
-other, as `arithmetic` does it, so that nothing of the user's is written to. Modules of torch, and what is TorchScript,
-are called where they write nothing and draw no random numbers; autograd functions as torch calls them.
+other, as `arithmetic` does it, so that nothing of the user's is written to; what the computation has made by itself is.
+Modules of torch, and what is TorchScript, are called where they write nothing and draw no random numbers; autograd
+functions as torch calls them. What is more than that has no value, and what is computed from it has none.
 """
 
 from __future__ import annotations
@@ -10,52 +11,58 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.replay.arithmetic import (
     DICTIONARIES,
+    FILLS,
+    Asked,
     NotPlain,
-    applied,
     assign,
-    computes,
     evaluate,
     is_distribution,
     items_of,
 )
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
+from finitune.monitor.replay.made_here import MadeHere
+from finitune.monitor.replay.plain_modules import is_plain_module, is_plain_record, is_plain_script
 from finitune.monitor.replay.source_line import described, is_users
-from finitune.monitor.replay.source_tree import is_in_place, names_in, scope_of
+from finitune.monitor.replay.source_tree import (
+    is_state,
+    lambda_of,
+    names_in,
+    parts_without,
+    scope_of,
+    stored_in,
+    written_in_place,
+)
 from finitune.monitor.replay.transforms import is_transform, is_transformed, weights_of, with_functions
 
 MOST_STATEMENTS = 2000
 """Computed for one expression, those of loops counted each time."""
 MOST_CALLS = 16
 """Of functions within one another."""
-_TORCHS = "torch.nn.modules."
-_ACT_IN_TRAINING = ("dropout", "batchnorm", "instancenorm")
-"""Parts of the names of modules that draw random numbers, or keep statistics, while they train; others have a
-`dropout`.
-"""
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_ACTS_IN_SCRIPT = ("SetAttr", "Print", "CallFunction", "CallMethod", "PythonOp")
-_NO_GRADIENTS = ("no_grad", "inference_mode")
+_CHANGE_NO_VALUE = ("no_grad", "inference_mode", "enable_grad", "record_function", "nullcontext")
+"""Contexts by name: what runs within them comes out the same."""
+_SAY = ("print", "log", "log_dict", "debug", "info", "warning", "write")
+"""Functions and methods that pass on what they are given."""
 _LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, nn.Module.named_buffers)
 _OF_DICTS = ("items", "keys", "values")
 _MISSING = object()
 """The value of what is more than plain arithmetic."""
 
 
-class Evaluation:
+class Evaluation(Asked):
     """`found` tells whether what is looked for was made by now. `line` is the statement within a function that made it,
     as `user_line` gives it, and `now` the one that is computed. A function that has `ended` is computed from what it
     held when it called a model, whatever it was given.
@@ -70,12 +77,34 @@ class Evaluation:
         self._depth = 0
         self._ended = {one.f_code: one for one in ended}
         self._returned: dict[str, Any] = {}
+        self._made = MadeHere()
+        self._is_within = False
 
     def value(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         """Raises NotPlain, and what torch raises."""
-        if self._ended:
-            node, values = self._with_returned(node, values)
-        return evaluate(node, values, self._called)
+        if self._is_within:
+            if self._ended:
+                node, values = self._with_returned(node, values)
+            return evaluate(node, values, self)
+        self._is_within = True
+        try:
+            with self._made:
+                return self.value(node, values)
+        finally:
+            self._is_within = False
+
+    def made(self, container: Any) -> Any:
+        self._made.add(container)
+        return container
+
+    def owns(self, value: Any) -> bool:
+        return self._made.owns(value)
+
+    def read(self, owner: Any, attribute: property) -> Any:
+        return self._call(attribute.fget, "a property", (owner,), {})
+
+    def function(self, node: ast.Lambda, values: Mapping[str, Any]) -> Callable[..., Any]:
+        return _Nested(self, node, dict(values), None)
 
     def returned(self, one: EndedFrame) -> Any:
         """What a function that has ended returned, from its call of the model on."""
@@ -105,49 +134,46 @@ class Evaluation:
 
         return Replaced().visit(copy.deepcopy(node)), there
 
-    def _called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """The result of the function that stands at `node`."""
-        if any(each is _MISSING for each in (*args, *named.values())):
-            raise NotPlain(ast.unparse(node))
+    def called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         called = self.value(node, values) if isinstance(node, ast.Call) else value_of(node, values)
-        if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):
-            return self._gradients(*args, **named)
-        if is_transform(called):
-            return called(*args, **named)
-        if is_transformed(called):
-            return with_functions(called, self._again)(*args, **named)
-        if called is torch.func.functional_call:
-            return self._functional_call(*args, **named)
-        owner = value_of(node.value, values) if isinstance(node, ast.Attribute) and node.attr == "apply" else None
-        owner = owner or (getattr(called, "__self__", None) if getattr(called, "__name__", "") == "apply" else None)
-        if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
-            return owner.apply(*args, **named)
-        if is_distribution(called):
-            return called(*args, **named)
-        if isinstance(node, ast.Attribute) and node.attr in _OF_DICTS:
-            held = value_of(node.value, values)
-            if type(held) in DICTIONARIES:
-                return list(getattr(held, node.attr)())
-        if isinstance(called, MethodType) and called.__func__ in _LISTS:
-            return list(called(*args, **named))
+        if _are_known(args, named):
+            if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):
+                return self._gradients(*args, **named)
+            if is_transformed(called):
+                return with_functions(called, self._again)(*args, **named)
+            if called is torch.func.functional_call:
+                return self._functional_call(*args, **named)
+            owner = value_of(node.value, values) if isinstance(node, ast.Attribute) and node.attr == "apply" else None
+            owner = owner or (getattr(called, "__self__", None) if getattr(called, "__name__", "") == "apply" else None)
+            if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+                return owner.apply(*args, **named)
+            if is_transform(called) or is_distribution(called) or is_plain_record(called):
+                return called(*args, **named)
+            if isinstance(node, ast.Attribute) and node.attr in _OF_DICTS:
+                held = value_of(node.value, values)
+                if type(held) in DICTIONARIES:
+                    return list(getattr(held, node.attr)())
+            if isinstance(called, MethodType) and called.__func__ in _LISTS:
+                return list(called(*args, **named))
         return self._call(called, ast.unparse(node), args, named)
 
     def _call(self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         if isinstance(called, _Nested):
             return called(*args, **named)
-        if isinstance(called, nn.Module) and is_plain_module(called):
-            return type(called).forward(called, *args, **named)
-        if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
-            return (called.forward if isinstance(called, torch.jit.ScriptModule) else called)(*args, **named)
+        if _are_known(args, named):
+            if isinstance(called, nn.Module) and is_plain_module(called):
+                return type(called).forward(called, *args, **named)
+            if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
+                return (called.forward if isinstance(called, torch.jit.ScriptModule) else called)(*args, **named)
         function, own = function_behind(called, of_models=True)
         if function is None or not is_users(function.__code__.co_filename) or self._depth >= MOST_CALLS:
             raise NotPlain(name)
-        scope = scope_of(function.__code__)
-        if not isinstance(scope, ast.FunctionDef):
+        scope = scope_of(function.__code__) or lambda_of(function.__code__)
+        if not isinstance(scope, ast.FunctionDef | ast.Lambda):
             raise NotPlain(name)
         bound = inspect.signature(function).bind(*([] if own is None else [own]), *args, **named)
         bound.apply_defaults()
-        return self._result_of(scope.body, {**names_within(function), **bound.arguments}, function.__code__)
+        return self._result_of(scope, {**names_within(function), **bound.arguments}, function.__code__)
 
     def _again(self, function: Any) -> Any:
         """A function of the user's, computed here when torch calls it."""
@@ -158,12 +184,19 @@ class Evaluation:
         with weights_of(module, weights):
             return self._call(module, type(module).__name__, given, kwargs or {})
 
-    def _result_of(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> Any:
+    def _result_of(
+        self, scope: ast.FunctionDef | ast.Lambda | Sequence[ast.stmt], values: dict[str, Any], code: CodeType | None
+    ) -> Any:
         self._look(self.now)  # at what it is given
         now, self._depth = self.now, self._depth + 1
         try:
-            self._run(body, values, code)
+            if isinstance(scope, ast.Lambda):
+                return self.value(scope.body, values)
+            assert code is not None, "only a lambda may have none"
+            self._run(scope.body if isinstance(scope, ast.FunctionDef) else scope, values, code)
         except _Returned as returned:
+            if returned.value is _MISSING:
+                raise NotPlain("what is returned") from None
             return returned.value
         finally:
             self.now, self._depth = now, self._depth - 1
@@ -193,25 +226,29 @@ class Evaluation:
 
     def _compute(self, statement: ast.stmt, values: dict[str, Any], code: CodeType) -> None:
         match statement:
-            case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Assert():
+            case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Assert() | ast.AnnAssign(value=None):
                 return
-            case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value) if _is_state(
+            case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value) if is_state(
                 target
             ):
                 self._state_written(target, [value], values)
-            case ast.Expr(value=ast.Call() as call) if (written := _written_in_place(call)) is not None:
+            case ast.Expr(value=ast.Call() as call) if (written := written_in_place(call)) is not None:
                 self._state_written(*written, values)
-            case ast.Expr(value=ast.Call(func=ast.Name() | ast.Attribute()) as call) if self._is_users(call, values):
-                self.value(call, values)
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))) if name in _SAY:
+                return
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="requires_grad_")) as value):
                 values[name] = self.value(value, values)
-            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
-                try:
-                    assign(target, self.value(value, values), values)
-                except NotPlain:  # what uses it is not computed either
-                    values.update(dict.fromkeys(names_in([target]), _MISSING))
-            case ast.AugAssign(target=ast.Name(id=name) as target):
-                values[name] = applied(statement.op, self.value(target, values), self.value(statement.value, values))
+            case ast.Expr(value=ast.Call() as call):
+                self._acts(call, values)
+            case ast.Assign(targets=targets, value=value):
+                self._give(targets, value, values)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._give([target], value, values)
+            case ast.AugAssign(target=target, op=op, value=value):
+                joined = ast.BinOp(left=target, op=op, right=value)
+                self._give([target], ast.copy_location(joined, statement), values)
+            case ast.Delete(targets=targets):
+                values.update(dict.fromkeys(names_in(targets), _MISSING))
             case ast.FunctionDef(name=name, decorator_list=[]):
                 values[name] = _Nested(self, statement, values, code)
             case ast.Return(value=None):
@@ -222,38 +259,88 @@ class Evaluation:
                 pairs = zip(keys, parts, strict=True)
                 raise _Returned({k.value: self._part(v, values) for k, v in pairs if isinstance(k, ast.Constant)})
             case ast.Return(value=ast.expr() as value):
-                raise _Returned(self.value(value, values))
+                raise _Returned(self._held(value, values))
             case ast.If():
                 self._run(statement.body if self.value(statement.test, values) else statement.orelse, values, code)
             case ast.For(orelse=[]):
-                for each in items_of(statement.iter, values, self._called):
+                for each in items_of(statement.iter, values, self):
                     assign(statement.target, each, values)
-                    try:
-                        self._run(statement.body, values, code)
-                    except _Continued:
-                        continue
-                    except _Broken:
+                    if not self._turns(statement.body, values, code):
                         break
+            case ast.While(orelse=[]):
+                while self.value(statement.test, values) and self._turns(statement.body, values, code):
+                    pass
             case ast.Continue():
                 raise _Continued
             case ast.Break():
                 raise _Broken
-            case ast.With(items=[ast.withitem(context_expr=ast.Call(func=ast.Attribute(attr=name)))]) if (
-                name in _NO_GRADIENTS
-            ):
-                self._run(statement.body, values, code)
+            case ast.With(items=[ast.withitem(context_expr=ast.Call() as context)]):
+                with self._context(context, values):
+                    self._run(statement.body, values, code)
             case _:
                 raise NotPlain(ast.unparse(statement)[:100])
 
-    def _is_users(self, call: ast.Call, values: Mapping[str, Any]) -> bool:
-        function, _ = function_behind(value_of(call.func, values))
-        return function is not None and is_users(function.__code__.co_filename)
+    def _turns(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> bool:
+        """One turn of a loop; whether another may follow."""
+        try:
+            self._run(body, values, code)
+        except _Broken:
+            return False
+        except _Continued:
+            pass
+        return True
+
+    def _context(self, call: ast.Call, values: Mapping[str, Any]) -> AbstractContextManager[Any]:
+        kind = value_of(call.func, values)
+        if isinstance(kind, type) and issubclass(kind, torch.autocast):
+            named = {each.arg: self.value(each.value, values) for each in call.keywords if each.arg is not None}
+            return kind(*(self.value(each, values) for each in call.args), **named)
+        if getattr(call.func, "attr", getattr(call.func, "id", None)) not in _CHANGE_NO_VALUE:
+            raise NotPlain(ast.unparse(call))
+        return nullcontext()
+
+    def _give(self, targets: Sequence[ast.expr], node: ast.expr, values: dict[str, Any]) -> None:
+        """What is not plain leaves names without a value; what uses them is not computed either."""
+        try:
+            value = self._held(node, values)
+            for target in targets:
+                if isinstance(target, ast.Subscript):
+                    self._set_item(target, value, values)
+                else:
+                    assign(target, value, values)
+        except NotPlain:
+            values.update(dict.fromkeys(stored_in(targets), _MISSING))
+
+    def _set_item(self, target: ast.Subscript, value: Any, values: Mapping[str, Any]) -> None:
+        owner = self._held(target.value, values)
+        if value is _MISSING or not self.owns(owner):
+            raise NotPlain(ast.unparse(target))
+        owner[self.value(target.slice, values)] = value
+
+    def _acts(self, call: ast.Call, values: dict[str, Any]) -> None:
+        """A call whose result is not used: a method writes into what it is a method of, a function into what it is
+        given. What an object of the user's keeps was written to when the program ran.
+        """
+        try:
+            self.value(call, values)
+        except NotPlain:
+            method_of = call.func.value if isinstance(call.func, ast.Attribute) else None
+            owner = None if method_of is None else value_of(method_of, values)
+            given = [*call.args, *(each.value for each in call.keywords)]
+            if method_of is not None and (isinstance(owner, Tensor) or type(owner) in FILLS):
+                given = [method_of]
+            values.update(dict.fromkeys(stored_in(given), _MISSING))
+
+    def _held(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
+        """The value, whatever it is where a name or an attribute stands for it."""
+        found = value_of(node, values, _MISSING)
+        return self.value(node, values) if found is _MISSING else found
 
     def _state_written(self, target: ast.expr, operands: Sequence[ast.expr], values: Mapping[str, Any]) -> None:
         """What an object keeps has been written to when the program ran: what follows reads it as it is there. What it
         was before is lost, so of what was written the parts are computed that do not read it.
         """
-        for part in (inner for one in operands for inner in _parts_without(one, ast.unparse(target))):
+        for part in (inner for one in operands for inner in parts_without(one, ast.unparse(target))):
             self._part(part, values)
         if self._found() and _is_bad(self._part(target, values)):
             self._look(self.now)
@@ -269,70 +356,23 @@ class Evaluation:
 class _Nested:
     """A function that is defined within one that is computed here, and is computed as that one is."""
 
-    def __init__(self, evaluation: Evaluation, node: ast.FunctionDef, values: dict[str, Any], code: CodeType) -> None:
+    def __init__(
+        self, evaluation: Evaluation, node: ast.FunctionDef | ast.Lambda, values: dict[str, Any], code: CodeType | None
+    ) -> None:
         self._evaluation, self._node, self._values, self._code = evaluation, node, values, code
+        self._defaults = [evaluation.value(each, values) for each in node.args.defaults]
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         names = [one.arg for one in (*self._node.args.posonlyargs, *self._node.args.args)]
-        if len(names) != len(args):
-            raise NotPlain(self._node.name)
-        given = dict(zip(names, args, strict=True))
-        return self._evaluation._result_of(self._node.body, {**self._values, **given}, self._code)
+        defaults = dict(zip(names[len(names) - len(self._defaults) :], self._defaults, strict=True))
+        given = {**defaults, **dict(zip(names, args, strict=False)), **named}
+        if len(args) > len(names) or set(given) != set(names):
+            raise NotPlain(ast.unparse(self._node.args))
+        return self._evaluation._result_of(self._node, {**self._values, **given}, self._code)
 
 
-def is_plain_script(scripted: Any) -> bool:
-    """No operator of its graph, in any branch, writes, prints or draws random numbers."""
-    return all(
-        name.startswith("__") or computes(name) if space == "aten" else space == "prim" and name not in _ACTS_IN_SCRIPT
-        for space, name in (kind.split("::") for kind in _kinds(scripted.inlined_graph))
-    )
-
-
-def _kinds(block: Any) -> Iterator[str]:
-    for node in block.nodes():
-        yield node.kind()
-        for inner in node.blocks():
-            yield from _kinds(inner)
-
-
-def is_plain_module(module: nn.Module) -> bool:
-    """All of it is torch's, without hooks, and a call of it changes nothing."""
-    return not _has_any_global_hook() and all(
-        type(one).__module__.startswith(_TORCHS)
-        and "forward" not in vars(one)
-        and not any(getattr(one, hooks) for hooks in _HOOKS)
-        and not (one.training and _acts(one))
-        for one in module.modules()
-    )
-
-
-def _acts(module: nn.Module) -> bool:
-    return any(part in type(module).__name__.lower() for part in _ACT_IN_TRAINING) or bool(
-        getattr(module, "dropout", 0)
-    )
-
-
-def _is_state(target: ast.expr) -> bool:
-    """An attribute, or an element of one."""
-    return isinstance(target.value if isinstance(target, ast.Subscript) else target, ast.Attribute)
-
-
-def _written_in_place(call: ast.expr) -> tuple[ast.expr, list[ast.expr]] | None:
-    """Of `self.mean.mul_(a).add_(b)` the attribute and the operands."""
-    operands: list[ast.expr] = []
-    while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and is_in_place(call.func.attr):
-        operands = [*call.args, *(each.value for each in call.keywords), *operands]
-        call = call.func.value
-    return (call, operands) if operands and _is_state(call) else None
-
-
-def _parts_without(node: ast.expr, target: str) -> Iterator[ast.expr]:
-    """The operands of plain arithmetic, as large as they are without reading the target."""
-    if all(ast.unparse(each) != target for each in ast.walk(node) if isinstance(each, ast.Attribute | ast.Subscript)):
-        yield node
-    elif isinstance(node, ast.BinOp):
-        yield from _parts_without(node.left, target)
-        yield from _parts_without(node.right, target)
+def _are_known(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    return not any(each is _MISSING for each in (*args, *named.values()))
 
 
 def _is_bad(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
@@ -46,6 +46,13 @@ def scope_of(code: CodeType) -> ast.AST | None:
             if begins == code.co_firstlineno:
                 return node
     return None
+
+
+def lambda_of(code: CodeType) -> ast.Lambda | None:
+    """The one that was compiled to `code`; None where several begin in its line."""
+    nodes = ast.walk(parsed(code.co_filename) or ast.Module(body=[], type_ignores=[]))
+    found = [node for node in nodes if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno]
+    return found[0] if code.co_name == "<lambda>" and len(found) == 1 else None
 
 
 def nodes_in(scope: ast.AST) -> Iterator[ast.AST]:
@@ -105,3 +112,39 @@ def is_in_place(method: str) -> bool:
 
 def names_in(nodes: list[Any]) -> frozenset[str]:
     return frozenset(n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name))
+
+
+def stored_in(nodes: Iterable[ast.expr]) -> frozenset[str]:
+    """The variables that are assigned to, or whose values may be written to: no indices, and nothing of an object's."""
+    found: set[str] = set()
+    for node in nodes:
+        while isinstance(node, ast.Subscript | ast.Starred):
+            node = node.value
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Tuple | ast.List):
+            found |= stored_in(node.elts)
+    return frozenset(found)
+
+
+def is_state(target: ast.expr) -> bool:
+    """An attribute, or an element of one."""
+    return isinstance(target.value if isinstance(target, ast.Subscript) else target, ast.Attribute)
+
+
+def written_in_place(call: ast.expr) -> tuple[ast.expr, list[ast.expr]] | None:
+    """Of `self.mean.mul_(a).add_(b)` the attribute and the operands."""
+    operands: list[ast.expr] = []
+    while isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and is_in_place(call.func.attr):
+        operands = [*call.args, *(each.value for each in call.keywords), *operands]
+        call = call.func.value
+    return (call, operands) if operands and is_state(call) else None
+
+
+def parts_without(node: ast.expr, target: str) -> Iterator[ast.expr]:
+    """The operands of plain arithmetic, as large as they are without reading the target."""
+    if all(ast.unparse(each) != target for each in ast.walk(node) if isinstance(each, ast.Attribute | ast.Subscript)):
+        yield node
+    elif isinstance(node, ast.BinOp):
+        yield from parts_without(node.left, target)
+        yield from parts_without(node.right, target)

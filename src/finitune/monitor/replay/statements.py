@@ -27,14 +27,16 @@ from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay.arithmetic import NotPlain, assign
 from finitune.monitor.replay.ended_frames import EndedFrame
+from finitune.monitor.replay.generators import YIELDED, waiting, yields
 from finitune.monitor.replay.limits import OverBudget
 from finitune.monitor.replay.locate import leaf_origin
-from finitune.monitor.replay.looked_up import models_called
+from finitune.monitor.replay.looked_up import models_called, value_of
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation, StateSpoilt
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.replay.spelled_sums import same
+from finitune.monitor.replay.transforms import is_transformed
 
 LOSSES = 16
 """Elements of a container of losses; a longer one is a history."""
@@ -52,11 +54,13 @@ BadIn = Callable[[Any], Tensor | None]
 
 
 def bad_statement(*, of_input: bool = False) -> Origin | None:
-    """The statement, in the innermost of the running frames that holds a bad loss; None where none can be found. With
-    `of_input`, something that is known to be bad is put into the loss: -inf alone is no mask.
+    """The statement, in the innermost of the running frames that holds a bad loss, or in one that has handed to it what
+    made it bad; None where none can be found. With `of_input`, something that is known to be bad is put into the loss:
+    -inf alone is no mask.
     """
-    found = (_in_frame(frame, of_input=of_input) for frame in user_frames())
-    return next((origin for origin in found if origin is not None), None)
+    given: list[Tensor] = []
+    found = (_in_frame(frame, given, of_input=of_input) for frame in user_frames())
+    return next((origin for origin in found if origin is not None), None) or _in_transform()
 
 
 def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
@@ -115,10 +119,12 @@ def operator_in(line: str) -> str | None:
     return _spelled(value) if isinstance(value, ast.expr) else None
 
 
-def _in_frame(frame: FrameType, *, of_input: bool) -> Origin | None:
+def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool) -> Origin | None:
+    """`given` are the bad tensors that frames within this one were given; those that this one was given are added."""
     bad_in = partial(_bad_in, minus=of_input)
     values = {**frame.f_globals, **frame.f_locals}
     losses = {name for name, value in frame.f_locals.items() if _holds_bad_loss(value)}
+    losses = losses or {name for name, value in frame.f_locals.items() if _holds_any(value, given)}
     if not losses:
         return None
     statements = executed(frame)
@@ -126,25 +132,51 @@ def _in_frame(frame: FrameType, *, of_input: bool) -> Origin | None:
     written = [n for n, one in enumerate(statements) if one.writes & losses - written_after(statements, n)]
     if not written:
         return None
-    at = _first_bad(statements, written[-1], values, bad_in)
+    at = _first_bad(statements, written[-1], values, bad_in, given)
     origin = None if at is None else _origin(frame, statements, at, values, bad_in)
     if of_input and origin is not None and origin.is_statement and has_graph(values.get(origin.tensor or "")):
         return None  # what is made of the input: less than is known
     return origin
 
 
-def _first_bad(statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn) -> int | None:
+def _in_transform() -> Origin | None:
+    """Of a step that is judged within a function that torch.func has made: its call, computed once more."""
+    frame = next(user_frames(), None)
+    scope = None if frame is None else scope_of(frame.f_code)
+    if frame is None or scope is None:
+        return None
+    values = {**frame.f_globals, **frame.f_locals}
+    calls = (node for node in nodes_in(scope) if isinstance(node, ast.Call) and node.lineno == frame.f_lineno)
+    call = next((one for one in calls if is_transformed(value_of(one.func, values))), None)
+    watch = OperatorWatch.of_arithmetic()
+    evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None)
+    watch.line = lambda: evaluation.now  # of its derivative: the line of what it is the derivative of
+    if call is None:
+        return None
+    with suppress(*NOT_COMPUTED), warnings.catch_warnings(), torch.enable_grad(), watch:
+        warnings.simplefilter("ignore")  # the program has had them
+        evaluation.value(call, values)
+    made = watch.found(bad_loss=True)
+    return None if made is None else replace(made, module=None, line=made.line or evaluation.line)
+
+
+def _first_bad(
+    statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn, given: list[Tensor] | None = None
+) -> int | None:
     """From a statement with a bad result back to one without a bad operand; None where a bad operand came from
-    elsewhere.
+    elsewhere, which is added to `given` where no statement wrote it.
     """
     while True:
         one = statements[at]
         made_by: list[int] = []
         for name in one.reads - one.writes:
-            if bad_in(values.get(name)) is None:
+            bad = bad_in(values.get(name))
+            if bad is None:
                 continue
             before = [n for n in range(at) if name in statements[n].writes]
             if not before or name in written_after(statements, at):
+                if given is not None and not before:
+                    given.append(bad)
                 return None
             made_by.append(before[-1])
         if not made_by:
@@ -159,6 +191,8 @@ def _origin(
     name, bad = next(((n, t) for n in sorted(one.writes) if (t := bad_in(values.get(n))) is not None), (None, None))
     if name is None or bad is None:
         return None
+    if (within := _in_generator(one, values, bad, bad_in)) is not None:
+        return replace(within, tensor=name) if within.tensor == YIELDED else within
     operator = _operator(statements, at, values, name)
     by_model = next(models_called(ast.walk(one.value), values), None) is not None
     phase = "forward" if bad.requires_grad or by_model else "input"
@@ -170,6 +204,18 @@ def _origin(
     rows = operator.rows or (whole.rows if operator.shape == whole.shape else None)
     line = operator.line or at_line
     return replace(operator, module=None, phase=phase, tensor=name, rows=rows, line=line)
+
+
+def _in_generator(taken: Statement, values: Mapping[str, Any], bad: Tensor, bad_in: BadIn) -> Origin | None:
+    """Of a bad value that the statement takes from a generator of the user's: the statement in that which made it."""
+    frame = waiting(taken.value, values)
+    statement = None if frame is None else yields(frame)
+    if frame is None or statement is None:
+        return None
+    statements = [*executed(frame), statement]
+    within = {**frame.f_globals, **frame.f_locals, YIELDED: bad}
+    at = _first_bad(statements, len(statements) - 1, within, bad_in)
+    return None if at is None else _origin(frame, statements, at, within, bad_in)
 
 
 def _operator(statements: list[Statement], at: int, values: Mapping[str, Any], name: str) -> Origin | None:
@@ -241,6 +287,14 @@ def _operation(node: ast.Call | ast.BinOp) -> Any:
 
 def has_graph(value: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(value))
+
+
+def _holds_any(value: Any, tensors: list[Tensor], depth: int = 2) -> bool:
+    """It is one of the tensors, or a small container of them."""
+    if isinstance(value, dict | list | tuple) and tensors and depth and len(value) <= BATCH:
+        inner = list(value.values()) if isinstance(value, dict) else value
+        return any(_holds_any(each, tensors, depth - 1) for each in inner)
+    return any(value is tensor for tensor in tensors)
 
 
 def _holds_bad_loss(value: Any) -> bool:
