@@ -153,7 +153,8 @@ def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
 
 def weigh(labels: Labels | None = None, origin: Origin | None = None) -> Iterator[Evidence]:
     if labels is None:
-        return (yield from _mean_by_hand(origin) if origin is not None else ())
+        yield from _mean_by_hand(origin) if origin is not None else ()
+        return
     supervised = int(labels.supervised.sum())
     if labels.row_lines is not None:  # rows of a file; of those that are empty `foresee` speaks
         if (labels.supervised > 0).all():
@@ -180,6 +181,9 @@ def expected_empty_batches(rows: int, empty: int, batch: int) -> float:
 def _outlook(batch: int | None, expected: float | None) -> str:
     if batch is None or expected is None:
         return "a micro-batch of such rows alone has loss 0/0"
-    if batch == 1:
-        return "with one row per micro-batch each of them has loss 0/0"
-    return f"with {batch} rows per micro-batch about {expected:.2g} wholly empty ones (loss 0/0) are expected per epoch"
+    each = "with one row per micro-batch each of them has loss 0/0"
+    return (
+        each
+        if batch == 1
+        else f"with {batch} rows per micro-batch about {expected:.2g} wholly empty ones (loss 0/0) are expected per epoch"
+    )
