@@ -144,11 +144,10 @@ def _cut(labels: Labels) -> Iterator[Finding]:
 def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
     line, of_all = origin.line or "", origin.shape == [] and not origin.peak
     zero_over_zero = origin.op == "aten.div" and origin.divisor and "nan" in (origin.values or "")
-    if not zero_over_zero or not (of_all or _OF_TOKENS.search(line)):
-        return
-    yield evidence("origin", STRONG, f"0 is divided by 0 ({origin.divisor})")
-    if _COUNT.search(line):
-        yield evidence("statement", STRONG, "what it is divided by is a number of targets")
+    if zero_over_zero and (of_all or _OF_TOKENS.search(line)):
+        yield evidence("origin", STRONG, f"0 is divided by 0 ({origin.divisor})")
+        if _COUNT.search(line):
+            yield evidence("statement", STRONG, "what it is divided by is a number of targets")
 
 
 def weigh(labels: Labels | None = None, origin: Origin | None = None) -> Iterator[Evidence]:
@@ -181,9 +180,6 @@ def expected_empty_batches(rows: int, empty: int, batch: int) -> float:
 def _outlook(batch: int | None, expected: float | None) -> str:
     if batch is None or expected is None:
         return "a micro-batch of such rows alone has loss 0/0"
-    each = "with one row per micro-batch each of them has loss 0/0"
-    return (
-        each
-        if batch == 1
-        else f"with {batch} rows per micro-batch about {expected:.2g} wholly empty ones (loss 0/0) are expected per epoch"
-    )
+    if batch == 1:
+        return "with one row per micro-batch each of them has loss 0/0"
+    return f"with {batch} rows per micro-batch about {expected:.2g} wholly empty ones (loss 0/0) are expected per epoch"
