@@ -232,6 +232,24 @@ def test_the_line_that_hands_a_bad_batch_to_the_model(tmp_path):
     assert "model(x).square().mean().backward()" in event["origin"]["line"]
 
 
+def test_the_line_of_a_function_that_has_handed_a_bad_batch_to_the_model(tmp_path):
+    model = nn.Linear(2, 1)
+
+    def compute_loss(inputs):
+        return model(inputs["x"]).square().mean()
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    batches = iter([torch.full((4, 2), math.inf if step == BAD else 1.0) for step in range(1, 5)])
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for _ in range(1, 5):
+            optimizer.zero_grad()
+            compute_loss({"x": next(batches)}).backward()
+            optimizer.step()
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    assert event["origin"]["tensor"] == "input 0"
+    assert event["origin"]["line"].endswith('in compute_loss: return model(inputs["x"]).square().mean()')
+
+
 class Running(nn.Module):
     """Keeps the mean of all that it was given."""
 

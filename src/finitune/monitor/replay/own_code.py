@@ -10,11 +10,12 @@ from torch import nn
 
 from finitune.finding import Origin
 from finitune.monitor.replay.capture import Capture
-from finitune.monitor.replay.ended_frames import ended
+from finitune.monitor.replay.ended_frames import EndedFrame, ended
 from finitune.monitor.replay.frame_modules import bad_tensor
 from finitune.monitor.replay.locate import calls_of
 from finitune.monitor.replay.objective import Place, placed
 from finitune.monitor.replay.recomputed_loss import bad_backward
+from finitune.monitor.replay.source_line import described
 from finitune.monitor.replay.spelled import only_place, only_place_of
 from finitune.monitor.replay.statements import bad_operand_in, bad_statement, line_of_call
 
@@ -45,7 +46,7 @@ def seen(
         if found is not None and not _takes(found, own):
             return found
         if " of " not in (own.tensor or ""):
-            given = line_of_call()
+            given = line_of_call() or _line_of(callers)
             return replace(own, line=given) if given else None
         objectives = [micro.objective for micro in capture.micro_steps if micro.objective is not None]
         operand = next((bad[1] for one in objectives if (bad := one.bad_operand()) is not None), None)
@@ -60,6 +61,11 @@ def seen(
         again = bad_backward(losses, list(ended(callers)))
         line = again.line if again is not None and again.op == own.op else None
     return replace(own, line=line) if line else None
+
+
+def _line_of(callers: Sequence[EndedFrame]) -> str | None:
+    """Where a function that has ended, as a `compute_loss`, called the model."""
+    return next((described(one.f_code.co_filename, one.f_lineno, one.f_code.co_name) for one in callers), None)
 
 
 def _takes(found: Origin, own: Origin) -> bool:
