@@ -20,6 +20,10 @@ from typing import Any
 from tests.forked import Forked
 from tests.programs.truth import Ended, Truth, judged
 
+from finitune.diagnosis.diagnose import diagnose
+from finitune.finding import UnreadableInput
+from finitune.reports.json import render
+
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 TIMEOUT = 280.0  # seconds for one run; the slowest program takes 15 on a quiet core
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -102,9 +106,13 @@ def _anew(run_dir: Path, command: Sequence[str], place: Path) -> Ended:
 
 
 def diagnosis(run_dir: Path) -> dict[str, Any] | None:
-    """What `finitune diagnose` says of a recording, None where there is none to read."""
-    said = ended([str(SCRIPTS / "finitune"), "diagnose", str(run_dir), "--format", "json"], run_dir.parent / "diagnose")
-    return json.loads(said.out) if said.code in (0, 1) else None
+    """What `finitune diagnose --format json` prints for a recording, made in this process because imports are most of
+    what the command takes; None where there is none to read.
+    """
+    try:
+        return json.loads(render(diagnose(str(run_dir))))
+    except UnreadableInput:
+        return None
 
 
 def ended(command: Sequence[str], place: Path) -> Ended:
