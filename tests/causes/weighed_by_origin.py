@@ -110,7 +110,7 @@ CASES: Table = {
             exactly(0, "A loss that is not 0, divided by 0.", origin=mean(peak=3.0)),
             exactly(0, "No mean over the whole batch.", origin=mean(line="train.py:15: p = a / b.sum()", shape=[4])),
             exactly(0, "No loss of tokens.", origin=mean(line="train.py:9: a.sum(1) / b.sum(1)", shape=[4], peak=3.0)),
-            exactly(0, "Pairs in a batch.", origin=mean(line="a.py:9: (pair * log_prob).sum(1) / pair.sum(1)", shape=[4])),
+            exactly(0, "Pairs in a batch.", origin=mean(line="a.py:9: (pair * p).sum(1) / pair.sum(1)", shape=[4])),
             exactly(0, "Nobody knows by what.", origin=mean(divisor=None)),
         ],
     ),
