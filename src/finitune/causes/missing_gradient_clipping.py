@@ -134,8 +134,7 @@ def weigh(
     watched = incident is not None and incident.get("optimizer") is not None
     if clip is None and not watched:
         return
-    # HF Trainer measures the norm by clipping at infinity: what was never scaled down is not clipped.
-    scaled_down = clip_factor is not None and bool((clip_factor.values < 1).any())
+    scaled_down = clip_factor is not None and bool((clip_factor.values < 1).any())  # HF Trainer clips at infinity
     if clip or scaled_down or (incident is not None and incident.get("clipped_by_value")):
         yield evidence("not clipped", -STRONG, f"gradients are clipped{f' at {clip:g}' if clip else ''}")
         return
@@ -143,7 +142,8 @@ def weigh(
     spike = norms[-WINDOW:].max() / max(np.median(norms), TINY) if len(norms) > 2 * WINDOW else 0.0
     if spike > SPIKE and not climbs_evenly(norms.tolist()):
         yield evidence("not clipped", STRONG, "gradients are not clipped")
-        size = DECISIVE if spike > SPIKE**2 else STRONG  # a hundredfold is no noise
+        again = norms[-1] > SPIKE * norms[-2] > SPIKE**2 * norms[-3]  # each update does it, not one batch
+        size = DECISIVE if spike > SPIKE**2 and not again else STRONG  # a hundredfold is no noise
         yield evidence("gradient norm", size, f"the gradient norm spiked to {norms[-WINDOW:].max():.3g} just before")
     else:
         had = "climbed for long, as fast as at its end" if spike > SPIKE else "not spiked"

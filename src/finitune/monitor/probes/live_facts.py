@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.facts import (
+    Adapter,
     Attention,
     EmbeddingRows,
     Facts,
@@ -53,6 +54,7 @@ def run_facts(model: nn.Module | None, optimizer: Any, compute: torch.dtype | No
         model=_model(model),
         attention=_attention(model),
         optimizer=_optimizer(model, optimizer),
+        adapter=_adapter(model),
         hardware=_hardware(model),
         versions=_versions(),
         quantization=_quantization(model),
@@ -115,6 +117,24 @@ def _smallest_eps(model: nn.Module) -> float | None:
 def _attention(model: nn.Module) -> Attention | None:
     name = getattr(getattr(model, "config", None), "_attn_implementation", None)
     return Attention(implementation=name, source="the live model") if isinstance(name, str) else None
+
+
+def _adapter(model: nn.Module) -> Adapter | None:
+    """That of PEFT, as the model holds its configuration; None without one, or where there are several."""
+    configs = [vars(module).get("peft_config") for module in model.modules()]
+    found = [config for by_name in configs if isinstance(by_name, dict) for config in by_name.values()]
+    if len({id(config) for config in found}) != 1:
+        return None
+    read = vars(found[0])
+    kind = str(getattr(read.get("peft_type"), "value", read.get("peft_type"))).lower()
+    return Adapter(
+        kind="dora" if read.get("use_dora") else kind,
+        rank=read.get("r"),
+        alpha=read.get("lora_alpha"),
+        dropout=read.get("lora_dropout"),
+        rank_stabilised=read.get("use_rslora"),
+        source="the live model",
+    )
 
 
 def _optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
