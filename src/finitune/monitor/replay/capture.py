@@ -5,7 +5,6 @@ Nothing is copied on a healthy step but the random number state (5 KB on a CPU).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,14 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay import objective
+from finitune.monitor.replay.carried_state import Carried, CarriedStates
 from finitune.monitor.replay.ended_frames import EndedFrame, remembered
 from finitune.monitor.replay.objective import Edge, Objective, edge
+from finitune.monitor.replay.outputs import output_tensors
 from finitune.monitor.replay.padding import Padding, padding_of
 from finitune.monitor.replay.surroundings import Autocast, Randomness
 
@@ -58,6 +58,8 @@ class Call:
     """Why an argument with a graph is none of these."""
     within: list[Call] = field(default_factory=list["Call"])
     """Calls with token ids that a wrapper makes of what it was given: those are what the experiments change."""
+    carried: tuple[Carried, ...] = ()
+    """What the module carries from call to call, as it was before this one."""
     callers: tuple[EndedFrame, ...] = ()
     """The functions that called it and have ended since, innermost first."""
     range_flag: Any = None
@@ -232,6 +234,7 @@ class Calls:
         self._packed = False
         self._chain = 0
         """How many calls in a row were fed by earlier ones, as those of a recurrent cell are."""
+        self._carried = CarriedStates()
         self.fruitful: set[int] = set()
         """Identities of the modules whose calls put out something with a graph."""
 
@@ -264,6 +267,7 @@ class Calls:
             # Those of a longer chain that has ended were never read, and hold its graph.
             self._calls = [call for call in self._calls if call.randomness is not None]
             call = Call.of(module, args, kwargs, self._calls)
+            call.carried = self._carried.before(module)
             del self._calls[: 1 - MAX_CALLS]
         self._calls.append(call)
         return call
@@ -374,26 +378,3 @@ def _read(root: Tensor, calls: list[Call], *, exact: bool = False) -> Objective:
     outputs = {number for call in calls for number in call.outputs}
     most = 4 * sum(call.nbytes for call in calls) if calls else MAX_LOOSE_BYTES
     return objective.read(root, outputs, most_bytes=most, exact=exact)
-
-
-def output_tensors(output: Any) -> list[Tensor]:
-    """The tensors of a model's output, flattened in a fixed order: in containers, dataclasses and attributes of any
-    object.
-    """
-    return list(_tensors_in(output, 4))
-
-
-def _tensors_in(value: Any, depth: int) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif hasattr(value, "to_tuple"):
-        yield from _tensors_in(value.to_tuple(), depth)
-    elif isinstance(value, dict | list | tuple) or pytree._get_node_type(value) in pytree.SUPPORTED_NODES:
-        leaves = pytree.tree_leaves(value, is_leaf=lambda leaf: leaf is not value and hasattr(leaf, "to_tuple"))
-        for leaf in leaves:
-            if leaf is not value:
-                yield from _tensors_in(leaf, depth - 1 if not isinstance(leaf, Tensor) else depth)
-    elif depth and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
-        for each in vars(value).values():
-            if isinstance(each, Tensor | dict | list | tuple | Distribution) or dataclasses.is_dataclass(each):
-                yield from _tensors_in(each, depth - 1)

@@ -19,11 +19,12 @@ from finitune.monitor.probes.finite import norms
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import ALONE, Group, is_sharded
-from finitune.monitor.replay.capture import Call, Capture, MicroStep, output_tensors
+from finitune.monitor.replay.capture import Call, Capture, MicroStep
 from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.replay.loss_operators import WEIGHT
 from finitune.monitor.replay.module_state import untouched
 from finitune.monitor.replay.objective import terms
+from finitune.monitor.replay.outputs import output_tensors
 from finitune.monitor.replay.padding import Run
 from finitune.monitor.replay.rounding import Rounding, trial_rounded
 from finitune.monitor.replay.surroundings import Autocast
@@ -328,6 +329,8 @@ def _call(setting: Setting, call: Call, before: dict[int, Tensor]) -> list[Tenso
     """`before` has the outputs of the calls before it, by the sequence numbers of their nodes."""
     if call.randomness is not None:
         call.randomness.restore()
+    for one in call.carried:
+        one.put_back()
     args, kwargs = call.args, dict(call.kwargs)
     if setting.change_inputs is not None:
         kwargs = setting.change_inputs(kwargs)

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.modules import Modules
-from finitune.monitor.replay.locate import locate
+from finitune.monitor.replay.locate import calls_of, locate
 from finitune.monitor.replay.rerun import Setting, why_not_runnable
 
 STANDS_FOR_NAN = (0.0, 1.0)
@@ -29,7 +29,7 @@ def made_by_step(known: Origin, setting: Setting, modules: Modules) -> Origin | 
     """
     names = {name for name, _ in setting.model.named_buffers()}
     names |= {modules.name(buffer) for root in modules.roots() for buffer in root.buffers()}
-    if known.tensor not in names or why_not_runnable(setting) is not None:
+    if known.tensor not in names or why_not_runnable(setting) is not None or _was_bad_before(setting):
         return None
     found: list[Origin | None] = []
     for number in STANDS_FOR_NAN:
@@ -39,6 +39,12 @@ def made_by_step(known: Origin, setting: Setting, modules: Modules) -> Origin | 
     if one is None or other is None or (one.op, one.line) != (other.op, other.line):
         return None
     return one if one.op != one.phase or _is_in_some_samples(one) else None
+
+
+def _was_bad_before(setting: Setting) -> bool:
+    """Something that is carried from step to step, of which it is known how it stood before this one, was bad."""
+    carried = (one.value for call in calls_of(setting.capture) for one in call.carried)
+    return any(isinstance(value, Tensor) and value.is_floating_point() and not is_finite(value) for value in carried)
 
 
 def _is_in_some_samples(origin: Origin) -> bool:
