@@ -134,3 +134,9 @@ def test_how_much_worse_an_earlier_batch_must_be_for_a_rise_to_be_a_divergence(l
     earlier._kept = (100, Capture(), 0.005)
     seen = Sighting(step=200, text="", level=level, numbers={"loss": 0.08, "before": 0.005})
     assert earlier.lost(loss, seen) == pytest.approx(needed)
+
+
+def test_what_becomes_a_suspicion_is_asked_of_though_it_was_a_note_a_few_steps_ago():
+    earlier = EarlierBatch()
+    asked = [earlier.asked_at(*one) for one in [(23, "note"), (24, "note"), (38, "suspicion"), (39, "suspicion")]]
+    assert asked == [False, True, False, True]

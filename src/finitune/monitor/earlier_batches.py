@@ -33,7 +33,7 @@ class EarlierBatch:
     def __init__(self) -> None:
         self._kept: tuple[int, Capture, float] | None = None
         self._next = 1
-        self._asked = -ASK_EVERY
+        self._asked, self._asked_of = -ASK_EVERY, ""
         self._reported, self._level = 0.0, 0.0
         """The loss of the divergence that was reported last, and the level that the run had left."""
         self._again = True
@@ -63,11 +63,12 @@ class EarlierBatch:
             self._kept = (step, one, losses[0])
             self._next = 2 * step
 
-    def asked_at(self, step: int) -> bool:
-        """True when the question was put only a few steps ago."""
-        if step - self._asked < ASK_EVERY:
+    def asked_at(self, step: int, level: str) -> bool:
+        """True when the question was put only a few steps ago, and not of a note what is a suspicion now."""
+        graver = level == "suspicion" and self._asked_of == "note"
+        if step - self._asked < ASK_EVERY and not graver:
             return True
-        self._asked = step
+        self._asked, self._asked_of = step, level
         return False
 
     def judged(self, signals: Signals, model: nn.Module | None) -> Signals:

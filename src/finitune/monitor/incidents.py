@@ -306,7 +306,7 @@ class Incidents:
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:
             earlier.keep(reading.step, capture, reading.losses, signals["loss"])
-        elif not earlier.asked_at(reading.step):
+        elif not earlier.asked_at(reading.step, diverges.level):
             self._diverged(watched, reading, capture, diverges)
         for seen in found:
             died = death(watched, capture, seen, signals) if seen.symptom == "zero-gradient" else None

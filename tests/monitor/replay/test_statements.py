@@ -214,3 +214,20 @@ found()
 """)
     assert (origin.op, origin.phase) == ("aten.log", "input")
     assert origin.line.endswith(": y = torch.log(torch.tensor([1.0, 0.0, -1.0, 2.0]))")
+
+
+def test_a_function_is_given_the_output_of_a_model_within_a_wrapper():
+    origin = users(
+        """
+def weighted(error, seen):
+    weight = -torch.log(seen)
+    return (error * weight).sum() / weight.sum()
+
+seen = torch.tensor([0.5, 0.0, 0.25, 0.5])
+loss = weighted(net(x).squeeze(1), seen)
+found()
+""",
+        net=torch.nn.DataParallel(torch.nn.Linear(3, 1)),
+    )
+    assert (origin.op, origin.phase) == ("aten.log", "forward")
+    assert origin.line == "user_program.py:3 in weighted: weight = -torch.log(seen)"

@@ -16,6 +16,7 @@ from typing import Any
 from torch import nn
 
 from finitune.monitor.probes.model_calls import is_observed
+from finitune.monitor.probes.modules import unwrapped
 
 
 def value_of(node: ast.expr, names: Mapping[str, Any], unknown: Any = None) -> Any:
@@ -54,7 +55,8 @@ def function_behind(value: Any, *, of_models: bool = False) -> tuple[FunctionTyp
         elif isinstance(value, nn.Module):
             if is_observed(value) and not of_models:
                 return None, None
-            value, own = inspect.getattr_static(type(value), "forward", None), value
+            own = unwrapped(value)
+            value = inspect.getattr_static(type(own), "forward", None)
         else:
             call = inspect.getattr_static(type(value), "__call__", None)
             if not isinstance(call, FunctionType):

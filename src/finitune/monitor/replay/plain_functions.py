@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
+from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay.arithmetic import (
     DICTIONARIES,
     FILLS,
@@ -161,8 +162,8 @@ class Evaluation(Asked):
         if isinstance(called, _Nested):
             return called(*args, **named)
         if _are_known(args, named):
-            if isinstance(called, nn.Module) and is_plain_module(called):
-                return type(called).forward(called, *args, **named)
+            if isinstance(called, nn.Module) and is_plain_module(model := unwrapped(called)):
+                return type(model).forward(model, *args, **named)
             if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
                 return (called.forward if isinstance(called, torch.jit.ScriptModule) else called)(*args, **named)
         function, own = function_behind(called, of_models=True)
