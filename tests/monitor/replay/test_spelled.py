@@ -159,6 +159,37 @@ def test_what_a_library_computes_is_no_place_of_the_users(tmp_path):
     assert users("loss = root(x)\nloss.backward()\nfound()\n", "SqrtBackward0", root=names["root"]) is None
 
 
+TRAINER = """
+class Trainer:
+    def fit(self, x, look):
+        loss = self.{name}(x)
+        loss.backward()
+        look()
+"""
+
+
+@pytest.mark.parametrize("name", ["training_step", "compute_loss", "forward"])
+def test_a_trainer_of_a_library_calls_the_backward(name):
+    source, names = TRAINER.format(name=name), {}
+    linecache.cache[LIBRARY] = (len(source), None, source.splitlines(keepends=True), LIBRARY)
+    exec(compile(source, LIBRARY, "exec"), names)
+    line = users(
+        f"""
+class Mine(Trainer):
+    def {name}(self, x):
+        return self.root(x).sum()
+
+    def root(self, x):
+        return x.sqrt()
+
+Mine().fit(x, found)
+""",
+        "SqrtBackward0",
+        Trainer=names["Trainer"],
+    )
+    assert line == (None if name == "forward" else "user_program.py:7 in root: return x.sqrt()")
+
+
 def test_a_property_is_not_run():
     class Holder:
         @property

@@ -8,6 +8,8 @@ the one. Nothing is called; names are looked up.
 from __future__ import annotations
 
 import ast
+import inspect
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, FunctionType
@@ -21,6 +23,8 @@ from finitune.monitor.replay.source_line import described, is_users, user_frames
 from finitune.monitor.replay.source_tree import names_in, scope_of, statements_in
 
 MOST_FUNCTIONS = 64
+_LOSSES = ("training_step", "compute_loss")
+"""Of Lightning's modules, of transformers' trainers."""
 _SYMBOLS: Mapping[type[ast.operator], str] = {
     ast.Div: "div", ast.Mult: "mul", ast.Pow: "pow", ast.Add: "add", ast.Sub: "sub", ast.MatMult: "mm",
 }  # fmt: skip
@@ -45,8 +49,10 @@ def only_place(node: str) -> str | None:
     place does, or several do.
     """
     name = operator_name(node)
+    if name is None:
+        return None
     frame, roots = next(((frame, roots) for frame in user_frames() if (roots := _roots(frame))), (None, []))
-    return None if name is None or frame is None else _only(name, reached(frame, _behind(frame, roots)))
+    return _only(name, _followed(_given_to_trainers()) if frame is None else reached(frame, _behind(frame, roots)))
 
 
 def only_place_of(op: str, statement: str) -> str | None:
@@ -118,8 +124,27 @@ def _behind(frame: FrameType, roots: list[ast.expr]) -> list[ast.AST]:
 def reached(frame: FrameType, nodes: Iterable[ast.AST]) -> Iterator[Code]:
     """These nodes of the frame's own code, and all functions of the user's that they call."""
     file, function, names = frame.f_code.co_filename, frame.f_code.co_name, {**frame.f_globals, **frame.f_locals}
-    open_ = [Code(node=node, file=file, function=function, names=names) for node in nodes]
+    return _followed(Code(node=node, file=file, function=function, names=names) for node in nodes)
+
+
+def _given_to_trainers() -> Iterator[Code]:
+    """The methods that compute the loss for a trainer of a library, which calls the backward by itself: of the objects
+    in whose methods the program runs now.
+    """
+    frame: FrameType | None = sys._getframe(1)
     seen: set[Any] = set()
+    while frame is not None:
+        own = frame.f_locals.get("self")
+        for name in _LOSSES:
+            function, _ = function_behind(inspect.getattr_static(type(own), name, None))
+            if function is not None and function.__code__ not in seen and is_users(function.__code__.co_filename):
+                seen.add(function.__code__)
+                yield from _code_of(function, own)
+        frame = frame.f_back
+
+
+def _followed(codes: Iterable[Code]) -> Iterator[Code]:
+    open_, seen = list(codes), set[Any]()
     while open_:
         code = open_.pop()
         yield code
