@@ -74,5 +74,5 @@ finally:
     Path(f"{out}.{rank}.json").write_text(json.dumps([{**row, "loss": repr(row["loss"])} for row in rows]))
     sys.stdout.flush()
     sys.stderr.flush()
-if stage == 3:
-    os._exit(0)  # with two processes its threads sometimes abort the interpreter on the way out
+if stage == 3 or torch.distributed.get_world_size() > 1:
+    os._exit(0)  # with two processes their threads sometimes abort the interpreter on the way out

@@ -40,6 +40,11 @@ _ACTS = (
     "batch_norm", "instance_norm", "embedding", "register",
 )  # fmt: skip
 """Parts of the names of what draws random numbers or writes into what it is given."""
+_DRAWS = (
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
+    "multinomial", "poisson",
+)  # fmt: skip
+_SAMPLES = ("sample", "rsample")
 _NOT = ("backward", "numpy", "tolist", "retain_grad", "rrelu")
 _MAKES = (
     "stack", "cat", "concat", "where", "zeros_like", "ones_like", "full_like", "tensor", "zeros", "ones", "full",
@@ -77,6 +82,9 @@ class NotPlain(Exception):
 
 class Asked:
     """What an expression needs besides the values of its names. This one knows nothing."""
+
+    draws = False
+    """Whether random numbers are drawn, as where their state is the one that the program had."""
 
     def called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """The result of the user's function at a node, with the values of the names there, its arguments, and those by
@@ -234,7 +242,7 @@ def _result(
             return getattr(owner, node.attr)(*args, **named)
         if type(owner) is dict:
             return asked.called(node, values, args, named)
-        function = _function(owner, node.attr)
+        function = _function(owner, node.attr, draws=asked.draws)
     else:
         return asked.called(node, values, args, named)
     if not all(value is None or _plain(value) for value in (*args, *named.values())):
@@ -277,7 +285,9 @@ def computes(name: str) -> bool:
     return not (name.endswith("_") or name.startswith("_") or name in _NOT or any(each in name for each in _ACTS))
 
 
-def _function(owner: Any, name: str) -> Callable[..., Any]:
+def _function(owner: Any, name: str, *, draws: bool) -> Callable[..., Any]:
+    if draws and ((owner is torch and name in _DRAWS) or (is_distribution(type(owner)) and name in _SAMPLES)):
+        return getattr(owner, name)
     if name == "requires_grad_" and isinstance(owner, Tensor):
         return partial(_with_graph, owner)
     if computes(name) and isinstance(owner, Tensor):

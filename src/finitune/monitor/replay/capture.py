@@ -280,7 +280,7 @@ class Calls:
         if call is None or failed:
             return
         if self._depth == 0:
-            call.callers = remembered()
+            call.callers = remembered(call.randomness)
         for place, tensor in enumerate(output_tensors(output)):
             number = objective.sequence_number(tensor)
             if number is not None:

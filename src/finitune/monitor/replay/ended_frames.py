@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from finitune.monitor.replay.source_line import user_frames
 from finitune.monitor.replay.source_tree import loops_at, nodes_in, scope_of
+from finitune.monitor.replay.surroundings import Randomness
 
 DEEPEST = 4
 """Functions within one another that are kept of one call."""
@@ -40,9 +41,11 @@ class EndedFrame:
     f_locals: Mapping[str, Any]
     """What was small, and what it computes with."""
     f_lineno: int
+    randomness: Randomness | None = None
+    """Before the call; None where it is not known."""
 
 
-def remembered() -> tuple[EndedFrame, ...]:
+def remembered(randomness: Randomness | None = None) -> tuple[EndedFrame, ...]:
     """The functions that run now and will have ended before their step is judged, innermost first."""
     found: list[EndedFrame] = []
     for frame in islice(user_frames(), DEEPEST):
@@ -53,7 +56,8 @@ def remembered() -> tuple[EndedFrame, ...]:
         if type(there) is dict:  # up to Python 3.12 the frame itself keeps this copy, and with it what is deleted later
             there.clear()
         found.append(EndedFrame(
-            f_code=frame.f_code, f_globals=frame.f_globals, f_locals=kept, f_lineno=frame.f_lineno
+            f_code=frame.f_code, f_globals=frame.f_globals, f_locals=kept, f_lineno=frame.f_lineno,
+            randomness=randomness,
         ))  # fmt: skip
     return tuple(found)
 

@@ -69,7 +69,8 @@ class Evaluation(Asked):
     held when it called a model, whatever it was given.
     """
 
-    def __init__(self, found: Callable[[], bool], ended: Iterable[EndedFrame] = ()) -> None:
+    def __init__(self, found: Callable[[], bool], ended: Iterable[EndedFrame] = (), *, draws: bool = False) -> None:
+        self.draws = draws
         self.line: str | None = None
         self.now: str | None = None
         self._found, self._was_found = found, False

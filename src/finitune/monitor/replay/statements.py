@@ -9,6 +9,7 @@ tensors is computed again, to name its operator.
 from __future__ import annotations
 
 import ast
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -36,6 +37,7 @@ from finitune.monitor.replay.plain_functions import Evaluation, StateSpoilt
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.replay.spelled_sums import same
+from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.monitor.replay.transforms import is_transformed
 
 LOSSES = 16
@@ -65,25 +67,39 @@ def bad_statement(*, of_input: bool = False) -> Origin | None:
 
 def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
     """The statement of a function that has ended which made an operand of its loss bad: that operand comes out again,
-    bit for bit, when what follows the call of the model is computed from what is known. None where it does not.
+    bit for bit, when what follows the call of the model is computed from what is known; or, where an object has since
+    overwritten what it was computed with, a variable is bad in just the same elements. None where neither does.
     """
     scope = scope_of(one.f_code)
     statements = sorted(statements_in(scope), key=lambda each: each.line) if scope is not None else []
     values = {**one.f_globals, **one.f_locals}
-    for later in (each for each in statements if each.line >= one.f_lineno):
-        written: dict[str, Any] = dict.fromkeys(later.writes)
-        with suppress(*NOT_COMPUTED), torch.no_grad():
-            if later.target is not None:
-                assign(later.target, Evaluation(lambda: False).value(_expression(later), values), written)
-        values |= written
+    with randomness_kept(), torch.no_grad():
+        if one.randomness is not None:
+            one.randomness.restore()
+        for later in (each for each in statements if each.line >= one.f_lineno):
+            written: dict[str, Any] = dict.fromkeys(later.writes)
+            with suppress(*NOT_COMPUTED):
+                if later.target is not None:
+                    evaluation = Evaluation(lambda: False, draws=one.randomness is not None)
+                    assign(later.target, evaluation.value(_expression(later), values), written)
+            values |= written
     spelled = next((node for node in nodes_in(scope) if _is_value(node, values, operand)), None) if scope else None
-    if not isinstance(spelled, ast.expr):
-        return None
     bad_in = partial(_bad_in, minus=True)
-    bad = [name for name in names_in([spelled]) if bad_in(values.get(name)) is not None]
-    wrote = [n for n, each in enumerate(statements) if each.writes & set(bad) and each.line <= spelled.lineno]
+    if isinstance(spelled, ast.expr):
+        last, bad = spelled.lineno, [name for name in names_in([spelled]) if bad_in(values.get(name)) is not None]
+    else:
+        last, bad = math.inf, [name for name, value in values.items() if _is_bad_alike(value, operand)]
+    wrote = [n for n, each in enumerate(statements) if each.writes & set(bad) and each.line <= last]
     at = _first_bad(statements, wrote[-1], values, bad_in) if wrote else None
     return None if at is None else _origin(one, statements, at, values, bad_in)
+
+
+def _is_bad_alike(value: Any, wanted: Tensor) -> bool:
+    """NaN in the same elements of several, and finite in others."""
+    if not isinstance(value, Tensor) or value.shape != wanted.shape or not value.is_floating_point():
+        return False
+    bad = value.isnan()
+    return bool(bad.any()) and not bool(bad.all()) and torch.equal(bad, wanted.isnan())
 
 
 def _is_value(node: ast.AST, values: Mapping[str, Any], wanted: Tensor) -> bool:
