@@ -65,6 +65,16 @@ def rendered(model, step):
     return (depth - 1.0).square().mean()
 
 
+def drawn(model, step):
+    """What is drawn after the call of the model decides which samples are bad."""
+    seen = torch.full((5,), 0.0 if step == BAD else 0.5)
+    t = torch.rand(5)
+    guess = model(t)
+    action = torch.bernoulli(torch.full_like(guess, 0.5))
+    reward = action / seen
+    return (reward * (guess - 0.5) ** 2).mean()
+
+
 def origins_of(directory, loss_of, symptom="nonfinite-loss"):
     model = Density()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -93,6 +103,19 @@ def test_what_the_loss_is_computed_with(tmp_path):
     origin, *_ = origins_of(tmp_path, weighted)
     assert (origin["op"], origin["phase"], origin["tensor"], origin["rows"]) == ("aten.div", "input", "ratio", [2])
     assert origin["line"].endswith("in weighted: ratio = (1 - t) / t")
+
+
+def test_what_is_drawn_after_the_call_is_drawn_again(tmp_path):
+    before = torch.random.get_rng_state()
+    origin, *_ = origins_of(tmp_path / "watched", drawn)
+    assert (origin["op"], origin["phase"], origin["tensor"]) == ("aten.div", "input", "reward")
+    assert origin["line"].endswith("in drawn: reward = action / seen")
+    after = torch.random.get_rng_state()
+    torch.random.set_rng_state(before)
+    torch.manual_seed(1)
+    for step in range(1, 7):
+        drawn(lambda t: t, step)
+    assert torch.equal(after, torch.random.get_rng_state())
 
 
 def test_nothing_is_claimed_of_what_comes_out_in_another_way(tmp_path):

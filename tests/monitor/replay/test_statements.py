@@ -231,3 +231,46 @@ found()
     )
     assert (origin.op, origin.phase) == ("aten.log", "forward")
     assert origin.line == "user_program.py:3 in weighted: weight = -torch.log(seen)"
+
+
+def test_numbers_that_torch_func_gives_have_no_graph():
+    origin = users("""
+from functools import partial
+from torch.func import grad_and_value, vmap
+
+def height(p, angle):
+    return torch.sqrt(1 - (p * angle) ** 2)
+
+def spread(p, angles):
+    return vmap(partial(height, p))(angles).var()
+
+merit, gradients = grad_and_value(spread), None
+for angles in (torch.tensor([0.1, 0.2]), torch.tensor([0.1, 2.0])):
+    g, value = merit(torch.tensor(0.9), angles)
+    gradients = g if gradients is None else gradients + g
+found()
+""")
+    assert (origin.op, origin.phase) == ("aten.sqrt", "forward")
+    assert origin.line == "user_program.py:6 in height: return torch.sqrt(1 - (p * angle) ** 2)"
+
+
+def test_a_tensor_that_is_filled_later_is_computed_again():
+    origin = users("""
+class Curve:
+    def __call__(self, time):
+        order = torch.argsort(time)
+        out = torch.empty(len(time))
+        out[order] = torch.cumprod(1 - 1 / torch.arange(len(time), 0, -1), 0)
+        return out
+
+curve = Curve()
+
+def weights(time):
+    return torch.zeros(4) / curve(time)
+
+weight = weights(torch.tensor([3.0, 1.0, 4.0, 2.0]))
+loss = (weight * (x @ w)).mean()
+found()
+""")
+    assert (origin.op, origin.phase, origin.rows) == ("aten.div", "input", [2])
+    assert origin.line == "user_program.py:12 in weights: return torch.zeros(4) / curve(time)"

@@ -36,7 +36,7 @@ _UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
 }  # fmt: skip
 _READ = ("shape", "dtype", "device", "ndim", "T", "mT", "H", "mH", "real", "imag", "data", "grad")
 _ACTS = (
-    "rand", "normal", "bernoulli", "multinomial", "poisson", "dropout", "uniform", "exponential", "gumbel",
+    "rand", "normal", "bernoulli", "binomial", "multinomial", "poisson", "dropout", "uniform", "exponential", "gumbel",
     "batch_norm", "instance_norm", "embedding", "register",
 )  # fmt: skip
 """Parts of the names of what draws random numbers or writes into what it is given."""
@@ -46,11 +46,10 @@ _DRAWS = (
 )  # fmt: skip
 _SAMPLES = ("sample", "rsample")
 _NOT = ("backward", "numpy", "tolist", "retain_grad", "rrelu")
-_MAKES = (
-    "stack", "cat", "concat", "where", "zeros_like", "ones_like", "full_like", "tensor", "zeros", "ones", "full",
-    "arange", "linspace", "eye",
-)  # fmt: skip
-"""Functions of torch that are no methods of tensors."""
+_MAKES = frozenset({*vars(torch._C._VariableFunctionsClass), *torch.functional.__all__, "tensor"}) - {
+    "from_file", "fused_moving_avg_obs_fake_quant", "pca_lowrank", "svd_lowrank",
+}  # fmt: skip
+"""Functions of torch itself, without those that write into a file or what they are given, or draw."""
 _MODULES = (torch, F, torch.linalg, torch.special, math)
 _DISTRIBUTIONS = "torch.distributions."
 _DENSITIES = ("log_prob", "entropy", "cdf", "icdf")
@@ -294,8 +293,7 @@ def _function(owner: Any, name: str, *, draws: bool) -> Callable[..., Any]:
         return getattr(owner, name)
     if is_distribution(type(owner)) and name in _DENSITIES:
         return getattr(owner, name)
-    of_tensors = owner is not torch or hasattr(Tensor, name) or name in _MAKES
-    if computes(name) and of_tensors and _is_one_of(owner, _MODULES):
+    if computes(name) and (owner is not torch or name in _MAKES) and _is_one_of(owner, _MODULES):
         return getattr(owner, name)
     raise NotPlain(name)
 

@@ -169,10 +169,7 @@ class _Edits(Evaluation):
         super().__init__(lambda: watch.found() is not None)
         self._parameters = [p for p, _ in left]
 
-    def run(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> None:
-        self._run(body, values, code)
-
-    def _compute(self, statement: ast.stmt, values: dict[str, Any], code: CodeType) -> None:
+    def compute(self, statement: ast.stmt, values: dict[str, Any], code: CodeType) -> None:
         match statement:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=name)) as call) if is_in_place(
                 name
@@ -191,7 +188,7 @@ class _Edits(Evaluation):
             ):
                 into[self.value(target.slice, values)] = self.value(value, values)
             case _:
-                super()._compute(statement, values, code)
+                super().compute(statement, values, code)
 
     def _there(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         return self.value(node, values) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else None

@@ -10,72 +10,43 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
 
-from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import unwrapped
-from finitune.monitor.replay.arithmetic import (
-    DICTIONARIES,
-    FILLS,
-    Asked,
-    NotPlain,
-    assign,
-    evaluate,
-    is_distribution,
-    items_of,
-)
+from finitune.monitor.replay.arithmetic import DICTIONARIES, NotPlain, evaluate, is_distribution
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.made_here import MadeHere
 from finitune.monitor.replay.plain_modules import is_plain_module, is_plain_record, is_plain_script
-from finitune.monitor.replay.source_line import described, is_users
-from finitune.monitor.replay.source_tree import (
-    is_state,
-    lambda_of,
-    names_in,
-    parts_without,
-    scope_of,
-    stored_in,
-    written_in_place,
-)
+from finitune.monitor.replay.plain_statements import MISSING, Returned, Statements
+from finitune.monitor.replay.source_line import is_users
+from finitune.monitor.replay.source_tree import lambda_of, scope_of
 from finitune.monitor.replay.transforms import is_transform, is_transformed, weights_of, with_functions
 
-MOST_STATEMENTS = 2000
-"""Computed for one expression, those of loops counted each time."""
 MOST_CALLS = 16
 """Of functions within one another."""
-_CHANGE_NO_VALUE = ("no_grad", "inference_mode", "enable_grad", "record_function", "nullcontext")
-"""Contexts by name: what runs within them comes out the same."""
-_SAY = ("print", "log", "log_dict", "debug", "info", "warning", "write")
-"""Functions and methods that pass on what they are given."""
 _LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, nn.Module.named_buffers)
 _OF_DICTS = ("items", "keys", "values")
-_MISSING = object()
-"""The value of what is more than plain arithmetic."""
 
 
-class Evaluation(Asked):
+class Evaluation(Statements):
     """`found` tells whether what is looked for was made by now. `line` is the statement within a function that made it,
     as `user_line` gives it, and `now` the one that is computed. A function that has `ended` is computed from what it
     held when it called a model, whatever it was given.
     """
 
     def __init__(self, found: Callable[[], bool], ended: Iterable[EndedFrame] = (), *, draws: bool = False) -> None:
+        super().__init__(found)
         self.draws = draws
-        self.line: str | None = None
-        self.now: str | None = None
-        self._found, self._was_found = found, False
         self._began = torch.autograd._get_sequence_nr()
-        self._left = MOST_STATEMENTS
         self._depth = 0
         self._ended = {one.f_code: one for one in ended}
         self._returned: dict[str, Any] = {}
@@ -107,6 +78,9 @@ class Evaluation(Asked):
 
     def function(self, node: ast.Lambda, values: Mapping[str, Any]) -> Callable[..., Any]:
         return _Nested(self, node, dict(values), None)
+
+    def nested(self, node: ast.FunctionDef, values: dict[str, Any], code: CodeType) -> Callable[..., Any]:
+        return _Nested(self, node, values, code)
 
     def returned(self, one: EndedFrame) -> Any:
         """What a function that has ended returned, from its call of the model on."""
@@ -149,7 +123,8 @@ class Evaluation(Asked):
             owner = owner or (getattr(called, "__self__", None) if getattr(called, "__name__", "") == "apply" else None)
             if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
                 return owner.apply(*args, **named)
-            if is_transform(called) or is_distribution(called) or is_plain_record(called):
+            makes = is_transform(called) or is_distribution(called) or is_plain_record(called)
+            if makes or called is functools.partial:
                 return called(*args, **named)
             if isinstance(node, ast.Attribute) and node.attr in _OF_DICTS:
                 held = value_of(node.value, values)
@@ -162,6 +137,8 @@ class Evaluation(Asked):
     def _call(self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         if isinstance(called, _Nested):
             return called(*args, **named)
+        if isinstance(called, functools.partial):
+            return self._call(called.func, name, (*called.args, *args), {**called.keywords, **named})
         if _are_known(args, named):
             if isinstance(called, nn.Module) and is_plain_module(model := unwrapped(called)):
                 return type(model).forward(model, *args, **named)
@@ -189,15 +166,15 @@ class Evaluation(Asked):
     def _result_of(
         self, scope: ast.FunctionDef | ast.Lambda | Sequence[ast.stmt], values: dict[str, Any], code: CodeType | None
     ) -> Any:
-        self._look(self.now)  # at what it is given
+        self.look(self.now)  # at what it is given
         now, self._depth = self.now, self._depth + 1
         try:
             if isinstance(scope, ast.Lambda):
                 return self.value(scope.body, values)
             assert code is not None, "only a lambda may have none"
-            self._run(scope.body if isinstance(scope, ast.FunctionDef) else scope, values, code)
-        except _Returned as returned:
-            if returned.value is _MISSING:
+            self.run(scope.body if isinstance(scope, ast.FunctionDef) else scope, values, code)
+        except Returned as returned:
+            if returned.value is MISSING:
                 raise NotPlain("what is returned") from None
             return returned.value
         finally:
@@ -210,149 +187,6 @@ class Evaluation(Asked):
         if any(node._sequence_nr() < self._began for node in nodes):
             raise NotPlain("gradients through a graph of the user's")
         return inspect.unwrap(torch.autograd.grad)(outputs, inputs, grad_outputs, **{**options, "retain_graph": True})
-
-    def _run(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> None:
-        for statement in body:
-            self._left -= 1
-            if self._left < 0:
-                raise NotPlain("too many statements")
-            self.now = line = described(code.co_filename, statement.lineno, code.co_name)
-            try:
-                self._compute(statement, values, code)
-            finally:
-                self._look(line)
-
-    def _look(self, line: str | None) -> None:
-        if not self._was_found and self._found():
-            self._was_found, self.line = True, line
-
-    def _compute(self, statement: ast.stmt, values: dict[str, Any], code: CodeType) -> None:
-        match statement:
-            case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Assert() | ast.AnnAssign(value=None):
-                return
-            case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value) if is_state(
-                target
-            ):
-                self._state_written(target, [value], values)
-            case ast.Expr(value=ast.Call() as call) if (written := written_in_place(call)) is not None:
-                self._state_written(*written, values)
-            case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))) if name in _SAY:
-                return
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="requires_grad_")) as value):
-                values[name] = self.value(value, values)
-            case ast.Expr(value=ast.Call() as call):
-                self._acts(call, values)
-            case ast.Assign(targets=targets, value=value):
-                self._give(targets, value, values)
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._give([target], value, values)
-            case ast.AugAssign(target=target, op=op, value=value):
-                joined = ast.BinOp(left=target, op=op, right=value)
-                self._give([target], ast.copy_location(joined, statement), values)
-            case ast.Delete(targets=targets):
-                values.update(dict.fromkeys(names_in(targets), _MISSING))
-            case ast.FunctionDef(name=name, decorator_list=[]):
-                values[name] = _Nested(self, statement, values, code)
-            case ast.Return(value=None):
-                raise _Returned(None)
-            case ast.Return(value=ast.Tuple(elts=parts)):
-                raise _Returned(tuple(self._part(each, values) for each in parts))
-            case ast.Return(value=ast.Dict(keys=keys, values=parts)):
-                pairs = zip(keys, parts, strict=True)
-                raise _Returned({k.value: self._part(v, values) for k, v in pairs if isinstance(k, ast.Constant)})
-            case ast.Return(value=ast.expr() as value):
-                raise _Returned(self._held(value, values))
-            case ast.If():
-                self._run(statement.body if self.value(statement.test, values) else statement.orelse, values, code)
-            case ast.For(orelse=[]):
-                for each in items_of(statement.iter, values, self):
-                    assign(statement.target, each, values)
-                    if not self._turns(statement.body, values, code):
-                        break
-            case ast.While(orelse=[]):
-                while self.value(statement.test, values) and self._turns(statement.body, values, code):
-                    pass
-            case ast.Continue():
-                raise _Continued
-            case ast.Break():
-                raise _Broken
-            case ast.With(items=[ast.withitem(context_expr=ast.Call() as context)]):
-                with self._context(context, values):
-                    self._run(statement.body, values, code)
-            case _:
-                raise NotPlain(ast.unparse(statement)[:100])
-
-    def _turns(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> bool:
-        """One turn of a loop; whether another may follow."""
-        try:
-            self._run(body, values, code)
-        except _Broken:
-            return False
-        except _Continued:
-            pass
-        return True
-
-    def _context(self, call: ast.Call, values: Mapping[str, Any]) -> AbstractContextManager[Any]:
-        kind = value_of(call.func, values)
-        if isinstance(kind, type) and issubclass(kind, torch.autocast):
-            named = {each.arg: self.value(each.value, values) for each in call.keywords if each.arg is not None}
-            return kind(*(self.value(each, values) for each in call.args), **named)
-        if getattr(call.func, "attr", getattr(call.func, "id", None)) not in _CHANGE_NO_VALUE:
-            raise NotPlain(ast.unparse(call))
-        return nullcontext()
-
-    def _give(self, targets: Sequence[ast.expr], node: ast.expr, values: dict[str, Any]) -> None:
-        """What is not plain leaves names without a value; what uses them is not computed either."""
-        try:
-            value = self._held(node, values)
-            for target in targets:
-                if isinstance(target, ast.Subscript):
-                    self._set_item(target, value, values)
-                else:
-                    assign(target, value, values)
-        except NotPlain:
-            values.update(dict.fromkeys(stored_in(targets), _MISSING))
-
-    def _set_item(self, target: ast.Subscript, value: Any, values: Mapping[str, Any]) -> None:
-        owner = self._held(target.value, values)
-        if value is _MISSING or not self.owns(owner):
-            raise NotPlain(ast.unparse(target))
-        owner[self.value(target.slice, values)] = value
-
-    def _acts(self, call: ast.Call, values: dict[str, Any]) -> None:
-        """A call whose result is not used: a method writes into what it is a method of, a function into what it is
-        given. What an object of the user's keeps was written to when the program ran.
-        """
-        try:
-            self.value(call, values)
-        except NotPlain:
-            method_of = call.func.value if isinstance(call.func, ast.Attribute) else None
-            owner = None if method_of is None else value_of(method_of, values)
-            given = [*call.args, *(each.value for each in call.keywords)]
-            if method_of is not None and (isinstance(owner, Tensor) or type(owner) in FILLS):
-                given = [method_of]
-            values.update(dict.fromkeys(stored_in(given), _MISSING))
-
-    def _held(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
-        """The value, whatever it is where a name or an attribute stands for it."""
-        found = value_of(node, values, _MISSING)
-        return self.value(node, values) if found is _MISSING else found
-
-    def _state_written(self, target: ast.expr, operands: Sequence[ast.expr], values: Mapping[str, Any]) -> None:
-        """What an object keeps has been written to when the program ran: what follows reads it as it is there. What it
-        was before is lost, so of what was written the parts are computed that do not read it.
-        """
-        for part in (inner for one in operands for inner in parts_without(one, ast.unparse(target))):
-            self._part(part, values)
-        if self._found() and _is_bad(self._part(target, values)):
-            self._look(self.now)
-            raise StateSpoilt
-
-    def _part(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
-        try:
-            return self.value(node, values)
-        except NotPlain:
-            return _MISSING
 
 
 class _Nested:
@@ -374,26 +208,4 @@ class _Nested:
 
 
 def _are_known(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
-    return not any(each is _MISSING for each in (*args, *named.values()))
-
-
-def _is_bad(value: Any) -> bool:
-    with _disable_current_modes():
-        return isinstance(value, Tensor) and not is_finite(value)
-
-
-class StateSpoilt(Exception):
-    """What was looked for was made, and an object keeps what it spoilt."""
-
-
-class _Returned(Exception):
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-class _Continued(Exception):
-    pass
-
-
-class _Broken(Exception):
-    pass
+    return not any(each is MISSING for each in (*args, *named.values()))

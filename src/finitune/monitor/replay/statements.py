@@ -33,7 +33,8 @@ from finitune.monitor.replay.limits import OverBudget
 from finitune.monitor.replay.locate import leaf_origin
 from finitune.monitor.replay.looked_up import models_called, value_of
 from finitune.monitor.replay.operator_watch import OperatorWatch
-from finitune.monitor.replay.plain_functions import Evaluation, StateSpoilt
+from finitune.monitor.replay.plain_functions import Evaluation
+from finitune.monitor.replay.plain_statements import StateSpoilt
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.replay.spelled_sums import same
@@ -141,9 +142,11 @@ def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool) -> Origi
     values = {**frame.f_globals, **frame.f_locals}
     losses = {name for name, value in frame.f_locals.items() if _holds_bad_loss(value)}
     losses = losses or {name for name, value in frame.f_locals.items() if _holds_any(value, given)}
+    statements = executed(frame)
+    losses = losses or {name for one in statements if _transforms(one, values) for name in one.writes}
+    losses = {name for name in losses if bad_in(values.get(name)) is not None}
     if not losses:
         return None
-    statements = executed(frame)
     # The last one: another loss of the pass before may be bad too, with an optimizer of its own.
     written = [n for n, one in enumerate(statements) if one.writes & losses - written_after(statements, n)]
     if not written:
@@ -153,6 +156,12 @@ def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool) -> Origi
     if of_input and origin is not None and origin.is_statement and has_graph(values.get(origin.tensor or "")):
         return None  # what is made of the input: less than is known
     return origin
+
+
+def _transforms(one: Statement, values: Mapping[str, Any]) -> bool:
+    """It calls what torch.func has made of a loss, which gives numbers without a graph."""
+    calls = (node for node in ast.walk(one.value) if isinstance(node, ast.Call))
+    return any(is_transformed(value_of(call.func, values)) for call in calls)
 
 
 def _in_transform() -> Origin | None:
@@ -210,7 +219,7 @@ def _origin(
     if (within := _in_generator(one, values, bad, bad_in)) is not None:
         return replace(within, tensor=name) if within.tensor == YIELDED else within
     operator = _operator(statements, at, values, name)
-    by_model = next(models_called(ast.walk(one.value), values), None) is not None
+    by_model = next(models_called(ast.walk(one.value), values), None) is not None or _transforms(one, values)
     phase = "forward" if bad.requires_grad or by_model else "input"
     spelled = _spelled(one.value) if not one.reads & one.writes else None
     at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
