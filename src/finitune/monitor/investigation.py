@@ -136,7 +136,8 @@ class Investigation:
                 own = self.origin
                 same = own is not None and own.phase == found.phase not in ("input", "parameter")
                 self.term = self.term if same and found.tensor is None else None
-                self.origin = found
+                computed = self.repeats is False and not found.is_statement  # again, by its own code
+                self.origin, self.repeats = found, computed or self.repeats
 
     def _spoilt(self, known: Origin | None) -> Origin | None:
         """What has spoilt a buffer within this step; with that, the steps before it would have been bad."""

@@ -17,6 +17,8 @@ from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.locate import _watching, locate, named_tensors
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.rerun import rerun
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
 
 HERE = Path(__file__).name
 
@@ -348,3 +350,32 @@ def test_running_statistics_of_a_batch_norm_that_trains_are_no_origin():
     assert not {"1.running_var", "1.running_mean"} & names()
     model.eval()
     assert {"1.running_var", "1.running_mean"} <= names()
+
+
+class Halves(nn.Module):
+    """Its outputs are those of one node."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(3, 8)
+
+    def forward(self, x):
+        return self.body(x).chunk(2, -1)
+
+
+def test_outputs_of_one_node_are_told_apart(tmp_path):
+    torch.manual_seed(0)
+    model = Halves()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=tmp_path):
+        for _ in range(3):
+            optimizer.zero_grad()
+            first, second = model(torch.randn(2, 3))
+            (first.square().mean() - torch.sigmoid(second).log().mean()).backward()
+            optimizer.step()
+            with torch.no_grad():
+                model.body.bias[4:] -= 200.0  # the sigmoid of the second half is 0 from here on
+    event = Recording.load(tmp_path).events("origin")[0]
+    assert (event["step"], event["origin"]["op"], event["origin"]["phase"]) == (2, "aten.log", "forward")
+    assert event["repeats"]
+    assert event["bit_for_bit"]

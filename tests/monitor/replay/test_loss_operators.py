@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from tests.monitor.replay.test_objective import LENGTH, VOCABULARY, labels, logits
 
-from finitune.monitor.replay.objective import NotReadable, read, sequence_number
+from finitune.monitor.replay.objective import NotReadable, number_of, read
 
 
 def paired(function):
@@ -54,7 +54,7 @@ def test_the_same_value_and_gradient_and_those_of_other_outputs(name):
         return weighed(EACH[name](x))
 
     x = logits()
-    number = sequence_number(x)
+    number = number_of(x)
     objective = read(loss_of(x), {number})
     for values in (x.detach(), logits(seed=9).detach()):
         again, own = values.clone().requires_grad_(), values.clone().requires_grad_()
@@ -74,7 +74,7 @@ HINGES = {
 @pytest.mark.parametrize("name", HINGES)
 def test_the_margin_of_a_hinge_is_found_from_where_it_is_exceeded(name, dtype):
     x = logits()
-    number = sequence_number(x)
+    number = number_of(x)
     loss = weighed(HINGES[name](x.to(dtype)))
     objective = read(loss, {number})
     assert objective.rebuild({number: x.detach()}).item() == pytest.approx(loss.item(), rel=1e-2)
@@ -86,7 +86,7 @@ def test_the_margin_of_a_hinge_is_found_from_where_it_is_exceeded(name, dtype):
 def test_a_hinge_that_is_nowhere_exceeded_or_has_several_margins_is_not_read():
     for margin in (-9.0, torch.rand(3, LENGTH, VOCABULARY)):
         x = logits()
-        number = sequence_number(x)
+        number = number_of(x)
         objective = read(weighed(F.relu(margin - x)), {number})
         with pytest.raises(NotReadable, match="too little is known"):
             objective.rebuild({number: x.detach()})

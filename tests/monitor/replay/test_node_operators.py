@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from finitune.monitor.replay.loss_operators import OPERATORS
 from finitune.monitor.replay.node_operators import kept_of
-from finitune.monitor.replay.objective import read, sequence_number, terms
+from finitune.monitor.replay.objective import number_of, read, terms
 
 OTHER = torch.linspace(-1.0, 1.0, 12).reshape(3, 4)
 LOSSES = {
@@ -46,9 +46,9 @@ def test_value_and_gradient_come_out_the_same(name):
     x = given()
     loss = LOSSES[name](x).sum()
     (expected,) = torch.autograd.grad(loss, x, retain_graph=True)
-    objective = read(loss, {sequence_number(x)})
+    objective = read(loss, {number_of(x)})
     again = x.detach().requires_grad_()
-    rebuilt = objective.rebuild({sequence_number(x): again})
+    rebuilt = objective.rebuild({number_of(x): again})
     assert torch.allclose(rebuilt, loss)
     assert torch.allclose(torch.autograd.grad(rebuilt, again)[0], expected)
 
@@ -56,9 +56,9 @@ def test_value_and_gradient_come_out_the_same(name):
 def test_several_parts_without_a_graph_are_zeros_in_a_sum():
     x = given()
     loss = torch.cat([OTHER, x]).mean()
-    objective = read(loss, {sequence_number(x)})
+    objective = read(loss, {number_of(x)})
     assert objective.constant
-    assert torch.allclose(objective.rebuild({sequence_number(x): x}), x.sum() / 24)
+    assert torch.allclose(objective.rebuild({number_of(x): x}), x.sum() / 24)
 
 
 @pytest.mark.parametrize("draws", [lambda x: F.dropout(x, 0.5), lambda x: F.rrelu(x, 0.1, 0.3, training=True)])
@@ -82,7 +82,7 @@ def test_a_function_of_the_users_own_is_no_operator():
 
 def test_no_file_names_such_an_operator():
     x = given()
-    objective = read(x.cosh().sum(), {sequence_number(x)})
+    objective = read(x.cosh().sum(), {number_of(x)})
     assert objective.only_here
     assert [term.name for term in terms(objective.whole) if term.name not in OPERATORS] == ["CoshBackward0"]
 
@@ -90,4 +90,4 @@ def test_no_file_names_such_an_operator():
 def test_an_addition_beneath_a_product_of_two_outputs_is_no_shift_of_the_loss():
     """softsign: x / (1 + |x|); the 1 is no constant of the loss."""
     x = given()
-    assert not read(F.softsign(x).sum(), {sequence_number(x)}).constant
+    assert not read(F.softsign(x).sum(), {number_of(x)}).constant

@@ -11,7 +11,7 @@ from torch import nn
 
 from finitune.monitor.replay.capture import Call, Capture, MicroStep
 from finitune.monitor.replay.fewer_rows import without
-from finitune.monitor.replay.objective import NotReadable, read, sequence_number, terms
+from finitune.monitor.replay.objective import NotReadable, number_of, read, terms
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -84,7 +84,7 @@ OBJECTIVES = {
 def test_rebuilt_with_the_same_value_and_the_same_gradient(name):
     x = logits()
     loss = OBJECTIVES[name](x)
-    number = sequence_number(x)
+    number = number_of(x)
     objective = read(loss, {number})
     assert objective.uses == {number}
     again = x.detach().requires_grad_()
@@ -99,7 +99,7 @@ def test_rebuilt_with_the_same_value_and_the_same_gradient(name):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_follows_other_outputs(name):
     """It is the function that was read, not its value."""
-    number = sequence_number(x := logits())
+    number = number_of(x := logits())
     objective = read(OBJECTIVES[name](x), {number})
     other = logits(seed=9).detach()
     assert torch.equal(objective.rebuild({number: other}), OBJECTIVES[name](other))
@@ -110,13 +110,13 @@ def test_autocast_outputs_cast_by_the_loop_itself():
         x = logits()
         loss = shifted(x.float())
     assert x.dtype == torch.bfloat16
-    number = sequence_number(x)
+    number = number_of(x)
     assert torch.equal(read(loss, {number}).rebuild({number: x.detach()}), loss)
 
 
 def test_a_scale_is_kept_as_it_was_when_it_is_changed_later():
     scale = torch.tensor(1024.0)
-    number = sequence_number(x := logits())
+    number = number_of(x := logits())
     loss = shifted(x) * scale
     objective = read(loss, {number})
     value = loss.item()
@@ -126,7 +126,7 @@ def test_a_scale_is_kept_as_it_was_when_it_is_changed_later():
 
 def test_a_float16_loss_that_its_scale_takes_out_of_range_is_so_again():
     """A Python number is no float64 tensor: the product stays in float16."""
-    number = sequence_number(x := logits())
+    number = number_of(x := logits())
     loss = shifted(x).half() * 65536.0
     assert loss.isinf()
     rebuilt = read(loss, {number}).rebuild({number: x.detach()})
@@ -136,7 +136,7 @@ def test_a_float16_loss_that_its_scale_takes_out_of_range_is_so_again():
 
 def test_two_outputs():
     a, b = logits(1), logits(2)
-    numbers = sequence_number(a), sequence_number(b)
+    numbers = number_of(a), number_of(b)
     objective = read(shifted(a) + shifted(b) / 2, set(numbers))
     assert objective.uses == set(numbers)
     rebuilt = objective.rebuild(dict(zip(numbers, (a.detach(), b.detach()), strict=True)))
@@ -152,7 +152,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_an_unknown_operator_is_named(name):
-    number = sequence_number(x := logits())
+    number = number_of(x := logits())
     with pytest.raises(NotReadable, match=name):
         read(UNREADABLE[name](x), {number})
 
@@ -173,7 +173,7 @@ def test_a_loss_without_a_graph():
 @pytest.mark.parametrize("total", [0, torch.tensor(3.0)], ids=["zero", "three"])
 def test_a_constant_term_is_not_kept_but_known_to_be_there(total):
     """Ludwig begins its loss as `total = 0`; gradients are the same whatever the constant was."""
-    number = sequence_number(x := logits())
+    number = number_of(x := logits())
     objective = read(total + shifted(x), {number})
     assert objective.constant
     assert torch.equal(objective.rebuild({number: x}), shifted(x))
@@ -181,7 +181,7 @@ def test_a_constant_term_is_not_kept_but_known_to_be_there(total):
 
 
 def test_a_long_chain_ends():
-    number = sequence_number(x := logits())
+    number = number_of(x := logits())
     y = x
     for _ in range(5000):
         y = -y
@@ -247,7 +247,7 @@ def test_targets_of_a_loss_outside_the_model_are_known() -> None:
     logits = torch.randn(2, 3, 5, requires_grad=True) * 1
     target = torch.tensor([[-100, 1, 2], [3, -100, 0]])
     loss = F.cross_entropy(logits.view(-1, 5), target.view(-1))
-    number = sequence_number(logits)
+    number = number_of(logits)
     assert number is not None
     assert [t.tolist() for t in read(loss, {number}).targets] == [target.view(-1).tolist()]
 
@@ -255,7 +255,7 @@ def test_targets_of_a_loss_outside_the_model_are_known() -> None:
 @pytest.mark.parametrize("power", [2, 0.5])
 def test_powers_logarithms_and_log_sigmoids_are_read(power: float) -> None:
     x = (torch.rand(4, requires_grad=True) + 0.5) * 1
-    number = sequence_number(x)
+    number = number_of(x)
     assert number is not None
     loss = (F.logsigmoid(x.exp()).sum().neg() + x.pow(power).mean().log()) * 2
     again = read(loss, {number}).rebuild({number: x})
@@ -287,11 +287,11 @@ WITH_A_CONSTANT = {
 def test_an_operand_that_no_node_keeps_is_found_from_the_result(name):
     loss = WITH_A_CONSTANT[name]
     x = logits()
-    read_of = read(loss(x), {sequence_number(x)})
+    read_of = read(loss(x), {number_of(x)})
     assert read_of.recovers
     for times in (1.0, 1.5):  # as the step was, and as an experiment changes it
         again = logits() * times
-        rebuilt, expected = read_of.rebuild({sequence_number(x): again}), loss(again)
+        rebuilt, expected = read_of.rebuild({number_of(x): again}), loss(again)
         assert torch.allclose(rebuilt, expected, rtol=1e-4)
         gradients = [torch.autograd.grad(one, again, retain_graph=True)[0] for one in (rebuilt, expected)]
         assert torch.allclose(*gradients, rtol=1e-4, atol=1e-6)
@@ -301,10 +301,10 @@ def test_an_operand_that_no_node_keeps_is_found_from_the_result(name):
 def test_it_is_not_known_where_the_output_was_not_finite(value):
     x = logits().detach().index_fill(1, torch.tensor([2]), value).requires_grad_()
     y = x.clone()
-    read_of = read(WITH_A_CONSTANT["squared error by hand"](y), {sequence_number(y)})
-    assert not read_of.rebuild({sequence_number(y): x.clone()}).isfinite(), "as the step was"
+    read_of = read(WITH_A_CONSTANT["squared error by hand"](y), {number_of(y)})
+    assert not read_of.rebuild({number_of(y): x.clone()}).isfinite(), "as the step was"
     with pytest.raises(NotReadable, match="not finite"):
-        read_of.rebuild({sequence_number(y): logits()})
+        read_of.rebuild({number_of(y): logits()})
 
 
 @pytest.mark.parametrize("large", [math.nan, math.inf, -math.inf, 1e12])
@@ -313,10 +313,10 @@ def test_it_is_known_where_the_code_that_runs_spells_it(large):
     target, beside = TARGET[..., 0], TARGET[..., 1]
     large_output = torch.full((ROWS, LENGTH), large, requires_grad=True)
     y = large_output * 1
-    read_of = read(((y - target) ** 2).mean() * (beside - 0.5).mean(), {sequence_number(y)})
-    read_of.rebuild({sequence_number(y): large_output * 1})
+    read_of = read(((y - target) ** 2).mean() * (beside - 0.5).mean(), {number_of(y)})
+    read_of.rebuild({number_of(y): large_output * 1})
     again = torch.ones(ROWS, LENGTH)
-    rebuilt = read_of.rebuild({sequence_number(y): again})
+    rebuilt = read_of.rebuild({number_of(y): again})
     assert torch.allclose(rebuilt, ((again - target) ** 2).mean() * (beside - 0.5).mean())
 
 
@@ -324,18 +324,18 @@ def test_a_model_that_puts_out_something_else_is_not_blamed_on_the_loop():
     """NaN of its own random numbers, say; in a rebuild it is finite."""
     x = logits().detach().fill_(math.nan).requires_grad_()
     y = x * 1
-    read_of = read((y - 1).clamp(min=0).sum(), {sequence_number(y)})
+    read_of = read((y - 1).clamp(min=0).sum(), {number_of(y)})
     with pytest.raises(NotReadable, match="not what it was in the step"):
-        read_of.rebuild({sequence_number(y): logits()})
+        read_of.rebuild({number_of(y): logits()})
 
 
 def test_a_constant_beside_nan_alone_may_be_any():
     x = logits().detach().fill_(math.nan).requires_grad_()
     y = x * 1
-    read_of = read(torch.relu(1 - y).mean(), {sequence_number(y)})
-    assert read_of.rebuild({sequence_number(y): x * 1}).isnan()
+    read_of = read(torch.relu(1 - y).mean(), {number_of(y)})
+    assert read_of.rebuild({number_of(y): x * 1}).isnan()
     with pytest.raises(NotReadable):
-        read_of.rebuild({sequence_number(y): logits()})
+        read_of.rebuild({number_of(y): logits()})
 
 
 COMPARED = [F.mse_loss, F.smooth_l1_loss, F.huber_loss, lambda a, b: F.binary_cross_entropy(a.sigmoid(), b.sigmoid())]
@@ -348,19 +348,19 @@ def test_what_is_compared_may_both_come_from_the_model(compared, order):
     a, b = x * 1, x.exp()
     with_graph = {"two outputs": (a, b), "the target first": (TARGET, b), "the target last": (a, TARGET)}[order]
     loss = compared(*with_graph)
-    numbers = {sequence_number(a): a, sequence_number(b): b}
+    numbers = {number_of(a): a, number_of(b): b}
     assert torch.equal(read(loss, set(numbers)).rebuild(numbers), loss)
 
 
 def test_it_is_known_without_a_rebuild_where_the_code_holds_both_sides():
     target = TARGET[..., 0]
     y = torch.ones(ROWS, LENGTH, requires_grad=True) * 3
-    read_of = read(((y - target) ** 2).mean(), {sequence_number(y)})
+    read_of = read(((y - target) ** 2).mean(), {number_of(y)})
     assert not read_of.knows_constants
     read_of.look_up_constants()
     assert read_of.knows_constants
     again = y + 1
-    assert torch.equal(read_of.rebuild({sequence_number(y): again}), ((again - target) ** 2).mean())
+    assert torch.equal(read_of.rebuild({number_of(y): again}), ((again - target) ** 2).mean())
 
 
 def test_nor_is_it_looked_up_where_several_may_be_it():
@@ -371,7 +371,7 @@ def test_nor_is_it_looked_up_where_several_may_be_it():
         return made["y"]
 
     other = (call() + second).mean()
-    read_of = read(((call() - first) ** 2).mean() + 0 * other.detach(), {sequence_number(made["y"])})
+    read_of = read(((call() - first) ** 2).mean() + 0 * other.detach(), {number_of(made["y"])})
     read_of.look_up_constants()
     assert not read_of.knows_constants
 
@@ -379,8 +379,8 @@ def test_nor_is_it_looked_up_where_several_may_be_it():
 def test_of_two_that_give_the_same_none_is_taken():
     large_output = torch.full((ROWS, LENGTH), 1e12, requires_grad=True)
     y = large_output * 1
-    read_of = read(((y - TARGET[..., 0]) ** 2).mean() + 0 * (y + TARGET[..., 1]).mean(), {sequence_number(y)})
-    read_of.rebuild({sequence_number(y): large_output * 1})
+    read_of = read(((y - TARGET[..., 0]) ** 2).mean() + 0 * (y + TARGET[..., 1]).mean(), {number_of(y)})
+    read_of.rebuild({number_of(y): large_output * 1})
     assert all(not constant.any() for _, constant in read_of.first.values()), "what rounding leaves"
 
 
@@ -388,8 +388,8 @@ def test_of_two_that_give_the_same_none_is_taken():
 def test_an_operand_that_is_not_finite_itself_stays_so(value):
     x, bad = logits(), TARGET.clone()
     bad[0, 0, 0] = value
-    read_of = read(((x - bad) ** 2).mean(), {sequence_number(x)})
-    assert not read_of.rebuild({sequence_number(x): logits()}).isfinite()
+    read_of = read(((x - bad) ** 2).mean(), {number_of(x)})
+    assert not read_of.rebuild({number_of(x): logits()}).isfinite()
 
 
 class Parts(nn.Module):
@@ -437,7 +437,7 @@ def test_what_went_in_is_said_to_be_unknown_where_it_cannot_be_computed_again(tm
 def test_a_step_with_samples_left_out_finds_its_own_constants_and_keeps_weights_whole():
     weight = nn.Parameter(torch.ones(4, 3))
     x = torch.randn(4, 3, requires_grad=True) * 1
-    objective = read(((x - 2.0) ** 2).mean() + weight.pow(2).sum(), {sequence_number(x)})
+    objective = read(((x - 2.0) ** 2).mean() + weight.pow(2).sum(), {number_of(x)})
     micro = MicroStep(calls=[], root=torch.tensor(0.0), objective=objective)
     micro.calls = [Call.of(nn.Identity(), (torch.zeros(4, 3),), {}, [])]
     cut = without(Capture(micro_steps=[micro]), {1}).micro_steps[0].objective
@@ -449,7 +449,7 @@ def test_a_step_with_samples_left_out_finds_its_own_constants_and_keeps_weights_
 def test_what_one_operator_has_kept_serves_another_that_takes_the_same():
     """A focal loss: `1 - pt` lies beside `pt.log()`, whose node keeps what both are made of."""
     x = torch.randn(6, requires_grad=True) * 1
-    number = sequence_number(x)
+    number = number_of(x)
     assert number is not None
 
     def focal():

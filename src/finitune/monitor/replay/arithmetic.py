@@ -46,7 +46,8 @@ _DRAWS = (
 )  # fmt: skip
 _SAMPLES = ("sample", "rsample")
 _NOT = ("backward", "numpy", "tolist", "retain_grad", "rrelu")
-_MAKES = frozenset({*vars(torch._C._VariableFunctionsClass), *torch.functional.__all__, "tensor"}) - {
+_OF_TORCH = dir(torch._C._VariableFunctions)  # pyright: ignore[reportAttributeAccessIssue]
+_MAKES = frozenset({*_OF_TORCH, *torch.functional.__all__, "tensor"}) - {
     "from_file", "fused_moving_avg_obs_fake_quant", "pca_lowrank", "svd_lowrank",
 }  # fmt: skip
 """Functions of torch itself, without those that write into a file or what they are given, or draw."""

@@ -49,7 +49,7 @@ class Call:
     autocast: Autocast
     versions: tuple[tuple[Tensor, int], ...]
     outputs: dict[int, int] = field(default_factory=dict[int, int])
-    """Sequence number of an output's node -> its place among the flattened output tensors."""
+    """Number of an output, see `objective.number_of`, -> its place among the flattened output tensors."""
     fed: dict[int, Objective] = field(default_factory=dict[int, Objective])
     """Arguments that are computed of the outputs of earlier calls, by their place among the flattened ones."""
     edges: dict[int, Edge] = field(default_factory=dict[int, Edge])
@@ -282,7 +282,7 @@ class Calls:
         if self._depth == 0:
             call.callers = remembered(call.randomness)
         for place, tensor in enumerate(output_tensors(output)):
-            number = objective.sequence_number(tensor)
+            number = objective.number_of(tensor)
             if number is not None:
                 call.outputs.setdefault(number, place)
                 self.fruitful.add(id(call.module))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from finitune.monitor.probes.graph_nodes import numbers_of_nodes
 from finitune.monitor.replay import node_operators
 from finitune.monitor.replay.loss_operators import CHOOSES, GIVEN, JOINS, RESHAPES, NotReadable
 from finitune.monitor.replay.node_operators import name_of
@@ -25,10 +26,11 @@ def known_values(root: Any, outputs: set[int]) -> dict[Edge, Value]:
     """The values in the graph that ends at `root` which nodes have kept of their inputs."""
     found: dict[Edge, Value] = {}
     seen: set[Any] = set()
+    ends = numbers_of_nodes(outputs)
     open_: list[Any] = [root]
     while open_ and len(seen) <= MAX_NODES:
         node = open_.pop()
-        if node is None or node in seen or node._sequence_nr() in outputs:
+        if node is None or node in seen or node._sequence_nr() in ends:
             continue
         seen.add(node)
         for place, edge in enumerate(node.next_functions):

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.probes.graph_nodes import output_number
 from finitune.monitor.replay import node_operators
 from finitune.monitor.replay.added_constants import spelled, with_constant
 from finitune.monitor.replay.joins import REST, runs_without_graph
@@ -66,7 +67,7 @@ class Term:
 
 
 Input = Term | int | None
-"""Another term; a model output, by the sequence number of its node; None for an operand without a graph."""
+"""Another term; a model output, by its `number_of`; None for an operand without a graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ class Objective:
     """Of the same, constants that the code held which ran then."""
 
     def rebuild(self, outputs: Mapping[int, Tensor]) -> Tensor:
-        """The loss again; `outputs` maps the sequence number of an output's node to its new value.
+        """The loss again; `outputs` maps the number of an output to its new value.
 
         The first rebuild must be of the step as it was: it finds the operands that no node kept. Raises NotReadable
         where a later one needs such an operand in a place where the output of the model was not finite.
@@ -180,7 +181,7 @@ class Objective:
 
 
 def read(root: Tensor, outputs: set[int], *, most_bytes: int = 2**30, exact: bool = False) -> Objective:
-    """Read the objective whose value is `root`; `outputs` holds the sequence numbers of the model outputs' nodes.
+    """Read the objective whose value is `root`; `outputs` holds the numbers of the model outputs.
 
     Constants that are together larger than `most_bytes` are not kept. With `exact` a constant that only shifts the
     value is kept too, where `root` shows it: another module is called with that value. Raises NotReadable.
@@ -241,9 +242,9 @@ def node_at(root: Edge, place: Place) -> Any:
     return None
 
 
-def sequence_number(tensor: Tensor) -> int | None:
-    """The number under which `tensor`'s node is known to `read`; None for a tensor without a graph."""
-    return None if tensor.grad_fn is None else tensor.grad_fn._sequence_nr()
+def number_of(tensor: Tensor) -> int | None:
+    """The number under which `tensor` is known to `read`; None for a tensor without a graph."""
+    return None if tensor.grad_fn is None else output_number(tensor.grad_fn, tensor.output_nr)
 
 
 def packs_now() -> bool:
@@ -280,7 +281,7 @@ def _read(
     """`value` gives what this node came to in the step, where what takes it has kept that. With `linear` a constant
     that is added here shifts the loss alone, or, with `covered`, a term above whose result is known.
     """
-    number = node._sequence_nr()
+    number = output_number(node, output)
     if number in walk.outputs:
         walk.uses.add(number)
         return number

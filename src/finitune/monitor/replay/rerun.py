@@ -315,7 +315,7 @@ def _loss(setting: Setting, micro: MicroStep) -> Tensor:
 
 
 def _call_all(setting: Setting, micro: MicroStep, values: dict[int, Tensor]) -> list[Tensor]:
-    """What the calls of a micro-step put out; `values` gets it by the sequence numbers of its nodes."""
+    """What the calls of a micro-step put out; `values` gets it by the numbers of these outputs."""
     torch.clear_autocast_cache()
     found: list[Tensor] = []
     for call in micro.calls:
@@ -326,7 +326,7 @@ def _call_all(setting: Setting, micro: MicroStep, values: dict[int, Tensor]) -> 
 
 
 def _call(setting: Setting, call: Call, before: dict[int, Tensor]) -> list[Tensor]:
-    """`before` has the outputs of the calls before it, by the sequence numbers of their nodes."""
+    """`before` has the outputs of the calls before it, by their numbers."""
     if call.randomness is not None:
         call.randomness.restore()
     for one in call.carried:
