@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -25,14 +26,18 @@ _ASKS = Lock()
 class Forked:
     """A script that runs in a session of its own; the folder `place` is where it runs and keeps its output."""
 
-    def __init__(self, words: Sequence[str], place: Path, env: Mapping[str, str] | None = None) -> None:
-        """`words` are what stands behind `python`, a script first; `env` is laid over the environment."""
+    def __init__(
+        self, words: Sequence[str], place: Path, env: Mapping[str, str] | None = None, imports: Sequence[str] = ()
+    ) -> None:
+        """`words` are what stands behind `python`, a script first; `env` is laid over the environment. The Python has
+        imported these modules as well.
+        """
         place.mkdir(parents=True, exist_ok=True)
         self.place, reports = place, place / "reports"
         os.mkfifo(reports)
         task = {"words": list(words), "place": str(place), "env": {**os.environ, **(env or {})}}
         with _ASKS:
-            pipe = _server().stdin
+            pipe = _server(tuple(imports)).stdin
             assert pipe is not None
             pipe.write(json.dumps(task) + "\n")
             pipe.flush()
@@ -61,15 +66,17 @@ class Forked:
 
 
 @cache
-def _server() -> subprocess.Popen[str]:
-    server = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, text=True)
+def _server(imports: Sequence[str]) -> subprocess.Popen[str]:
+    server = subprocess.Popen(
+        [sys.executable, __file__, *imports], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
     atexit.register(server.kill)
     return server
 
 
 def _serve() -> None:
-    import torch._dynamo  # noqa: F401  # the first optimizer imports it
-
+    for name in ("torch._dynamo", *sys.argv[1:]):  # which the first optimizer imports
+        importlib.import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that report
     for line in sys.stdin:
         if not os.fork():

@@ -24,6 +24,8 @@ SETTINGS = [(stage, dtype, 1) for stage in (0, 1, 2, 3) for dtype in ("float16",
 SETTINGS += [(2, "float16", 2), (2, "bfloat16", 2), (3, "bfloat16", 2)]
 SETTINGS += [(stage, "bfloat16-offloaded", 1) for stage in (2, 3)]
 IDS = [f"zero{stage}-{dtype}-{ranks}" for stage, dtype, ranks in SETTINGS]
+EACH = [(0, "bfloat16", 1), (1, "float16", 1), (2, "bfloat16-offloaded", 1), (2, "float16", 2), (3, "bfloat16", 2)]
+"""Every stage, dtype and number of ranks once."""
 
 
 def train(directory: Path, stage: int, dtype: str, ranks: int, fault: str, *, guarded: bool) -> list[dict[str, Any]]:
@@ -55,7 +57,7 @@ def test_a_bad_gradient_is_found_on_its_step_and_changes_nothing(stage, dtype, r
     assert incidents[0].reproducible
 
 
-@pytest.mark.parametrize(("stage", "dtype", "ranks"), SETTINGS, ids=IDS)
+@pytest.mark.parametrize(("stage", "dtype", "ranks"), EACH)
 def test_a_healthy_run_is_the_same_bit_for_bit(stage, dtype, ranks, tmp_path):
     runs = [train(tmp_path, stage, dtype, ranks, "none", guarded=guarded) for guarded in (False, True)]
     assert len(runs[0]) == 5

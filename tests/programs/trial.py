@@ -29,6 +29,8 @@ TIMEOUT = 280.0  # seconds for one run; the slowest program takes 15 on a quiet 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
+FRAMEWORKS = {"transformers": "transformers.trainer", "lightning": "lightning"}
+"""What a program needs -> what is imported before it runs alone, which takes seconds."""
 TEARDOWN, TEARDOWNS = "terminate called without an active exception", 3
 """What gloo says when it aborts while the interpreter ends, which it does now and then; so often it is tried again."""
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
@@ -66,12 +68,16 @@ def tried(folder: Path, name: str, truth: Truth, place: Path, mode: str = "guard
         return Trial(name=name, kind=truth["kind"], missing=f"needs {', '.join(lacking)}")
     began, program, run_dir = time.perf_counter(), folder / f"{name}.py", place / "run"
     command = _command(program, truth)
-    plain = _whole(lambda: _alone(command, place / "plain"))
+    frameworks = [module for need, module in FRAMEWORKS.items() if need in truth.get("needs", ())]
+    plain = _whole(lambda: _alone(command, place / "plain", frameworks))
     if plain.code != truth.get("exit", 0):
         raise WrongTruth(f"{name}: alone it ends with {plain.code}, not {truth.get('exit', 0)}\n{plain.err[-2000:]}")
     under_guard = [str(SCRIPTS / "finitune"), "run", "--mode", mode, "--run-dir", str(run_dir), "--", *command]
     watched = _whole(lambda: _anew(run_dir, under_guard, place / "watched"))
-    differs = judged(program, truth, plain, watched, diagnosis(run_dir))
+    said = diagnosis(run_dir)
+    differs = judged(program, truth, plain, watched, said)
+    if frameworks and any(differs.values()):  # as where an import warns, once
+        differs = judged(program, truth, _whole(lambda: ended(command, place / "plain")), watched, said)
     if not truth.get("recording", True) and run_dir.exists():
         differs["silent"] = "a folder was made for a command that never imported torch"
     return Trial(name=name, kind=truth["kind"], differs=differs, seconds=time.perf_counter() - began)
@@ -87,12 +93,12 @@ def _whole(run: Callable[[], Ended]) -> Ended:
     return ended
 
 
-def _alone(command: Sequence[str], place: Path) -> Ended:
-    """How a program ends that nobody watches."""
+def _alone(command: Sequence[str], place: Path, frameworks: Sequence[str]) -> Ended:
+    """How a program ends that nobody watches, where modules of frameworks are imported already."""
     if command[0] != sys.executable or command[1].startswith("-"):
         return ended(command, place)
     shutil.rmtree(place, ignore_errors=True)
-    process = Forked(command[1:], place, ONE_THREAD)
+    process = Forked(command[1:], place, ONE_THREAD, frameworks)
     try:
         code = process.wait(TIMEOUT)
     finally:
