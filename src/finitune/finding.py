@@ -176,7 +176,7 @@ class Origin:
     padding: bool | None = None
     line: str | None = None
     divisor: str | None = None
-    """Of a division: how many elements of what it divided by are zero."""
+    """Of a division, or a mean: how much of what it divided by is zero, in words."""
     shape: Sequence[int] | None = None
     """Of the tensor that is not finite."""
 

@@ -74,5 +74,5 @@ def weigh(model: Model, origin: Origin) -> Iterator[Evidence]:
     inverse = any(name in origin.op for name in ("rsqrt", "div", "reciprocal", "norm"))
     text = f"eps {eps:g} is zero in float16, and {origin.op} makes the first bad value"
     yield evidence("origin", DECISIVE if inverse else -STRONG, text)
-    if origin.divisor is not None:
+    if inverse and origin.divisor is not None:
         yield evidence("operator", STRONG, f"{origin.divisor}, which an eps that is a number prevents")

@@ -379,3 +379,14 @@ def test_outputs_of_one_node_are_told_apart(tmp_path):
     assert (event["step"], event["origin"]["op"], event["origin"]["phase"]) == (2, "aten.log", "forward")
     assert event["repeats"]
     assert event["bit_for_bit"]
+
+
+@pytest.mark.parametrize("operator", ["mean", "var", "std"])
+def test_a_mean_of_no_element_is_said(operator):
+    def of_nothing(out):
+        return getattr(out[out > math.inf], operator)() + out
+
+    located, _ = origin_of(of_nothing)
+    origin = located.origin
+    assert origin.op == f"aten.{operator}"
+    assert origin.divisor == "no element goes in"

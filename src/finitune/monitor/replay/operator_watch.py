@@ -29,12 +29,12 @@ from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.replay import objective
 from finitune.monitor.replay.batch_places import batch_places
 from finitune.monitor.replay.capture import Call
+from finitune.monitor.replay.divisors import zeros_in
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.source_line import user_line
 from finitune.monitor.replay.surroundings import Autocast
 
 _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_")
-_DIVISIONS = ("div", "div_", "true_divide", "_div_by")
 _COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
 """Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution", "native_layer_norm")
@@ -171,7 +171,7 @@ class OperatorWatch(TorchDispatchMode):
         before = self._inputs(func, args, kwargs)
         overwritten = [t for t in before if _overwritten_later(func, args, t) and not is_finite(t)]
         spoilt = {id(t): _only_minus_inf(t) for t in overwritten}
-        divisor = _zeros_in(args[1]) if func.overloadpacket.__name__ in _DIVISIONS and len(args) > 1 else None
+        divisor = zeros_in(func.overloadpacket.__name__, args)
         return lambda out: self._look(func, args, kwargs, out, before, spoilt, node, divisor)
 
     def found(self, *, bad_loss: bool = False) -> Origin | None:
@@ -385,14 +385,6 @@ def _overwritten_later(func: Any, args: Any, tensor: Tensor) -> bool:
 def _only_minus_inf(tensor: Tensor) -> bool:
     found = places(tensor, limit=0)
     return not (found.nan or found.inf)
-
-
-def _zeros_in(divisor: Any) -> str | None:
-    """How many elements of a divisor are zero, in words; None where none is."""
-    if isinstance(divisor, Tensor) and divisor.numel():
-        zeros = int((divisor == 0).sum())
-        return f"{zeros} of {divisor.numel()} elements of the divisor are 0" if zeros else None
-    return "the divisor is 0" if isinstance(divisor, int | float) and divisor == 0 else None
 
 
 def _written_down(args: Any, kwargs: Any) -> bool:
