@@ -188,7 +188,7 @@ CASES: Table = {
             under(0, "Each update multiplies the error.",
                   grad_norm=series(*[1.0] * 9, *(1.6**n for n in range(30))), incident=SGD),
             under(6.5, "Each update makes the next gradient larger again: more than one batch does.",
-                  grad_norm=series(1, 1, 1, 1, 1, 9, 300, 1e6), incident=SGD),
+                  grad_norm=series(1, 1, 1, 1, 1, 9, 300, 1e6), loss=CALM, incident=SGD),
             under(0, "A spike that was clipped.", grad_norm=SPIKE, optimizer=Optimizer(clip=1.0)),
             under(0, "It was seen to be clipped.",
                   grad_norm=WATCHED, incident=SGD, clip_factor=series(1, 1, 1, 1, 1, 1, 1, 0.01)),

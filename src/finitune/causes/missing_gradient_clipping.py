@@ -124,7 +124,7 @@ def _scaled(optimizer: Optimizer) -> Finding:
 
 def weigh(
     grad_norm: Series, optimizer: Optimizer | None = None, incident: Mapping[str, Any] | None = None,
-    clip_factor: Series | None = None, symptoms: set[str] | None = None,
+    clip_factor: Series | None = None, symptoms: set[str] | None = None, loss: Series | None = None,
 ) -> Iterator[Evidence]:  # fmt: skip
     """Of a run that was watched, `clip_factor` tells; of others, their settings."""
     if "dead-update" in (symptoms or ()):
@@ -142,7 +142,7 @@ def weigh(
     spike = norms[-WINDOW:].max() / max(np.median(norms), TINY) if len(norms) > 2 * WINDOW else 0.0
     if spike > SPIKE and not climbs_evenly(norms.tolist()):
         yield evidence("not clipped", STRONG, "gradients are not clipped")
-        again = norms[-1] > SPIKE * norms[-2] > SPIKE**2 * norms[-3]  # each update does it, not one batch
+        again = loss is not None and norms[-1] > SPIKE * norms[-2] > SPIKE**2 * norms[-3]  # no single batch
         size = DECISIVE if spike > SPIKE**2 and not again else STRONG  # a hundredfold is no noise
         yield evidence("gradient norm", size, f"the gradient norm spiked to {norms[-WINDOW:].max():.3g} just before")
     else:
