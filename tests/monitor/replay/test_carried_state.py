@@ -11,12 +11,12 @@ from finitune.recording import Recording  # noqa: E402
 
 
 class Running(nn.Module):
-    """A state that grows from call to call: a buffer, an attribute, or a number."""
+    """A state that grows from call to call: a buffer, one that is written in place, an attribute, or a number."""
 
     def __init__(self, kind, growth):
         super().__init__()
         self.growth, self.kind = growth, kind
-        if kind == "buffer":
+        if kind in ("buffer", "in place"):
             self.register_buffer("state", torch.ones(3))
         else:
             self.state = torch.ones(3) if kind == "attribute" else 1.0
@@ -31,25 +31,22 @@ class Running(nn.Module):
         return self.head(seen / seen.abs().max())
 
 
-def trained(tmp_path, kind, growth, steps=9):
+def trained(directory, kind, growth, batches, mode="guard"):
+    """The model after a step on each batch, and the recording."""
     torch.manual_seed(0)
-    model = Running(kind if kind != "in place" else "buffer", growth)
-    model.kind = kind
+    model = Running(kind, growth)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    losses = []
-    with watch(model, optimizer, run_dir=tmp_path / "run", mode="observe"):
-        for _ in range(steps):
+    with watch(model, optimizer, run_dir=directory, mode=mode):
+        for x in batches:
             optimizer.zero_grad()
-            loss = model(torch.rand(4, 3) + 0.5).square().mean()
-            loss.backward()
+            model(x).square().mean().backward()
             optimizer.step()
-            losses.append(loss.item())
-    return losses, Recording.load(tmp_path / "run")
+    return model, Recording.load(directory)
 
 
 @pytest.mark.parametrize("kind", ["buffer", "attribute", "in place"])
 def test_the_operator_that_spoils_a_state_is_named(tmp_path, kind):
-    _, recording = trained(tmp_path, kind, 1e6)
+    _, recording = trained(tmp_path, kind, 1e6, torch.rand(9, 4, 3) + 0.5, mode="observe")
     event = recording.events("origin")[0]
     origin = event["origin"]
     assert (origin["op"], origin["phase"]) == ("aten.mul" if kind != "in place" else "aten.mul_", "forward")
@@ -60,16 +57,9 @@ def test_the_operator_that_spoils_a_state_is_named(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["buffer", "attribute", "in place", "number"])
 def test_a_state_is_as_it_would_be_unwatched(tmp_path, kind):
     """A step is run again in the middle, after which the state goes on from where it was."""
-    torch.manual_seed(0)
-    model = Running("buffer" if kind == "in place" else kind, 2.0)
-    model.kind = kind
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with watch(model, optimizer, run_dir=tmp_path / "run"):
-        for step in range(1, 9):
-            optimizer.zero_grad()
-            model(torch.full((4, 3), float("nan") if step == 6 else 1.0)).square().mean().backward()
-            optimizer.step()
-    assert len(Recording.load(tmp_path / "run").events("incident")) == 1
+    batches = [torch.full((4, 3), float("nan") if step == 6 else 1.0) for step in range(1, 9)]
+    model, recording = trained(tmp_path, kind, 2.0, batches)
+    assert len(recording.events("incident")) == 1
     assert (torch.as_tensor(model.state) == 256.0).all()
 
 

@@ -14,11 +14,10 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
+from finitune.monitor.replay.module_state import attributes_of, own_modules
+
 SMALL, MOST = 4096, 64
 """Elements of a tensor, and tensors and numbers of one module with all within it, that are kept."""
-_TORCHS = ("torch.", "deepspeed.")
-"""What their modules carry, as the statistics of a batch norm, does not come into a training step."""
-_OF_MODULES = frozenset(vars(nn.Module()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +69,10 @@ class CarriedStates:
 
 
 def _held(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    for one in module.modules():
-        if type(one).__module__.startswith(_TORCHS):
-            continue
-        for name, value in one._buffers.items():
-            if _is_kept(value):
-                yield one._buffers, name, value
-        for name, value in vars(one).items():
-            if name not in _OF_MODULES and _is_kept(value):
-                yield vars(one), name, value
+    """What torch's own modules carry, as the statistics of a batch norm, does not come into a training step."""
+    for one in own_modules(module):
+        for holder, held in ((one._buffers, one._buffers), (vars(one), attributes_of(one))):
+            yield from ((holder, name, value) for name, value in held.items() if _is_kept(value))
 
 
 def _is_kept(value: Any) -> bool:

@@ -50,11 +50,21 @@ def untouched(*models: nn.Module) -> Iterator[None]:
         randomness.restore()
 
 
+def own_modules(model: nn.Module) -> Iterator[nn.Module]:
+    """The modules in it that are the user's, or of a library other than torch and DeepSpeed."""
+    return (module for module in model.modules() if not type(module).__module__.startswith(_WRAPPERS))
+
+
+def attributes_of(module: nn.Module) -> dict[str, Any]:
+    """Its plain attributes: no parameters, buffers or modules, and nothing that every module has."""
+    return {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
+
+
 @contextmanager
 def attributes_kept(model: nn.Module) -> Iterator[None]:
     """Afterwards the attributes of every module of the user's are as before."""
-    own = [vars(m) for m in model.modules() if not type(m).__module__.startswith(_WRAPPERS)]
-    before = [{name: value for name, value in held.items() if name not in _OF_TORCH} for held in own]
+    modules = list(own_modules(model))
+    own, before = [vars(module) for module in modules], [attributes_of(module) for module in modules]
     restores = [back for held in before for value in held.values() if (back := _restore(value)) is not None]
     try:
         yield

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, FunctionType
@@ -131,16 +132,14 @@ def _given_to_trainers() -> Iterator[Code]:
     """The methods that compute the loss for a trainer of a library, which calls the backward by itself: of the objects
     in whose methods the program runs now.
     """
-    frame: FrameType | None = sys._getframe(1)
     seen: set[Any] = set()
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(sys._getframe()):
         own = frame.f_locals.get("self")
         for name in _LOSSES:
             function, _ = function_behind(inspect.getattr_static(type(own), name, None))
             if function is not None and function.__code__ not in seen and is_users(function.__code__.co_filename):
                 seen.add(function.__code__)
                 yield from _code_of(function, own)
-        frame = frame.f_back
 
 
 def _followed(codes: Iterable[Code]) -> Iterator[Code]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -143,8 +143,7 @@ def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool) -> Origi
     losses = {name for name, value in frame.f_locals.items() if _holds_bad_loss(value)}
     losses = losses or {name for name, value in frame.f_locals.items() if _holds_any(value, given)}
     statements = executed(frame)
-    losses = losses or {name for one in statements if _transforms(one, values) for name in one.writes}
-    losses = {name for name in losses if bad_in(values.get(name)) is not None}
+    losses = losses or _bad_of_transforms(statements, values, bad_in)
     if not losses:
         return None
     # The last one: another loss of the pass before may be bad too, with an optimizer of its own.
@@ -158,10 +157,20 @@ def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool) -> Origi
     return origin
 
 
+def _bad_of_transforms(statements: list[Statement], values: Mapping[str, Any], bad_in: BadIn) -> set[str]:
+    """The variables with what torch.func has made of a loss: numbers without a graph."""
+    written = {name for one in statements if _transforms(one, values) for name in one.writes}
+    return {name for name in written if bad_in(values.get(name)) is not None}
+
+
 def _transforms(one: Statement, values: Mapping[str, Any]) -> bool:
-    """It calls what torch.func has made of a loss, which gives numbers without a graph."""
-    calls = (node for node in ast.walk(one.value) if isinstance(node, ast.Call))
-    return any(is_transformed(value_of(call.func, values)) for call in calls)
+    return next(_calls_of_transforms(ast.walk(one.value), values), None) is not None
+
+
+def _calls_of_transforms(nodes: Iterable[ast.AST], values: Mapping[str, Any]) -> Iterator[ast.Call]:
+    """The calls of functions that torch.func has returned, among the nodes."""
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    return (call for call in calls if is_transformed(value_of(call.func, values)))
 
 
 def _in_transform() -> Origin | None:
@@ -171,8 +180,8 @@ def _in_transform() -> Origin | None:
     if frame is None or scope is None:
         return None
     values = {**frame.f_globals, **frame.f_locals}
-    calls = (node for node in nodes_in(scope) if isinstance(node, ast.Call) and node.lineno == frame.f_lineno)
-    call = next((one for one in calls if is_transformed(value_of(one.func, values))), None)
+    calls = _calls_of_transforms(nodes_in(scope), values)
+    call = next((one for one in calls if one.lineno == frame.f_lineno), None)
     watch = OperatorWatch.of_arithmetic()
     evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None)
     watch.line = lambda: evaluation.now  # of its derivative: the line of what it is the derivative of
@@ -219,8 +228,8 @@ def _origin(
     if (within := _in_generator(one, values, bad, bad_in)) is not None:
         return replace(within, tensor=name) if within.tensor == YIELDED else within
     operator = _operator(statements, at, values, name)
-    by_model = next(models_called(ast.walk(one.value), values), None) is not None or _transforms(one, values)
-    phase = "forward" if bad.requires_grad or by_model else "input"
+    by_model = next(models_called(ast.walk(one.value), values), None) is not None
+    phase = "forward" if bad.requires_grad or by_model or _transforms(one, values) else "input"
     spelled = _spelled(one.value) if not one.reads & one.writes else None
     at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
     whole = leaf_origin(phase, name, bad, places(bad))
