@@ -52,7 +52,8 @@ class Forked:
         return int(self._reports.readline())
 
     def kill(self) -> None:
-        """End it and all that it has started, where it has not ended."""
+        """End it and all that it has started, where it has not ended. Nothing is heard of it afterwards."""
+        self._reports.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._group, signal.SIGKILL)
 
@@ -89,7 +90,8 @@ def _serve() -> None:
                 _become(**task)
                 return  # and end, as the interpreter ends
             os.write(reports, b"%d\n" % pid)
-            os.write(reports, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            with contextlib.suppress(BrokenPipeError):  # where nobody waits for the end any more
+                os.write(reports, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             os._exit(0)
 
 

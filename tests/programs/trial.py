@@ -94,8 +94,12 @@ def _whole(run: Callable[[], Ended]) -> Ended:
 
 
 def _alone(command: Sequence[str], place: Path, frameworks: Sequence[str]) -> Ended:
-    """How a program ends that nobody watches, where modules of frameworks are imported already."""
+    """How a program ends that nobody watches, where modules of frameworks are imported already. One that forks ranks
+    starts in a Python of its own: below a fork, gloo's threads and the end of its group often wait for each other.
+    """
     if command[0] != sys.executable or command[1].startswith("-"):
+        return ended(command, place)
+    if "torch.distributed" in Path(command[1]).read_text(encoding="utf-8"):
         return ended(command, place)
     shutil.rmtree(place, ignore_errors=True)
     process = Forked(command[1:], place, ONE_THREAD, frameworks)
