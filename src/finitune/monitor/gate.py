@@ -86,7 +86,7 @@ class Gate:
         left, watched.measured_by_loop = watched.after_gradients, known
         watched.gradients_written = not known and left is not None and gradients_now(watched.parameters()) != left
         watched.edits_gradients |= watched.gradients_written
-        capture = Capture(micro_steps=list(on))
+        capture = Capture(micro_steps=list(on), began=self._pending.began)
         bad, measured, reading = self._verdict(watched, capture, pairs)
         alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients

@@ -25,6 +25,7 @@ from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
 from finitune.monitor.probes.optimizers import innermost
 from finitune.monitor.probes.out_of_range import Flags
 from finitune.monitor.replay.capture import Call, Calls, MicroStep
+from finitune.monitor.replay.ended_frames import GivenGradient
 from finitune.monitor.run import Run
 
 DEEPEST = 4
@@ -99,13 +100,14 @@ class Listener:
 
     # The backward.
 
-    def backward_begins(self, roots: list[Tensor]) -> None:
+    def backward_begins(self, roots: list[Tensor], gradients: list[Tensor | None]) -> None:
         if self.here.busy:
             return
         self._training_begins()
         self._interrupted()
         self._pending.begin()
         micro = self._calls.micro_step(roots, self._pending.calls())
+        micro.given = GivenGradient.among(gradients) if gradients else None
         self._gate.loss_seen(roots, micro)
         if micro.unreadable is not None and self._deeper < DEEPEST:
             self._deeper += 1

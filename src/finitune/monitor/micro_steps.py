@@ -14,6 +14,7 @@ from torch import Tensor
 from finitune.monitor.probes.finite import values_of
 from finitune.monitor.probes.measurement import Gradients, versions_of
 from finitune.monitor.replay.capture import Call, MicroStep
+from finitune.monitor.replay.surroundings import Randomness
 
 ALL = 2048
 """Parameters of which every gradient is compared; of more a sample, evenly spaced."""
@@ -44,6 +45,8 @@ class Pending:
     micro_steps: list[MicroStep] = field(default_factory=list[MicroStep])
     asked: list[MicroStep] = field(default_factory=list[MicroStep])
     """Losses whose gradients the loop has asked for since the last backward, to put them into parameters by itself."""
+    began: Randomness | None = None
+    """See `Capture.began`."""
 
     def begin(self) -> None:
         """A backward is about to run: what touched no optimizer and was stepped on belongs to the past."""
@@ -66,6 +69,8 @@ class Pending:
     def stepped(self, number: int, on: Sequence[MicroStep]) -> None:
         """The optimizer has made its step on these."""
         self.asked = []
+        drawn = any(micro.unreadable is not None and not micro.calls for micro in on)
+        self.began = Randomness.now() if drawn else None
         for micro in on:
             micro.used = True
             micro.touched.discard(number)

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from finitune.monitor.replay.arithmetic import NotPlain, evaluate
+from finitune.monitor.replay.arithmetic import NotPlain, applied_by_name, evaluate
 
 VALUES = {
     "torch": torch, "F": F, "a": torch.arange(6.0).reshape(2, 3), "n": 2, "model": torch.nn.Linear(3, 3),
@@ -49,3 +49,17 @@ def test_refuses(source):
     with pytest.raises(NotPlain):
         again(source)
     assert torch.equal(VALUES["a"], before)
+
+
+@pytest.mark.parametrize(
+    "function", [torch.sqrt, F.softplus, torch.special.expit, torch.linalg.vector_norm, F.mse_loss]
+)
+def test_a_function_by_its_own_name(function):
+    args = (VALUES["a"],) * (2 if function is F.mse_loss else 1)
+    assert torch.equal(applied_by_name(function, args, {}, draws=False), function(*args))
+
+
+@pytest.mark.parametrize("function", [torch.rand, F.dropout, torch.manual_seed, print, None, lambda a: a, "sqrt"])
+def test_refuses_a_function_by_its_own_name(function):
+    with pytest.raises(NotPlain):
+        applied_by_name(function, (VALUES["a"],), {}, draws=False)

@@ -28,7 +28,7 @@ from finitune.monitor.probes.optimizers import parameters_of
 class Listener(Protocol):
     """What the monitor offers to hear of."""
 
-    def backward_begins(self, roots: list[Tensor]) -> None: ...
+    def backward_begins(self, roots: list[Tensor], gradients: list[Tensor | None]) -> None: ...
     def backward_ended(self, *, failed: bool) -> None: ...
     def gradients_asked(self, roots: list[Tensor], inputs: list[Tensor]) -> None: ...
     def gradients_returned(self, gradients: Sequence[Any]) -> None: ...
@@ -137,7 +137,8 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
         if unobservable() or torch._C._current_autograd_node() is not None:
             return original(tensors, *args, **kwargs)
         tensors = _kept(tensors)
-        report("backward_begins", _tensors(tensors))
+        given = args[0] if args else kwargs.get("grad_tensors")
+        report("backward_begins", _tensors(tensors), [] if given is None else _tensors(given))
         failed = True
         try:
             original(tensors, *args, **kwargs)

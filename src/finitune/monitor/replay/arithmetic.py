@@ -245,8 +245,23 @@ def _result(
         function = _function(owner, node.attr, draws=asked.draws)
     else:
         return asked.called(node, values, args, named)
+    return _applied(function, ast.unparse(node), args, named)
+
+
+def applied_by_name(function: Any, args: Sequence[Any], named: Mapping[str, Any], *, draws: bool) -> Any:
+    """What a function of torch or `math` gives that a variable stands for, as after `from torch import log`. Raises
+    NotPlain for any other.
+    """
+    name = getattr(function, "__name__", "").removeprefix("special_").removeprefix("linalg_")
+    owner = next((each for each in _MODULES if function is not None and vars(each).get(name) is function), None)
+    if owner is None:
+        raise NotPlain(name)
+    return _applied(_function(owner, name, draws=draws), name, args, named)
+
+
+def _applied(function: Callable[..., Any], spelled: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     if not all(value is None or _plain(value) for value in (*args, *named.values())):
-        raise NotPlain(ast.unparse(node))
+        raise NotPlain(spelled)
     return function(*args, **named)
 
 

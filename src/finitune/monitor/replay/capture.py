@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay import objective
 from finitune.monitor.replay.carried_state import Carried, CarriedStates
-from finitune.monitor.replay.ended_frames import EndedFrame, remembered
+from finitune.monitor.replay.ended_frames import EndedFrame, GivenGradient, remembered
 from finitune.monitor.replay.objective import Edge, Objective, edge
 from finitune.monitor.replay.outputs import output_tensors
 from finitune.monitor.replay.padding import Padding, padding_of
@@ -161,6 +161,8 @@ class MicroStep:
     """That GradScaler."""
     touched: set[int] = field(default_factory=set[int])
     """Numbers of the optimizers whose gradients it changed."""
+    given: GivenGradient | None = None
+    """None where it is that of a loss."""
     used: bool = False
     """Some optimizer has stepped on it."""
 
@@ -179,6 +181,8 @@ class Capture:
     """Everything of one optimizer step: its micro-steps in order."""
 
     micro_steps: list[MicroStep] = field(default_factory=list[MicroStep])
+    began: Randomness | None = None
+    """As the step before has left random numbers, where a step is computed without a module and cannot be run again."""
 
     @property
     def roots(self) -> list[Tensor]:
@@ -193,6 +197,7 @@ class Capture:
     def forget_callers(self) -> None:
         """The verdict on the step is acted on: what its functions held is kept no longer, whoever keeps its batch."""
         for micro in self.micro_steps:
+            micro.given = None
             for call in micro.calls:
                 call.callers = ()
 

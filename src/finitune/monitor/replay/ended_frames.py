@@ -45,11 +45,13 @@ class EndedFrame:
     """Before the call; None where it is not known."""
 
 
-def remembered(randomness: Randomness | None = None) -> tuple[EndedFrame, ...]:
-    """The functions that run now and will have ended before their step is judged, innermost first."""
+def remembered(randomness: Randomness | None = None, acts: tuple[str, ...] = _ACTS) -> tuple[EndedFrame, ...]:
+    """The functions that run now and will have ended before their step is judged, innermost first: none that calls one
+    of `acts`.
+    """
     found: list[EndedFrame] = []
     for frame in islice(user_frames(), DEEPEST):
-        if not _ends(frame.f_code, frame.f_lineno):
+        if not _ends(frame.f_code, frame.f_lineno, acts):
             break
         there = frame.f_locals
         kept = {name: value for name, value in there.items() if name == "self" or _is_kept(value)}
@@ -62,6 +64,25 @@ def remembered(randomness: Randomness | None = None) -> tuple[EndedFrame, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenGradient:
+    """With which the loop has begun a backward."""
+
+    tensor: Tensor
+    """Itself, at most `SMALL` bytes."""
+    callers: tuple[EndedFrame, ...]
+    """The functions that gave it and will have ended when the step is judged, innermost first."""
+
+    @staticmethod
+    def among(gradients: Iterable[Any]) -> GivenGradient | None:
+        """The first that is more than the factor of a loss; None where there is none, or it is large."""
+        given = (each for each in gradients if isinstance(each, Tensor) and each.numel() > 1)
+        first = next(given, None)
+        if first is None or first.nbytes > SMALL:
+            return None
+        return GivenGradient(tensor=first, callers=remembered(acts=("step",)))
+
+
 def ended(those: Iterable[EndedFrame]) -> Iterator[EndedFrame]:
     """Those that do not run now."""
     running = {frame.f_code for frame in user_frames()}
@@ -69,15 +90,15 @@ def ended(those: Iterable[EndedFrame]) -> Iterator[EndedFrame]:
 
 
 @lru_cache(maxsize=256)
-def _ends(code: CodeType, line: int) -> bool:
-    """A function that neither calls a backward nor calls the model in a loop."""
+def _ends(code: CodeType, line: int, acts: tuple[str, ...]) -> bool:
+    """A function that neither acts nor stands in a loop of its own."""
     scope = scope_of(code)
     if not isinstance(scope, ast.FunctionDef) or not code.co_flags & inspect.CO_OPTIMIZED:
         return False
     if not _LOOKS.isdisjoint(code.co_names) or loops_at(scope, line):
         return False
     methods = (node.func for node in nodes_in(scope) if isinstance(node, ast.Call))
-    return not any(isinstance(method, ast.Attribute) and method.attr in _ACTS for method in methods)
+    return not any(isinstance(method, ast.Attribute) and method.attr in acts for method in methods)
 
 
 def _is_kept(value: Any) -> bool:

@@ -12,6 +12,7 @@ from finitune.finding import Origin
 from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.ended_frames import EndedFrame, ended
 from finitune.monitor.replay.frame_modules import bad_tensor
+from finitune.monitor.replay.given_gradients import bad_gradient
 from finitune.monitor.replay.locate import calls_of
 from finitune.monitor.replay.objective import Place, placed
 from finitune.monitor.replay.recomputed_loss import bad_backward
@@ -39,9 +40,10 @@ def seen(
     if own is not None and own.line is not None:
         return None
     of_input = own is not None and own.phase == "input"
-    found = bad_statement(of_input=of_input) if bad_loss else None
+    found = bad_statement(of_input=of_input, began=capture.began) if bad_loss else None
     if own is None:
-        return found if bad_loss else bad_backward(losses, list(ended(callers)))
+        given = (micro.given for micro in capture.micro_steps if micro.given is not None)
+        return found if bad_loss else bad_gradient(given) or bad_backward(losses, list(ended(callers)), capture.began)
     if of_input:
         if found is not None and not _takes(found, own):
             return found

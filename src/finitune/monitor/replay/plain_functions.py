@@ -13,6 +13,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -21,8 +22,9 @@ from torch import Tensor, nn
 
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import unwrapped
-from finitune.monitor.replay.arithmetic import DICTIONARIES, NotPlain, evaluate, is_distribution
+from finitune.monitor.replay.arithmetic import DICTIONARIES, NotPlain, applied_by_name, evaluate, is_distribution
 from finitune.monitor.replay.ended_frames import EndedFrame
+from finitune.monitor.replay.limits import OverBudget
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.made_here import MadeHere
 from finitune.monitor.replay.plain_modules import is_plain_module, is_plain_record, is_plain_script
@@ -33,6 +35,8 @@ from finitune.monitor.replay.transforms import is_transform, is_transformed, wei
 
 MOST_CALLS = 16
 """Of functions within one another."""
+NOT_COMPUTED = (NotPlain, OverBudget, RuntimeError, TypeError, ValueError, IndexError, AttributeError)
+"""What is raised where an expression cannot be computed again."""
 _LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, nn.Module.named_buffers)
 _OF_DICTS = ("items", "keys", "values")
 
@@ -124,7 +128,8 @@ class Evaluation(Statements):
             if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
                 return owner.apply(*args, **named)
             makes = is_transform(called) or is_distribution(called) or is_plain_record(called)
-            if makes or called is functools.partial:
+            compares = called is torch.distributions.kl_divergence and all(is_distribution(type(one)) for one in args)
+            if makes or compares or called is functools.partial:
                 return called(*args, **named)
             if isinstance(node, ast.Attribute) and node.attr in _OF_DICTS:
                 held = value_of(node.value, values)
@@ -140,6 +145,8 @@ class Evaluation(Statements):
         if isinstance(called, functools.partial):
             return self._call(called.func, name, (*called.args, *args), {**called.keywords, **named})
         if _are_known(args, named):
+            with suppress(NotPlain):
+                return applied_by_name(called, args, named, draws=self.draws)
             if isinstance(called, nn.Module) and is_plain_module(model := unwrapped(called)):
                 return type(model).forward(model, *args, **named)
             if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):

@@ -23,22 +23,29 @@ from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.replay.arithmetic import NotPlain, assign
+from finitune.monitor.replay.earlier_draws import go_back
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.operator_watch import OperatorWatch
-from finitune.monitor.replay.plain_functions import Evaluation
+from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
-from finitune.monitor.replay.statements import NOT_COMPUTED, Statement, comes_out_as, executed, has_graph, written_after
+from finitune.monitor.replay.spelled_sums import comes_out_as
+from finitune.monitor.replay.statements import Statement, executed, has_graph, written_after
+from finitune.monitor.replay.surroundings import Randomness
 
 
-def bad_backward(losses: Sequence[float], ended: Sequence[EndedFrame] = ()) -> Origin | None:
+def bad_backward(
+    losses: Sequence[float], ended: Sequence[EndedFrame] = (), began: Randomness | None = None
+) -> Origin | None:
     """The first operator that makes something bad, in the backward of one of these finite losses or on the way to it;
     None where neither the innermost running frame that holds one shows it, nor a function that has `ended` and
-    returned one. Of these what they held is known.
+    returned one. Of these what they held is known. `began`: the random numbers as the step before has left them.
     """
     for frame in user_frames():
         names = [name for name, value in frame.f_locals.items() if _is_one_of(value, losses)]
         if names:
-            found = (_in_backward(partial(_variable, frame, name), ended) for name in names)
+            found = (
+                _in_backward(partial(_variable, frame, name, began), ended, draws=began is not None) for name in names
+            )
             return next((origin for origin in found if origin is not None), None)
     found = (_in_backward(partial(_returned, one, losses), ended) for one in ended)
     return next((origin for origin in found if origin is not None), None)
@@ -49,8 +56,8 @@ def _is_one_of(value: Any, losses: Sequence[float]) -> bool:
     return one and float(value.detach()) in losses
 
 
-def _variable(frame: FrameType, name: str, evaluation: Evaluation) -> Any:
-    again = _Again(frame=frame, statements=executed(frame), evaluation=evaluation)
+def _variable(frame: FrameType, name: str, began: Randomness | None, evaluation: Evaluation) -> Any:
+    again = _Again(frame=frame, statements=executed(frame), evaluation=evaluation, began=began)
     return again.variable(name, len(again.statements))
 
 
@@ -65,8 +72,10 @@ def _returned(one: EndedFrame, losses: Sequence[float], evaluation: Evaluation) 
     return loss
 
 
-def _in_backward(loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame]) -> Origin | None:
-    evaluation = Evaluation(lambda: False, ended)
+def _in_backward(
+    loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame], *, draws: bool = False
+) -> Origin | None:
+    evaluation = Evaluation(lambda: False, ended, draws=draws)
     watch = OperatorWatch.of_arithmetic()
     watch.line = lambda: evaluation.now
     try:
@@ -94,6 +103,7 @@ class _Again:
     frame: FrameType
     statements: list[Statement]
     evaluation: Evaluation
+    began: Randomness | None
     known: dict[str, Any] = field(default_factory=dict[str, Any])
     values: Mapping[str, Any] = field(init=False)
 
@@ -120,6 +130,8 @@ class _Again:
         written: dict[str, Any] = {}
         try:
             given = {**self.values, **{name: self.variable(name, at) for name in one.reads}}
+            if self.began is not None:
+                go_back(self.began, self.frame, self.statements[:at])
             code = self.frame.f_code
             self.evaluation.now = described(code.co_filename, one.line, code.co_name)
             assign(one.target, self.evaluation.value(one.value, given), written)

@@ -26,6 +26,14 @@ class Statement:
     target: ast.expr | None
     """What an assignment with a single target gives the value to."""
 
+    @property
+    def expression(self) -> ast.expr:
+        """What it computes: of `x /= y` the quotient."""
+        node = self.computes
+        return (
+            ast.BinOp(left=node.target, op=node.op, right=node.value) if isinstance(node, ast.AugAssign) else self.value
+        )
+
 
 @lru_cache(maxsize=16)
 def parsed(file: str) -> ast.Module | None:
@@ -94,7 +102,7 @@ def _written(node: ast.AST) -> Iterator[Statement]:
     assigns = isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and len(targets) == 1
     target = targets[0] if assigns else None
     yield Statement(
-        line=value.lineno, writes=names_in(targets), reads=reads, value=value, computes=computes, target=target
+        line=value.lineno, writes=stored_in(targets), reads=reads, value=value, computes=computes, target=target
     )
 
 

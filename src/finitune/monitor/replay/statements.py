@@ -27,18 +27,18 @@ from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay.arithmetic import NotPlain, assign
+from finitune.monitor.replay.earlier_draws import go_back
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.generators import YIELDED, waiting, yields
-from finitune.monitor.replay.limits import OverBudget
 from finitune.monitor.replay.locate import leaf_origin
 from finitune.monitor.replay.looked_up import models_called, value_of
 from finitune.monitor.replay.operator_watch import OperatorWatch
-from finitune.monitor.replay.plain_functions import Evaluation
+from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.plain_statements import StateSpoilt
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
-from finitune.monitor.replay.spelled_sums import same
-from finitune.monitor.replay.surroundings import randomness_kept
+from finitune.monitor.replay.spelled_sums import comes_out_as
+from finitune.monitor.replay.surroundings import Randomness, randomness_kept
 from finitune.monitor.replay.transforms import is_transformed
 
 LOSSES = 16
@@ -51,18 +51,16 @@ _MAKERS = {
     ast.Pow: "pow", "pow": "pow", "exp": "exp", "atanh": "atanh", "logit": "logit",
 }  # fmt: skip
 """Operations that make NaN or inf of finite numbers, by their spelling, and the operators that they are."""
-NOT_COMPUTED = (NotPlain, OverBudget, RuntimeError, TypeError, ValueError, IndexError, AttributeError)
-"""What is raised where an expression cannot be computed again."""
 BadIn = Callable[[Any], Tensor | None]
 
 
-def bad_statement(*, of_input: bool = False) -> Origin | None:
+def bad_statement(*, of_input: bool = False, began: Randomness | None = None) -> Origin | None:
     """The statement, in the innermost of the running frames that holds a bad loss, or in one that has handed to it what
     made it bad; None where none can be found. With `of_input`, something that is known to be bad is put into the loss:
-    -inf alone is no mask.
+    -inf alone is no mask. `began`: the random numbers as the step before has left them.
     """
     given: list[Tensor] = []
-    found = (_in_frame(frame, given, of_input=of_input) for frame in user_frames())
+    found = (_in_frame(frame, given, of_input=of_input, began=began) for frame in user_frames())
     return next((origin for origin in found if origin is not None), None) or _in_transform()
 
 
@@ -82,7 +80,7 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
             with suppress(*NOT_COMPUTED):
                 if later.target is not None:
                     evaluation = Evaluation(lambda: False, draws=one.randomness is not None)
-                    assign(later.target, evaluation.value(_expression(later), values), written)
+                    assign(later.target, evaluation.value(later.expression, values), written)
             values |= written
     spelled = next((node for node in nodes_in(scope) if _is_value(node, values, operand)), None) if scope else None
     bad_in = partial(_bad_in, minus=True)
@@ -95,9 +93,14 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
     return None if at is None else _origin(one, statements, at, values, bad_in)
 
 
-def _is_bad_alike(value: Any, wanted: Tensor) -> bool:
+def _is_bad_alike(value: Any, wanted: Any) -> bool:
     """NaN in the same elements of several, and finite in others."""
-    if not isinstance(value, Tensor) or value.shape != wanted.shape or not value.is_floating_point():
+    if (
+        not isinstance(value, Tensor)
+        or not isinstance(wanted, Tensor)
+        or value.shape != wanted.shape
+        or not value.is_floating_point()
+    ):
         return False
     bad = value.isnan()
     return bool(bad.any()) and not bool(bad.all()) and torch.equal(bad, wanted.isnan())
@@ -136,7 +139,7 @@ def operator_in(line: str) -> str | None:
     return _spelled(value) if isinstance(value, ast.expr) else None
 
 
-def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool) -> Origin | None:
+def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool, began: Randomness | None) -> Origin | None:
     """`given` are the bad tensors that frames within this one were given; those that this one was given are added."""
     bad_in = partial(_bad_in, minus=of_input)
     values = {**frame.f_globals, **frame.f_locals}
@@ -151,7 +154,7 @@ def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool) -> Origi
     if not written:
         return None
     at = _first_bad(statements, written[-1], values, bad_in, given)
-    origin = None if at is None else _origin(frame, statements, at, values, bad_in)
+    origin = None if at is None else _origin(frame, statements, at, values, bad_in, began)
     if of_input and origin is not None and origin.is_statement and has_graph(values.get(origin.tensor or "")):
         return None  # what is made of the input: less than is known
     return origin
@@ -219,8 +222,9 @@ def _first_bad(
 
 
 def _origin(
-    frame: FrameType | EndedFrame, statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn
-) -> Origin | None:
+    frame: FrameType | EndedFrame, statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn,
+    began: Randomness | None = None,
+) -> Origin | None:  # fmt: skip
     one = statements[at]
     name, bad = next(((n, t) for n in sorted(one.writes) if (t := bad_in(values.get(n))) is not None), (None, None))
     if name is None or bad is None:
@@ -228,6 +232,10 @@ def _origin(
     if (within := _in_generator(one, values, bad, bad_in)) is not None:
         return replace(within, tensor=name) if within.tensor == YIELDED else within
     operator = _operator(statements, at, values, name)
+    if operator is None and began is not None:
+        with suppress(*NOT_COMPUTED):
+            go_back(began, frame, statements[:at])
+            operator = _operator(statements, at, values, name, draws=True)
     by_model = next(models_called(ast.walk(one.value), values), None) is not None
     phase = "forward" if bad.requires_grad or by_model or _transforms(one, values) else "input"
     spelled = _spelled(one.value) if not one.reads & one.writes else None
@@ -240,38 +248,52 @@ def _origin(
     return replace(operator, module=None, phase=phase, tensor=name, rows=rows, line=line)
 
 
+def made_in(
+    frame: FrameType | EndedFrame, taken: Statement, value: Tensor, bad_in: BadIn | None = None
+) -> Origin | None:
+    """The statement of a frame that has made a bad value, which `taken` writes there; None where it may have been bad
+    already in what that statement has overwritten.
+    """
+    bad_in = bad_in or partial(_bad_in, minus=True)
+    statements = [*executed(frame), taken]
+    values = {**frame.f_globals, **frame.f_locals, **dict.fromkeys(taken.writes, value)}
+    at = _first_bad(statements, len(statements) - 1, values, bad_in)
+    origin = None if at is None else _origin(frame, statements, at, values, bad_in)
+    if at is None or origin is None or (origin.op == origin.phase and statements[at].reads & statements[at].writes):
+        return None
+    return origin
+
+
 def _in_generator(taken: Statement, values: Mapping[str, Any], bad: Tensor, bad_in: BadIn) -> Origin | None:
     """Of a bad value that the statement takes from a generator of the user's: the statement in that which made it."""
     frame = waiting(taken.value, values)
     statement = None if frame is None else yields(frame)
-    if frame is None or statement is None:
-        return None
-    statements = [*executed(frame), statement]
-    within = {**frame.f_globals, **frame.f_locals, YIELDED: bad}
-    at = _first_bad(statements, len(statements) - 1, within, bad_in)
-    return None if at is None else _origin(frame, statements, at, within, bad_in)
+    return None if frame is None or statement is None else made_in(frame, statement, bad, bad_in)
 
 
-def _operator(statements: list[Statement], at: int, values: Mapping[str, Any], name: str) -> Origin | None:
+def _operator(
+    statements: list[Statement], at: int, values: Mapping[str, Any], name: str, *, draws: bool = False
+) -> Origin | None:
     """The operator that makes what the statement writes bad, and its line where that lies in a function; None where it
     cannot be computed again without calling what is the user's, or comes out in another way.
     """
     watch = OperatorWatch.of_arithmetic()
-    evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None)
+    evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None, draws=draws)
     lost = _lost(statements, at)
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # the program has had them
             given = {**values, **{each: _seen_by(statements, at, each, values) for each in lost}}
             with watch:
-                value = evaluation.value(_expression(statements[at]), given)
+                value = evaluation.value(statements[at].expression, given)
     except StateSpoilt:
         value = values.get(name)
     except NOT_COMPUTED:
         return None
     made = watch.found(bad_loss=True)
-    if made is None or (lost and not comes_out_as(value, values.get(name))):
-        return None
+    seen = values.get(name)
+    if made is None or (lost and not comes_out_as(value, seen) and not _is_bad_alike(seen, value)):
+        return None  # in the last pass of a loop an earlier one may have gone into it too
     return replace(made, line=made.line or evaluation.line)
 
 
@@ -289,19 +311,8 @@ def _seen_by(statements: list[Statement], at: int, name: str, values: Mapping[st
         raise NotPlain(name)
     lost = {each: _seen_by(statements, before[-1], each, values) for each in _lost(statements, before[-1])}
     written: dict[str, Any] = {}
-    assign(made.target, Evaluation(lambda: False).value(_expression(made), {**values, **lost}), written)
+    assign(made.target, Evaluation(lambda: False).value(made.expression, {**values, **lost}), written)
     return written[name]
-
-
-def _expression(one: Statement) -> ast.expr:
-    """What it computes: of `x /= y` the quotient."""
-    node = one.computes
-    return ast.BinOp(left=node.target, op=node.op, right=node.value) if isinstance(node, ast.AugAssign) else one.value
-
-
-def comes_out_as(value: Any, seen: Any) -> bool:
-    """Whether a tensor that was computed again is the one of the step, bit for bit; of no container that is known."""
-    return isinstance(value, Tensor) and isinstance(seen, Tensor) and same(value.detach(), seen.detach())
 
 
 def _spelled(value: ast.expr) -> str | None:
@@ -359,7 +370,7 @@ def written_after(statements: list[Statement], at: int) -> set[str]:
     return {name for later in statements[at + 1 :] for name in later.writes}
 
 
-def executed(frame: FrameType) -> list[Statement]:
+def executed(frame: FrameType | EndedFrame) -> list[Statement]:
     """The assignments of the frame's function in the order in which they ran last, up to the line that runs now."""
     scope = scope_of(frame.f_code)
     statements = sorted(statements_in(scope), key=lambda one: one.line) if scope is not None else []

@@ -1,0 +1,36 @@
+"""Random numbers as a statement of the loop drew them, from the state in which the step before has left them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType
+
+import torch
+
+from finitune.monitor.replay.arithmetic import NotPlain
+from finitune.monitor.replay.ended_frames import EndedFrame
+from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
+from finitune.monitor.replay.source_tree import Statement, loops_at, scope_of
+from finitune.monitor.replay.spelled_sums import comes_out_as
+from finitune.monitor.replay.surroundings import Randomness
+
+
+def go_back(to: Randomness, frame: FrameType | EndedFrame, before: Sequence[Statement]) -> None:
+    """Restore that state, and draw what the statements `before` drew since. Raises NotPlain where one of them draws
+    what it has not drawn then.
+    """
+    to.restore()
+    scope = scope_of(frame.f_code)
+    loops = loops_at(scope, frame.f_lineno) if scope is not None else []
+    values = {**frame.f_globals, **frame.f_locals}
+    for one in before:
+        if loops and not loops[-1].lineno <= one.line <= (loops[-1].end_lineno or one.line):
+            continue  # once, before the loop
+        state, value = torch.get_rng_state(), None
+        with suppress(*NOT_COMPUTED), torch.no_grad():
+            value = Evaluation(lambda: False, draws=True).value(one.expression, values)
+        if not torch.equal(state, torch.get_rng_state()):
+            seen = [values.get(name) for name in one.writes]
+            if len(seen) != 1 or not comes_out_as(value, seen[0]):
+                raise NotPlain("random numbers")
