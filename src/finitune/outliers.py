@@ -88,3 +88,12 @@ def chance_above(value: float, before: Sequence[float], least_scale: float) -> f
     most = math.log(TAIL / ADMITTED) * max(excesses[len(excesses) // 2] / math.log(2), least)
     scale = max(fmean(min(excess, most) for excess in excesses), least)
     return TAIL * math.exp(-(now - threshold) / scale)
+
+
+def parts_swing(values: Sequence[float], parts: int, *, least: float) -> list[float]:
+    """How far the values swing to both sides of zero in each of so many parts of the same length, the last of which
+    ends with them; `least` where that is less.
+    """
+    size = len(values) // parts
+    each = [values[len(values) - n * size :][:size] for n in range(parts, 0, -1)]
+    return [max(least, min(max(part), -min(part))) for part in each]

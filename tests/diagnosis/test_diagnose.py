@@ -60,3 +60,20 @@ def test_what_is_neither_is_one_line_and_nothing_is_proved(
     assert main(["diagnose", str(tmp_path / "train.log"), "--prove"]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize("level", ["incident", "suspicion"])
+def test_the_rank_that_saw_the_operator_is_named(tmp_path: Path, level: str) -> None:
+    """The first rank has investigated; another has seen the next step live, operator by operator."""
+    statement = {"module": None, "op": "forward", "phase": "forward", "dtype": "float32", "line": "train.py:9: loss"}
+    operator = {**statement, "op": "aten.exp", "line": "train.py:3: x.exp()"}
+    first, second = Recorder(tmp_path, rank=0, world=2), Recorder(tmp_path, rank=1, world=2)
+    first.event("incident", step=3, id=1, level=level, symptom="nonfinite-loss", text="loss is inf")
+    first.event("origin", step=3, incident=1, origin=statement, repeats=None)
+    second.event("origin", step=3, incident=1, origin=operator, repeats=True, live=4)
+    first.close()
+    second.close()
+    (incident,) = finitune.diagnose(tmp_path).incidents
+    assert incident.origin is not None
+    found = incident.rank, incident.origin.op
+    assert found == ((1, "aten.exp") if level == "incident" else (0, "forward"))

@@ -4,8 +4,10 @@ that the weights follow is said and undone.
 
 from __future__ import annotations
 
+import contextlib
 import math
 
+import pytest
 import torch
 from torch import nn
 
@@ -99,3 +101,43 @@ def test_what_an_optimizer_keeps_beside_its_state_is_undone_too(tmp_path):
     recording = Recording.load(tmp_path / "run")
     assert [event["step"] for event in recording.events("incident")] == [2]
     assert recording.events("origin")[0]["origin"]["op"] == "aten.div"
+
+
+class ByFiniteDifferences(torch.optim.Optimizer):
+    """Its closure is given what it computes the loss of, also within a transform, and no backward is run."""
+
+    def __init__(self, parameters, rate=0.1):
+        super().__init__(parameters, {"lr": rate})
+
+    @torch.no_grad()
+    def step(self, closure):
+        (weight,) = self.param_groups[0]["params"]
+        loss = closure(weight, power=0.5)
+        weight.grad = torch.func.jacfwd(lambda w: closure(w, power=0.5))(weight)
+        closure(weight - 1e-3 * weight.grad, power=0.5)
+        weight.sub_(self.param_groups[0]["lr"] * weight.grad)
+        return loss
+
+
+@pytest.mark.parametrize("bad", [0, 5])
+def test_a_closure_that_is_given_arguments(tmp_path, bad):
+    def trained(watched):
+        model = torch.nn.Linear(3, 1, bias=False)
+        torch.nn.init.ones_(model.weight)
+        optimizer, losses = ByFiniteDifferences(model.parameters()), []
+        with watch(model, optimizer, run_dir=tmp_path) if watched else contextlib.nullcontext():
+            for step in range(1, 9):
+                x = torch.full((2, 3), 0.0 if step == bad else float(step))
+                losses.append(float(optimizer.step(lambda w, *, power, x=x: (x @ w.T).abs().pow(power).sum())))
+        return model.weight.detach().clone(), losses
+
+    weight, losses = trained(watched=True)
+    recording = Recording.load(tmp_path)
+    assert not recording.events("broken")
+    assert [incident["step"] for incident in recording.events("incident")] == ([bad] if bad else [])
+    assert recording.signals["grad_norm"].last_step == 8
+    assert bool(weight.isfinite().all())
+    if not bad:
+        plain, expected = trained(watched=False)
+        assert torch.equal(weight, plain)
+        assert losses == expected

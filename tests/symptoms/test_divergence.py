@@ -302,3 +302,22 @@ def test_stays_quiet_at_a_step_whose_own_loss_is_at_the_level():
     assert see(Series(range(1, 201), losses)) is not None
     losses[199] = 0.004
     assert see(Series(range(1, 201), losses)) is None
+
+
+@pytest.mark.parametrize("period", [2, 7, 12])
+def test_fires_on_swings_that_grow(period):
+    steps = np.arange(64)
+    values = 0.3 * 1.25**steps * np.cos(2 * np.pi * steps / period)
+    assert fired(values)
+    assert not fired(0.3 * np.cos(2 * np.pi * steps / period))
+
+
+def test_stays_quiet_on_values_that_grow_to_one_side():
+    """The loss of an actor is the value that its critic expects, with the sign changed."""
+    steps = np.arange(96)
+    assert not fired(0.05 - 0.01 * 1.1**steps + 0.02 * np.random.default_rng(0).standard_normal(96))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stays_quiet_on_heavy_tails_about_zero(seed):
+    assert not fired(0.05 * np.random.default_rng(seed).standard_t(2, 400))

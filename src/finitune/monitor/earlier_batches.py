@@ -125,26 +125,29 @@ class EarlierBatch:
             self._again, self._reported = False, 0.0
             self._asked += AGAIN - ASK_EVERY
 
-    def lost(self, loss: Series, seen: Sighting) -> float:
-        """How many times its own the loss of the earlier batch must be for a rise to be a divergence.
+    def lost(self, loss: Series, seen: Sighting) -> float | None:
+        """How many times its own the loss of the earlier batch must be for a rise to be a divergence; None for one that
+        swings about zero, of which no ratio tells.
 
         As far as the run's rose, but for what other data may spoil (see `is_damaged`); and where the loss is not back
         where it began, all that was learned of that batch: Adam near a minimum jumps now and then to many times its
         level, and comes back.
         """
+        if "swings" in seen.numbers:
+            return None
         rise = seen.numbers["loss"] / seen.numbers["before"] if seen.numbers["before"] > 0 else 1.0
         learned = median(beginning(loss)) / loss.at(self.step) if seen.level == "note" and self.step else 1.0
         return max(math.sqrt(max(rise, 1.0)), learned if math.isfinite(learned) else 1.0)
 
     @randomness_kept()
-    def is_damaged(self, model: nn.Module | None, times: float = RISE) -> bool | None:
+    def is_damaged(self, model: nn.Module | None, times: float | None = RISE) -> bool | None:
         """Whether the loss of the earlier batch on the present weights is more than `times` what it was, and `RISE`;
-        None where it cannot be run.
+        None where it cannot be run, or `times` is not known.
 
         Where the loss rose because of the weights, the earlier batch's rose alike; other data that the model learns
         from may spoil what it knew by a smaller factor, less than the square root of that rise.
         """
-        if self._kept is None or model is None:
+        if self._kept is None or model is None or times is None:
             return None
         _, capture, loss = self._kept
         if capture.runnable is not None or not loss > 0:

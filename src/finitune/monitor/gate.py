@@ -66,9 +66,9 @@ class Gate:
 
     # Before a step.
 
-    def opens(self, watched: Watched, *, skippable: bool) -> bool:
+    def opens(self, watched: Watched, *, skippable: bool, late: bool = False) -> bool:
         """A step is about to run. False where it must not be called; else it may, with its gradients taken away where
-        it must change nothing.
+        it must change nothing. `late`: it has run, and showed its gradients only then.
         """
         if self.shut:
             self.discard(watched, skippable=skippable)
@@ -90,6 +90,7 @@ class Gate:
         bad, measured, reading = self._verdict(watched, capture, pairs)
         alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients
+        leaves_it = leaves_it or (late and watched.before is None)
         discard = bad and self._run.guards and not leaves_it and not alone
         if reading is not None and not bad and self.spikes is not None:
             discard = self.spikes.skips(watched, reading)
@@ -354,7 +355,7 @@ class Gate:
     def _reduction_of(self, watched: Watched) -> ReductionCheck | None:
         """The comparison with an independent reduction, where the ranks of a group hold the same parameters."""
         group = watched.group
-        if group.size == 1 or not group.known or group.sharded:
+        if group.size == 1 or not group.known or group.sharded or not group.replicated:
             return None
         if watched.number not in self._reductions:
             named = [(self._run.modules.name(p), p) for p in watched.parameters()]

@@ -148,10 +148,10 @@ class Investigation:
 
     def _edit(self) -> Origin | None:
         """What has made gradients bad that the backward had left finite, which a replay does not show."""
-        left = self.left or [(p, None) for p in parameters_of(self.optimizer) if not self.capture.micro_steps]
+        left = self.left or [(p, None) for p in parameters_of(self.optimizer) if self.capture.only_asked]
         try:
             later = self.event["symptom"] == "nonfinite-gradient" and are_finite([g for _, g in left if g is not None])
-            return bad_edit(left) if later else None
+            return bad_edit(left, asked=bool(self.capture.micro_steps)) if later else None
         except Exception:  # a statement that cannot be read
             return None
 

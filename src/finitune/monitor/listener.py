@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from finitune.monitor.gate import DEVICE_ERRORS, Gate
 from finitune.monitor.intervals import Intervals
-from finitune.monitor.micro_steps import Pending
+from finitune.monitor.micro_steps import Pending, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import model_calls, optimizer_steps
 from finitune.monitor.probes.embeddings import input_embedding
@@ -24,6 +24,7 @@ from finitune.monitor.probes.measurement import EachNorm, Unclipped
 from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
 from finitune.monitor.probes.optimizers import innermost
 from finitune.monitor.probes.out_of_range import Flags
+from finitune.monitor.probes.torch_calls import is_transformed_now
 from finitune.monitor.replay.capture import Call, Calls, MicroStep
 from finitune.monitor.replay.ended_frames import GivenGradient
 from finitune.monitor.run import Run
@@ -155,11 +156,14 @@ class Listener:
                 self._intervals.gradients_returned(gradients)
 
     def summed_over_ranks(self, tensor: Tensor, group: Any) -> None:
-        """The loop itself reduces: while gradients wait for a step, it is those that it reduces, and over whom."""
+        """The loop itself reduces: gradients, while they wait for a step; within a backward maybe what flows between
+        the parts of a model.
+        """
         if self.here.busy or tensor.numel() < 2 or not tensor.is_floating_point() or not self._pending.micro_steps:
             return
         for watched in self._optimizers:
-            watched.reduced_over(group)
+            own = self._open is None or any(g.data_ptr() == tensor.data_ptr() for g in watched.gradients())
+            watched.reduced_over(group, gradients=own)
 
     # Clipping.
 
@@ -206,7 +210,7 @@ class Listener:
         closure = kwargs.get("closure", args[0] if args else None)
         if not callable(closure):
             return None if self._opens(watched, skippable=skippable) else SKIP
-        watched.before = watched.update.before_step() if self._run.guards else None
+        watched.before, watched.gated = watched.update.before_step() if self._run.guards else None, False
         gated = self._gated(watched, closure)
         return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((gated, *args[1:]), kwargs)
 
@@ -216,6 +220,11 @@ class Listener:
     def step_ended(self, optimizer: Any, *, failed: bool) -> None:
         watched = None if self.here.busy else self._optimizers.get(optimizer)
         if watched is not None:
+            if watched.evaluations:
+                left = gradients_now(watched.parameters())
+                if not watched.gated and left != watched.left_by_closure:  # computed by the optimizer itself
+                    self._opens(watched, skippable=False, late=True)
+                watched.gated, watched.left_by_closure = True, left
             self.guarded(self._gate.closes, watched, failed=failed)
             if len(self._optimizers) == 1:
                 self._calls.forget()  # evaluations; with several models a call may wait for another's backward
@@ -288,25 +297,30 @@ class Listener:
                 self.here.busy = before
 
     def _gated(self, watched: Watched, closure: Any) -> Any:
-        """The closure, passing the gate each time it has computed gradients."""
+        """The closure, passing the gate each time it has computed gradients, which it does not within a transform."""
 
-        def gated() -> Any:
+        def gated(*args: Any, **kwargs: Any) -> Any:
+            if is_transformed_now():
+                return closure(*args, **kwargs)
             self.here.in_closure = True
+            before = None if watched.gated else gradients_now(watched.parameters())
             try:
-                result = closure()
+                result = closure(*args, **kwargs)
             finally:
                 self.here.in_closure = False
             watched.evaluations += 1
-            if watched.evaluations == 1:
-                self._opens(watched, skippable=False)
+            if not watched.gated:
+                watched.gated = gradients_now(watched.parameters()) != before
+                if watched.gated:
+                    self._opens(watched, skippable=False)
             elif watched.before is not None and not watched.discarded:
                 self.guarded(self._gate.evaluated_again, watched)
             return result
 
         return gated
 
-    def _opens(self, watched: Watched, *, skippable: bool) -> bool:
-        answer = self.guarded(self._gate.opens, watched, skippable=skippable)
+    def _opens(self, watched: Watched, *, skippable: bool, late: bool = False) -> bool:
+        answer = self.guarded(self._gate.opens, watched, skippable=skippable, late=late)
         return True if answer is None else answer
 
     def _interrupted(self) -> None:

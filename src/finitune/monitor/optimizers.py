@@ -55,6 +55,10 @@ class Watched:
     before: BeforeStep | None = None
     evaluations: int = 0
     """Of the closure, in the step that runs or ran last."""
+    gated: bool = True
+    """False in a step with a closure, until its gradients have passed the gate."""
+    left_by_closure: Gradients = NO_GRADIENTS
+    """As the last step with a closure left them."""
     evaluation: BadEvaluation | None = None
     kept: BeforeStep | None = None
     """Of a step whose update may be bad although its gradients are not, by arithmetic that is not known."""
@@ -138,10 +142,13 @@ class Watched:
             self._group = known = group_of(parts, self.optimizer())
         return known
 
-    def reduced_over(self, handle: Any) -> None:
-        """The loop sums gradients over this process group by itself, so that these are the ranks that train it."""
-        if not self.group.known:
-            self._group = Group(handle=handle, size=torch.distributed.get_world_size(handle))
+    def reduced_over(self, handle: Any, *, gradients: bool) -> None:
+        """The loop sums over this process group by itself, so that these are the ranks that train it; where it sums the
+        `gradients`, each rank has all of them.
+        """
+        if not self.group.known or (gradients and not self.group.replicated):
+            size = torch.distributed.get_world_size(handle)
+            self._group = Group(handle=handle, size=size, replicated=gradients)
 
     @property
     def model(self) -> nn.Module | None:

@@ -25,16 +25,20 @@ suspicion at ten times the largest so far.
 A loss that is negative now and then, or begins at zero, as those of policy gradients, has no such levels. It is judged
 on differences: three quarters of the last 32 further from the median of the 128 before than 100 of their deviations,
 which are at least 0.1: TRL's GRPO logs losses up to that size in healthy runs. One that was always below zero, as a
-density's, falls because it learns, or is annealed: there a fall counts from a hundred times its level before.
+density's, falls because it learns, or is annealed: there a fall counts from a hundred times its level before. One that
+swings about zero diverges where its swings grow and grow, as those of two players who learn at once (Mescheder et al.
+2018, "Which Training Methods for GANs do actually Converge?"): of four parts of the window each swings to both sides
+three times as far as the one before, and the last a hundred times as far as the first.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from finitune.chapter import Sighting
-from finitune.outliers import beginning, deviation, finite, median
+from finitune.outliers import beginning, deviation, finite, median, parts_swing
 from finitune.series import NEAR_ZERO, Series
 
 EARLY, EARLY_RATIO, IN_A_ROW, EARLY_FAR = 48, 2.0, 3, 10.0
@@ -45,8 +49,9 @@ RISE, CLIMB, CLIMB_DEVIATIONS = 1.2, 2.0, 2.0
 LOST, HALVED, QUARTERED = 0.95, 2.0, 4.0
 FIRST, GUESSING = 4, 1.03
 FAR, VERY_FAR = 3.0, 100.0
-RUNAWAY, LARGE = 100.0, 0.1
+RUNAWAY, LARGE, PARTS, SWELLS = 100.0, 0.1, 4, 3.0
 CONFIRM = "the loss of an earlier batch with the weights of now: as low as it was if only the data changed"
+SLOWER = "the same loss at a lower learning rate: its swings do not grow"
 
 
 def see(loss: Series) -> Sighting | None:
@@ -120,6 +125,11 @@ def _early(loss: Series, values: Sequence[float]) -> Sighting | None:
 def _runaway(loss: Series, values: Sequence[float]) -> Sighting | None:
     if len(values) < EARLY:
         return None
+    swings = parts_swing(values, PARTS, least=LARGE)
+    if swings[-1] > RUNAWAY * swings[0] and all(after > SWELLS * before for before, after in pairwise(swings)):
+        text = f"loss {loss.last:.4g}; it swings about zero, further and further: up to {swings[-1]:.4g}"
+        numbers = {"loss": loss.last, "before": 0.0, "swings": swings[-1]}
+        return Sighting(step=loss.last_step, text=text, level="suspicion", confirm=SLOWER, numbers=numbers)
     count = min(RECENT, len(values) // 2)
     earlier, recent = values[:-count], values[-count:]
     middle = median(earlier)

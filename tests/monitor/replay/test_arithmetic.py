@@ -26,7 +26,8 @@ def again(source):
         "a / a.sum(1, keepdim=True)", "-a[:, 0] ** n", "torch.stack([a[0], a[1]], 1)", "F.log_softmax(a, dim=-1)",
         "torch.where(a > 1, a, a.clamp_min(0.5)).mean()", "a @ a.T", "a.to(torch.float16)[..., 1:].float()",
         "torch.linalg.norm(a)", "a if n else -a", "a.clamp(max=b['most'][1])", "sum([a[0], a[1]])",
-        "a * (weight is None)", "a + len(items)", "history[0] / history[1]",
+        "a * (weight is None)", "torch.zeros(2, dtype=a.dtype)", "a + len(items)", "history[0] / history[1]",
+        "torch.ones(a.shape)",
     ],
 )  # fmt: skip
 def test_the_value_is_that_of_python(source):

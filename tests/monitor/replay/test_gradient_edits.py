@@ -160,3 +160,40 @@ def test_a_derivative_in_closed_form_where_there_is_no_backward(written):
     found = user_program.found(CLOSED_FORM.format(written=written), lambda: bad_edit(left), left=left)
     assert (found.op, found.phase) == ("aten.div", "backward")
     assert found.line.endswith("shares / shares.sum()")
+
+
+ASKED = """
+w = torch.nn.Parameter(torch.ones(2))
+left.append((w, None))
+
+def weight_of(one, other):
+    difference = one - other
+    return torch.dot(difference, other) / torch.dot(difference, difference)
+
+def update(x):
+    per_task = {{}}
+    for name, loss in {{"a": (w * x).square().sum(), "b": (w * x).sum()}}.items():
+        per_task[name] = torch.autograd.grad(loss, w)[0] * {spoilt}
+    share = weight_of(per_task["a"], per_task["b"])
+    w.grad = share * per_task["a"] + (1 - share) * per_task["b"]
+    if w.grad.isnan().any():
+        found()
+
+for x in (torch.tensor([1.0, 2.0]), torch.zeros(2)):
+    update(x)
+"""
+
+
+def test_what_is_made_of_gradients_that_the_loop_asked_for():
+    left = []
+    program = ASKED.format(spoilt="1.0")
+    found = user_program.found(program, lambda: bad_edit(left, asked=True), left=left)
+    assert (found.op, found.divisor) == ("aten.div", "1 of 1 elements of the divisor are 0")
+    assert found.line.endswith("in weight_of: return torch.dot(difference, other) / torch.dot(difference, difference)")
+
+
+@pytest.mark.parametrize("spoilt", ["float('nan')", "float('inf')", "float('-inf')"])
+def test_gradients_that_were_bad_when_they_came_are_not_blamed_on_what_is_made_of_them(spoilt):
+    left = []
+    found = user_program.found(ASKED.format(spoilt=spoilt), lambda: bad_edit(left, asked=True), left=left)
+    assert found is None

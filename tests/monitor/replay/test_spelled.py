@@ -112,6 +112,8 @@ def test_the_only_place_is_found(source):
         ("loss = torch.linalg.eigh(torch.outer(x, x))[0].sum()", "LinalgEighBackward0"),
         ("loss = x.logsumexp(0)", "LogsumexpBackward0"),
         ("loss = F.log_softmax(x, -1).sum()", "LogSoftmaxBackward0"),
+        ("loss = F.cross_entropy(x[None], torch.tensor([0]))", "NllLossBackward0"),
+        ("loss = F.normalize(x, dim=0).sum()", "DivBackward0"),
         ("criterion = nn.MSELoss()\nloss = criterion(x, x.detach())", "MseLossBackward0"),
     ],
 )

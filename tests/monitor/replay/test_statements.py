@@ -274,3 +274,93 @@ found()
 """)
     assert (origin.op, origin.phase, origin.rows) == ("aten.div", "input", [2])
     assert origin.line == "user_program.py:12 in weights: return torch.zeros(4) / curve(time)"
+
+
+KEPT = """
+class Shares:
+    def __init__(self):
+        self.alpha = torch.tensor([1.0, 1e38, 1.0])
+
+    def update(self, excess):
+        WRITTEN
+        return self.alpha / self.alpha.sum()
+
+shares = Shares()
+weights = shares.update(torch.tensor([0.0, EXCESS, 0.0]))
+loss = (weights * (x @ w)[:3]).sum()
+found()
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "op"),
+    [
+        ("self.alpha = self.alpha * torch.exp(excess)", "aten.mul"),
+        ("self.alpha *= torch.exp(excess)", "aten.mul"),
+        ("self.alpha.mul_(torch.exp(excess))", "aten.mul"),
+        ("self.alpha = 2 * self.alpha * torch.exp(excess)", "forward"),
+    ],
+)
+def test_what_an_object_keeps_overflows_where_it_is_written_to(written, op):
+    origin = users(KEPT.replace("WRITTEN", written).replace("EXCESS", "5.0"))
+    assert (origin.op, origin.phase, origin.tensor) == (op, "forward", "self.alpha")
+    assert origin.line == f"user_program.py:7 in update: {written}"
+
+
+def test_what_is_written_to_an_object_was_bad_already():
+    origin = users(KEPT.replace("WRITTEN", "self.alpha = self.alpha * excess").replace("EXCESS", "math.nan"))
+    assert origin is None or origin.tensor != "self.alpha"
+
+
+def test_a_bound_that_an_object_keeps_is_not_to_blame():
+    origin = users("""
+class Best:
+    def __init__(self):
+        self.best = torch.tensor(-math.inf)
+
+    def beyond(self, x):
+        self.best = self.best - 1.0
+        return (x - x.mean()) / (x.std() * 0)
+
+best = Best()
+target = best.beyond(torch.ones(4))
+loss = ((x @ w - target) ** 2).mean()
+found()
+""")
+    assert origin.op == "aten.div"
+    assert origin.line.endswith("in beyond: return (x - x.mean()) / (x.std() * 0)")
+
+
+def test_what_waits_for_other_ranks_is_not_computed_again():
+    from torch import distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        origin = users(
+            """
+class Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        total = x.exp()
+        dist.all_reduce(total)
+        return total.sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+calls = []
+real, dist.all_reduce = dist.all_reduce, lambda t: (calls.append(1), real(t))
+loss = Sum.apply(100 * (x @ w))
+seen = len(calls)
+try:
+    found()
+finally:
+    dist.all_reduce = real
+assert len(calls) <= 2 and loss.isinf()
+""",
+            dist=dist,
+        )
+    finally:
+        dist.destroy_process_group()
+    assert origin.is_statement

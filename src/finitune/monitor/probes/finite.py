@@ -23,7 +23,7 @@ def norms(tensors: Sequence[Tensor]) -> Tensor:
 
     One fused read of every byte. A NaN or infinity anywhere in a tensor makes its norm non-finite. The reverse does
     not hold: squares of finite numbers above 1.8e19 overflow float32, so whoever meets a norm that is not finite asks
-    `are_finite`. Non-floating tensors count as finite; of a DTensor the local shard is read.
+    `are_finite`. Whole numbers count as finite; of a complex number both parts are read, of a DTensor the local shard.
     """
     return _norms(tensors, 2.0)
 
@@ -36,7 +36,7 @@ def largest(tensors: Sequence[Tensor]) -> Tensor:
 def _norms(tensors: Sequence[Tensor], order: float) -> Tensor:
     if not tensors:
         return torch.zeros(0)
-    dense = [values_of(t) for t in tensors]
+    dense = [_as_real(values_of(t)) for t in tensors]
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for i, tensor in enumerate(dense):
         groups.setdefault((tensor.device, tensor.dtype), []).append(i)
@@ -73,7 +73,7 @@ def _norms(tensors: Sequence[Tensor], order: float) -> Tensor:
 
 def is_finite(tensor: Tensor) -> bool:
     """True when every element is finite. Reads the tensor once where all is well."""
-    tensor = values_of(tensor).detach()
+    tensor = _as_real(values_of(tensor).detach())
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return True
     if tensor.dtype.itemsize == 1:
@@ -108,8 +108,15 @@ class Places:
         return self.nan + self.inf + self.minus_inf
 
 
+def is_inexact(tensor: Tensor) -> bool:
+    """True for dtypes that can hold NaN: floating and complex ones."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def places(tensor: Tensor, limit: int = 4096) -> Places:
-    """Count and locate the non-finite elements, a chunk at a time."""
+    """Count and locate the non-finite elements, a chunk at a time. A complex number is NaN where a part of it is, else
+    infinite where one is.
+    """
     tensor = values_of(tensor).detach()
     if tensor.dtype.itemsize == 1 and tensor.is_floating_point():
         tensor = tensor.to(torch.float32)
@@ -121,7 +128,7 @@ def places(tensor: Tensor, limit: int = 4096) -> Places:
         peak = max(peak, float(part.abs().masked_fill_(~finite, 0).amax()))
         if bool(finite.all()):
             continue
-        for n, kind in enumerate((torch.isnan, torch.isposinf, torch.isneginf)):
+        for n, kind in enumerate(_COMPLEX_KINDS if part.is_complex() else _KINDS):
             counts[n] += int(kind(part).sum())
         if len(found) < limit:
             found += (torch.nonzero(~finite)[: limit - len(found), 0] + start).tolist()
@@ -154,6 +161,19 @@ def _unravelled(flat: list[int], shape: torch.Size) -> list[list[int]]:
             place.append(rest)
         places.append(place[::-1])
     return places
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    """Complex numbers as pairs, in one more dimension."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def _is_infinite(tensor: Tensor) -> Tensor:
+    return ~torch.isfinite(tensor) & ~torch.isnan(tensor)
+
+
+_KINDS = (torch.isnan, torch.isposinf, torch.isneginf)
+_COMPLEX_KINDS = (torch.isnan, _is_infinite)
 
 
 def values_of(tensor: Tensor) -> Tensor:

@@ -176,8 +176,9 @@ class TorchUpdate:
         pass  # parameters and moments have names, so safetensors hold them
 
     def before_step(self) -> BeforeStep | None:
-        """LBFGS moves the weights between the evaluations of its closure, so they are copied before."""
-        return BeforeStep(self.optimizer) if isinstance(self.optimizer, torch.optim.LBFGS) else None
+        """LBFGS moves the weights between the evaluations of its closure, so they are copied before; others may too."""
+        optimizer = self.optimizer
+        return BeforeStep(optimizer) if isinstance(optimizer, torch.optim.LBFGS) else kept_before(optimizer)
 
 
 class BeforeStep:

@@ -45,6 +45,8 @@ class Group:
     size: int = 1
     known: bool = True
     """False where processes are connected and nothing says which of them train this model."""
+    replicated: bool = True
+    """Each rank is to hold the same weights; False where the loop has only been seen to sum something else."""
     sharded: bool = False
     """The gradients that one rank steps with are a part of the whole."""
     split: bool = False

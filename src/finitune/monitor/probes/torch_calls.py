@@ -152,7 +152,7 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
 def _grad(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if unobservable() or _transformed() or torch._C._current_autograd_node() is not None:
+        if unobservable() or is_transformed_now() or torch._C._current_autograd_node() is not None:
             return original(outputs, inputs, *args, **kwargs)
         outputs, inputs = _kept(outputs), _kept(inputs)
         if kwargs.get("create_graph") or kwargs.get("is_grads_batched") or args[2:3] == (True,):
@@ -182,7 +182,7 @@ def _functional(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def grad_and_value(func: Any, argnums: Any, has_aux: Any, args: Any, kwargs: Any) -> Any:
         found = original(func, argnums, has_aux, args, kwargs)
-        if not unobservable() and not _transformed():
+        if not unobservable() and not is_transformed_now():
             gradients, value = found
             chosen = [args[n] for n in ([argnums] if isinstance(argnums, int) else argnums)]
             roots = [leaf for leaf in pytree.tree_leaves(value)[:1] if isinstance(leaf, Tensor)]
@@ -193,7 +193,7 @@ def _functional(original: Callable[..., Any]) -> Callable[..., Any]:
     return grad_and_value
 
 
-def _transformed() -> bool:
+def is_transformed_now() -> bool:
     """True within torch.func transforms, whose tensors are wrapped."""
     return peek_interpreter_stack() is not None
 

@@ -131,7 +131,8 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], asked: Asked | None = No
 
     def argument(inner: ast.expr) -> Any:
         found = value_of(inner, values, _UNKNOWN)
-        return of(inner) if found is _UNKNOWN else found
+        computed = found is _UNKNOWN or (isinstance(inner, ast.Attribute) and inner.attr in _READ)
+        return of(inner) if computed else found
 
     match node:
         case ast.Constant():

@@ -223,6 +223,11 @@ class Capture:
         return None
 
     @property
+    def only_asked(self) -> bool:
+        """No backward has put gradients into parameters: the loop has, of what it asked for or computed by itself."""
+        return not any(micro.touched for micro in self.micro_steps)
+
+    @property
     def nbytes(self) -> int:
         """Of its batches."""
         return sum(call.nbytes for micro in self.micro_steps for call in micro.calls)

@@ -28,20 +28,23 @@ from finitune.monitor.replay.plain_functions import Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import is_in_place, loops_at, scope_of
 from finitune.monitor.replay.spelled import reached
+from finitune.monitor.replay.statements import bad_tensor_in
 
 Gradients = Sequence[tuple[Tensor, Tensor | None]]
-"""Parameters with copies of the gradients that the last backward left them; None where the step has no backward."""
+"""Parameters with copies of the gradients that the last backward left them; None where no backward has."""
 _CLIPS = (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_)
-_BACKWARDS = ("backward", "manual_backward")
+_BACKWARDS, _ASKS = ("backward", "manual_backward"), ("grad",)
 _BODIES = ("body", "orelse", "finalbody")
 
 
-def bad_edit(left: Gradients) -> Origin | None:
+def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
     """The operator, or the statement alone, with which the program has made gradients bad that its backward has left
-    finite; None where its frames do not show it.
+    finite; None where its frames do not show it. `asked`: the loop has asked for gradients, and puts into parameters
+    what it makes of them; these may have been bad themselves, so that only an operator is told.
     """
-    edits = _edits() if any(gradient is not None for _, gradient in left) else _of_iteration()
-    if not edits:
+    by_backward = any(gradient is not None for _, gradient in left)
+    edits = _edits(_BACKWARDS) if by_backward else _edits(_ASKS) if asked else _of_iteration()
+    if not edits or (asked and any(_reads_what_is_bad(frame, statements) for frame, statements in edits)):
         return None
     watch = OperatorWatch.of_arithmetic()
     evaluation = _Edits(watch, left)
@@ -55,10 +58,18 @@ def bad_edit(left: Gradients) -> Origin | None:
                 if not are_finite([p.grad for p, _ in left if p.grad is not None]):
                     found = watch.found()
                     own = found and replace(found, module=None, phase="backward", line=evaluation.line)
-                    return own or _statement(frame, statement, left)
+                    return own or (None if asked else _statement(frame, statement, left))
     # Where a single statement can have written to gradients, it did.
     wrote = [(frame, one) for frame, statements in edits for one in statements if _may_write(one, frame)]
-    return _statement(*wrote[0], left) if len(wrote) == 1 else None
+    return _statement(*wrote[0], left) if len(wrote) == 1 and not asked else None
+
+
+def _reads_what_is_bad(frame: FrameType, statements: list[ast.stmt]) -> bool:
+    """A variable that they do not write, such as a gradient that was asked for."""
+    values = {**frame.f_globals, **frame.f_locals}
+    names = [node for one in statements for node in ast.walk(one) if isinstance(node, ast.Name)]
+    read = {name.id for name in names} - {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return any(bad_tensor_in(values.get(name), minus=True) is not None for name in read)
 
 
 def _statement(frame: FrameType, statement: ast.stmt, left: Gradients) -> Origin:
@@ -67,15 +78,17 @@ def _statement(frame: FrameType, statement: ast.stmt, left: Gradients) -> Origin
     return Origin(module=None, op="backward", phase="backward", dtype=dtype_name(left[0][0].dtype), line=line)
 
 
-def _edits() -> list[tuple[FrameType, list[ast.stmt]]]:
-    """The statements that have run since the last backward, outermost frame first; empty where no frame shows it."""
+def _edits(begins: tuple[str, ...]) -> list[tuple[FrameType, list[ast.stmt]]]:
+    """The statements that have run since the last call of one of these, outermost frame first; empty where no frame
+    shows it.
+    """
     edits: list[tuple[FrameType, list[ast.stmt]]] = []
     for frame in user_frames():
         scope = scope_of(frame.f_code)
         if scope is None:
             continue
         before = list(_before(scope, frame.f_lineno))
-        backwards = [n for n, one in enumerate(before) if _runs_backward(one, frame)]
+        backwards = [n for n, one in enumerate(before) if _calls(one, frame, begins)]
         edits.insert(0, (frame, before[backwards[-1] + 1 :] if backwards else before))
         if backwards:
             return edits
@@ -122,10 +135,10 @@ def _before(scope: ast.AST, line: int) -> Iterator[ast.stmt]:
             yield from _before(block[at], line)
 
 
-def _runs_backward(statement: ast.stmt, frame: FrameType) -> bool:
+def _calls(statement: ast.stmt, frame: FrameType, names: tuple[str, ...]) -> bool:
     nodes = (node for code in reached(frame, [statement]) for node in ast.walk(code.node))
     return any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _BACKWARDS
+        isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", None)) in names
         for node in nodes
     )
 

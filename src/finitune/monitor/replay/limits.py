@@ -79,11 +79,16 @@ class _Watch(TorchDispatchMode):
         self._refuse = refuse
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._refuse and func.namespace in COLLECTIVES:
-            raise Communicates(f"the model calls {func.name()} in its own forward or backward")
         if self._refuse:  # others wait meanwhile
+            refuse_collective(func)
             self._limits.check()
         return func(*args, **(kwargs or {}))
+
+
+def refuse_collective(operator: Any) -> None:
+    """Raises Communicates for one that waits for other ranks."""
+    if operator.namespace in COLLECTIVES:
+        raise Communicates(f"the model calls {operator.name()} in its own forward or backward")
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -87,7 +87,7 @@ def locate_in_calls(setting: Setting) -> Origin | None:
     eager = replace(setting, eager=True)
     with _watching(_named_modules(eager), watch):
         outputs = outputs_of(eager)
-    bad = [places(t) for t in outputs if t.is_floating_point() and not is_finite(t)]
+    bad = [places(t) for t in outputs if not is_finite(t)]
     return watch.found(bad_loss=True) if any(found.nan or found.inf for found in bad) else None
 
 
@@ -134,7 +134,7 @@ def bad_leaf(tensors: Iterable[tuple[str, Tensor]], calls: Iterable[Call]) -> Or
 
 def _bad_tensor(tensors: Iterable[tuple[str, Tensor]]) -> Origin | None:
     for name, tensor in tensors:
-        if tensor.is_floating_point() and not is_finite(tensor):
+        if not is_finite(tensor):
             found = places(tensor)
             if found.nan or found.inf or isinstance(tensor, nn.Parameter):
                 return leaf_origin("parameter", name, tensor, found)

@@ -8,9 +8,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from finitune.monitor.replay.limits import refuse_collective
+
 
 class MadeHere(TorchDispatchMode):
-    """Tensors that operators have made while it was active, and containers that were added."""
+    """Tensors that operators have made while it was active, and containers that were added. Operators that communicate
+    are refused: other ranks may not compute what this one does.
+    """
 
     supports_higher_order_operators = True
 
@@ -20,6 +24,7 @@ class MadeHere(TorchDispatchMode):
         self._containers: dict[int, Any] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        refuse_collective(func)
         given = _storages((args, kwargs))
         out = func(*args, **(kwargs or {}))
         self._storages |= _storages(out) - given

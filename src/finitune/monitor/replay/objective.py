@@ -152,7 +152,7 @@ class Objective:
             name = term.name.removesuffix("0").removesuffix("1").removesuffix("Backward")
             for what in ("input", "target", "weight", "pos_weight"):
                 given = term.kept.get(what)
-                if isinstance(given, Tensor) and given.is_floating_point() and not is_finite(given):
+                if isinstance(given, Tensor) and not is_finite(given):
                     return f"{what} of {name}", given, (self.whole, path)
             known, constant = self.first.get(id(term), (None, None))
             if known is not None and constant is not None:

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from finitune.finding import Origin
-from finitune.monitor.probes.finite import Places, is_finite, places
+from finitune.monitor.probes.finite import Places, is_finite, is_inexact, places
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.replay import objective
 from finitune.monitor.replay.batch_places import batch_places
@@ -116,7 +116,7 @@ class OperatorWatch(TorchDispatchMode):
         self._home = threading.get_ident()
         self._made: list[_Made] = []
         self._minus_inf: list[Origin] = []
-        self._empty: dict[int, tuple[Any, _Creator]] = {}
+        self._empty: dict[int, tuple[Any, _Creator | None]] = {}
         self._names = names
         self._calls = calls
         self._limits = limits
@@ -191,7 +191,7 @@ class OperatorWatch(TorchDispatchMode):
         self._minus_inf.clear()
 
     def _inputs(self, func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-        leaves = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t.is_floating_point()]
+        leaves = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor) and is_inexact(t)]
         if func.overloadpacket.__name__ in _OVERWRITES_SELF and args and isinstance(args[0], Tensor):
             leaves = [t for t in leaves if t is not args[0]]
         return leaves
@@ -206,7 +206,9 @@ class OperatorWatch(TorchDispatchMode):
             # A bad value that comes in from another rank is seen there; what fills an empty tensor may not be seen.
             for tensor in tensors:
                 kept = StorageWeakRef(tensor.untyped_storage())  # so that its address stands for no other
-                self._empty[kept.cdata] = (kept, _Creator(module=self._module(), line=user_line()))
+                received = func.namespace in _COMMUNICATION
+                creator = None if received else _Creator(module=self._module(), line=user_line())
+                self._empty[kept.cdata] = (kept, creator)
             return
         if func.is_view and name != "lift_fresh":  # the same values under another shape
             of = [made for made in self._made if made.is_any(inputs)]
@@ -216,7 +218,7 @@ class OperatorWatch(TorchDispatchMode):
             return
         written = name == "lift_fresh" or _written_down(args, kwargs)
         for tensor in tensors:
-            if not tensor.is_floating_point() or is_finite(tensor):
+            if is_finite(tensor):
                 continue
             if self._judge(name, tensor, inputs, spoilt, node, divisor, written=written):
                 return
@@ -276,7 +278,9 @@ class OperatorWatch(TorchDispatchMode):
                 continue
             if id(tensor) in self._names or (tensor.is_leaf and tensor.requires_grad) or self._is_input(tensor):
                 return None  # weights and batches are looked at by themselves
-            _, creator = self._empty.get(tensor.untyped_storage()._cdata, (None, None))
+            kept, creator = self._empty.get(tensor.untyped_storage()._cdata, (None, None))
+            if kept is not None and creator is None:
+                return None  # it came from another rank
             if creator is None and self.modules:
                 creator = _Creator(module=self._module(), line=user_line())
             if creator is None:
@@ -366,7 +370,7 @@ class OperatorWatch(TorchDispatchMode):
     def _measure(self, name: str, output: Any) -> None:
         for tensor in pytree.tree_leaves(output)[:1]:
             transformed = isinstance(tensor, Tensor) and is_functorch_wrapped_tensor(tensor)  # has no value to read
-            if isinstance(tensor, Tensor) and not transformed and tensor.is_floating_point() and tensor.numel():
+            if isinstance(tensor, Tensor) and not transformed and is_inexact(tensor) and tensor.numel():
                 found = places(tensor, limit=0)
                 self.layers.append(Layer(module=name, peak=found.peak, nonfinite=found.count))
 

@@ -24,7 +24,7 @@ from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay.arithmetic import DICTIONARIES, NotPlain, applied_by_name, evaluate, is_distribution
 from finitune.monitor.replay.ended_frames import EndedFrame
-from finitune.monitor.replay.limits import OverBudget
+from finitune.monitor.replay.limits import Communicates, OverBudget
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.made_here import MadeHere
 from finitune.monitor.replay.plain_modules import is_plain_module, is_plain_record, is_plain_script
@@ -35,7 +35,7 @@ from finitune.monitor.replay.transforms import is_transform, is_transformed, wei
 
 MOST_CALLS = 16
 """Of functions within one another."""
-NOT_COMPUTED = (NotPlain, OverBudget, RuntimeError, TypeError, ValueError, IndexError, AttributeError)
+NOT_COMPUTED = (NotPlain, OverBudget, Communicates, RuntimeError, TypeError, ValueError, IndexError, AttributeError)
 """What is raised where an expression cannot be computed again."""
 _LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, nn.Module.named_buffers)
 _OF_DICTS = ("items", "keys", "values")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -20,7 +21,7 @@ from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay.arithmetic import FILLS, Asked, NotPlain, assign, items_of
 from finitune.monitor.replay.looked_up import value_of
 from finitune.monitor.replay.source_line import described
-from finitune.monitor.replay.source_tree import is_state, names_in, parts_without, stored_in, written_in_place
+from finitune.monitor.replay.source_tree import is_state, joins, names_in, parts_without, stored_in, written_in_place
 
 MOST_STATEMENTS = 2000
 """Computed for one expression, those of loops counted each time."""
@@ -39,6 +40,8 @@ class Statements(Asked):
 
     def __init__(self, found: Callable[[], bool]) -> None:
         self.line: str | None = None
+        self.spoilt: SpoiltState | None = None
+        """What an object keeps, NaN or infinite after a statement that wrote finite numbers to it."""
         self.now: str | None = None
         self.found, self._was_found = found, False
         self._left = MOST_STATEMENTS
@@ -73,9 +76,9 @@ class Statements(Asked):
             case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value) if is_state(
                 target
             ):
-                self._state_written(target, [value], values)
+                self._state_written(statement, target, [value], values)
             case ast.Expr(value=ast.Call() as call) if (written := written_in_place(call)) is not None:
-                self._state_written(*written, values)
+                self._state_written(statement, *written, values)
             case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))) if name in _SAY:
                 return
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="requires_grad_")) as value):
@@ -178,15 +181,24 @@ class Statements(Asked):
         found = value_of(node, values, MISSING)
         return self.value(node, values) if found is MISSING else found
 
-    def _state_written(self, target: ast.expr, operands: Sequence[ast.expr], values: Mapping[str, Any]) -> None:
+    def _state_written(
+        self, statement: ast.stmt, target: ast.expr, operands: Sequence[ast.expr], values: Mapping[str, Any]
+    ) -> None:
         """What an object keeps has been written to when the program ran: what follows reads it as it is there. What it
-        was before is lost, so of what was written the parts are computed that do not read it.
+        was before is lost, so of what was written the parts are computed that do not read it. Where these are finite,
+        and it is not, it has become so here, or was before.
         """
-        for part in (inner for one in operands for inner in parts_without(one, ast.unparse(target))):
-            self._part(part, values)
-        if self.found() and _is_bad(self._part(target, values)):
+        name = ast.unparse(target)
+        parts = [self._part(part, values) for one in operands for part in parts_without(one, name)]
+        state = self._part(target, values)
+        if not _is_bad(state):
+            return
+        if self.found():
             self.look(self.now)
             raise StateSpoilt
+        finite = all(isinstance(part, Tensor | float | int) and not _is_bad(part) for part in parts)
+        if self.spoilt is None and parts and finite:
+            self.spoilt = SpoiltState(name=name, value=state, operator=joins(statement, name), line=self.now)
 
     def _part(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         try:
@@ -198,6 +210,15 @@ class Statements(Asked):
 def _is_bad(value: Any) -> bool:
     with _disable_current_modes():
         return isinstance(value, Tensor) and not is_finite(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpoiltState:
+    name: str
+    value: Tensor
+    operator: str | None
+    """By which it was written to; None where that is not one."""
+    line: str | None
 
 
 class StateSpoilt(Exception):

@@ -25,6 +25,7 @@ from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.replay.arithmetic import NotPlain, assign
 from finitune.monitor.replay.earlier_draws import go_back
 from finitune.monitor.replay.ended_frames import EndedFrame
+from finitune.monitor.replay.made_here import MadeHere
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
@@ -83,7 +84,8 @@ def _in_backward(
             warnings.simplefilter("ignore")  # the program has had them
             loss = loss_of(evaluation)
             inputs = _inputs_of(loss)
-            gradients = torch.autograd.grad(loss, inputs, allow_unused=True) if inputs else ()
+            with MadeHere():
+                gradients = torch.autograd.grad(loss, inputs, allow_unused=True) if inputs else ()
     except NOT_COMPUTED:
         return None
     found = watch.found()

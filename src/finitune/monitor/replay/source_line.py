@@ -13,7 +13,7 @@ import torch
 
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parents[1])
-_WATCHING = (str(Path(__file__).with_name(name)) for name in ("operator_watch.py", "limits.py"))
+_WATCHING = (str(Path(__file__).with_name(name)) for name in ("operator_watch.py", "limits.py", "made_here.py"))
 _TRANSPARENT = (str(Path(__file__).parents[1] / "probes"), __file__, *_WATCHING)
 """What observes the calls of the user's program lies between its frames."""
 _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})

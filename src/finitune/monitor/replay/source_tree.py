@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
@@ -13,6 +13,10 @@ from typing import Any
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _FILLS = ("append", "extend", "insert", "update", "setdefault")
 """Methods that put something into a container."""
+SYMBOLS: Mapping[type[ast.operator], str] = {
+    ast.Div: "div", ast.Mult: "mul", ast.Pow: "pow", ast.Add: "add", ast.Sub: "sub", ast.MatMult: "mm",
+}  # fmt: skip
+"""The operators that are spelled by a sign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +151,21 @@ def written_in_place(call: ast.expr) -> tuple[ast.expr, list[ast.expr]] | None:
         operands = [*call.args, *(each.value for each in call.keywords), *operands]
         call = call.func.value
     return (call, operands) if operands and is_state(call) else None
+
+
+def joins(statement: ast.stmt, target: str) -> str | None:
+    """The one operator by which `self.sum = self.sum * x`, `self.sum *= x` or `self.sum.mul_(x)` writes to the target;
+    None where there are several.
+    """
+    match statement:
+        case ast.AugAssign(op=op):
+            return SYMBOLS.get(type(op))
+        case ast.Assign(value=ast.BinOp(op=op) as value) if target in map(ast.unparse, (value.left, value.right)):
+            return SYMBOLS.get(type(op))
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=name))) if ast.unparse(owner) == target:
+            return name.removesuffix("_")
+        case _:
+            return None
 
 
 def parts_without(node: ast.expr, target: str) -> Iterator[ast.expr]:

@@ -21,18 +21,17 @@ from torch import nn
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.node_operators import operator_name
 from finitune.monitor.replay.source_line import described, is_users, user_frames
-from finitune.monitor.replay.source_tree import names_in, scope_of, statements_in
+from finitune.monitor.replay.source_tree import SYMBOLS, names_in, scope_of, statements_in
 
 MOST_FUNCTIONS = 64
 _LOSSES = ("training_step", "compute_loss")
 """Of Lightning's modules, of transformers' trainers."""
-_SYMBOLS: Mapping[type[ast.operator], str] = {
-    ast.Div: "div", ast.Mult: "mul", ast.Pow: "pow", ast.Add: "add", ast.Sub: "sub", ast.MatMult: "mm",
-}  # fmt: skip
 _SAME = {
     "truedivide": "div", "divide": "div", "multiply": "mul", "square": "pow", "arccos": "acos", "arcsin": "asin",
     "norm": "linalgvectornorm", "vectornorm": "linalgvectornorm", "rsub": "sub",
 }  # fmt: skip
+_CALLS = {"crossentropy": ("nllloss", "nllloss2d", "logsoftmax"), "normalize": ("div", "linalgvectornorm")}
+"""Functions of torch that call operators of other names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +91,9 @@ def _spells(node: ast.BinOp | ast.AugAssign | ast.Call, wanted: str, names: Mapp
             return False
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         name = type(value).__name__ if isinstance(value, nn.Module) else name
-        return wanted in (_operator(name), f"linalg{_operator(name)}", f"special{_operator(name)}")
-    return _SYMBOLS.get(type(node.op)) == wanted
+        own = _operator(name)
+        return wanted in (own, f"linalg{own}", f"special{own}", *_CALLS.get(own.removesuffix("loss"), ()))
+    return SYMBOLS.get(type(node.op)) == wanted
 
 
 def _roots(frame: FrameType) -> list[ast.expr]:

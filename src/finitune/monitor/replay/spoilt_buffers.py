@@ -44,7 +44,7 @@ def made_by_step(known: Origin, setting: Setting, modules: Modules) -> Origin | 
 def _was_bad_before(setting: Setting) -> bool:
     """Something that is carried from step to step, of which it is known how it stood before this one, was bad."""
     carried = (one.value for call in calls_of(setting.capture) for one in call.carried)
-    return any(isinstance(value, Tensor) and value.is_floating_point() and not is_finite(value) for value in carried)
+    return any(isinstance(value, Tensor) and not is_finite(value) for value in carried)
 
 
 def _is_in_some_samples(origin: Origin) -> bool:
@@ -60,7 +60,7 @@ def _finite_buffers(roots: Iterable[nn.Module], number: float) -> Iterator[None]
         for root in roots
         for module in root.modules()
         for name, buffer in module._buffers.items()
-        if buffer is not None and buffer.is_floating_point() and not is_finite(buffer)
+        if buffer is not None and not is_finite(buffer)
     }
     try:
         for (module, name), buffer in bad.items():

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin
-from finitune.monitor.probes.finite import is_finite, places
+from finitune.monitor.probes.finite import is_finite, is_inexact, places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay.arithmetic import NotPlain, assign
@@ -83,7 +83,7 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
                     assign(later.target, evaluation.value(later.expression, values), written)
             values |= written
     spelled = next((node for node in nodes_in(scope) if _is_value(node, values, operand)), None) if scope else None
-    bad_in = partial(_bad_in, minus=True)
+    bad_in = partial(bad_tensor_in, minus=True)
     if isinstance(spelled, ast.expr):
         last, bad = spelled.lineno, [name for name in names_in([spelled]) if bad_in(values.get(name)) is not None]
     else:
@@ -99,7 +99,7 @@ def _is_bad_alike(value: Any, wanted: Any) -> bool:
         not isinstance(value, Tensor)
         or not isinstance(wanted, Tensor)
         or value.shape != wanted.shape
-        or not value.is_floating_point()
+        or not is_inexact(value)
     ):
         return False
     bad = value.isnan()
@@ -141,7 +141,7 @@ def operator_in(line: str) -> str | None:
 
 def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool, began: Randomness | None) -> Origin | None:
     """`given` are the bad tensors that frames within this one were given; those that this one was given are added."""
-    bad_in = partial(_bad_in, minus=of_input)
+    bad_in = partial(bad_tensor_in, minus=of_input)
     values = {**frame.f_globals, **frame.f_locals}
     losses = {name for name, value in frame.f_locals.items() if _holds_bad_loss(value)}
     losses = losses or {name for name, value in frame.f_locals.items() if _holds_any(value, given)}
@@ -232,6 +232,8 @@ def _origin(
     if (within := _in_generator(one, values, bad, bad_in)) is not None:
         return replace(within, tensor=name) if within.tensor == YIELDED else within
     operator = _operator(statements, at, values, name)
+    if operator is not None and operator.tensor is not None:
+        return operator
     if operator is None and began is not None:
         with suppress(*NOT_COMPUTED):
             go_back(began, frame, statements[:at])
@@ -254,7 +256,7 @@ def made_in(
     """The statement of a frame that has made a bad value, which `taken` writes there; None where it may have been bad
     already in what that statement has overwritten.
     """
-    bad_in = bad_in or partial(_bad_in, minus=True)
+    bad_in = bad_in or partial(bad_tensor_in, minus=True)
     statements = [*executed(frame), taken]
     values = {**frame.f_globals, **frame.f_locals, **dict.fromkeys(taken.writes, value)}
     at = _first_bad(statements, len(statements) - 1, values, bad_in)
@@ -290,11 +292,21 @@ def _operator(
         value = values.get(name)
     except NOT_COMPUTED:
         return None
-    made = watch.found(bad_loss=True)
+    made = watch.found(bad_loss=True) or _spoilt_state(evaluation)
     seen = values.get(name)
     if made is None or (lost and not comes_out_as(value, seen) and not _is_bad_alike(seen, value)):
         return None  # in the last pass of a loop an earlier one may have gone into it too
     return replace(made, line=made.line or evaluation.line)
+
+
+def _spoilt_state(evaluation: Evaluation) -> Origin | None:
+    """What an object keeps: in the steps before, whose losses were finite, it was finite too. A -inf is a bound."""
+    state = evaluation.spoilt
+    found = None if state is None else places(state.value)
+    if state is None or found is None or not (found.nan or found.inf):
+        return None
+    origin = leaf_origin("forward", state.name, state.value, found)
+    return replace(origin, op=f"aten.{state.operator}" if state.operator else "forward", peak=None, line=state.line)
 
 
 def _lost(statements: list[Statement], at: int) -> frozenset[str]:
@@ -353,12 +365,12 @@ def _is_bad_loss(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad and value.numel() == 1 and not is_finite(value)
 
 
-def _bad_in(value: Any, *, minus: bool) -> Tensor | None:
+def bad_tensor_in(value: Any, *, minus: bool) -> Tensor | None:
     """The tensor, or the first in a container, that holds NaN or +inf; a -inf alone is a mask without `minus`."""
     if not isinstance(value, Tensor) and not (isinstance(value, dict | list | tuple) and len(value) <= BATCH):
         return None
     for leaf in pytree.tree_leaves(value):
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and not is_finite(leaf):
+        if isinstance(leaf, Tensor) and not is_finite(leaf):
             found = places(leaf, limit=0)
             if minus or found.nan or found.inf or leaf.numel() == 1:
                 return leaf

@@ -1,0 +1,75 @@
+"""Complex weights: a bad part of one element is caught, located and discarded as that of a real one is."""
+
+import pytest
+import torch
+from torch import nn
+
+from finitune.monitor.probes.finite import are_finite, is_finite, norms, places
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
+
+BAD = 4
+VALUES = [complex(float("nan"), 0), complex(0, float("inf")), complex(float("-inf"), 1), complex(1, float("nan"))]
+DTYPES = [torch.complex64, torch.complex128]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_part_that_is_not_finite(dtype, value):
+    tensor = torch.ones(3, 2, dtype=dtype)
+    assert is_finite(tensor)
+    assert float(norms([tensor])) == pytest.approx(6**0.5)
+    tensor[1, 0] = value
+    assert not is_finite(tensor)
+    assert not are_finite([tensor.conj()])
+    assert not bool(torch.isfinite(norms([tensor])))
+    found = places(tensor)
+    assert (found.count, found.indices, found.peak) == (1, [[1, 0]], 1.0)
+
+
+class Spectrum(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, dtype=dtype))
+
+    def forward(self, x):
+        return (x * self.weight).abs().sum(1)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_derivative_of_a_length_of_zero(tmp_path, dtype, kind):
+    """The loss is finite, its gradient is not."""
+    torch.manual_seed(0)
+    model = Spectrum(dtype)
+    optimizer = kind(model.parameters(), lr=0.01)
+    with watch(model, optimizer, run_dir=tmp_path):
+        for step in range(1, 8):
+            x = torch.randn(8, 4, dtype=dtype)
+            if step == BAD:
+                x[3] = 0
+            optimizer.zero_grad()
+            model(x).sqrt().mean().backward()
+            optimizer.step()
+    recording = Recording.load(tmp_path)
+    assert not recording.events("broken")
+    (incident,) = recording.events("incident")
+    assert (incident["step"], incident["symptom"]) == (BAD, "nonfinite-gradient")
+    assert recording.events("origin")[0]["origin"]["op"] == "aten.div"
+    assert is_finite(model.weight)
+
+
+@pytest.mark.parametrize("value", VALUES, ids=str)
+def test_a_bad_element_of_the_gradient(tmp_path, value):
+    torch.manual_seed(0)
+    model = Spectrum(torch.complex64)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    with watch(model, optimizer, run_dir=tmp_path):
+        for step in range(1, 8):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4, dtype=torch.complex64)).mean().backward()
+            if step == BAD:
+                model.weight.grad[2] = value
+            optimizer.step()
+    assert [incident["step"] for incident in Recording.load(tmp_path).events("incident")] == [BAD]
+    assert is_finite(model.weight)
