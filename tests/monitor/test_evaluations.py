@@ -141,3 +141,23 @@ def test_a_closure_that_is_given_arguments(tmp_path, bad):
         plain, expected = trained(watched=False)
         assert torch.equal(weight, plain)
         assert losses == expected
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_closure_that_computes_nothing(tmp_path, kind, value):
+    """As Lightning gives one where the loop has run the backward by itself."""
+    model = torch.nn.Linear(3, 1)
+    optimizer = kind(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=tmp_path):
+        for step in range(1, 7):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3)).sum().backward()
+            if step == 4:
+                model.weight.grad[0, 1] = value
+            before = model.weight.detach().clone()
+            optimizer.step(lambda: None)
+            assert torch.equal(model.weight, before) == (step == 4)
+    recording = Recording.load(tmp_path)
+    assert not recording.events("broken")
+    assert [(one["step"], one["action"]) for one in recording.events("incident")] == [(4, "skipped-step")]

@@ -16,7 +16,7 @@ from torch import Tensor
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.micro_steps import Pending, all_zero, gradients_now
-from finitune.monitor.optimizers import BadEvaluation, Deferred, Watched, step_of
+from finitune.monitor.optimizers import BadEvaluation, Deferred, Optimizers, Watched, step_of
 from finitune.monitor.probes import activations
 from finitune.monitor.probes.activations import Activations
 from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, any_bad, confirmed, measure, shares_of
@@ -30,6 +30,7 @@ from finitune.monitor.replay.watched_update import bad_operator
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, WEIGHTS_BEFORE, Samples
 from finitune.monitor.spikes import Spikes
+from finitune.monitor.step_places import StepPlace
 from finitune.monitor.step_row import record_step
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Gate:
     """The steps of one process. `step` is the last optimizer step that was begun, from 1."""
 
     def __init__(
-        self, run: Run, pending: Pending, incidents: Incidents, live: LiveStep,
+        self, run: Run, optimizers: Optimizers, pending: Pending, incidents: Incidents, live: LiveStep,
         stop: Callable[..., None], broken: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self.step = 0
@@ -55,6 +56,9 @@ class Gate:
         self.spikes: Spikes | None = None
         self.schedules = Schedules()
         self._run = run
+        self._optimizers = optimizers
+        self._place: StepPlace | None = None
+        """Of the last step, where there are several optimizers."""
         self._pending = pending
         self._incidents = incidents
         self._live = live
@@ -369,7 +373,9 @@ class Gate:
             earlier = steps_before(watched.optimizer(), self._run.recorder.earlier_skips)
             self.step = earlier
             watched.last = earlier
-        self.step = step_of(watched, self.step, on)
+        place = StepPlace.now() if len(self._optimizers) > 1 else None
+        in_pass = watched.last == 0 and place is not None and place.is_in_pass_of(self._place)
+        self.step, self._place = step_of(watched, self.step, on, in_pass=in_pass), place
         watched.last = self.step
 
     def _looked_at(self, watched: Watched, capture: Capture, gradients: list[Tensor], *, scaled: bool) -> Reading:

@@ -303,7 +303,8 @@ class Listener:
             if is_transformed_now():
                 return closure(*args, **kwargs)
             self.here.in_closure = True
-            before = None if watched.gated else gradients_now(watched.parameters())
+            first = not watched.evaluations  # a backward may have run before the step
+            before = watched.left_by_closure if first else gradients_now(watched.parameters())
             try:
                 result = closure(*args, **kwargs)
             finally:

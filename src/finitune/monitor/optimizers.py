@@ -245,14 +245,14 @@ class Optimizers:
         return next(iter(self), None)
 
 
-def step_of(watched: Watched, now: int, stepping_on: Sequence[MicroStep]) -> int:
+def step_of(watched: Watched, now: int, stepping_on: Sequence[MicroStep], *, in_pass: bool = False) -> int:
     """The number of the step that `watched` is about to take, where the process is at step `now`.
 
     Optimizers that step by turns on one batch, or on the same backward, take the same step. One that has stepped in
     this step already begins the next, as does one that was made since this step began, or that steps for the first
-    time on a backward of its own.
+    time on a backward of its own; not where it steps in the same pass of the loop as the one before.
     """
-    shared = any(micro.used for micro in stepping_on)
+    shared = in_pass or any(micro.used for micro in stepping_on)
     if watched.last == now or (watched.born >= now and now > 0 and not shared):
         return now + 1
     if watched.last == 0 and now > 1 and not shared:

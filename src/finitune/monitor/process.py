@@ -86,7 +86,9 @@ class Monitor:
         self._incidents = Incidents(self._run)
         calls_now, say = self._listener.calls_of_this_step, self._run.speech.say
         self._live = LiveStep(self._modules, calls_now, say, watch_step)
-        self._gate = Gate(self._run, self._pending, self._incidents, self._live, self._stop, self.broken)
+        self._gate = Gate(
+            self._run, self._optimizers, self._pending, self._incidents, self._live, self._stop, self.broken
+        )
         if skip_spikes and mode != "observe":
             self._gate.spikes = Spikes(self._run)
         if mode == "heal":

@@ -1,0 +1,32 @@
+"""Where in the user's program an optimizer steps: whether two do so in the same pass of a loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType
+
+from finitune.monitor.replay.source_line import user_frames
+from finitune.monitor.replay.source_tree import loops_at, scope_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlace:
+    frame: int
+    """The identity of the innermost running frame of the user's; it is not kept alive."""
+    code: CodeType
+    line: int
+
+    @staticmethod
+    def now() -> StepPlace | None:
+        frame = next(user_frames(), None)
+        return None if frame is None else StepPlace(frame=id(frame), code=frame.f_code, line=frame.f_lineno)
+
+    def is_in_pass_of(self, before: StepPlace | None) -> bool:
+        """True where it stands below the step that was taken last, in the same call of a function, and within the
+        innermost loop that this stands in.
+        """
+        if before is None or (before.frame, before.code) != (self.frame, self.code) or self.line <= before.line:
+            return False
+        scope = scope_of(self.code)
+        loops = loops_at(scope, before.line) if scope is not None else []
+        return scope is not None and (not loops or self.line <= (loops[-1].end_lineno or loops[-1].lineno))
