@@ -7,13 +7,13 @@ from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
 
-def models():
+def made():
     torch.manual_seed(0)
-    made = [nn.Linear(2, 1) for _ in range(3)]
-    return [(model, torch.optim.SGD(model.parameters(), lr=0.01)) for model in made]
+    model = nn.Linear(2, 1)
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
 
 
-def steps_of(directory):
+def last_step(directory):
     recording = Recording.load(directory)
     assert not recording.events("broken")
     (end,) = recording.events("end")
@@ -21,8 +21,9 @@ def steps_of(directory):
 
 
 def test_in_the_same_pass(tmp_path):
-    (critic, criticizes), (actor, acts), (encoder, encodes) = models()
-    with watch(nn.ModuleList([critic, actor, encoder]), criticizes, run_dir=tmp_path):
+    critic, criticizes = made()
+    with watch(critic, criticizes, run_dir=tmp_path):
+        (actor, acts), (encoder, encodes) = made(), made()
         for step in range(1, 11):
             criticizes.zero_grad()
             critic(torch.randn(4, 2)).square().mean().backward()
@@ -34,12 +35,13 @@ def test_in_the_same_pass(tmp_path):
             encodes.zero_grad()
             encoder(torch.randn(4, 2)).square().mean().backward()
             encodes.step()
-    assert steps_of(tmp_path) == 10
+    assert last_step(tmp_path) == 10
 
 
 def test_in_a_loop_of_its_own(tmp_path):
-    (first, steps), (second, follows), _ = models()
-    with watch(nn.ModuleList([first, second]), steps, run_dir=tmp_path):
+    first, steps = made()
+    with watch(first, steps, run_dir=tmp_path):
+        second, follows = made()
         for _ in range(5):
             steps.zero_grad()
             first(torch.randn(4, 2)).square().mean().backward()
@@ -48,4 +50,4 @@ def test_in_a_loop_of_its_own(tmp_path):
             follows.zero_grad()
             second(torch.randn(4, 2)).square().mean().backward()
             follows.step()
-    assert steps_of(tmp_path) == 10
+    assert last_step(tmp_path) == 10
