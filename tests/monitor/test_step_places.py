@@ -1,53 +1,40 @@
-"""An optimizer that steps for the first time later than another: in the same pass of the loop, or in a later loop."""
+"""Two places where optimizers step: in the same pass of a loop or not."""
 
-import torch
-from torch import nn
+import linecache
 
-from finitune.monitor.watch import watch
-from finitune.recording import Recording
+import pytest
 
+from finitune.monitor.replay import source_tree
+from finitune.monitor.step_places import StepPlace
 
-def made():
-    torch.manual_seed(0)
-    model = nn.Linear(2, 1)
-    return model, torch.optim.SGD(model.parameters(), lr=0.01)
-
-
-def last_step(directory):
-    recording = Recording.load(directory)
-    assert not recording.events("broken")
-    (end,) = recording.events("end")
-    return end["step"]
-
-
-def test_in_the_same_pass(tmp_path):
-    critic, criticizes = made()
-    with watch(critic, criticizes, run_dir=tmp_path):
-        (actor, acts), (encoder, encodes) = made(), made()
-        for step in range(1, 11):
-            criticizes.zero_grad()
-            critic(torch.randn(4, 2)).square().mean().backward()
-            criticizes.step()
-            if step % 2 == 0:
-                acts.zero_grad()
-                actor(torch.randn(4, 2)).square().mean().backward()
-                acts.step()
-            encodes.zero_grad()
-            encoder(torch.randn(4, 2)).square().mean().backward()
-            encodes.step()
-    assert last_step(tmp_path) == 10
+FILE = "user_program.py"
+SAME = [
+    "for n in range(3):\n    STEP\n    if n == 2:\n        STEP\n",
+    "def update(n):\n    STEP\n    if n == 2:\n        STEP\n\nfor n in range(3):\n    update(n)\n",
+    "for epoch in range(2):\n    for n in range(3):\n        STEP\n        (epoch,\n         STEP)\n",
+]
+OTHER = [
+    "for n in range(3):\n    STEP\nfor n in range(1):\n    STEP\n",
+    "for n in range(3):\n    if n == 2:\n        STEP\n    elif n == 1:\n        STEP\n",  # the pass before
+    "for n in range(3):\n    for k in range(2):\n        STEP\n    STEP\n",  # the last of several
+    "def update():\n    STEP\n\nupdate()\nSTEP\n",
+]
 
 
-def test_in_a_loop_of_its_own(tmp_path):
-    first, steps = made()
-    with watch(first, steps, run_dir=tmp_path):
-        second, follows = made()
-        for _ in range(5):
-            steps.zero_grad()
-            first(torch.randn(4, 2)).square().mean().backward()
-            steps.step()
-        for _ in range(5):
-            follows.zero_grad()
-            second(torch.randn(4, 2)).square().mean().backward()
-            follows.step()
-    assert last_step(tmp_path) == 10
+def in_pass(source):
+    """Of the last two steps of a program."""
+    source, places = source.replace("STEP", "places.append(here())"), []
+    linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
+    source_tree.parsed.cache_clear()
+    exec(compile(source, FILE, "exec"), {"places": places, "here": StepPlace.now})
+    return places[-1].is_in_pass_of(places[-2])
+
+
+@pytest.mark.parametrize("source", SAME)
+def test_the_same_pass(source):
+    assert in_pass(source)
+
+
+@pytest.mark.parametrize("source", OTHER)
+def test_another_pass(source):
+    assert not in_pass(source)
