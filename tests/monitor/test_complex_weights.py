@@ -73,3 +73,20 @@ def test_a_bad_element_of_the_gradient(tmp_path, value):
             optimizer.step()
     assert [incident["step"] for incident in Recording.load(tmp_path).events("incident")] == [BAD]
     assert is_finite(model.weight)
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_finite_gradients_whose_squares_overflow(tmp_path, clip):
+    torch.manual_seed(0)
+    model = Spectrum(torch.complex64)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    with watch(model, optimizer, run_dir=tmp_path):
+        for step in range(1, 8):
+            optimizer.zero_grad()
+            (model(torch.randn(8, 4, dtype=torch.complex64)).mean() * (1e25 if step == BAD else 1.0)).backward()
+            if clip:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    recording = Recording.load(tmp_path)
+    assert not recording.events("broken")
+    assert not [one for one in recording.events("incident") if one["level"] == "incident"]

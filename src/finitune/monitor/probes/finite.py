@@ -36,7 +36,7 @@ def largest(tensors: Sequence[Tensor]) -> Tensor:
 def _norms(tensors: Sequence[Tensor], order: float) -> Tensor:
     if not tensors:
         return torch.zeros(0)
-    dense = [_as_real(values_of(t)) for t in tensors]
+    dense = [as_real(values_of(t)) for t in tensors]
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for i, tensor in enumerate(dense):
         groups.setdefault((tensor.device, tensor.dtype), []).append(i)
@@ -73,7 +73,7 @@ def _norms(tensors: Sequence[Tensor], order: float) -> Tensor:
 
 def is_finite(tensor: Tensor) -> bool:
     """True when every element is finite. Reads the tensor once where all is well."""
-    tensor = _as_real(values_of(tensor).detach())
+    tensor = as_real(values_of(tensor).detach())
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return True
     if tensor.dtype.itemsize == 1:
@@ -163,7 +163,7 @@ def _unravelled(flat: list[int], shape: torch.Size) -> list[list[int]]:
     return places
 
 
-def _as_real(tensor: Tensor) -> Tensor:
+def as_real(tensor: Tensor) -> Tensor:
     """Complex numbers as pairs, in one more dimension."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from finitune.finding import Origin
-from finitune.monitor.probes.finite import are_finite, is_finite, largest, norms, values_of
+from finitune.monitor.probes.finite import are_finite, as_real, is_finite, largest, norms, values_of
 from finitune.monitor.probes.ranks import ALONE, Group, copies, whole
 
 Gradients = tuple[list[int], list[int]]
@@ -323,7 +323,7 @@ def _bad_elements(reading: Reading, measured: Measured) -> bool:
 
 
 def _square(gradient: Tensor) -> float:
-    return float(torch.linalg.vector_norm(values_of(gradient), dtype=torch.float64)) ** 2
+    return float(torch.linalg.vector_norm(as_real(values_of(gradient)), dtype=torch.float64)) ** 2
 
 
 def any_bad(roots: Sequence[Tensor], gradients: Sequence[Tensor]) -> bool:
