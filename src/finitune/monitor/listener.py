@@ -135,6 +135,7 @@ class Listener:
             self._gate.backward_ended(watched)
             if watched.backward_ended():
                 micro.touched.add(watched.number)
+                watched.fresh = True
         with self.paused():
             self._intervals.backward_ended(micro)
 
@@ -224,7 +225,7 @@ class Listener:
                 left = gradients_now(watched.parameters())
                 if not watched.gated and left != watched.left_by_closure:  # computed by the optimizer itself
                     self._opens(watched, skippable=False, late=True)
-                watched.gated, watched.left_by_closure = True, left
+                watched.gated, watched.fresh, watched.left_by_closure = True, False, left
             self.guarded(self._gate.closes, watched, failed=failed)
             if len(self._optimizers) == 1:
                 self._calls.forget()  # evaluations; with several models a call may wait for another's backward
@@ -311,7 +312,7 @@ class Listener:
                 self.here.in_closure = False
             watched.evaluations += 1
             if not watched.gated:
-                watched.gated = gradients_now(watched.parameters()) != before
+                watched.gated = watched.fresh or gradients_now(watched.parameters()) != before
                 if watched.gated:
                     self._opens(watched, skippable=False)
             elif watched.before is not None and not watched.discarded:

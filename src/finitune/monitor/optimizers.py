@@ -57,6 +57,8 @@ class Watched:
     """Of the closure, in the step that runs or ran last."""
     gated: bool = True
     """False in a step with a closure, until its gradients have passed the gate."""
+    fresh: bool = False
+    """A backward has changed its gradients since its last step with a closure."""
     left_by_closure: Gradients = NO_GRADIENTS
     """As the last step with a closure left them."""
     evaluation: BadEvaluation | None = None
