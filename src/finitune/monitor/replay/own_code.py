@@ -72,9 +72,8 @@ def _line_of(callers: Sequence[EndedFrame]) -> str | None:
 
 def _takes(found: Origin, own: Origin) -> bool:
     """The operator that was found is the one that the bad input goes into, not one that spoilt what an object keeps."""
-    return (found.tensor or "").isidentifier() and (own.tensor or "").rpartition(" of ")[
-        2
-    ].lower() == found.op.removeprefix("aten.").replace("_", "")
+    taking = (own.tensor or "").rpartition(" of ")[2].lower()
+    return (found.tensor or "").isidentifier() and taking == found.op.removeprefix("aten.").replace("_", "")
 
 
 def _line(place: Place | None) -> str | None:

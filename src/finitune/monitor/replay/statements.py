@@ -95,12 +95,9 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
 
 def _is_bad_alike(value: Any, wanted: Any) -> bool:
     """NaN in the same elements of several, and finite in others."""
-    if (
-        not isinstance(value, Tensor)
-        or not isinstance(wanted, Tensor)
-        or value.shape != wanted.shape
-        or not is_inexact(value)
-    ):
+    if not isinstance(value, Tensor) or not isinstance(wanted, Tensor):
+        return False
+    if value.shape != wanted.shape or not is_inexact(value):
         return False
     bad = value.isnan()
     return bool(bad.any()) and not bool(bad.all()) and torch.equal(bad, wanted.isnan())
