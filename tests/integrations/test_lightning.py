@@ -86,7 +86,7 @@ def test_the_trackers_hold_the_true_loss_and_the_alert(tmp_path):
     assert math.isnan(losses.pop(3))
     assert set(losses) == {1, 2, 4, 5, 6, 7, 8}
     alerts = events.Tensors("finitune/alert/text_summary")
-    assert [alert.step for alert in alerts] == [3, 4], "the bad step, and its line, which the next one shows"
+    assert [alert.step for alert in alerts] == [3]
     assert [scalar.value for scalar in events.Scalars("finitune/skipped")] == [0, 0, 1, 0, 0, 0, 0, 0]
     (table,) = (tmp_path / "csv").rglob("metrics.csv")
     assert "finitune/grad_norm" in table.read_text()
