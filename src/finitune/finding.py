@@ -181,9 +181,14 @@ class Origin:
     """Of the tensor that is not finite."""
 
     @property
+    def is_operator(self) -> bool:
+        """An operator is known, and not only where the value was seen."""
+        return self.op != self.phase
+
+    @property
     def is_statement(self) -> bool:
         """Only the statement of the loop is known in which the first bad value was made, not the operator."""
-        return self.op == self.phase in ("forward", "backward")
+        return not self.is_operator and self.phase in ("forward", "backward")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,23 +36,33 @@ class Spectrum(nn.Module):
         return (x * self.weight).abs().sum(1)
 
 
+def trained(directory, kind, dtype, loss_of, after_backward=lambda model, step: None):
+    """The model after seven steps, and the recording."""
+    torch.manual_seed(0)
+    model = Spectrum(dtype)
+    optimizer = kind(model.parameters(), lr=0.01)
+    with watch(model, optimizer, run_dir=directory):
+        for step in range(1, 8):
+            optimizer.zero_grad()
+            loss_of(model, torch.randn(8, 4, dtype=dtype), step).backward()
+            after_backward(model, step)
+            optimizer.step()
+    recording = Recording.load(directory)
+    assert not recording.events("broken")
+    return model, recording
+
+
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_derivative_of_a_length_of_zero(tmp_path, dtype, kind):
     """The loss is finite, its gradient is not."""
-    torch.manual_seed(0)
-    model = Spectrum(dtype)
-    optimizer = kind(model.parameters(), lr=0.01)
-    with watch(model, optimizer, run_dir=tmp_path):
-        for step in range(1, 8):
-            x = torch.randn(8, 4, dtype=dtype)
-            if step == BAD:
-                x[3] = 0
-            optimizer.zero_grad()
-            model(x).sqrt().mean().backward()
-            optimizer.step()
-    recording = Recording.load(tmp_path)
-    assert not recording.events("broken")
+
+    def lengths(model, x, step):
+        if step == BAD:
+            x[3] = 0
+        return model(x).sqrt().mean()
+
+    model, recording = trained(tmp_path, kind, dtype, lengths)
     (incident,) = recording.events("incident")
     assert (incident["step"], incident["symptom"]) == (BAD, "nonfinite-gradient")
     assert recording.events("origin")[0]["origin"]["op"] == "aten.div"
@@ -61,32 +71,21 @@ def test_the_derivative_of_a_length_of_zero(tmp_path, dtype, kind):
 
 @pytest.mark.parametrize("value", VALUES, ids=str)
 def test_a_bad_element_of_the_gradient(tmp_path, value):
-    torch.manual_seed(0)
-    model = Spectrum(torch.complex64)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    with watch(model, optimizer, run_dir=tmp_path):
-        for step in range(1, 8):
-            optimizer.zero_grad()
-            model(torch.randn(8, 4, dtype=torch.complex64)).mean().backward()
-            if step == BAD:
-                model.weight.grad[2] = value
-            optimizer.step()
-    assert [incident["step"] for incident in Recording.load(tmp_path).events("incident")] == [BAD]
+    def spoil(model, step):
+        if step == BAD:
+            model.weight.grad[2] = value
+
+    model, recording = trained(tmp_path, torch.optim.Adam, torch.complex64, lambda m, x, _: m(x).mean(), spoil)
+    assert [incident["step"] for incident in recording.events("incident")] == [BAD]
     assert is_finite(model.weight)
 
 
 @pytest.mark.parametrize("clip", [False, True])
 def test_finite_gradients_whose_squares_overflow(tmp_path, clip):
-    torch.manual_seed(0)
-    model = Spectrum(torch.complex64)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    with watch(model, optimizer, run_dir=tmp_path):
-        for step in range(1, 8):
-            optimizer.zero_grad()
-            (model(torch.randn(8, 4, dtype=torch.complex64)).mean() * (1e25 if step == BAD else 1.0)).backward()
-            if clip:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-    recording = Recording.load(tmp_path)
-    assert not recording.events("broken")
+    def clipped(model, _):
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+    large = lambda model, x, step: model(x).mean() * (1e25 if step == BAD else 1.0)  # noqa: E731
+    _, recording = trained(tmp_path, torch.optim.AdamW, torch.complex64, large, clipped)
     assert not [one for one in recording.events("incident") if one["level"] == "incident"]

@@ -1,13 +1,10 @@
 """Two places where optimizers step: in the same pass of a loop or not."""
 
-import linecache
-
 import pytest
+from tests.monitor.replay import user_program
 
-from finitune.monitor.replay import source_tree
 from finitune.monitor.step_places import StepPlace
 
-FILE = "user_program.py"
 SAME = [
     "for n in range(3):\n    STEP\n    if n == 2:\n        STEP\n",
     "def update(n):\n    STEP\n    if n == 2:\n        STEP\n\nfor n in range(3):\n    update(n)\n",
@@ -23,10 +20,8 @@ OTHER = [
 
 def in_pass(source):
     """Of the last two steps of a program."""
-    source, places = source.replace("STEP", "places.append(here())"), []
-    linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
-    source_tree.parsed.cache_clear()
-    exec(compile(source, FILE, "exec"), {"places": places, "here": StepPlace.now})
+    places = []
+    user_program.run(source.replace("STEP", "places.append(here())"), places=places, here=StepPlace.now)
     return places[-1].is_in_pass_of(places[-2])
 
 

@@ -7,7 +7,7 @@ goes on, on another machine, and without torch.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -44,7 +44,7 @@ def diagnose(run_dir: str | Path) -> Diagnosis:
     events = recording.events("incident")
     incidents = [
         incident_of(
-            *_where_it_was_made(event, following), facts, signals[event["rank"]], recording.directory,
+            *_where_it_was_made(event, following, signals), facts, signals[event["rank"]], recording.directory,
             ranked=place < MOST_RANKED,
         )
         for place, event in enumerate(events)
@@ -103,7 +103,9 @@ def of_same_incident(recording: Recording, event: Mapping[str, Any]) -> list[Map
 
 
 def _where_it_was_made(
-    event: Mapping[str, Any], following: Mapping[tuple[int, int | None], Sequence[Mapping[str, Any]]]
+    event: Mapping[str, Any],
+    following: Mapping[tuple[int, int | None], Sequence[Mapping[str, Any]]],
+    ranks: Iterable[int],
 ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
     """The event and what belongs to it; where its rank knows of no operator, and another that saw the next step live
     does, as that rank's.
@@ -111,15 +113,14 @@ def _where_it_was_made(
     own = following.get(_key(event), [])
     if event.get("level") != "incident" or any(map(_is_operator, own)):
         return event, own
-    known = {rank for rank, number in following if number == event.get("id")}
-    others = (one for rank in sorted(known - {event["rank"]}) for one in following[rank, event.get("id")])
+    others = (one for rank in ranks if rank != event["rank"] for one in following.get((rank, event.get("id")), []))
     made = next((one for one in others if one["step"] == event["step"] and _is_operator(one)), None)
     return (event, own) if made is None else ({**event, "rank": made["rank"]}, [*own, made])
 
 
 def _is_operator(event: Mapping[str, Any]) -> bool:
     origin = _origin(event.get("origin")) if event["event"] == "origin" else None
-    return origin is not None and origin.op != origin.phase
+    return origin is not None and origin.is_operator
 
 
 def _by_incident(recording: Recording) -> dict[tuple[int, int | None], list[Mapping[str, Any]]]:

@@ -373,7 +373,7 @@ class Gate:
             earlier = steps_before(watched.optimizer(), self._run.recorder.earlier_skips)
             self.step = earlier
             watched.last = earlier
-        place = StepPlace.now() if len(self._optimizers) > 1 else None
+        place = StepPlace.now() if self._optimizers.several else None
         in_pass = watched.last == 0 and place is not None and place.is_in_pass_of(self._place)
         self.step, self._place = step_of(watched, self.step, on, in_pass=in_pass), place
         watched.last = self.step

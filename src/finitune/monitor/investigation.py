@@ -113,7 +113,7 @@ class Investigation:
             except Exception:  # a device error, a tensor of a kind that cannot be looked at
                 known = None
             spoilt, edit = self._spoilt(known), (self._edit() if known is None else None)
-            if (made := spoilt or edit) is not None and made.op != made.phase:
+            if (made := spoilt or edit) is not None and made.is_operator:
                 self.origin, self.repeats, self.edited = made, True, spoilt is None
                 return
             known = spoilt or known

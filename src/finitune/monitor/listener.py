@@ -108,7 +108,7 @@ class Listener:
         self._interrupted()
         self._pending.begin()
         micro = self._calls.micro_step(roots, self._pending.calls())
-        micro.given = GivenGradient.among(gradients) if gradients else None
+        micro.given = GivenGradient.among(gradients)
         self._gate.loss_seen(roots, micro)
         if micro.unreadable is not None and self._deeper < DEEPEST:
             self._deeper += 1
@@ -225,7 +225,7 @@ class Listener:
                 left = gradients_now(watched.parameters())
                 if not watched.gated and left != watched.left_by_closure:  # computed by the optimizer itself
                     self._opens(watched, skippable=False, late=True)
-                watched.gated, watched.fresh, watched.left_by_closure = True, False, left
+                watched.fresh, watched.left_by_closure = False, left
             self.guarded(self._gate.closes, watched, failed=failed)
             if len(self._optimizers) == 1:
                 self._calls.forget()  # evaluations; with several models a call may wait for another's backward

@@ -55,8 +55,8 @@ class Watched:
     before: BeforeStep | None = None
     evaluations: int = 0
     """Of the closure, in the step that runs or ran last."""
-    gated: bool = True
-    """False in a step with a closure, until its gradients have passed the gate."""
+    gated: bool = False
+    """In a step with a closure: its gradients have passed the gate."""
     fresh: bool = False
     """A backward has changed its gradients since its last step with a closure."""
     left_by_closure: Gradients = NO_GRADIENTS
@@ -225,6 +225,11 @@ class Optimizers:
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    @property
+    def several(self) -> bool:
+        """More than one is known, though some may be gone; looks at none of them."""
+        return len(self._known) > 1
 
     def get(self, optimizer: Any) -> Watched | None:
         known = self._known.get(id(optimizer))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import CodeType
 
 from finitune.monitor.replay.source_line import user_frames
-from finitune.monitor.replay.source_tree import loops_at, scope_of
+from finitune.monitor.replay.source_tree import holds_line, loops_at, scope_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,4 +29,4 @@ class StepPlace:
             return False
         scope = scope_of(self.code)
         loops = loops_at(scope, before.line) if scope is not None else []
-        return scope is not None and (not loops or self.line <= (loops[-1].end_lineno or loops[-1].lineno))
+        return scope is not None and (not loops or holds_line(loops[-1], self.line))

@@ -138,7 +138,7 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(tensors, *args, **kwargs)
         tensors = _kept(tensors)
         given = args[0] if args else kwargs.get("grad_tensors")
-        report("backward_begins", _tensors(tensors), [] if given is None else _tensors(given))
+        report("backward_begins", _tensors(tensors), _tensors(given))
         failed = True
         try:
             original(tensors, *args, **kwargs)

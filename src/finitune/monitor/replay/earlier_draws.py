@@ -11,7 +11,7 @@ import torch
 from finitune.monitor.replay.arithmetic import NotPlain
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
-from finitune.monitor.replay.source_tree import Statement, loops_at, scope_of
+from finitune.monitor.replay.source_tree import Statement, holds_line, loops_at, scope_of
 from finitune.monitor.replay.spelled_sums import comes_out_as
 from finitune.monitor.replay.surroundings import Randomness
 
@@ -25,7 +25,7 @@ def go_back(to: Randomness, frame: FrameType | EndedFrame, before: Sequence[Stat
     loops = loops_at(scope, frame.f_lineno) if scope is not None else []
     values = {**frame.f_globals, **frame.f_locals}
     for one in before:
-        if loops and not loops[-1].lineno <= one.line <= (loops[-1].end_lineno or one.line):
+        if loops and not holds_line(loops[-1], one.line):
             continue  # once, before the loop
         state, value = torch.get_rng_state(), None
         with suppress(*NOT_COMPUTED), torch.no_grad():

@@ -11,7 +11,7 @@ from typing import Any
 
 from finitune.monitor.replay.looked_up import function_behind, value_of
 from finitune.monitor.replay.source_line import is_users
-from finitune.monitor.replay.source_tree import Statement, nodes_in, scope_of
+from finitune.monitor.replay.source_tree import Statement, holds_line, nodes_in, scope_of
 
 YIELDED = "what is yielded"
 """Its name among the variables of the generator."""
@@ -52,16 +52,10 @@ def yields(frame: FrameType) -> Statement | None:
     scope = scope_of(frame.f_code)
     found = list(_yields_at(scope, frame.f_lineno)) if scope is not None else []
     value = found[0].value if len(found) == 1 else None
-    if value is None:
-        return None
-    reads = frozenset(node.id for node in ast.walk(value) if isinstance(node, ast.Name))
-    line = value.lineno
-    return Statement(
-        line=line, writes=frozenset({YIELDED}), reads=reads, value=value, computes=value, target=ast.Name(id=YIELDED)
-    )
+    return None if value is None else Statement.of(value, YIELDED)
 
 
 def _yields_at(scope: ast.AST, line: int) -> Iterator[ast.Yield]:
     for node in nodes_in(scope):
-        if isinstance(node, ast.Yield) and node.lineno <= line <= (node.end_lineno or node.lineno):
+        if isinstance(node, ast.Yield) and holds_line(node, line):
             yield node

@@ -13,7 +13,7 @@ from finitune.finding import Origin
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay.ended_frames import EndedFrame, GivenGradient, ended
 from finitune.monitor.replay.source_line import user_frames
-from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of
+from finitune.monitor.replay.source_tree import Statement, holds_line, nodes_in, scope_of
 from finitune.monitor.replay.statements import made_in
 
 GIVEN = "the gradient that is given"
@@ -33,16 +33,10 @@ def bad_gradient(those: Iterable[GivenGradient]) -> Origin | None:
 def _given_in(frame: FrameType | EndedFrame, gradient: Tensor) -> Origin | None:
     scope = scope_of(frame.f_code)
     calls = [one for node in nodes_in(scope) if (one := _argument_of(node)) is not None] if scope is not None else []
-    at = [one for one in calls if one.lineno <= frame.f_lineno <= (one.end_lineno or one.lineno)]
-    calls = at or calls
+    calls = [one for one in calls if holds_line(one, frame.f_lineno)] or calls
     if len(calls) != 1:
         return None
-    value = calls[0]
-    given = Statement(
-        line=value.lineno, writes=frozenset({GIVEN}), reads=names_in([value]), value=value, computes=value,
-        target=ast.Name(id=GIVEN),
-    )  # fmt: skip
-    origin = made_in(frame, given, gradient)
+    origin = made_in(frame, Statement.of(calls[0], GIVEN), gradient)
     return None if origin is None else replace(origin, phase="backward")
 
 

@@ -26,7 +26,7 @@ from finitune.monitor.replay.looked_up import value_of
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
-from finitune.monitor.replay.source_tree import is_in_place, loops_at, scope_of
+from finitune.monitor.replay.source_tree import holds_line, is_in_place, loops_at, scope_of
 from finitune.monitor.replay.spelled import reached
 from finitune.monitor.replay.statements import bad_tensor_in
 
@@ -129,7 +129,7 @@ def _before(scope: ast.AST, line: int) -> Iterator[ast.stmt]:
     """The statements that lead to the one in that line, without those of other branches."""
     for name in _BODIES:
         block: list[ast.stmt] = getattr(scope, name, [])
-        at = next((n for n, one in enumerate(block) if one.lineno <= line <= (one.end_lineno or one.lineno)), None)
+        at = next((n for n, one in enumerate(block) if holds_line(one, line)), None)
         if at is not None:
             yield from block[:at]
             yield from _before(block[at], line)

@@ -30,6 +30,14 @@ class Statement:
     target: ast.expr | None
     """What an assignment with a single target gives the value to."""
 
+    @staticmethod
+    def of(value: ast.expr, name: str) -> Statement:
+        """An expression, as a statement that gives its value to a variable of that name."""
+        return Statement(
+            line=value.lineno, writes=frozenset({name}), reads=names_in([value]), value=value, computes=value,
+            target=ast.Name(id=name),
+        )  # fmt: skip
+
     @property
     def expression(self) -> ast.expr:
         """What it computes: of `x /= y` the quotient."""
@@ -78,7 +86,11 @@ def nodes_in(scope: ast.AST) -> Iterator[ast.AST]:
 def loops_at(scope: ast.AST, line: int) -> list[ast.For | ast.While]:
     """Those that the line stands in, outermost first."""
     loops = (node for node in nodes_in(scope) if isinstance(node, ast.For | ast.While))
-    return [loop for loop in loops if loop.lineno <= line <= (loop.end_lineno or loop.lineno)]
+    return [loop for loop in loops if holds_line(loop, line)]
+
+
+def holds_line(node: ast.stmt | ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def statements_in(scope: ast.AST) -> Iterator[Statement]:

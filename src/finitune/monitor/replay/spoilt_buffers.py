@@ -38,7 +38,7 @@ def made_by_step(known: Origin, setting: Setting, modules: Modules) -> Origin | 
     one, other = found
     if one is None or other is None or (one.op, one.line) != (other.op, other.line):
         return None
-    return one if one.op != one.phase or _is_in_some_samples(one) else None
+    return one if one.is_operator or _is_in_some_samples(one) else None
 
 
 def _was_bad_before(setting: Setting) -> bool:

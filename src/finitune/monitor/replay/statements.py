@@ -258,7 +258,7 @@ def made_in(
     values = {**frame.f_globals, **frame.f_locals, **dict.fromkeys(taken.writes, value)}
     at = _first_bad(statements, len(statements) - 1, values, bad_in)
     origin = None if at is None else _origin(frame, statements, at, values, bad_in)
-    if at is None or origin is None or (origin.op == origin.phase and statements[at].reads & statements[at].writes):
+    if at is None or origin is None or (not origin.is_operator and statements[at].reads & statements[at].writes):
         return None
     return origin
 
