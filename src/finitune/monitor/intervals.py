@@ -29,7 +29,9 @@ from finitune.monitor.run import Run
 MOST_NODES = 50_000
 """Of the graph of one backward, when its leaves are looked for."""
 UNCLAIMED = 2
-"""The first backward whose gradients are no optimizer's may be copied to one; from this one on the loop updates."""
+"""The first backward whose gradients are no optimizer's may be copied to one, and the first derivative of data may make
+a data set; from this one on the loop updates.
+"""
 
 
 A_SCALE = 2.0**8
@@ -65,6 +67,9 @@ class Intervals:
         self._group: list[MicroStep] = []
         self._asked: MicroStep | None = None
         """Of the call of `torch.autograd.grad` that runs."""
+        self._of_data = False
+        """It asks for the gradient of what is no parameter."""
+        self._first_of_data: tuple[Capture, Measured] | None = None
         self._unseen: set[int] = set()
         """Numbers of optimizers whose steps are not seen."""
         self._versions: dict[int, tuple[int, ...]] = {}
@@ -143,16 +148,27 @@ class Intervals:
         if not trained or len(trained) != len(inputs) or (len(self._optimizers) and not _parameters(trained)):
             return
         roots = [root for root in roots if isinstance(root, Tensor)]
-        self._asked = calls.micro_step(roots)
+        self._asked, self._of_data = calls.micro_step(roots), not _parameters(trained)
         self._gate.loss_seen(roots, self._asked)
         self._begin(trained)
 
     def gradients_returned(self, gradients: Sequence[Any]) -> None:
         """`torch.autograd.grad` has returned what was asked for last."""
         micro, self._asked = self._asked, None
-        if micro is not None:
-            self._group = [micro]
-            self._judge(self._group, [g for g in gradients if isinstance(g, Tensor)])
+        gradients = [g for g in gradients if isinstance(g, Tensor)]
+        if micro is None or not gradients:
+            return
+        self._group = [micro]
+        measured = self._measured(self._group, gradients)
+        if self._of_data:
+            self._unclaimed += 1
+            if self._unclaimed < UNCLAIMED:
+                self._first_of_data = measured
+                return
+            if self._first_of_data is not None:
+                self._take(*self._first_of_data)
+                self._first_of_data = None
+        self._take(*measured)
 
     def _begin(self, leaves: Sequence[Tensor]) -> None:
         self._update.holds(leaves)

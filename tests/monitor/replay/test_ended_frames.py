@@ -75,6 +75,14 @@ def drawn(model, step):
     return (reward * (guess - 0.5) ** 2).mean()
 
 
+def force(model, step):
+    """Its derivative within the forward cannot be read off the graph of the loss."""
+    t = torch.rand(5, 2).requires_grad_()
+    energy = model(t).sum(1) + (t[:, 0] - (t[:, 0].detach() if step == BAD else 2.0)).square().sqrt()
+    (slope,) = torch.autograd.grad(energy.sum(), t, create_graph=True)
+    return (slope - 1.0).square().mean()
+
+
 def origins_of(directory, loss_of, symptom="nonfinite-loss"):
     model = Density()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -97,6 +105,12 @@ def test_the_backward_of_a_finite_loss(tmp_path):
     (origin,) = origins_of(tmp_path, rendered, symptom="nonfinite-gradient")
     assert (origin["op"], origin["phase"]) == ("aten.div", "backward")
     assert origin["line"].endswith("in render: through = torch.log(1.0 - alpha)")
+
+
+def test_a_derivative_within_the_forward(tmp_path):
+    (origin,) = origins_of(tmp_path, force)
+    assert origin["op"] == "aten.div"
+    assert origin["line"].endswith(".square().sqrt()")
 
 
 def test_what_the_loss_is_computed_with(tmp_path):

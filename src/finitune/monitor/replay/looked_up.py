@@ -17,6 +17,7 @@ from torch import nn
 
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
+from finitune.monitor.replay.source_tree import scope_of
 
 
 def value_of(node: ast.expr, names: Mapping[str, Any], unknown: Any = None) -> Any:
@@ -33,8 +34,23 @@ def value_of(node: ast.expr, names: Mapping[str, Any], unknown: Any = None) -> A
         held = {**held, **owner._modules, **owner._parameters, **owner._buffers}
     if node.attr in held or isinstance(owner, ModuleType):
         return held.get(node.attr, unknown)
+    if isinstance(owner, dict) and hasattr(type(owner), "__getattr__"):  # where there is no such attribute
+        unknown = dict.get(owner, node.attr, unknown)
     method = inspect.getattr_static(type(owner), node.attr, unknown)
+    if isinstance(method, property):
+        return held.get(_returned_by(method), method)
     return MethodType(method, owner) if isinstance(method, FunctionType) else method
+
+
+def _returned_by(read: property) -> str:
+    """The name of the attribute that a property returns as it is, once it is there; empty where it does more."""
+    scope = scope_of(read.fget.__code__) if isinstance(read.fget, FunctionType) else None
+    match scope.body if isinstance(scope, ast.FunctionDef) else ():
+        case [*before, ast.Return(value=ast.Attribute(value=ast.Name(id="self"), attr=name))]:
+            absent = f"if not hasattr(self, '{name}')"
+            first = (ast.unparse(each).partition(":")[0] for each in before if not isinstance(each, ast.Expr))
+            return name if all(each == absent for each in first) else ""
+    return ""
 
 
 def function_behind(value: Any, *, of_models: bool = False) -> tuple[FunctionType | None, Any]:

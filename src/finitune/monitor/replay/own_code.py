@@ -15,7 +15,7 @@ from finitune.monitor.replay.frame_modules import bad_tensor
 from finitune.monitor.replay.given_gradients import bad_gradient
 from finitune.monitor.replay.locate import calls_of
 from finitune.monitor.replay.objective import Place, placed
-from finitune.monitor.replay.recomputed_loss import bad_backward
+from finitune.monitor.replay.recomputed_loss import bad_backward, bad_forward
 from finitune.monitor.replay.source_line import described
 from finitune.monitor.replay.spelled import only_place, only_place_of
 from finitune.monitor.replay.statements import bad_operand_in, bad_statement, line_of_call
@@ -43,7 +43,11 @@ def seen(
     found = bad_statement(of_input=of_input, began=capture.began) if bad_loss else None
     if own is None:
         given = (micro.given for micro in capture.micro_steps if micro.given is not None)
-        return found if bad_loss else bad_gradient(given) or bad_backward(losses, list(ended(callers)), capture.began)
+        over = list(ended(callers))
+        if bad_loss:
+            made = bad_forward(losses, over) if found is None or found.is_statement else None
+            return made or found
+        return bad_gradient(given) or bad_backward(losses, over, capture.began)
     if of_input:
         if found is not None and not _takes(found, own):
             return found

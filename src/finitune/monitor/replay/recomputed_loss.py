@@ -1,5 +1,5 @@
-"""A finite loss computed once more from the statements of the loop, where no replay has shown what its backward makes
-bad: then that backward is watched operator by operator.
+"""A loss computed once more from the statements of the user's code, where no replay has shown what makes it bad, or
+what makes its gradients bad: operator by operator.
 
 The variables in the running frames still hold what the statements saw. What cannot be computed again is taken as it is,
 as are the outputs of a model that is more than plain arithmetic. Of the user's, autograd functions alone are called.
@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import isnan
 from types import FrameType
 from typing import Any
 
@@ -52,9 +53,19 @@ def bad_backward(
     return next((origin for origin in found if origin is not None), None)
 
 
+def bad_forward(losses: Sequence[float], ended: Sequence[EndedFrame]) -> Origin | None:
+    """The first operator that makes something bad on the way to one of these losses, which is not finite, in a function
+    that has `ended` and returned it; None where none shows it.
+    """
+    found = (_in_forward(partial(_returned, one, losses), ended) for one in ended)
+    return next((origin for origin in found if origin is not None), None)
+
+
 def _is_one_of(value: Any, losses: Sequence[float]) -> bool:
-    one = isinstance(value, Tensor) and value.requires_grad and value.numel() == 1
-    return one and float(value.detach()) in losses
+    if not isinstance(value, Tensor) or not value.requires_grad or value.numel() != 1:
+        return False
+    number = float(value.detach())
+    return number in losses or (isnan(number) and any(map(isnan, losses)))
 
 
 def _variable(frame: FrameType, name: str, began: Randomness | None, evaluation: Evaluation) -> Any:
@@ -73,12 +84,28 @@ def _returned(one: EndedFrame, losses: Sequence[float], evaluation: Evaluation) 
     return loss
 
 
-def _in_backward(
-    loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame], *, draws: bool = False
-) -> Origin | None:
+def _in_forward(loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame]) -> Origin | None:
+    evaluation, watch = _watched(ended)
+    try:
+        with warnings.catch_warnings(), torch.enable_grad(), watch:
+            warnings.simplefilter("ignore")  # the program has had them
+            loss_of(evaluation)
+    except NOT_COMPUTED:
+        return None
+    return watch.found(bad_loss=True)
+
+
+def _watched(ended: Sequence[EndedFrame], *, draws: bool = False) -> tuple[Evaluation, OperatorWatch]:
     evaluation = Evaluation(lambda: False, ended, draws=draws)
     watch = OperatorWatch.of_arithmetic()
     watch.line = lambda: evaluation.now
+    return evaluation, watch
+
+
+def _in_backward(
+    loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame], *, draws: bool = False
+) -> Origin | None:
+    evaluation, watch = _watched(ended, draws=draws)
     try:
         with warnings.catch_warnings(), torch.enable_grad(), watch:
             warnings.simplefilter("ignore")  # the program has had them
