@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finitune.outliers import KNOWN, chance_above, deviation, median, share_of_beginning
+from finitune.outliers import KNOWN, chance_above, deviation, level_at_beginning, median, share_of_beginning
 from finitune.series import Series
 
 RNG = np.random.default_rng(0)
@@ -61,6 +61,16 @@ def test_median_and_deviation_are_those_of_the_bulk() -> None:
     assert math.isnan(median([]))
     values = [*RNG.standard_normal(1000), *[1e9] * 50]
     assert deviation(values) == pytest.approx(1.0, rel=0.2)
+
+
+def test_the_level_at_the_beginning_is_that_of_a_loss_before_it_fell_at_once() -> None:
+    slow = [5.0 - 0.1 * n for n in range(32)]
+    assert level_at_beginning(Series(range(1, 33), slow)) == sorted(slow[:16])[4]
+    fast = [1000.0 * 0.3**n for n in range(32)]
+    assert level_at_beginning(Series(range(1, 33), fast)) == fast[2]
+    spike = [1000.0, *[5.0] * 31]
+    assert level_at_beginning(Series(range(1, 33), spike)) == 5.0
+    assert level_at_beginning(Series()) == 0.0
 
 
 def test_the_share_of_the_beginning() -> None:

@@ -14,7 +14,7 @@ from finitune.series import Series
 
 KNOWN = 48
 """Values before which no tail is drawn: five of them make its tenth."""
-HEAD = 16
+HEAD, AT_ONCE = 16, 3.0
 BLOCK = 32
 TAIL = 0.1
 ADMITTED = 1e-3
@@ -41,9 +41,23 @@ def deviation(values: Sequence[float]) -> float:
     return NORMAL * median(abs(value - middle) for value in values)
 
 
+def lower_quartile(values: Sequence[float]) -> float:
+    """The value below which a quarter of them lies; 0 of none."""
+    return sorted(values)[len(values) // 4] if values else 0.0
+
+
 def beginning(series: Series) -> list[float]:
     """The values of the first `HEAD` steps of the run that are numbers."""
     return finite(series.head(HEAD))
+
+
+def level_at_beginning(series: Series) -> float:
+    """The lower quartile of the first `HEAD` values, or of the first four where that is `AT_ONCE` times as high: from
+    there they have fallen at once, as of a regression whose targets are far from zero.
+    """
+    head = beginning(series)
+    level, first = lower_quartile(head), lower_quartile(head[:4])
+    return first if first > AT_ONCE * level else level
 
 
 def share_of_beginning(series: Series, step: int) -> float:

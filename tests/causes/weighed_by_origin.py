@@ -240,6 +240,8 @@ CASES: Table = {
         ],
         [
             under(0, "The rate was reached.", optimizer=Optimizer(lr=1e-5), lr=series(0.0, 1e-5), symptoms=set()),
+            under(0, "A step size of the gradients.", optimizer=Optimizer(lr=1e-5), lr=series(0.0, NAN), symptoms=BAD,
+                  origin=origin("aten.sqrt", "optimizer")),
             under(0, "A low rate breaks nothing.", optimizer=Optimizer(lr=1e-5), lr=series(0.0, 1e-7), symptoms=BAD),
         ],
     ),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.monitor.loop import Loop, same, state
+from tests.monitor.loop import BAD, Loop, same, state
 from torch.nn.utils import clip_grad_norm_ as clip_imported_early
 
-from finitune.monitor import incidents
+from finitune.diagnosis.recorded import diagnose
+from finitune.monitor import incidents, step_measures
 from finitune.monitor.probes import measurement
 from finitune.monitor.probes.optimizers import TorchUpdate
 from finitune.monitor.replay.capture import Call
+from finitune.monitor.samples import Samples
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -53,6 +55,27 @@ def test_a_fault_of_finitune_leaves_the_run_alone_and_is_said_once(part, closure
         assert same(state(loops[0]), state(loops[1]))
         assert same(loops[0].losses, loops[1].losses)
     assert len(Recording.load(tmp_path / "run").events("broken")) == 1
+
+
+def test_what_the_samples_fail_at_is_judged_and_recorded_without_them(tmp_path, monkeypatch):
+    loop = Loop(fault="hook")
+    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run"):
+        monkeypatch.setattr(Samples, "before", raises)
+        for _ in range(5):
+            loop.step()
+    recording = Recording.load(tmp_path / "run")
+    assert [event["step"] for event in recording.events("incident")] == [BAD]
+    assert recording.signals["loss"].last_step == 5
+    assert "planted in finitune" in diagnose(tmp_path / "run").not_checked[0].why
+
+
+def test_a_step_that_nothing_could_be_measured_of_is_not_called_finite(tmp_path, monkeypatch, capsys):
+    loop = Loop(bad=-1)
+    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run"):
+        loop.step()
+        monkeypatch.setattr(step_measures, "measure", raises)
+        loop.step()
+    assert "2 steps, none seen not finite, 1 not measured" in capsys.readouterr().err
 
 
 def test_a_users_exception_comes_through_and_the_monitor_lives_on(tmp_path):

@@ -24,6 +24,20 @@ def test_a_scaler_that_settles_is_no_incident(tmp_path, capsys):
     assert without_the_end(capsys.readouterr().err) == ""
 
 
+def test_a_loss_that_overflows_by_its_scale_alone_is_settling(tmp_path, capsys):
+    """As where a scaler was left in a bfloat16 script, and climbs to the end of float32."""
+    loop = Loop(scaled=True, bad=-1)
+    loop.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run"):
+        for _ in range(14):
+            loop.step()
+    recording = Recording.load(tmp_path / "run")
+    assert recording.signals["skipped"].values[0] == 1
+    assert 0 < recording.signals["loss"].values[0] < 10
+    assert not recording.events("incident", "broken")
+    assert without_the_end(capsys.readouterr().err) == ""
+
+
 def test_a_nan_that_no_loss_scale_cures_is_an_incident_at_once_under_a_scaler(tmp_path):
     loop = Loop(scaled=True, bad=1)
     loop.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)

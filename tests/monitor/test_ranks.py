@@ -14,7 +14,7 @@ from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
 
 STEPS = 11
-FAULTS = {3: "loss", 5: "gradient", 7: "detached loss", 9: "late"}
+FAULTS = {3: "loss", 5: "gradient", 7: "detached loss", 9: "late", 11: "rate"}
 """Step -> what goes wrong in it, on rank 1 alone."""
 
 SCRIPT = """
@@ -64,7 +64,11 @@ try:
                 nn.utils.clip_grad_norm_(ddp.parameters(), 0.1)
             if faulty("late"):  # after the reduction, on this rank alone
                 model[0].weight.grad[0, 0] = math.inf
+            rate = optimizer.param_groups[0]["lr"]
+            if faulty("rate"):
+                optimizer.param_groups[0]["lr"] = math.nan
             optimizer.step()
+            optimizer.param_groups[0]["lr"] = rate
             scheduler.step()
             optimizer.zero_grad()
             finite = all(bool(p.isfinite().all()) for p in model.parameters())
@@ -119,13 +123,14 @@ def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):
     # statement is known; nothing is known of the last.
     origins = [event for event in recording.events("origin") if event["origin"] is not None]
     assert {(event["rank"], event["step"], event["repeats"]) for event in origins} == {
-        (1, 3, True), (1, 5, True), (1, 7, None),
+        (1, 3, True), (1, 5, True), (1, 7, None), (1, 11, None),
     }  # fmt: skip
-    loss, gradient, constant = [one for one in diagnose(tmp_path / "run").incidents if one.origin is not None]
+    loss, gradient, constant, rate = [one for one in diagnose(tmp_path / "run").incidents if one.origin is not None]
     assert (loss.origin.op, loss.origin.phase) == ("aten.nll_loss_forward", "forward")
     assert "cross_entropy(ddp(x), y)" in loss.origin.line, "as the next step shows"
     assert (gradient.origin.op, gradient.origin.phase) == ("aten.mul", "backward")
     assert "loss = loss + torch.tensor(math.nan)" in constant.origin.line
+    assert (rate.rank, rate.symptom, rate.origin.op) == (1, "nonfinite-update", "AdamW.step")
 
 
 @pytest.mark.slow

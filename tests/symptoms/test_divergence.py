@@ -321,3 +321,10 @@ def test_stays_quiet_on_values_that_grow_to_one_side():
 @pytest.mark.parametrize("seed", range(20))
 def test_stays_quiet_on_heavy_tails_about_zero(seed):
     assert not fired(0.05 * np.random.default_rng(seed).standard_t(2, 400))
+
+
+@pytest.mark.parametrize("fall", [0.3, 0.5])
+def test_stays_quiet_where_each_of_several_targets_is_fitted_from_far_away(fall):
+    """As in fitted Q iteration, whose target is replaced every 20 steps: the loss falls a thousandfold each time."""
+    values = np.concatenate([3e4 * fall ** np.arange(20), *(1e5 * 0.7 ** np.arange(20) for _ in range(5))])
+    assert not suspicions(values)

@@ -86,6 +86,9 @@ def foresee(
 
 def weigh(optimizer: Optimizer, lr: Series, symptoms: set[str], origin: Origin | None = None) -> Iterator[Evidence]:
     if len(lr) and not math.isfinite(lr.values[-1]):
+        if origin is not None and origin.phase == "optimizer" and origin.op.startswith("aten."):
+            yield evidence("learning rate", -DECISIVE, "the learning rate is computed of tensors, by no schedule")
+            return
         yield evidence("learning rate", DECISIVE, f"the schedule has made the learning rate {lr.values[-1]:g}")
         if origin is not None and origin.phase == "optimizer":
             yield evidence(

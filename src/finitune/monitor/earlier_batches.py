@@ -12,7 +12,7 @@ from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import Setting, losses_of
 from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.monitor.run import MOST_VALUES
-from finitune.outliers import beginning, median
+from finitune.outliers import beginning, level_at_beginning, median
 from finitune.series import Series, Signals, usual_low
 from finitune.symptoms.divergence import VERY_FAR
 
@@ -101,7 +101,7 @@ class EarlierBatch:
         """Whether the batch is a fair measure of the model: its targets are classes. Those of a value function are made
         by the model itself and of another time, and its loss may rise a hundredfold as rewards are found.
         """
-        if seen.numbers["loss"] > VERY_FAR * median(beginning(loss)):
+        if seen.numbers["loss"] > VERY_FAR * _began_at(loss):
             return True
         micro = self._kept[1].micro_steps[0] if self._kept else None
         if micro is None or micro.objective is None:
@@ -136,7 +136,7 @@ class EarlierBatch:
         if "swings" in seen.numbers:
             return None
         rise = seen.numbers["loss"] / seen.numbers["before"] if seen.numbers["before"] > 0 else 1.0
-        learned = median(beginning(loss)) / loss.at(self.step) if seen.level == "note" and self.step else 1.0
+        learned = _began_at(loss) / loss.at(self.step) if seen.level == "note" and self.step else 1.0
         return max(math.sqrt(max(rise, 1.0)), learned if math.isfinite(learned) else 1.0)
 
     @randomness_kept()
@@ -158,3 +158,7 @@ class EarlierBatch:
         except Exception:
             return None
         return not math.isfinite(now) or now / loss > max(RISE, times)
+
+
+def _began_at(loss: Series) -> float:
+    return max(median(beginning(loss)), level_at_beginning(loss))

@@ -17,26 +17,23 @@ from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.micro_steps import Pending, all_zero, gradients_now
 from finitune.monitor.optimizers import BadEvaluation, Deferred, Optimizers, Watched, step_of
-from finitune.monitor.probes import activations
-from finitune.monitor.probes.activations import Activations
-from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, any_bad, confirmed, measure, shares_of
-from finitune.monitor.probes.optimizers import BeforeStep, kept_before, learning_rate, will_spoil
+from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, any_bad, confirmed
+from finitune.monitor.probes.optimizers import BeforeStep, kept_before
 from finitune.monitor.probes.readback import Readback
 from finitune.monitor.probes.resumed_steps import steps_before
 from finitune.monitor.probes.schedules import Schedules
-from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.replay.watched_update import bad_operator
 from finitune.monitor.run import Run
-from finitune.monitor.samples import WEIGHTS, WEIGHTS_BEFORE, Samples
+from finitune.monitor.samples import WEIGHTS, WEIGHTS_BEFORE
 from finitune.monitor.spikes import Spikes
+from finitune.monitor.step_measures import StepMeasures
 from finitune.monitor.step_places import StepPlace
 from finitune.monitor.step_row import record_step
 
 if TYPE_CHECKING:
     from finitune.monitor.heal.policy import Healing
 
-ACTIVATIONS_EVERY = 64
 DEVICE_ERRORS = ("AcceleratorError", "DeferredCudaCallError")
 
 
@@ -55,6 +52,9 @@ class Gate:
         """In mode `heal`."""
         self.spikes: Spikes | None = None
         self.schedules = Schedules()
+        self.measures = StepMeasures(run)
+        self.unmeasured = 0
+        """Steps of which the verdict alone is known."""
         self._run = run
         self._optimizers = optimizers
         self._place: StepPlace | None = None
@@ -64,9 +64,6 @@ class Gate:
         self._live = live
         self._stop = stop
         self._broken = broken
-        self._reductions: dict[int, ReductionCheck] = {}
-        self._samples: dict[int, Samples] = {}
-        self._activations: Activations | None = None
 
     # Before a step.
 
@@ -137,8 +134,9 @@ class Gate:
         """Whether the update is bad. What cannot be measured is judged by the plainest means, and never let through."""
         gradients = [gradient for _, gradient in pairs]
         try:
-            measured = self._measured(watched, capture, gradients)
-            if self._defers(watched):
+            exact, asks = self._defers(watched), self._incidents.asks(watched)
+            measured = self.measures.before(self.step, watched, capture, gradients, exact=exact, asks=asks)
+            if exact:
                 watched.update.discard_on_device(measured.flag)
                 measured.gradients = ()  # the flag is exact, and nothing of the step's memory is kept for it
                 watched.deferred = Deferred(
@@ -151,6 +149,20 @@ class Gate:
             if type(error).__name__ in DEVICE_ERRORS or "CUDA error" in str(error):
                 raise  # the device is lost, and the user's own operator did it
             self._broken(error)
+            return self._plainly_judged(watched, capture, gradients)
+        return reading.bad, measured, reading
+
+    def _plainly_judged(
+        self, watched: Watched, capture: Capture, gradients: list[Tensor]
+    ) -> tuple[bool, Measured | None, Reading | None]:
+        """The same, of losses and norms alone; where these fail too, the verdict is all that is known."""
+        try:
+            scaled = watched.update.gradients_are_scaled
+            measured = self.measures.alone(self.step, watched, capture, gradients, scaled=scaled)
+            reading = confirmed(measured.read(), measured)
+        except Exception as error:
+            self._broken(error)
+            self.unmeasured += 1
             return any_bad(capture.roots, gradients), None, None
         return reading.bad, measured, reading
 
@@ -159,44 +171,13 @@ class Gate:
         alone = group.size == 1 and not self._live.running and self.spikes is None
         return self._run.mode == "guard" and alone and update.takes_flag
 
-    def _measured(self, watched: Watched, capture: Capture, gradients: list[Tensor]) -> Measured:
-        update, group = watched.update, watched.group
-        own_scale = update.loss_scale
-        scale = own_scale if own_scale is not None else capture.scale
-        unclipped, watched.unclipped = watched.unclipped, None
-        length, shares = watched.shares
-        if length != len(gradients):
-            shares = shares_of(gradients, group, gradients[0].device)
-            watched.shares = len(gradients), shares
-        more: dict[str, Tensor | float] = {}
-        rate = learning_rate(watched.optimizer())
-        if isinstance(rate, Tensor):
-            more["lr"] = rate
-        half = unclipped is None or unclipped.half
-        spoils = will_spoil(watched.optimizer(), rate, half=half) if self._run.guards else None
-        if spoils is not None:
-            more[SPOILS] = spoils
-        samples = self._samples_of(watched)
-        more |= samples.before(self.step, capture.micro_steps)
-        if self._activations is not None:
-            more |= self._activations.end()
-            self._activations = None
-        check = self._reduction_of(watched)
-        scaled = own_scale is not None or update.gradients_are_scaled
-        return measure(
-            self.step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled,
-            group=group, shares=shares, more=more, exact=self._defers(watched),
-            extra=check.flat(self.step, update.gradients()) if check is not None else None,
-            replicas=samples.of_weights(self.step) if check is not None else None, asks=self._incidents.asks(watched),
-        )  # fmt: skip
-
     def _consider(
         self, watched: Watched, reading: Reading, capture: Capture, *, acted: bool, summed: Tensor | None = None
     ) -> None:
         """What to make of a verdict that has been acted on. `summed` is the sample of gradients over all ranks."""
         reading.skipped = acted
         live = None if self._incidents.waits_for_another(watched) and not reading.bad else self._live.taken()
-        check = self._reductions.get(watched.number)
+        check = self.measures.reduction_of(watched)
         if check is not None and summed is not None:
             self._incidents.compare_reduction(watched, check, summed, reading, capture)
         if reading.more.get(WEIGHTS) == 0:
@@ -213,7 +194,7 @@ class Gate:
         gradients = [gradient for _, gradient in pairs]
         if any_bad((), gradients):
             capture = Capture(micro_steps=self._pending.of(watched.number)[-1:])
-            reading = self._looked_at(watched, capture, gradients, scaled=False)
+            reading = self.measures.read_alone(self.step, watched, capture, gradients, scaled=False)
             reading.parameters = [p for p, _ in pairs]
             weights = BeforeStep(watched.optimizer())
             watched.evaluation = BadEvaluation(reading=reading, capture=capture, weights=weights)
@@ -244,12 +225,12 @@ class Gate:
         self._pending.stepped(watched.number, on if watched.evaluations < 2 else self._pending.of(watched.number))
         if reading is None:
             if watched.deferred is not None:
-                self._samples_of(watched).after(self.step)
+                self.measures.after(self.step, watched)
                 self._live.step_follows(self.step + 1)
             return
         reading.skipped = watched.discarded or watched.update.skipped
         if not reading.skipped:
-            self._samples_of(watched).after(self.step)
+            self.measures.after(self.step, watched)
         self.finish(watched, reading, Capture(micro_steps=on))
 
     def _keep(self, watched: Watched) -> None:
@@ -285,12 +266,7 @@ class Gate:
             self._incidents.live_watch_begins()
             self._live.begin()
         self._live.step_follows(self.step + 1)
-        if self._run.level == "full" and self.step % ACTIVATIONS_EVERY == 1 and self._activations is None:
-            self._safely(self._watch_activations)
-
-    def _watch_activations(self) -> None:
-        """Those of the next step, where its model is not compiled."""
-        self._activations = activations.begun(self._run.modules.roots(), self._run.speech.once)
+        self._safely(self.measures.step_over, self.step)
 
     def settle(self, watched: Watched) -> None:
         """Read the verdict of the step before, where the device acted on it alone."""
@@ -312,7 +288,9 @@ class Gate:
             return
         self._number(watched, on)
         capture = Capture(micro_steps=on)
-        reading = self._looked_at(watched, capture, [gradient for _, gradient in pairs], scaled=False)
+        reading = self.measures.read_alone(
+            self.step, watched, capture, [gradient for _, gradient in pairs], scaled=False
+        )
         reading.parameters = [p for p, _ in pairs]
         reading.skipped = reading.bad_gradients = True
         self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=self._live.taken())
@@ -329,7 +307,7 @@ class Gate:
         if not lost or not gradients or watched.reading is not None:
             return
         capture = Capture(micro_steps=lost)
-        reading = self._looked_at(watched, capture, gradients, scaled=watched.unclipped is None)
+        reading = self.measures.read_alone(self.step, watched, capture, gradients, scaled=watched.unclipped is None)
         if not reading.bad:
             return  # a look ahead, as of SAM, or gradients that were copied elsewhere
         reading.step = self.step = step_of(watched, self.step, lost)
@@ -345,27 +323,6 @@ class Gate:
         if live is not None and micro.objective is not None:
             self._safely(self._incidents.loss_seen, live, micro, roots[0])
 
-    def backward_begins(self, watched: Watched) -> None:
-        """A backward is about to add to the gradients of this optimizer."""
-        self._samples_of(watched).backward_begins()
-        check = self._reduction_of(watched)
-        if check is not None:
-            check.begin(self.step + 1)
-
-    def backward_ended(self, watched: Watched) -> None:
-        """It has."""
-        self._samples_of(watched).backward_ended()
-
-    def _reduction_of(self, watched: Watched) -> ReductionCheck | None:
-        """The comparison with an independent reduction, where the ranks of a group hold the same parameters."""
-        group = watched.group
-        if group.size == 1 or not group.known or group.sharded or not group.replicated:
-            return None
-        if watched.number not in self._reductions:
-            named = [(self._run.modules.name(p), p) for p in watched.parameters()]
-            self._reductions[watched.number] = ReductionCheck(named, group)
-        return self._reductions[watched.number]
-
     # What both use.
 
     def _number(self, watched: Watched, on: list[MicroStep]) -> None:
@@ -377,21 +334,6 @@ class Gate:
         in_pass = watched.last == 0 and place is not None and place.is_in_pass_of(self._place)
         self.step, self._place = step_of(watched, self.step, on, in_pass=in_pass), place
         watched.last = self.step
-
-    def _looked_at(self, watched: Watched, capture: Capture, gradients: list[Tensor], *, scaled: bool) -> Reading:
-        """Measure a step that the optimizer does not take. `scaled`: the gradients still carry the loss scale."""
-        unclipped, watched.unclipped = watched.unclipped, None
-        scale = capture.scale
-        measured = measure(
-            self.step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled and scale is not None,
-            group=watched.group,
-        )  # fmt: skip
-        return confirmed(measured.read(), measured)
-
-    def _samples_of(self, watched: Watched) -> Samples:
-        if watched.number not in self._samples:
-            self._samples[watched.number] = Samples(watched, self._run)
-        return self._samples[watched.number]
 
     def _seconds(self) -> float:
         now = time.perf_counter()

@@ -30,6 +30,7 @@ from finitune.monitor.probes.optimizers import learning_rate
 from finitune.monitor.probes.ranks import local
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, MicroStep
+from finitune.monitor.replay.learning_rates import bad_rate
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.locate import bad_leaf
@@ -43,8 +44,7 @@ OWN = (
     "divergence", "loss-scale-collapse", "nonfinite-loss", "nonfinite-gradient", "nonfinite-update", "wrong-reduction",
 )  # fmt: skip
 """Symptoms that the gate, or an experiment, decides."""
-MAX_INVESTIGATIONS = 20
-MAX_LIVE_WATCHES = 3
+MAX_INVESTIGATIONS, MAX_LIVE_WATCHES = 20, 3
 LOCATED_LIVE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
 
 
@@ -76,8 +76,7 @@ class Incidents:
         """
         watched.skips_by_hand = by_hand
         self.describe_run(watched, capture)
-        self._looked = 0
-        limits = Limits()
+        self._looked, limits = 0, Limits()
         may_settle = may_settle and not reading.bad_loss and not self._is_open_for(watched)
         may_settle = may_settle and not is_spent(watched, reading, capture, self._run)
         if may_settle and not has_collapsed(self._run.signals, reading):
@@ -110,10 +109,9 @@ class Incidents:
         inquiry.event["bad"] = [self._run.modules.name(p) for p in bad[:100]]
         if (rate := reading.more.get("lr", learning_rate(watched.optimizer()))) is not None:
             self._run.signals["lr"].add(reading.step, float(rate))
-        inquiry.blame_update_of(inquiry.event["bad"][0], dtype_name(bad[0].dtype), reading.made_by)
+        inquiry.blame_update_of(inquiry.event["bad"][0], dtype_name(bad[0].dtype), reading.made_by or bad_rate(rate))
         self._opened(inquiry, watched)
-        inquiry.record()
-        self._prove_and_tell(inquiry)
+        self._record_and_tell(inquiry, watched, watched.group.first(reading.own_bad, device_of(watched.model)))
 
     @randomness_kept()
     def bad_weights(self, watched: Watched, reading: Reading) -> None:
@@ -255,8 +253,7 @@ class Incidents:
         live: LiveWatch | None,
     ) -> None:  # fmt: skip
         symptom = "nonfinite-loss" if reading.bad_loss else "nonfinite-gradient"
-        if watched.settling_from is not None:
-            symptom = "loss-scale-collapse"
+        symptom = symptom if watched.settling_from is None else "loss-scale-collapse"
         inquiry = self._inquiry(watched, reading, capture, symptom, reading.what, acted=acted)
         inquiry.passes, inquiry.limits = self._looked, limits
         self._opened(inquiry, watched)
@@ -278,12 +275,15 @@ class Incidents:
         unscaled_bad = may_settle and repeats and result(inquiry, "loss-scale-1") != "finite"
         inquiry.event["settles"] = may_settle and repeats and not group.agree(unscaled_bad, device=device)[0]
         if speaker is not None and speaker != group.rank:
-            self._run.speech.once(
-                f"waits {reading.step}",
-                f"step {reading.step}: {reading.what}; rank {speaker} investigates, for at most {limits.seconds:g} s",
-            )
+            text = f"step {reading.step}: {reading.what}; rank {speaker} investigates, for at most {limits.seconds:g} s"
+            self._run.speech.once(f"waits {reading.step}", text)
+        self._record_and_tell(inquiry, watched, speaker)
+
+    def _record_and_tell(self, inquiry: Investigation, watched: Watched, speaker: int | None) -> None:
+        """Of several ranks the speaker says what it was."""
+        if speaker not in (None, watched.group.rank):
             with self.assisted(watched, speaker):
-                return  # another rank says what it was
+                return
         inquiry.record()
         self._prove_and_tell(inquiry, beside=self.assisted(watched, speaker))
 

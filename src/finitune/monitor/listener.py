@@ -19,7 +19,7 @@ from finitune.monitor.micro_steps import Pending, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import model_calls, optimizer_steps
 from finitune.monitor.probes.embeddings import input_embedding
-from finitune.monitor.probes.loss_scalers import carries_scale
+from finitune.monitor.probes.loss_scalers import carries_scale, scale_seen
 from finitune.monitor.probes.measurement import EachNorm, Unclipped
 from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
 from finitune.monitor.probes.optimizers import innermost
@@ -62,7 +62,8 @@ class Listener:
         self._process = process
         self._lock = threading.RLock()
         self._open: MicroStep | None = None
-        self._scaled: dict[int, tuple[Tensor, Any]] = {}
+        self._scaled: dict[int, tuple[Tensor, Tensor, Any]] = {}
+        """What a GradScaler has made of a loss, the loss, and the scaler."""
         self._deeper = 0
         self._vocabulary: tuple[int, int | None] = (-1, None)
         self.known = False
@@ -95,9 +96,9 @@ class Listener:
         if not self.here.busy and self._open is None:  # checkpointing recomputes within the backward
             self._calls.packs()
 
-    def loss_scaled(self, scaler: Any, scaled: Any) -> None:
+    def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
         if isinstance(scaled, Tensor) and scaler.is_enabled():
-            self._scaled = {id(scaled): (scaled, scaler)}
+            self._scaled = {id(scaled): (scaled, loss.detach(), scaler)}
 
     # The backward.
 
@@ -114,12 +115,12 @@ class Listener:
             self._deeper += 1
             model_calls.observe_deeper(self._calls.fruitful)
         for root in roots:
-            _, scaler = self._scaled.pop(id(root), (None, None))
-            if scaler is not None and scaler._scale is not None:
-                micro.scale, micro.scaler = scaler._scale.detach().clone(), scaler
+            _, loss, scaler = self._scaled.pop(id(root), (None, None, None))
+            if scaler is not None and loss is not None and scaler._scale is not None:
+                scale_seen(micro, scaler, loss)
         for watched in self._optimizers:
             watched.backward_begins()
-            self._gate.backward_begins(watched)
+            self._gate.measures.backward_begins(self._gate.step + 1, watched)
         self._intervals.backward_begins(roots)
         self._open = micro
         self._pending.micro_steps.append(micro)
@@ -132,7 +133,7 @@ class Listener:
             self._pending.micro_steps = [m for m in self._pending.micro_steps if m is not micro]
             return
         for watched in self._optimizers:
-            self._gate.backward_ended(watched)
+            self._gate.measures.backward_ended(watched)
             if watched.backward_ended():
                 micro.touched.add(watched.number)
                 watched.fresh = True

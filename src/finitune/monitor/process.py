@@ -317,8 +317,9 @@ class Monitor:
     def _say_how_it_ended(self) -> None:
         if self.rank or not self.step or self._run.recorder.is_second:
             return
-        bad, suspicions = self._incidents.bad_steps, self._incidents.suspicions
-        what = f"{bad} of them not finite" if bad else "all finite"
+        bad, suspicions, unknown = self._incidents.bad_steps, self._incidents.suspicions, self._gate.unmeasured
+        what = f"{bad} of them not finite" if bad else "all finite" if not unknown else "none seen not finite"
+        what += f", {unknown} not measured" if unknown else ""
         more = f", {suspicions} suspicion{'s' * (suspicions > 1)}" if suspicions else ""
         steps = f"{self.step} step{'s' * (self.step > 1)}"
         text = f"{steps}, {what}{more}; recorded in {self.run_dir}"

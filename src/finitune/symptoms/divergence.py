@@ -8,11 +8,12 @@ batch tells these apart, so a sighting is never more than a suspicion until the 
 ## How it is seen
 
 On the logarithm of the loss; a hundredth of the level at the beginning of the run (the lower quartile of the first 16
-losses) is added, so that noise about zero is no climb. A CUSUM finds the rise: median and deviation (from the MAD, at
-least 0.02) of the 128 steps before the last 32, increments clipped to +-3 deviations, drift 0.75, alarm at 14 (the
-research prototype: no alarm in 8,900 healthy steps), and the recent median at least a fifth above. What climbs too
-slowly for it, or has long been up, is compared with the lowest level that the run has held for 32 steps, read at
-distances from its end and its beginning that quadruple: twice that level, two deviations, and back at the beginning.
+losses, or of the first four where these are far above) is added, so that noise about zero is no climb. A CUSUM finds
+the rise: median and deviation (from the MAD, at least 0.02) of the 128 steps before the last 32, increments clipped to
++-3 deviations, drift 0.75, alarm at 14 (the research prototype: no alarm in 8,900 healthy steps), and the recent median
+at least a fifth above. What climbs too slowly for it, or has long been up, is compared with the lowest level that the
+run has held for 32 steps, read at distances from its end and its beginning that quadruple: twice that level, two
+deviations, and back at the beginning.
 
 Other data raise the loss as well: parts of a data set differ by a factor of up to three, and another language is
 learned again. So a rise is a note. It is a suspicion where three quarters of the last 32 losses are back where the run
@@ -38,7 +39,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from finitune.chapter import Sighting
-from finitune.outliers import beginning, deviation, finite, median, parts_swing
+from finitune.outliers import beginning, deviation, finite, level_at_beginning, lower_quartile, median, parts_swing
 from finitune.series import NEAR_ZERO, Series
 
 EARLY, EARLY_RATIO, IN_A_ROW, EARLY_FAR = 48, 2.0, 3, 10.0
@@ -55,8 +56,7 @@ SLOWER = "the same loss at a lower learning rate: its swings do not grow"
 
 
 def see(loss: Series) -> Sighting | None:
-    last = loss.last
-    head = beginning(loss)
+    last, head = loss.last, beginning(loss)
     if not math.isfinite(last) or len(head) < 2:
         return None
     values = finite(loss.window(BASELINE + RECENT))
@@ -64,11 +64,11 @@ def see(loss: Series) -> Sighting | None:
         return _runaway(loss, values)
     if len(values) < EARLY:
         return _early(loss, values) if len(loss) <= BASELINE + RECENT else None
-    begin = sorted(head)[len(head) // 4] or head[0]
+    begin = level_at_beginning(loss) or head[0]
     floor = FLOOR * begin
     count = min(RECENT, len(values) // 2)
     earlier, recent = values[:-count], values[-count:]
-    held = sorted(recent)[count // 4]
+    held = lower_quartile(recent)
     stepped = _stepped(earlier, recent, floor=floor)
     if not stepped and not held > LOST * begin:
         return None

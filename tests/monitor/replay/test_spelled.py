@@ -136,6 +136,11 @@ def test_elsewhere_nothing_is_claimed(source):
     assert users(source, "SqrtBackward0", unknown={"f": torch.sum}) is None
 
 
+def test_text_that_is_repeated_is_no_product():
+    source = "letters = ('a' + 'b') * 3\nmark = f'{letters}' * 2\nloss = x.mul(2).sum()\nloss.backward()\nfound()\n"
+    assert users(source, "MulBackward0").endswith("loss = x.mul(2).sum()")
+
+
 def test_of_two_losses_it_is_the_one_that_was_stepped_on_last():
     source = """
 class Optimizer:

@@ -79,6 +79,15 @@ def scaler_of(optimizer: Any, capture: Capture) -> LossScaler | None:
     return found if keeper is not None and found.get("scale") is not None else None
 
 
+def scale_seen(micro: MicroStep, scaler: Any, loss: Tensor) -> None:
+    """A GradScaler has multiplied this loss, which is not bad where only the product overflows its dtype."""
+    micro.scale = scale = scaler._scale.detach().clone()
+    micro.scaler = scaler
+    if micro.root is not None and loss.numel() == 1 and micro.root.device.type in ("cpu", "cuda"):
+        wide = loss.reshape(()).double() * scale.reshape(()).to(loss.device, torch.float64)
+        micro.root = torch.where(micro.root.isinf(), wide, micro.root)
+
+
 def carries_scale(micro_steps: Sequence[MicroStep], optimizer: Any) -> bool:
     """Whether the gradients of these still carry the scale of a GradScaler."""
     scaler = next((micro.scaler for micro in micro_steps if micro.scaler is not None), None)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
@@ -260,6 +261,9 @@ class Calls:
         self._depth += 1
         if not torch.is_grad_enabled() or objective.packs_now():
             return None
+        given = list(_given((args, kwargs)))
+        if any(map(is_functorch_wrapped_tensor, given)):
+            return None  # a transform of torch.func calls it, and its tensors have no values outside
         if self._depth > 1:
             outer = self._calls[-1] if self._calls else None
             if outer is None or self._within or "input_ids" in outer.kwargs or "input_ids" not in kwargs:
@@ -267,7 +271,6 @@ class Calls:
             self._within = Call.of(module, args, kwargs, [])
             outer.within = [*outer.within, self._within][-MAX_CALLS:]
             return self._within
-        given = list(_given((args, kwargs)))
         self._chain = self._chain + 1 if any(tensor.grad_fn is not None for tensor in given) else 0
         if self._chain >= LONGEST_CHAIN:
             return None

@@ -89,14 +89,17 @@ class Objective:
     spelled: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
     """Of the same, constants that the code held which ran then."""
 
-    def rebuild(self, outputs: Mapping[int, Tensor]) -> Tensor:
-        """The loss again; `outputs` maps the number of an output to its new value.
+    def rebuild(self, outputs: Mapping[int, Tensor], times: float | None = None) -> Tensor:
+        """The loss again, or that many times it; `outputs` maps the number of an output to its new value.
 
         The first rebuild must be of the step as it was: it finds the operands that no node kept. Raises NotReadable
         where a later one needs such an operand in a place where the output of the model was not finite.
         """
         try:
-            return self._value(self.whole, outputs, ())
+            if times is None:
+                return self._value(self.whole, outputs, ())
+            whole = _scaled(self.whole, times)  # the loss alone may be finite where the scaled one overflows
+            return self._value(self.whole, outputs, ()) * times if whole is None else self._value(whole, outputs, ())
         finally:
             running.set(None)
 
@@ -273,6 +276,16 @@ class _Walk:
         """As it was, but for the nodes that were counted: what is walked twice is no less work."""
         self.uses, self.targets, self.room = set(before.uses), list(before.targets), before.room
         self.constant, self.recovers, self.weights = before.constant, before.recovers, before.weights
+
+
+def _scaled(whole: Term | int, times: float) -> Term | None:
+    """That many times a product with a number; None for what is none."""
+    if not isinstance(whole, Term) or whole.name != "MulBackward0":
+        return None
+    sides = [side for side in ("left", "right") if whole.kept[side] is not None]
+    if len(sides) != 1 or (isinstance(number := whole.kept[sides[0]], Tensor) and number.numel() != 1):
+        return None
+    return replace(whole, kept={**whole.kept, sides[0]: number * times})
 
 
 def _read(

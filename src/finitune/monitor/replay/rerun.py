@@ -310,8 +310,8 @@ def _loss(setting: Setting, micro: MicroStep) -> Tensor:
     # The loop's own casts are in the graph that the objective was read from, so autocast must not add its own.
     autocast = micro.calls[-1].autocast if micro.calls else Autocast.now()
     with autocast.restored(off=True):
-        root = micro.objective.rebuild(values)
-        return root if setting.run_scale is None else root * (setting.run_scale / setting.scale)
+        times = None if setting.run_scale is None else setting.run_scale / setting.scale
+        return micro.objective.rebuild(values, times)
 
 
 def _call_all(setting: Setting, micro: MicroStep, values: dict[int, Tensor]) -> list[Tensor]:

@@ -93,7 +93,15 @@ def _spells(node: ast.BinOp | ast.AugAssign | ast.Call, wanted: str, names: Mapp
         name = type(value).__name__ if isinstance(value, nn.Module) else name
         own = _operator(name)
         return wanted in (own, f"linalg{own}", f"special{own}", *_CALLS.get(own.removesuffix("loss"), ()))
+    if isinstance(node, ast.BinOp) and (_is_text(node.left) or _is_text(node.right)):
+        return False
     return SYMBOLS.get(type(node.op)) == wanted
+
+
+def _is_text(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _is_text(node.left) or _is_text(node.right)
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _roots(frame: FrameType) -> list[ast.expr]:

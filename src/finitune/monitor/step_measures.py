@@ -1,0 +1,117 @@
+"""What is measured of each optimizer step of a process: losses, gradients, and what is sampled around it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes import activations
+from finitune.monitor.probes.activations import Activations
+from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, confirmed, measure, shares_of
+from finitune.monitor.probes.optimizers import learning_rate, will_spoil
+from finitune.monitor.reduction import ReductionCheck
+from finitune.monitor.replay.capture import Capture
+from finitune.monitor.run import Run
+from finitune.monitor.samples import Samples
+
+ACTIVATIONS_EVERY = 64
+
+
+class StepMeasures:
+    """`step` is the number of the optimizer step that is measured, from 1."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._reductions: dict[int, ReductionCheck] = {}
+        self._samples: dict[int, Samples] = {}
+        self._activations: Activations | None = None
+
+    def before(
+        self, step: int, watched: Watched, capture: Capture, gradients: list[Tensor], *, exact: bool, asks: bool | None
+    ) -> Measured:
+        """All of a step that is about to be made. `exact` and `asks`: see `measure`."""
+        update, group = watched.update, watched.group
+        own_scale = update.loss_scale
+        scale = own_scale if own_scale is not None else capture.scale
+        unclipped, watched.unclipped = watched.unclipped, None
+        length, shares = watched.shares
+        if length != len(gradients):
+            shares = shares_of(gradients, group, gradients[0].device)
+            watched.shares = len(gradients), shares
+        more: dict[str, Tensor | float] = {}
+        rate = learning_rate(watched.optimizer())
+        if isinstance(rate, Tensor):
+            more["lr"] = rate
+        half = unclipped is None or unclipped.half
+        spoils = will_spoil(watched.optimizer(), rate, half=half) if self._run.guards else None
+        if spoils is not None:
+            more[SPOILS] = spoils
+        samples = self._samples_of(watched)
+        more |= samples.before(step, capture.micro_steps)
+        if self._activations is not None:
+            more |= self._activations.end()
+            self._activations = None
+        check = self._reduction_of(watched)
+        scaled = own_scale is not None or update.gradients_are_scaled
+        return measure(
+            step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled,
+            group=group, shares=shares, more=more, exact=exact,
+            extra=check.flat(step, update.gradients()) if check is not None else None,
+            replicas=samples.of_weights(step) if check is not None else None, asks=asks,
+        )  # fmt: skip
+
+    def alone(
+        self, step: int, watched: Watched, capture: Capture, gradients: list[Tensor], *, scaled: bool
+    ) -> Measured:
+        """Losses and gradients. `scaled`: these still carry the loss scale."""
+        unclipped, watched.unclipped = watched.unclipped, None
+        scale = capture.scale
+        return measure(
+            step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled and scale is not None,
+            group=watched.group,
+        )  # fmt: skip
+
+    def read_alone(
+        self, step: int, watched: Watched, capture: Capture, gradients: list[Tensor], *, scaled: bool
+    ) -> Reading:
+        """The same, brought to the host."""
+        measured = self.alone(step, watched, capture, gradients, scaled=scaled)
+        return confirmed(measured.read(), measured)
+
+    def after(self, step: int, watched: Watched) -> None:
+        """The step was made."""
+        self._samples_of(watched).after(step)
+
+    def step_over(self, step: int) -> None:
+        """In level `full` the activations of the next step are watched now and then, where no model is compiled."""
+        if self._run.level == "full" and step % ACTIVATIONS_EVERY == 1 and self._activations is None:
+            self._activations = activations.begun(self._run.modules.roots(), self._run.speech.once)
+
+    def backward_begins(self, step: int, watched: Watched) -> None:
+        """A backward is about to add to the gradients of this optimizer, for the step of that number."""
+        self._samples_of(watched).backward_begins()
+        check = self._reduction_of(watched)
+        if check is not None:
+            check.begin(step)
+
+    def backward_ended(self, watched: Watched) -> None:
+        self._samples_of(watched).backward_ended()
+
+    def reduction_of(self, watched: Watched) -> ReductionCheck | None:
+        """The comparison that is under way, if any."""
+        return self._reductions.get(watched.number)
+
+    def _reduction_of(self, watched: Watched) -> ReductionCheck | None:
+        """The comparison with an independent reduction, where the ranks of a group hold the same parameters."""
+        group = watched.group
+        if group.size == 1 or not group.known or group.sharded or not group.replicated:
+            return None
+        if watched.number not in self._reductions:
+            named = [(self._run.modules.name(p), p) for p in watched.parameters()]
+            self._reductions[watched.number] = ReductionCheck(named, group)
+        return self._reductions[watched.number]
+
+    def _samples_of(self, watched: Watched) -> Samples:
+        if watched.number not in self._samples:
+            self._samples[watched.number] = Samples(watched, self._run)
+        return self._samples[watched.number]

@@ -1,0 +1,50 @@
+"""A model that transforms of torch.func call: its arguments have no values outside of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, jacrev, vmap
+
+from finitune.monitor.process import Stopped
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
+
+BAD = 4
+
+
+def volume(model, params, x):
+    def push(p, one):
+        return functional_call(model, p, (one,))
+
+    jacobian = vmap(jacrev(push, argnums=1), in_dims=(None, 0))(params, x)
+    determinant = jacobian[:, 0, 0] * jacobian[:, 1, 1] - jacobian[:, 0, 1] * jacobian[:, 1, 0]
+    return determinant.abs().log().mean() - vmap(push, in_dims=(None, 0))(params, x).square().mean()
+
+
+def train(directory, model):
+    params = dict(model.named_parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(16, 2)
+    with watch(model, optimizer, run_dir=directory):
+        for step in range(1, 12):
+            model[1].negative_slope = 0.5 if step < BAD else 0.0
+            optimizer.zero_grad()
+            loss = -volume(model, params, x)
+            loss.backward()
+            optimizer.step()
+
+
+def test_a_model_under_vmap_is_watched_and_located(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 2), nn.LeakyReLU(0.5))
+    with pytest.raises(Stopped):
+        train(tmp_path / "run", model)
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    assert recording.events("incident")[0]["step"] == BAD
+    origin = recording.events("origin")[0]["origin"]
+    assert origin["op"] == "aten.log"
+    assert "determinant.abs().log()" in origin["line"]
+    assert all(p.isfinite().all() for p in model.parameters())
