@@ -365,9 +365,9 @@ def _to_the_end(run: Callable[[], None]) -> NoReturn:
 
 def break_finitune() -> None:
     """Let every measurement of the guard raise."""
-    import finitune.monitor.gate
+    import finitune.monitor.step_measures
 
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("broken on purpose")
 
-    finitune.monitor.gate.measure = broken
+    finitune.monitor.step_measures.measure = broken
