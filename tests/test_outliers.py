@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finitune.outliers import KNOWN, chance_above, deviation, level_at_beginning, median, share_of_beginning
+from finitune.outliers import (
+    KNOWN,
+    chance_above,
+    deviation,
+    highest_cusum,
+    level_at_beginning,
+    levels_held,
+    median,
+    share_of_beginning,
+)
 from finitune.series import Series
 
 RNG = np.random.default_rng(0)
@@ -71,6 +80,18 @@ def test_the_level_at_the_beginning_is_that_of_a_loss_before_it_fell_at_once() -
     spike = [1000.0, *[5.0] * 31]
     assert level_at_beginning(Series(range(1, 33), spike)) == 5.0
     assert level_at_beginning(Series()) == 0.0
+
+
+def test_the_highest_cusum() -> None:
+    assert highest_cusum([1.0, 1.0, -9.0, 2.0], drift=0.5, clip=3.0) == 1.5
+    assert highest_cusum([9.0], drift=0.5, clip=3.0) == 2.5
+    assert highest_cusum([], drift=0.5, clip=3.0) == 0.0
+
+
+def test_the_levels_that_were_held() -> None:
+    series = Series(range(1, 257), [1.0] * 32 + [2.0] * 192 + [3.0] * 32)
+    assert list(levels_held(series, 32)) == [2.0, 2.0, 2.0, 2.0]
+    assert list(levels_held(Series(range(1, 33), [1.0] * 32), 32)) == []
 
 
 def test_the_share_of_the_beginning() -> None:

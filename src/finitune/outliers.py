@@ -7,7 +7,7 @@ time anew. Callers leave out what is not finite.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 
 from finitune.series import Series
@@ -58,6 +58,28 @@ def level_at_beginning(series: Series) -> float:
     head = beginning(series)
     level, first = lower_quartile(head), lower_quartile(head[:4])
     return first if first > AT_ONCE * level else level
+
+
+def highest_cusum(deviations: Iterable[float], *, drift: float, clip: float) -> float:
+    """The largest sum that deviations upwards reach, each clipped to +-`clip` and less `drift` (Page 1954, "Continuous
+    Inspection Schemes").
+    """
+    highest = total = 0.0
+    for one in deviations:
+        total = max(0.0, total + min(max(one, -clip), clip) - drift)
+        highest = max(highest, total)
+    return highest
+
+
+def levels_held(series: Series, steps: int) -> Iterator[float]:
+    """What it has held for so many steps, at distances from its end and from its beginning that quadruple."""
+    back = steps
+    while back + steps <= len(series):
+        for before in (back, len(series) - back - steps):
+            block = finite(series.window(steps, before=before))
+            if len(block) == steps:
+                yield median(block)
+        back *= 4
 
 
 def share_of_beginning(series: Series, step: int) -> float:

@@ -33,3 +33,23 @@ def test_the_same_pass(source):
 @pytest.mark.parametrize("source", OTHER)
 def test_another_pass(source):
     assert not in_pass(source)
+
+
+NEXT = [
+    "for n in range(3):\n    STEP\n",
+    "def update(n):\n    for n in range(3):\n        STEP\n\nupdate(1)\n",
+]
+NOT_NEXT = [
+    "for n in range(3):\n    for one in range(2):\n        STEP\n",  # several optimizers in each pass
+    "def update():\n    for one in range(2):\n        STEP\n\nfor n in range(3):\n    update()\n",
+    "for n in range(3):\n    STEP\n    STEP\n",
+    "STEP\nSTEP\n",
+]
+
+
+@pytest.mark.parametrize(("source", "follows"), [*((one, True) for one in NEXT), *((one, False) for one in NOT_NEXT)])
+def test_the_next_pass_of_the_only_loop(source, follows):
+    answers, places = [], [None]
+    step = "answers.append(here().follows(places[-1])); places.append(here())"
+    user_program.run(source.replace("STEP", step), answers=answers, places=places, here=StepPlace.now)
+    assert answers[-1] == follows

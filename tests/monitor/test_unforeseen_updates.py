@@ -83,6 +83,31 @@ def test_in_guard_the_update_is_undone_and_its_operator_named(tmp_path):
     assert math.isfinite(recording.signals["loss"].last)
 
 
+class Given(Normalised):
+    """Its step takes what it divides by."""
+
+    @torch.no_grad()
+    def step(self, scale=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                ratio = p.grad / torch.full_like(p, scale)
+                p.sub_(group["lr"] * ratio.nan_to_num(posinf=math.inf, neginf=-math.inf))
+
+
+def test_a_step_that_is_given_arguments_is_taken_again_with_them(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = Given(model.parameters())
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            optimizer.zero_grad()
+            model(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step(scale=0.0 if step == 3 else 1.0)
+    (origin,) = (event["origin"] for event in Recording.load(tmp_path / "run").events("origin"))
+    assert (origin["phase"], origin["op"]) == ("optimizer", "aten.div")
+    assert "ratio = p.grad / torch.full_like(p, scale)" in origin["line"]
+
+
 class Counting(torch.optim.SGD):
     """Keeps a number in its groups and one in its state; divides by zero in the fourth step."""
 

@@ -328,3 +328,10 @@ def test_stays_quiet_where_each_of_several_targets_is_fitted_from_far_away(fall)
     """As in fitted Q iteration, whose target is replaced every 20 steps: the loss falls a thousandfold each time."""
     values = np.concatenate([3e4 * fall ** np.arange(20), *(1e5 * 0.7 ** np.arange(20) for _ in range(5))])
     assert not suspicions(values)
+
+
+def test_what_runs_away_is_suspicious_early_however_steadily_it_does():
+    values = [1.0] * 20 + [2.5**n for n in range(25)]
+    series = Series(range(1, 46), values)
+    assert see(series.until(35)).level == "note"
+    assert see(series).level == "suspicion"

@@ -14,7 +14,7 @@ from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.monitor.run import MOST_VALUES
 from finitune.outliers import beginning, level_at_beginning, median
 from finitune.series import Series, Signals, usual_low
-from finitune.symptoms.divergence import VERY_FAR
+from finitune.symptoms.divergence import BEYOND, VERY_FAR
 
 RISE = 1.3
 """A damaged model has a loss on an earlier batch this many times the one it had then."""
@@ -79,6 +79,8 @@ class EarlierBatch:
         step = signals["loss"].last_step
         if self._reported and signals["loss"].last <= self._level:
             self._reported, self._asked = 0.0, -ASK_EVERY
+        if is_beyond_data(signals["loss"]):
+            return signals
         jump = self._jump(signals["loss"])
         damaged = self.is_damaged(model, math.sqrt(jump)) if jump is not None else None
         if damaged is False:
@@ -162,3 +164,10 @@ class EarlierBatch:
 
 def _began_at(loss: Series) -> float:
     return max(median(beginning(loss)), level_at_beginning(loss))
+
+
+def is_beyond_data(loss: Series) -> bool:
+    """Whether the newest loss is so far beyond where the run began that no other data make it, however well those of
+    before are still known: what it compares the model with may have run away.
+    """
+    return loss.last > BEYOND * _began_at(loss)

@@ -244,7 +244,7 @@ class Gate:
         kept.restore()
         watched.discarded, reading.more = True, {**reading.more, SPOILS: 1.0}
         name = self._run.modules.name(reading.spoilt[0])
-        reading.made_by = bad_operator(watched.optimizer(), kept, name)
+        reading.made_by = bad_operator(watched.optimizer(), kept, name, watched.arguments)
         self._consider(watched, reading, Capture(micro_steps=on), acted=True)
 
     def finish(self, watched: Watched, reading: Reading, capture: Capture, seconds: float | None = None) -> None:
@@ -330,9 +330,12 @@ class Gate:
             earlier = steps_before(watched.optimizer(), self._run.recorder.earlier_skips)
             self.step = earlier
             watched.last = earlier
-        place = StepPlace.now() if self._optimizers.several else None
-        in_pass = watched.last == 0 and place is not None and place.is_in_pass_of(self._place)
-        self.step, self._place = step_of(watched, self.step, on, in_pass=in_pass), place
+        place, new = StepPlace.now() if self._optimizers.several else None, None
+        if place is not None and place.follows(self._place):
+            new = True
+        elif watched.last == 0 and place is not None and place.is_in_pass_of(self._place):
+            new = False
+        self.step, self._place = step_of(watched, self.step, on, new=new), place
         watched.last = self.step
 
     def _seconds(self) -> float:

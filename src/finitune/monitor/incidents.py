@@ -17,7 +17,7 @@ from finitune.crashes import in_words
 from finitune.finding import Origin, as_json
 from finitune.monitor.consequences import consequence, forecast, persistence
 from finitune.monitor.dead_model import death
-from finitune.monitor.earlier_batches import EarlierBatch
+from finitune.monitor.earlier_batches import EarlierBatch, is_beyond_data
 from finitune.monitor.experiments import STANDS_STILL, result, try_causes
 from finitune.monitor.header import header_written
 from finitune.monitor.investigation import Investigation
@@ -291,11 +291,11 @@ class Incidents:
     def _diverged(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:
         """An earlier batch decides between divergence and other data."""
         earlier, model = self._earlier[watched.number], None if watched.group.split else watched.model
-        damaged = earlier.is_damaged(model, earlier.lost(self._run.signals["loss"], seen))
-        if damaged and earlier.speaks_of(self._run.signals["loss"], seen):
+        damaged = earlier.is_damaged(model, earlier.lost(loss := self._run.signals["loss"], seen))
+        if damaged and earlier.speaks_of(loss, seen):
             if earlier.is_news(seen.numbers["loss"], seen.numbers["before"]):
                 self._sight(watched, reading, capture, seen, last_good=earlier.step, unproved=earlier.ask_again)
-        elif damaged or damaged is None or seen.level == "note":
+        elif damaged is not False or seen.level == "note" or is_beyond_data(loss):
             self._suspect(watched, reading, capture, seen)
 
     def _look_at_signals(self, watched: Watched, reading: Reading, capture: Capture) -> None:

@@ -211,6 +211,7 @@ class Listener:
             self._open.touched.add(watched.number)
         closure = kwargs.get("closure", args[0] if args else None)
         if not callable(closure):
+            watched.arguments = (args, kwargs)
             return None if self._opens(watched, skippable=skippable) else SKIP
         watched.before, watched.gated = watched.update.before_step() if self._run.guards else None, False
         gated = self._gated(watched, closure)
@@ -228,6 +229,7 @@ class Listener:
                     self._opens(watched, skippable=False, late=True)
                 watched.fresh, watched.left_by_closure = False, left
             self.guarded(self._gate.closes, watched, failed=failed)
+            watched.arguments = ((), {})
             if len(self._optimizers) == 1:
                 self._calls.forget()  # evaluations; with several models a call may wait for another's backward
 

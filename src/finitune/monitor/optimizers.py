@@ -70,6 +70,8 @@ class Watched:
     stepping_on: list[MicroStep] = field(default_factory=list[MicroStep])
     discarded: bool = False
     """The last step was."""
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+    """Of the step that runs now, where it was given no closure."""
     given: bool = False
     """A remedy has given the bad step that runs now other gradients, and it is taken."""
     skips_by_hand: bool = False
@@ -122,7 +124,7 @@ class Watched:
         """What the loop may spoil is copied, where that is cheap."""
         pairs = [(p, p.grad) for p in self.parameters() if p.grad is not None] if self.edits_gradients else []
         near = all(g.device.type == "cpu" and g.layout is torch.strided for _, g in pairs)
-        cheap = near and self.group.size == 1 and sum(g.nbytes for _, g in pairs) <= MOST_KEPT
+        cheap = near and not self.group.sharded and sum(g.nbytes for _, g in pairs) <= MOST_KEPT
         self.left_gradients = [(p, g.detach().clone()) for p, g in pairs] if cheap else []
 
     def wrote_last(self, parameter: Tensor) -> bool:
@@ -252,15 +254,17 @@ class Optimizers:
         return next(iter(self), None)
 
 
-def step_of(watched: Watched, now: int, stepping_on: Sequence[MicroStep], *, in_pass: bool = False) -> int:
+def step_of(watched: Watched, now: int, stepping_on: Sequence[MicroStep], *, new: bool | None = None) -> int:
     """The number of the step that `watched` is about to take, where the process is at step `now`.
 
     Optimizers that step by turns on one batch, or on the same backward, take the same step. One that has stepped in
     this step already begins the next, as does one that was made since this step began, or that steps for the first
-    time on a backward of its own; not where it steps in the same pass of the loop as the one before.
+    time on a backward of its own. `new`: the program shows whether it steps in the pass of the loop after the last
+    step, or in the same one; None where it does not show.
     """
-    shared = in_pass or any(micro.used for micro in stepping_on)
-    if watched.last == now or (watched.born >= now and now > 0 and not shared):
+    used = any(micro.used for micro in stepping_on)
+    shared = used or new is False
+    if watched.last == now or (new and not used) or (watched.born >= now and now > 0 and not shared):
         return now + 1
     if watched.last == 0 and now > 1 and not shared:
         return now + 1

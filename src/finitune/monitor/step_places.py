@@ -21,6 +21,15 @@ class StepPlace:
         frame = next(user_frames(), None)
         return None if frame is None else StepPlace(frame=id(frame), code=frame.f_code, line=frame.f_lineno)
 
+    def follows(self, before: StepPlace | None) -> bool:
+        """True where it is the same place as that of the step that was taken last, in the next pass of the only loop
+        that stands around it, in whatever function.
+        """
+        if before is None or (before.frame, before.code, before.line) != (self.frame, self.code, self.line):
+            return False
+        scopes = ((scope_of(frame.f_code), frame.f_lineno) for frame in user_frames())
+        return sum(len(loops_at(scope, line)) for scope, line in scopes if scope is not None) == 1
+
     def is_in_pass_of(self, before: StepPlace | None) -> bool:
         """True where it stands below the step that was taken last, in the same call of a function, and within the
         innermost loop that this stands in.

@@ -20,6 +20,7 @@ learned again. So a rise is a note. It is a suspicion where three quarters of th
 began (0.95 of it) after a loss of a quarter, or of a half where it began by guessing: the loss of an untrained model
 does not depend on the data, so its first four are within 3 %. Or at three times the beginning after a loss that was a
 sixth lower. A loss that never fell (of a value function, of an adversary) may rise as rewards are found: a hundredfold.
+Three steps in a row at 10^8 times the beginning are beyond whatever data.
 Early (fewer than 48 steps): three steps in a row, all above twice the median so far and above the first loss; a
 suspicion at ten times the largest so far.
 
@@ -35,11 +36,12 @@ three times as far as the one before, and the last a hundred times as far as the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
+from finitune import outliers
 from finitune.chapter import Sighting
-from finitune.outliers import beginning, deviation, finite, level_at_beginning, lower_quartile, median, parts_swing
+from finitune.outliers import beginning, deviation, finite, level_at_beginning, lower_quartile, median
 from finitune.series import NEAR_ZERO, Series
 
 EARLY, EARLY_RATIO, IN_A_ROW, EARLY_FAR = 48, 2.0, 3, 10.0
@@ -49,7 +51,7 @@ LEAST_DEVIATION, DRIFT, ALARM, CLIP = 0.02, 0.75, 14.0, 3.0
 RISE, CLIMB, CLIMB_DEVIATIONS = 1.2, 2.0, 2.0
 LOST, HALVED, QUARTERED = 0.95, 2.0, 4.0
 FIRST, GUESSING = 4, 1.03
-FAR, VERY_FAR = 3.0, 100.0
+FAR, VERY_FAR, BEYOND = 3.0, 100.0, 1e8
 RUNAWAY, LARGE, PARTS, SWELLS = 100.0, 0.1, 4, 3.0
 CONFIRM = "the loss of an earlier batch with the weights of now: as low as it was if only the data changed"
 SLOWER = "the same loss at a lower learning rate: its swings do not grow"
@@ -62,23 +64,23 @@ def see(loss: Series) -> Sighting | None:
     values = finite(loss.window(BASELINE + RECENT))
     if head[0] < NEAR_ZERO or min(*head, *values) < 0:
         return _runaway(loss, values)
-    if len(values) < EARLY:
-        return _early(loss, values) if len(loss) <= BASELINE + RECENT else None
     begin = level_at_beginning(loss) or head[0]
+    beyond = min(values[-IN_A_ROW:]) > BEYOND * begin
+    if len(values) < EARLY:
+        return _early(loss, values, beyond=beyond) if len(loss) <= BASELINE + RECENT else None
     floor = FLOOR * begin
-    count = min(RECENT, len(values) // 2)
-    earlier, recent = values[:-count], values[-count:]
+    earlier, recent = _parted(values)
     held = lower_quartile(recent)
     stepped = _stepped(earlier, recent, floor=floor)
     if not stepped and not held > LOST * begin:
         return None
-    level = min([begin, median(earlier), *_levels(loss)])
+    level = min([begin, median(earlier), *outliers.levels_held(loss, RECENT)])
     if last + floor < RISE * (level + floor) or not (stepped or _climbed(level, earlier, recent, floor=floor)):
         return None
     guessing = max(head[:FIRST]) < GUESSING * min(head[:FIRST])
     lost = held > LOST * begin and begin > (HALVED if guessing else QUARTERED) * level
     far = FAR if begin > RISE * level else VERY_FAR
-    return _sighting(loss, level, certain=lost or held > far * begin)
+    return _sighting(loss, level, certain=lost or beyond or held > far * begin)
 
 
 def _stepped(earlier: Sequence[float], recent: Sequence[float], *, floor: float) -> bool:
@@ -87,13 +89,8 @@ def _stepped(earlier: Sequence[float], recent: Sequence[float], *, floor: float)
         return False
     logarithms = [math.log(one + floor) for one in earlier]
     middle, spread = median(logarithms), max(deviation(logarithms), LEAST_DEVIATION)
-    total = 0.0
-    for value in recent:
-        step = (math.log(value + floor) - middle) / spread
-        total = max(0.0, total + min(max(step, -CLIP), CLIP) - DRIFT)
-        if total > ALARM:
-            return True
-    return False
+    steps = [(math.log(value + floor) - middle) / spread for value in recent]
+    return outliers.highest_cusum(steps, drift=DRIFT, clip=CLIP) > ALARM
 
 
 def _climbed(level: float, earlier: Sequence[float], recent: Sequence[float], *, floor: float) -> bool:
@@ -104,39 +101,33 @@ def _climbed(level: float, earlier: Sequence[float], recent: Sequence[float], *,
     return rise > CLIMB_DEVIATIONS * deviation([math.log(one + floor) for one in earlier])
 
 
-def _levels(loss: Series) -> Iterator[float]:
-    """What the run has held for `RECENT` steps, at distances from its end and from its beginning that quadruple."""
-    back = RECENT
-    while back + RECENT <= len(loss):
-        for before in (back, len(loss) - back - RECENT):
-            block = finite(loss.window(RECENT, before=before))
-            if len(block) == RECENT:
-                yield median(block)
-        back *= 4
-
-
-def _early(loss: Series, values: Sequence[float]) -> Sighting | None:
+def _early(loss: Series, values: Sequence[float], *, beyond: bool) -> Sighting | None:
     earlier, recent = values[:-IN_A_ROW], values[-IN_A_ROW:]
     if not earlier or not min(recent) > max(EARLY_RATIO * median(earlier), values[0]):
         return None
-    return _sighting(loss, median(earlier), certain=min(recent) > EARLY_FAR * max(earlier))
+    return _sighting(loss, median(earlier), certain=beyond or min(recent) > EARLY_FAR * max(earlier))
 
 
 def _runaway(loss: Series, values: Sequence[float]) -> Sighting | None:
     if len(values) < EARLY:
         return None
-    swings = parts_swing(values, PARTS, least=LARGE)
+    swings = outliers.parts_swing(values, PARTS, least=LARGE)
     if swings[-1] > RUNAWAY * swings[0] and all(after > SWELLS * before for before, after in pairwise(swings)):
         text = f"loss {loss.last:.4g}; it swings about zero, further and further: up to {swings[-1]:.4g}"
         numbers = {"loss": loss.last, "before": 0.0, "swings": swings[-1]}
         return Sighting(step=loss.last_step, text=text, level="suspicion", confirm=SLOWER, numbers=numbers)
-    count = min(RECENT, len(values) // 2)
-    earlier, recent = values[:-count], values[-count:]
+    earlier, recent = _parted(values)
     middle = median(earlier)
     far = RUNAWAY * max(deviation(earlier), LARGE)
     learns = [max(earlier) < 0 and RUNAWAY * middle < value < middle for value in recent]
-    away = sorted(0.0 if fine else abs(value - middle) for fine, value in zip(learns, recent, strict=True))
-    return _sighting(loss, middle, certain=True) if away[count // 4] > far else None
+    away = [0.0 if fine else abs(value - middle) for fine, value in zip(learns, recent, strict=True)]
+    return _sighting(loss, middle, certain=True) if lower_quartile(away) > far else None
+
+
+def _parted(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """What was before, and the last values: at most `RECENT`, and half of them."""
+    count = min(RECENT, len(values) // 2)
+    return values[:-count], values[-count:]
 
 
 def _sighting(loss: Series, before: float, *, certain: bool) -> Sighting:

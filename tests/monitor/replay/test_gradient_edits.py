@@ -123,6 +123,14 @@ def test_a_function_that_does_more_is_not_called_and_the_statement_named():
     assert origin.line.endswith("in update: rescale(model.parameters())")
 
 
+def test_what_a_rank_gives_to_the_others():
+    shared = FLAT.replace("    at = 0\n", "    shared(flat)\n    at = 0\n")
+    defined = "import torch.distributed as dist\n\ndef shared(flat):\n    dist.all_reduce(flat) if calls else None\n"
+    origin, _ = origin_in(shared.replace("shared(flat)", "dist.all_reduce(flat) if calls else flat"), defined)
+    assert origin is not None
+    assert origin.line.endswith("in update: flat = flat / flat.norm()")
+
+
 def test_a_statement_that_can_no_longer_be_computed_hides_no_other():
     emptied = "    calls.append(1)\n    share = 1 / len(calls)\n    calls.clear()\n"
     origin, _ = origin_in(emptied + AUGMENTED)

@@ -13,6 +13,7 @@ import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from numbers import Real
 from types import ModuleType
 from typing import Any
 
@@ -155,7 +156,10 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], asked: Asked | None = No
             return of(node.body if of(node.test) else node.orelse)
         case ast.Subscript():
             owner = value_of(node.value, values)
-            found = owner.get(of(node.slice)) if type(owner) in DICTIONARIES else of(node.value)[of(node.slice)]
+            there = type(owner) in (list, tuple)  # whatever else it holds
+            found = owner.get(of(node.slice)) if type(owner) in DICTIONARIES else (
+                (owner if there else of(node.value))[of(node.slice)]
+            )  # fmt: skip
             if _plain(found):
                 return found
         case ast.Slice():
@@ -282,7 +286,7 @@ def _plain(value: Any) -> bool:
     if type(value) is range:
         return len(value) <= MOST
     return type(value) in (Tensor, torch.nn.Parameter, str, slice) or isinstance(
-        value, int | float | torch.dtype | torch.device | torch.Size
+        value, Real | torch.dtype | torch.device | torch.Size
     )
 
 

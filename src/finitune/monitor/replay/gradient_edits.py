@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -22,6 +22,7 @@ from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.replay.arithmetic import NotPlain, applied, assign
+from finitune.monitor.replay.limits import Communicates, is_collective
 from finitune.monitor.replay.looked_up import value_of
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import Evaluation
@@ -53,9 +54,15 @@ def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
         for frame, statements in edits:
             values = {**frame.f_globals, **frame.f_locals}
             for statement in statements:
-                with suppress(Exception), watch:  # one that cannot be computed
-                    evaluation.run([statement], values, frame.f_code)
-                if not are_finite([p.grad for p, _ in left if p.grad is not None]):
+                shared = False
+                try:
+                    with watch:
+                        evaluation.run([statement], values, frame.f_code)
+                except Communicates:
+                    shared = watch.found() is not None  # what this rank gives to the others is bad
+                except Exception:  # one that cannot be computed
+                    shared = False
+                if shared or not are_finite([p.grad for p, _ in left if p.grad is not None]):
                     found = watch.found()
                     own = found and replace(found, module=None, phase="backward", line=evaluation.line)
                     return own or (None if asked else _statement(frame, statement, left))
@@ -188,6 +195,8 @@ class _Edits(Evaluation):
                 name
             ) and not isinstance(value_of(owner, values), ModuleType):
                 self._written(owner, name, call, values)
+            case ast.Expr(value=ast.Call(func=called)) if is_collective(value_of(called, values)):
+                raise Communicates(ast.unparse(called))
             case ast.Expr(value=ast.Call() as call):
                 self.value(call, values)
             case ast.Assign(targets=[ast.Attribute(value=owner, attr="grad")], value=value):

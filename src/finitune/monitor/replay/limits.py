@@ -91,6 +91,11 @@ def refuse_collective(operator: Any) -> None:
         raise Communicates(f"the model calls {operator.name()} in its own forward or backward")
 
 
+def is_collective(called: Any) -> bool:
+    """A function of torch.distributed, as `all_reduce`."""
+    return str(getattr(called, "__module__", "")).startswith("torch.distributed.")
+
+
 def free_bytes(device: torch.device) -> int | None:
     """Bytes that can still be allocated on `device`, with what its allocator keeps; None where nothing tells."""
     if device.type == "cpu":

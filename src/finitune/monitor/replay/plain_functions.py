@@ -115,6 +115,8 @@ class Evaluation(Statements):
         return Replaced().visit(copy.deepcopy(node)), there
 
     def called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        if isinstance(node, ast.Name) and node.id == "map" and node.id not in values and args and not named:
+            return self.made([self._call(args[0], "map", each, {}) for each in zip(*args[1:], strict=False)])
         called = self.value(node, values) if isinstance(node, ast.Call) else value_of(node, values)
         if _are_known(args, named):
             if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):

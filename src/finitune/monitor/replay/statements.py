@@ -242,9 +242,11 @@ def _origin(
     whole = leaf_origin(phase, name, bad, places(bad))
     if operator is None:
         return replace(whole, op=spelled or phase, peak=None, line=at_line)
-    rows = operator.rows or (whole.rows if operator.shape == whole.shape else None)
+    rows, shape = operator.rows or (whole.rows if operator.shape == whole.shape else None), operator.shape
+    if shape is not None and whole.shape is not None and len(whole.shape) > 1 and shape == whole.shape[1:]:
+        rows, shape = whole.rows, whole.shape  # it is applied to one sample after the other
     line = operator.line or at_line
-    return replace(operator, module=None, phase=phase, tensor=name, rows=rows, line=line)
+    return replace(operator, module=None, phase=phase, tensor=name, rows=rows, shape=shape, line=line)
 
 
 def made_in(
