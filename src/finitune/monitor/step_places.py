@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CodeType
 
 from finitune.monitor.replay.source_line import user_frames
@@ -27,8 +28,12 @@ class StepPlace:
         """
         if before is None or (before.frame, before.code, before.line) != (self.frame, self.code, self.line):
             return False
-        scopes = ((scope_of(frame.f_code), frame.f_lineno) for frame in user_frames())
-        return sum(len(loops_at(scope, line)) for scope, line in scopes if scope is not None) == 1
+        loops = 0
+        for frame in user_frames():
+            loops += _loops_around(frame.f_code, frame.f_lineno)
+            if loops > 1:
+                return False
+        return loops == 1
 
     def is_in_pass_of(self, before: StepPlace | None) -> bool:
         """True where it stands below the step that was taken last, in the same call of a function, and within the
@@ -39,3 +44,9 @@ class StepPlace:
         scope = scope_of(self.code)
         loops = loops_at(scope, before.line) if scope is not None else []
         return scope is not None and (not loops or holds_line(loops[-1], self.line))
+
+
+@lru_cache(maxsize=256)
+def _loops_around(code: CodeType, line: int) -> int:
+    scope = scope_of(code)
+    return 0 if scope is None else len(loops_at(scope, line))

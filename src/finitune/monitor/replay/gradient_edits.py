@@ -61,7 +61,7 @@ def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
                 except Communicates:
                     shared = watch.found() is not None  # what this rank gives to the others is bad
                 except Exception:  # one that cannot be computed
-                    shared = False
+                    pass
                 if shared or not are_finite([p.grad for p, _ in left if p.grad is not None]):
                     found = watch.found()
                     own = found and replace(found, module=None, phase="backward", line=evaluation.line)
