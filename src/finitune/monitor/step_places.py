@@ -24,16 +24,12 @@ class StepPlace:
 
     def follows(self, before: StepPlace | None) -> bool:
         """True where it is the same place as that of the step that was taken last, in the next pass of the only loop
-        that stands around it, in whatever function.
+        that stands around it.
         """
         if before is None or (before.frame, before.code, before.line) != (self.frame, self.code, self.line):
             return False
-        loops = 0
-        for frame in user_frames():
-            loops += _loops_around(frame.f_code, frame.f_lineno)
-            if loops > 1:
-                return False
-        return loops == 1
+        loops = [_loops_around(frame.f_code, frame.f_lineno) for frame in user_frames()]
+        return loops[0] == sum(loops) == 1  # in this function itself, whose frame is the same one for certain
 
     def is_in_pass_of(self, before: StepPlace | None) -> bool:
         """True where it stands below the step that was taken last, in the same call of a function, and within the

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
@@ -262,8 +262,8 @@ class Calls:
         if not torch.is_grad_enabled() or objective.packs_now():
             return None
         given = list(_given((args, kwargs)))
-        if any(map(is_functorch_wrapped_tensor, given)):
-            return None  # a transform of torch.func calls it, and its tensors have no values outside
+        if any(map(_is_batched, given)):
+            return None  # vmap calls it, and its tensors have no values outside
         if self._depth > 1:
             outer = self._calls[-1] if self._calls else None
             if outer is None or self._within or "input_ids" in outer.kwargs or "input_ids" not in kwargs:
@@ -375,6 +375,12 @@ def _given(values: Any) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, dict | tuple | list):
             yield from _given(value)
+
+
+def _is_batched(tensor: Tensor) -> bool:
+    while is_functorch_wrapped_tensor(tensor) and not is_batchedtensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return is_batchedtensor(tensor)
 
 
 def _used(calls: list[Call], loss: Objective) -> list[Call]:
