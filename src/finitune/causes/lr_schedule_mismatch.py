@@ -86,11 +86,12 @@ def foresee(
 
 def weigh(optimizer: Optimizer, lr: Series, symptoms: set[str], origin: Origin | None = None) -> Iterator[Evidence]:
     if len(lr) and not math.isfinite(lr.values[-1]):
-        if origin is not None and origin.phase == "optimizer" and origin.op.startswith("aten."):
+        update = origin.op if origin is not None and origin.phase == "optimizer" else None
+        if update is not None and update.startswith("aten."):
             yield evidence("learning rate", -DECISIVE, "the learning rate is computed of tensors, by no schedule")
             return
         yield evidence("learning rate", DECISIVE, f"the schedule has made the learning rate {lr.values[-1]:g}")
-        if origin is not None and origin.phase == "optimizer":
+        if update is not None:
             yield evidence(
                 "origin", STRONG, "the update is the first that is not finite, and it is made with that rate"
             )

@@ -30,7 +30,7 @@ from finitune.monitor.probes.optimizers import learning_rate
 from finitune.monitor.probes.ranks import local
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Capture, MicroStep
-from finitune.monitor.replay.learning_rates import bad_rate
+from finitune.monitor.replay.computed_rates import bad_rate
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.locate import bad_leaf

@@ -13,16 +13,16 @@ from finitune.monitor.replay.operator_watch import OperatorWatch
 
 
 def bad_operator(
-    optimizer: Any, before: BeforeStep, name: str, given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+    optimizer: Any, before: BeforeStep, name: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]
 ) -> Origin | None:
     """The first operator of the update that makes something bad of finite numbers, on its way to the parameter `name`;
-    None where none is seen. Weights and state are those of before the step, then and afterwards; `given` are its
-    arguments.
+    None where none is seen. Weights and state are those of before the step, then and afterwards; it is taken with
+    these `arguments`.
     """
     watch = OperatorWatch.of_arithmetic(goes_on=True)
     try:
+        args, kwargs = arguments
         with watch, torch.no_grad():
-            args, kwargs = given
             type(optimizer).step(optimizer, *args, **kwargs)
     except Exception:  # a step that cannot be taken twice
         return None

@@ -7,7 +7,7 @@ import math
 import pytest
 from tests.monitor.replay import user_program
 
-from finitune.monitor.replay.learning_rates import bad_rate
+from finitune.monitor.replay.computed_rates import bad_rate
 
 
 def users(source, rate=math.nan):
