@@ -141,3 +141,25 @@ def test_a_persistent_fault_on_one_rank_ends_both_with_code_3(tmp_path):
     assert len(first) == 4, "the third bad step does not return"
     assert (tmp_path / "run" / "last-good" / "model.safetensors").is_file()
     assert {event["rank"] for event in Recording.load(tmp_path / "run").events("stop")} == {0, 1}
+
+
+FAILS = """
+from finitune.monitor.samples import Samples
+if rank == 1:
+    def planted(*_):
+        raise RuntimeError("planted in finitune")
+    Samples.before = planted
+history = []
+"""
+
+
+def test_where_finitune_fails_on_one_rank_the_other_does_not_wait(tmp_path):
+    codes, said, (first, second) = two_ranks(
+        tmp_path, FAULTS, timeout=60, source=SCRIPT.replace("history = []\n", FAILS)
+    )
+    assert codes == [0, 0], said
+    assert first == second
+    assert len({entry[0] for entry in first}) == STEPS - len(FAULTS)
+    recording = Recording.load(tmp_path / "run")
+    assert {event["rank"] for event in recording.events("broken")} == {1}
+    assert {event["step"] for event in recording.events("incident")} == set(FAULTS)

@@ -27,14 +27,12 @@ from finitune.monitor.replay.watched_update import bad_operator
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, WEIGHTS_BEFORE
 from finitune.monitor.spikes import Spikes
-from finitune.monitor.step_measures import StepMeasures
+from finitune.monitor.step_measures import StepMeasures, is_of_device
 from finitune.monitor.step_places import StepPlace
 from finitune.monitor.step_row import record_step
 
 if TYPE_CHECKING:
     from finitune.monitor.heal.policy import Healing
-
-DEVICE_ERRORS = ("AcceleratorError", "DeferredCudaCallError")
 
 
 class Gate:
@@ -52,7 +50,7 @@ class Gate:
         """In mode `heal`."""
         self.spikes: Spikes | None = None
         self.schedules = Schedules()
-        self.measures = StepMeasures(run)
+        self.measures = StepMeasures(run, broken)
         self.unmeasured = 0
         """Steps of which the verdict alone is known."""
         self._run = run
@@ -146,21 +144,8 @@ class Gate:
                 return False, None, None
             reading = confirmed(measured.read(), measured)
         except Exception as error:
-            if type(error).__name__ in DEVICE_ERRORS or "CUDA error" in str(error):
-                raise  # the device is lost, and the user's own operator did it
-            self._broken(error)
-            return self._plainly_judged(watched, capture, gradients)
-        return reading.bad, measured, reading
-
-    def _plainly_judged(
-        self, watched: Watched, capture: Capture, gradients: list[Tensor]
-    ) -> tuple[bool, Measured | None, Reading | None]:
-        """The same, of losses and norms alone; where these fail too, the verdict is all that is known."""
-        try:
-            scaled = watched.update.gradients_are_scaled
-            measured = self.measures.alone(self.step, watched, capture, gradients, scaled=scaled)
-            reading = confirmed(measured.read(), measured)
-        except Exception as error:
+            if is_of_device(error):
+                raise
             self._broken(error)
             self.unmeasured += 1
             return any_bad(capture.roots, gradients), None, None

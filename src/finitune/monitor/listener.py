@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from finitune.monitor.gate import DEVICE_ERRORS, Gate
+from finitune.monitor.gate import Gate
 from finitune.monitor.intervals import Intervals
 from finitune.monitor.micro_steps import Pending, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
@@ -28,6 +28,7 @@ from finitune.monitor.probes.torch_calls import is_transformed_now
 from finitune.monitor.replay.capture import Call, Calls, MicroStep
 from finitune.monitor.replay.ended_frames import GivenGradient
 from finitune.monitor.run import Run
+from finitune.monitor.step_measures import is_of_device
 
 DEEPEST = 4
 """Backwards after which the modules within the watched ones are watched too, where the loss comes from none of them."""
@@ -284,7 +285,7 @@ class Listener:
             try:
                 return method(*args, **kwargs)
             except Exception as error:
-                if type(error).__name__ in DEVICE_ERRORS:
+                if is_of_device(error):
                     raise
                 self._process.broken(error)
                 return None

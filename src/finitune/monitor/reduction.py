@@ -101,6 +101,16 @@ class ReductionCheck:
         ]
         return torch.cat([*self._local, *self._applied])
 
+    def unknown(self, step: int) -> Tensor | None:
+        """In the place of `flat` where that failed, of the same length: NaN, of which no rank judges anything."""
+        if not self.looks_at(step) or not self._named:
+            return None
+        self.leave()
+        self._local = self._applied = [
+            torch.full_like(self._slice(p), math.nan, dtype=torch.float32) for _, p in self._named
+        ]
+        return torch.cat([*self._local, *self._applied])
+
     def judge(self, summed: Tensor, again: Again) -> Look | None:
         """What `flat` came to over all ranks. `again` computes this rank's own gradient once more."""
         local, applied = self._local, self._applied

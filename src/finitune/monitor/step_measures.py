@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
 
 from finitune.monitor.optimizers import Watched
@@ -15,13 +19,22 @@ from finitune.monitor.run import Run
 from finitune.monitor.samples import Samples
 
 ACTIVATIONS_EVERY = 64
+DEVICE_ERRORS = ("AcceleratorError", "DeferredCudaCallError")
+
+
+def is_of_device(error: Exception) -> bool:
+    """Whether the device is lost: the user's own operator did it, wherever it shows."""
+    return type(error).__name__ in DEVICE_ERRORS or "CUDA error" in str(error)
 
 
 class StepMeasures:
-    """`step` is the number of the optimizer step that is measured, from 1."""
+    """`step` is the number of the optimizer step that is measured, from 1. `broken` is called with an exception of
+    finitune's own.
+    """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, broken: Callable[[BaseException], None]) -> None:
         self._run = run
+        self._broken = broken
         self._reductions: dict[int, ReductionCheck] = {}
         self._samples: dict[int, Samples] = {}
         self._activations: Activations | None = None
@@ -29,7 +42,9 @@ class StepMeasures:
     def before(
         self, step: int, watched: Watched, capture: Capture, gradients: list[Tensor], *, exact: bool, asks: bool | None
     ) -> Measured:
-        """All of a step that is about to be made. `exact` and `asks`: see `measure`."""
+        """All of a step that is about to be made. `exact` and `asks`: see `measure`. Where the further signals of one
+        rank fail, it goes on without them, and reduces as much as the others do.
+        """
         update, group = watched.update, watched.group
         own_scale = update.loss_scale
         scale = own_scale if own_scale is not None else capture.scale
@@ -38,44 +53,46 @@ class StepMeasures:
         if length != len(gradients):
             shares = shares_of(gradients, group, gradients[0].device)
             watched.shares = len(gradients), shares
-        more: dict[str, Tensor | float] = {}
         rate = learning_rate(watched.optimizer())
-        if isinstance(rate, Tensor):
-            more["lr"] = rate
         half = unclipped is None or unclipped.half
         spoils = will_spoil(watched.optimizer(), rate, half=half) if self._run.guards else None
-        if spoils is not None:
-            more[SPOILS] = spoils
-        samples = self._samples_of(watched)
-        more |= samples.before(step, capture.micro_steps)
+        check = self._reduction_of(watched)
+        try:
+            more = self._signals(step, watched, capture)
+            extra = check.flat(step, update.gradients()) if check is not None else None
+            replicas = self._samples_of(watched).of_weights(step) if check is not None else None
+        except Exception as error:
+            if is_of_device(error):
+                raise
+            self._broken(error)
+            unknown = (None, None) if check is None else (check.unknown(step), torch.tensor(math.nan))
+            more, (extra, replicas) = {}, unknown
+        more |= {"lr": rate} if isinstance(rate, Tensor) else {}
+        more |= {SPOILS: spoils} if spoils is not None else {}
+        scaled = own_scale is not None or update.gradients_are_scaled
+        return measure(
+            step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled, group=group, shares=shares,
+            more=more, exact=exact, extra=extra, replicas=replicas, asks=asks,
+        )  # fmt: skip
+
+    def _signals(self, step: int, watched: Watched, capture: Capture) -> dict[str, Tensor | float]:
+        """What is read beside what the verdict rests on."""
+        more = dict(self._samples_of(watched).before(step, capture.micro_steps))
         if self._activations is not None:
             more |= self._activations.end()
             self._activations = None
-        check = self._reduction_of(watched)
-        scaled = own_scale is not None or update.gradients_are_scaled
-        return measure(
-            step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled,
-            group=group, shares=shares, more=more, exact=exact,
-            extra=check.flat(step, update.gradients()) if check is not None else None,
-            replicas=samples.of_weights(step) if check is not None else None, asks=asks,
-        )  # fmt: skip
-
-    def alone(
-        self, step: int, watched: Watched, capture: Capture, gradients: list[Tensor], *, scaled: bool
-    ) -> Measured:
-        """Losses and gradients. `scaled`: these still carry the loss scale."""
-        unclipped, watched.unclipped = watched.unclipped, None
-        scale = capture.scale
-        return measure(
-            step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled and scale is not None,
-            group=watched.group,
-        )  # fmt: skip
+        return more
 
     def read_alone(
         self, step: int, watched: Watched, capture: Capture, gradients: list[Tensor], *, scaled: bool
     ) -> Reading:
-        """The same, brought to the host."""
-        measured = self.alone(step, watched, capture, gradients, scaled=scaled)
+        """Losses and gradients, read at once. `scaled`: these still carry the loss scale."""
+        unclipped, watched.unclipped = watched.unclipped, None
+        scale = capture.scale
+        measured = measure(
+            step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled and scale is not None,
+            group=watched.group,
+        )  # fmt: skip
         return confirmed(measured.read(), measured)
 
     def after(self, step: int, watched: Watched) -> None:
