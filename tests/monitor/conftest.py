@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+import torch
 
 
 @pytest.fixture(autouse=True)
 def in_a_directory_of_its_own(tmp_path, monkeypatch):
     """A watch without `run_dir` records under the current directory."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers_in_any_order():
+    random.seed(0)
+    torch.manual_seed(0)

@@ -98,12 +98,12 @@ def test_a_program_that_raises_shows_its_own_traceback_first_and_then_the_incide
     assert (watched.returncode, watched.stdout) == (1, plain.stdout)
     assert watched.stderr.startswith(plain.stderr)
     first, *more = watched.stderr[len(plain.stderr) :].splitlines()
-    assert first == "finitune: step 3: the program ended in RuntimeError: the user's own mistake"
+    assert first == "finitune: step 2: the program ended in RuntimeError: the user's own mistake"
     place = more[0].removeprefix("  raised at").strip()
     assert place == """train.py:25: raise RuntimeError("the user's own mistake")"""
     assert "finitune" not in plain.stderr
     (crash,) = Recording.load(tmp_path / "run").events("incident")
-    assert (crash["symptom"], crash["step"], crash["last_good"]) == ("crash", 3, 2)
+    assert (crash["symptom"], crash["step"], crash["last_good"]) == ("crash", 2, 2)
 
 
 def test_a_persistent_fault_ends_with_3_and_the_last_good_weights(script, tmp_path):

@@ -1,9 +1,13 @@
 """Two places where optimizers step: in the same pass of a loop or not."""
 
 import pytest
+import torch
 from tests.monitor.replay import user_program
 
+from finitune.monitor.crash import record_crash
 from finitune.monitor.step_places import StepPlace
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
 
 SAME = [
     "for n in range(3):\n    STEP\n    if n == 2:\n        STEP\n",
@@ -53,3 +57,39 @@ def test_the_next_pass_of_the_only_loop(source, follows):
     step = "answers.append(here().follows(places[-1])); places.append(here())"
     user_program.run(source.replace("STEP", step), answers=answers, places=places, here=StepPlace.now)
     assert answers[-1] == follows
+
+
+AFTER_STEP = """
+model = torch.nn.Linear(4, 2)
+optimizers = [torch.optim.SGD([one], lr=0.1) for one in model.parameters()]
+for one in optimizers:
+    watch(model, one)
+for n in range(6):
+    model(torch.randn(3, 4)).sum().backward()
+    if n % EVERY == EVERY - 1:
+        for one in optimizers:
+            one.step()
+        model.zero_grad()
+    LATER
+"""
+
+
+@pytest.mark.parametrize(
+    ("every", "later", "step"),
+    [
+        (1, "assert n < 3", 4),
+        (2, "assert n < 3", 2),  # the fourth backward
+        (2, "assert n < 2", 2),  # the third backward has begun the second step
+        (1, "assert n < 3 or model(torch.randn(3, 5)) is None", 4),
+    ],
+)
+def test_what_is_raised_below_a_step_belongs_to_it(every, later, step):
+    source = AFTER_STEP.replace("EVERY", str(every)).replace("LATER", later)
+    idle = torch.nn.Linear(1, 1)
+    with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1)) as monitor:
+        try:
+            user_program.run(source, torch=torch, watch=watch)
+        except Exception as error:
+            record_crash(monitor, error, error.__traceback__)
+    (crash,) = Recording.load(monitor.run_dir).events("incident")
+    assert crash["step"] == step

@@ -13,6 +13,7 @@ from torch.optim import lr_scheduler
 from finitune.monitor.probes.crash_facts import facts_of_batch, facts_of_frames
 from finitune.monitor.process import Monitor, Stopped
 from finitune.monitor.replay.source_line import described, is_ours, is_users
+from finitune.monitor.step_places import StepPlace
 
 LONGEST = 1000
 _OUT_OF_BOUNDS = re.compile(r"is out of bounds for dimension -?\d+ with size (\d+)")
@@ -92,6 +93,7 @@ def record_crash(
                 *facts_of_batch(monitor.last_calls(), vocabulary_in_question(error, monitor.vocabulary())),
             ],
             thread=thread.name if thread is not None else None,
+            places=[StepPlace(frame=id(f), code=f.f_code, line=n) for f, n in frames],
             ends_step=any(isinstance(f.f_locals.get('self'), lr_scheduler.LRScheduler) for f, _ in frames),
         )  # fmt: skip
     except Exception as failed:  # the user's own error has been shown already

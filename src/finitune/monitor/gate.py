@@ -8,7 +8,7 @@ their right to skip; then the gate only looks, and in mode `heal` a remedy may g
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -56,7 +56,7 @@ class Gate:
         self._run = run
         self._optimizers = optimizers
         self._place: StepPlace | None = None
-        """Of the last step, where there are several optimizers."""
+        """Of the last step."""
         self._pending = pending
         self._incidents = incidents
         self._live = live
@@ -302,6 +302,11 @@ class Gate:
         self._incidents.bad(watched, reading, capture, may_settle=True, acted=False, live=live, by_hand=True)
         self.finish(watched, reading, capture)
 
+    def ends_step(self, places: Iterable[StepPlace]) -> bool:
+        """True where one of `places` is below the last step, and no backward has come since."""
+        begun = any(self._pending.of(one.number) for one in self._optimizers if one.last == self.step)
+        return not begun and any(place.is_below(self._place) for place in places)
+
     def loss_seen(self, roots: list[Tensor], micro: MicroStep) -> None:
         """A backward is about to run from `roots`."""
         live = self._live.now()
@@ -315,11 +320,12 @@ class Gate:
             earlier = steps_before(watched.optimizer(), self._run.recorder.earlier_skips)
             self.step = earlier
             watched.last = earlier
-        place, new = StepPlace.now() if self._optimizers.several else None, None
-        if place is not None and place.follows(self._place):
-            new = True
-        elif watched.last == 0 and place is not None and place.is_in_pass_of(self._place):
-            new = False
+        place, new = StepPlace.now(), None
+        if place is not None and self._optimizers.several:
+            if place.follows(self._place):
+                new = True
+            elif watched.last == 0 and place.is_in_pass_of(self._place):
+                new = False
         self.step, self._place = step_of(watched, self.step, on, new=new), place
         watched.last = self.step
 

@@ -172,7 +172,7 @@ class Incidents:
         open_ = self.open.event["id"] if self.open is not None else None
         self._run.recorder.event(
             "incident", step=step, **event, text=f"the program ended in {text}", action="none", settles=False,
-            after=open_, last_good=max(step - 1, 0), **fields,
+            after=open_, **fields,
         )  # fmt: skip
         if seen is not None:
             live = {"live": step} if was_live else {}

@@ -37,6 +37,7 @@ from finitune.monitor.replay.capture import Call, Calls, Capture
 from finitune.monitor.run import Mode, Run
 from finitune.monitor.speech import Speech
 from finitune.monitor.spikes import Spikes
+from finitune.monitor.step_places import StepPlace
 from finitune.printed import untruth
 from finitune.recording import Recorder
 from finitune.series import Series
@@ -257,10 +258,18 @@ class Monitor:
         self._run.speech.once(f"directory {asked}", f"{asked}: this process is recorded in {self.run_dir} already")
 
     def crashed(
-        self, *, text: str, frames: Sequence[str], line: str | None, facts: Any, thread: str | None, ends_step: bool
+        self,
+        *,
+        text: str,
+        frames: Sequence[str],
+        line: str | None,
+        facts: Any,
+        thread: str | None,
+        places: Sequence[StepPlace],
+        ends_step: bool,
     ) -> None:
-        """An exception ends the program, or a thread of it, that was training; `ends_step` where it comes from what
-        belongs to the end of a step.
+        """An exception ends the program, or a thread of it, that was training. `places` are those of its frames;
+        `ends_step`: it comes from what belongs to the end of a step.
         """
         live = self._live.taken()
         if not len(self._optimizers) and not self.step:
@@ -274,8 +283,9 @@ class Monitor:
                 self._incidents.describe_run(first, Capture(micro_steps=[]))
                 of_weights = {"facts": facts_of_batch(first.model, Capture(micro_steps=[]))} if weight else {}
         self._incidents.crashed(
-            self.step + (not ends_step), text=text, frames=frames, line=line, batch=facts, thread=thread,
-            seen=weight or (live.watch.found() if live is not None else None), was_live=weight is None, **of_weights,
+            self.step + (not ends_step and not self._gate.ends_step(places)), last_good=self.step,
+            text=text, frames=frames, line=line, batch=facts, thread=thread, was_live=weight is None,
+            seen=weight or (live.watch.found() if live is not None else None), **of_weights,
         )  # fmt: skip
 
     def last_calls(self) -> list[Call]:

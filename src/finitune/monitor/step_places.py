@@ -41,6 +41,15 @@ class StepPlace:
         loops = loops_at(scope, before.line) if scope is not None else []
         return scope is not None and (not loops or holds_line(loops[-1], self.line))
 
+    def is_below(self, before: StepPlace | None) -> bool:
+        """True where it stands below the step that was taken last, in the same call of a function, and in no loop that
+        this does not stand in.
+        """
+        if before is None or (before.frame, before.code) != (self.frame, self.code) or self.line <= before.line:
+            return False
+        scope = scope_of(self.code)
+        return scope is not None and all(holds_line(loop, before.line) for loop in loops_at(scope, self.line))
+
 
 @lru_cache(maxsize=256)
 def _loops_around(code: CodeType, line: int) -> int:
