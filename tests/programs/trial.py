@@ -31,8 +31,8 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLE
 
 FRAMEWORKS = {"transformers": "transformers.trainer", "lightning": "lightning"}
 """What a program needs -> what is imported before it runs alone, which takes seconds."""
-TEARDOWN, TEARDOWNS = "terminate called without an active exception", 3
-"""What gloo says when it aborts while the interpreter ends, which it does now and then; so often it is tried again."""
+TEARDOWN, TEARDOWNS = re.compile(r"terminate called without an active exception|Signal 6 \(SIGABRT\) received"), 3
+"""What is said when gloo aborts while a rank ends, which it does now and then; so often it is tried again."""
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
 """As loggers write it: DeepSpeed, where it is installed, says something when transformers imports it."""
 
@@ -87,7 +87,7 @@ def _whole(run: Callable[[], Ended]) -> Ended:
     """How a run ends; one that gloo has aborted is run once more."""
     ended = run()
     for _ in range(TEARDOWNS):
-        if TEARDOWN not in ended.err:
+        if not TEARDOWN.search(ended.err):
             break
         ended = run()
     return ended
