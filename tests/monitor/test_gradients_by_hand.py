@@ -105,3 +105,21 @@ def test_it_is_named_where_the_verdict_is_read_a_step_later(tmp_path, monkeypatc
 def test_what_stands_for_an_optimizer_is_its_own_innermost():
     update = LoopUpdate(())
     assert innermost(update) is update
+
+
+def test_an_edit_of_gradients_is_known_of_an_optimizer_that_is_made_anew(tmp_path):
+    torch.manual_seed(0)
+    model, correction = nn.Linear(4, 1), torch.zeros(1, 4)
+    with watch(model, torch.optim.SGD(model.parameters(), lr=0.1), run_dir=tmp_path / "run") as monitor:
+        for turn in range(3):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            monitor.add(optimizer, model)
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.ones(3, 4)).square().mean().backward()
+                model.weight.grad.add_(correction)
+                optimizer.step()
+            correction = (correction * 0) / (1 - turn)
+    first = Recording.load(tmp_path / "run").events("origin")[0]
+    assert first["step"] == 5
+    assert "model.weight.grad.add_(correction)" in first["origin"]["line"]

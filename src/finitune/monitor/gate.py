@@ -85,6 +85,7 @@ class Gate:
         left, watched.measured_by_loop = watched.after_gradients, known
         watched.gradients_written = not known and left is not None and gradients_now(watched.parameters()) != left
         watched.edits_gradients |= watched.gradients_written
+        self._optimizers.edit_gradients |= watched.gradients_written
         capture = Capture(micro_steps=list(on), began=self._pending.began)
         bad, measured, reading = self._verdict(watched, capture, pairs)
         alone = watched.group.size > 1 and not watched.group.known

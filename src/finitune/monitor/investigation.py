@@ -151,7 +151,7 @@ class Investigation:
         left = self.left or [(p, None) for p in parameters_of(self.optimizer) if self.capture.only_asked]
         try:
             later = self.event["symptom"] == "nonfinite-gradient" and are_finite([g for _, g in left if g is not None])
-            return bad_edit(left, asked=bool(self.capture.micro_steps)) if later else None
+            return bad_edit(left, asked=not self.left and bool(self.capture.micro_steps)) if later else None
         except Exception:  # a statement that cannot be read
             return None
 

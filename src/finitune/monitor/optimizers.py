@@ -215,6 +215,10 @@ class Optimizers:
     """Looked up by the optimizer itself; keeps none alive."""
 
     def __init__(self) -> None:
+        self.edit_gradients = False
+        """The program has changed gradients of one between backward and step, and may change those of one that it makes
+        anew.
+        """
         self._known: dict[int, Watched] = {}
         self._count = 0
 
@@ -242,8 +246,9 @@ class Optimizers:
         if known is None:
             self._count += 1
             known = Watched(
-                number=self._count, optimizer=weakref.ref(optimizer), born=born, modules=modules, engine=engine
-            )
+                number=self._count, optimizer=weakref.ref(optimizer), born=born, modules=modules, engine=engine,
+                edits_gradients=self.edit_gradients,
+            )  # fmt: skip
             self._known[id(optimizer)] = known
         return known
 

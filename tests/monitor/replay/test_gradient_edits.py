@@ -123,6 +123,15 @@ def test_a_function_that_does_more_is_not_called_and_the_statement_named():
     assert origin.line.endswith("in update: rescale(model.parameters())")
 
 
+@pytest.mark.parametrize("value", ["float('nan')", "float('inf')", "-float('inf')"])
+def test_what_was_bad_already_is_named_where_it_meets_a_gradient(value):
+    defined = f"spoilt = [torch.tensor({value})] * 4\n"
+    edit = "    for p, k in zip(model.parameters(), spoilt):\n        factor = 2.0\n        p.grad.add_(factor * k)\n"
+    origin, _ = origin_in(edit, defined)
+    assert (origin.op, origin.phase) == ("backward", "backward")
+    assert origin.line.endswith("in update: p.grad.add_(factor * k)")
+
+
 def test_what_a_rank_gives_to_the_others():
     shared = FLAT.replace("    at = 0\n", "    shared(flat)\n    at = 0\n")
     defined = "import torch.distributed as dist\n\ndef shared(flat):\n    dist.all_reduce(flat) if calls else None\n"

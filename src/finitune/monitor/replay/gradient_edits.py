@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite
@@ -65,7 +66,7 @@ def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
                 if shared or not are_finite([p.grad for p, _ in left if p.grad is not None]):
                     found = watch.found()
                     own = found and replace(found, module=None, phase="backward", line=evaluation.line)
-                    return own or (None if asked else _statement(frame, statement, left))
+                    return own or (None if asked else _statement(frame, statement, left, evaluation.line))
     # Where a single statement can have written to gradients, it did.
     wrote = [(frame, one) for frame, statements in edits for one in statements if _may_write(one, frame)]
     return _statement(*wrote[0], left) if len(wrote) == 1 and not asked else None
@@ -79,9 +80,9 @@ def _reads_what_is_bad(frame: FrameType, statements: list[ast.stmt]) -> bool:
     return any(bad_tensor_in(values.get(name), minus=True) is not None for name in read)
 
 
-def _statement(frame: FrameType, statement: ast.stmt, left: Gradients) -> Origin:
-    """Nothing is known but the statement."""
-    line = described(frame.f_code.co_filename, statement.lineno, frame.f_code.co_name)
+def _statement(frame: FrameType, statement: ast.stmt, left: Gradients, line: str | None = None) -> Origin:
+    """Nothing is known but the statement; `line` is one within it."""
+    line = line or described(frame.f_code.co_filename, statement.lineno, frame.f_code.co_name)
     return Origin(module=None, op="backward", phase="backward", dtype=dtype_name(left[0][0].dtype), line=line)
 
 
@@ -186,8 +187,9 @@ class _Edits(Evaluation):
     """Writes to the copies of gradients, and to nothing else."""
 
     def __init__(self, watch: OperatorWatch, left: Gradients) -> None:
-        super().__init__(lambda: watch.found() is not None)
+        super().__init__(lambda: self._wrote_bad or watch.found() is not None)
         self._parameters = [p for p, _ in left]
+        self._wrote_bad = False
 
     def compute(self, statement: ast.stmt, values: dict[str, Any], code: CodeType) -> None:
         match statement:
@@ -204,11 +206,12 @@ class _Edits(Evaluation):
             case ast.AugAssign(target=ast.Attribute(value=owner, attr="grad") as target, op=op, value=value):
                 self._assigned(owner, applied(op, self.value(target, values), self.value(value, values)), values)
             case ast.AugAssign(target=target, op=op, value=value) if self._is_own(into := self._there(target, values)):
-                into.copy_(applied(op, into, self.value(value, values)))
+                self._look_at(into.copy_(applied(op, into, self.value(value, values))))
             case ast.Assign(targets=[ast.Subscript() as target], value=value) if self._is_own(
                 into := self._there(target.value, values)
             ):
                 into[self.value(target.slice, values)] = self.value(value, values)
+                self._look_at(into)
             case _:
                 super().compute(statement, values, code)
 
@@ -230,6 +233,7 @@ class _Edits(Evaluation):
         if not self._is_trained(parameter):
             raise NotPlain(ast.unparse(owner))
         parameter.grad = None if value is None else value.detach().clone()
+        self._look_at(parameter.grad)
 
     def _written(self, owner: ast.expr, name: str, call: ast.Call, values: dict[str, Any]) -> None:
         """A method in place."""
@@ -237,9 +241,13 @@ class _Edits(Evaluation):
         args = [self.value(each, values) for each in call.args]
         named = {each.arg: self.value(each.value, values) for each in call.keywords if each.arg is not None}
         if self._is_own(into):
-            getattr(into, name)(*args, **named)
+            self._look_at(getattr(into, name)(*args, **named))
         else:  # a sum that the loop keeps: another tensor takes its place
             assign(owner, getattr(into.clone(), name)(*args, **named), values)
+
+    def _look_at(self, gradient: Tensor | None) -> None:
+        with _disable_current_modes():
+            self._wrote_bad |= gradient is not None and not are_finite([gradient])
 
     def _is_own(self, value: Any) -> bool:
         """A gradient, or a view of one."""
