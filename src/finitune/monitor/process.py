@@ -258,16 +258,9 @@ class Monitor:
         self._run.speech.once(f"directory {asked}", f"{asked}: this process is recorded in {self.run_dir} already")
 
     def crashed(
-        self,
-        *,
-        text: str,
-        frames: Sequence[str],
-        line: str | None,
-        facts: Any,
-        thread: str | None,
-        places: Sequence[StepPlace],
-        ends_step: bool,
-    ) -> None:
+        self, *, text: str, frames: Sequence[str], line: str | None, facts: Any, thread: str | None,
+        places: Sequence[StepPlace], ends_step: bool,
+    ) -> None:  # fmt: skip
         """An exception ends the program, or a thread of it, that was training. `places` are those of its frames;
         `ends_step`: it comes from what belongs to the end of a step.
         """
