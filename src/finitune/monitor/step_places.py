@@ -35,20 +35,21 @@ class StepPlace:
         """True where it stands below the step that was taken last, in the same call of a function, and within the
         innermost loop that this stands in.
         """
-        if before is None or (before.frame, before.code) != (self.frame, self.code) or self.line <= before.line:
+        if before is None or not self._stands_below(before) or (scope := scope_of(self.code)) is None:
             return False
-        scope = scope_of(self.code)
-        loops = loops_at(scope, before.line) if scope is not None else []
-        return scope is not None and (not loops or holds_line(loops[-1], self.line))
+        loops = loops_at(scope, before.line)
+        return not loops or holds_line(loops[-1], self.line)
 
     def is_below(self, before: StepPlace | None) -> bool:
         """True where it stands below the step that was taken last, in the same call of a function, and in no loop that
         this does not stand in.
         """
-        if before is None or (before.frame, before.code) != (self.frame, self.code) or self.line <= before.line:
+        if before is None or not self._stands_below(before) or (scope := scope_of(self.code)) is None:
             return False
-        scope = scope_of(self.code)
-        return scope is not None and all(holds_line(loop, before.line) for loop in loops_at(scope, self.line))
+        return all(holds_line(loop, before.line) for loop in loops_at(scope, self.line))
+
+    def _stands_below(self, before: StepPlace) -> bool:
+        return (before.frame, before.code) == (self.frame, self.code) and before.line < self.line
 
 
 @lru_cache(maxsize=256)
