@@ -33,7 +33,7 @@ import properties
 from properties import INTO, PROPERTIES, Run
 from stacks._faults import FAULTS, STEPS
 
-from finitune.demo.tell import LAPTOP
+from finitune.demo.runner import LAPTOP
 from finitune.recording import Recording
 
 ROOT = Path(__file__).parents[1]

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import finitune
-from finitune.demo.tell import LAPTOP
+from finitune.demo.runner import LAPTOP
 from finitune.finding import Diagnosis, UnreadableInput
 
 ROOT = Path(__file__).parents[1]

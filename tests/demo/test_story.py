@@ -1,4 +1,4 @@
-"""Stories: what `story.yaml` may say, what is as told and what is not, and the laptop that they run on."""
+"""Stories: what `story.yaml` may say, what passes and what fails, and the laptop that they run on."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import yaml
 from rich.console import Console
 
 from finitune.cli.main import main
-from finitune.demo import story, tell
+from finitune.demo import runner, story
 from finitune.finding import UnreadableInput
 from finitune.recording import Recorder
 
-LAPTOP = str(tell.LAPTOP)
+LAPTOP = str(runner.LAPTOP)
 
 
 def write(directory, *steps, **more):
@@ -29,11 +29,11 @@ def write(directory, *steps, **more):
     return directory
 
 
-def told(tmp_path, *steps):
+def run_story(tmp_path, *steps):
     """The stage after a story of `steps`, and what was printed."""
     example = write(tmp_path / "toy", *steps)
     screen = io.StringIO()
-    stage = tell.tell(story.read(example), tmp_path / "told", Console(file=screen, width=200))
+    stage = runner.run_story(story.read(example), tmp_path / "shown", Console(file=screen, width=200))
     return stage, screen.getvalue()
 
 
@@ -43,23 +43,23 @@ def step(run, name="one", **expect):
 
 def only(tmp_path, run, **expect):
     (tmp_path / "toy").mkdir(exist_ok=True)
-    stage, _ = told(tmp_path, step(run, **expect))
+    stage, _ = run_story(tmp_path, step(run, **expect))
     return stage.steps[0]
 
 
-def test_a_step_that_goes_as_told_shows_the_lines_that_tell_it(tmp_path):
+def test_a_step_that_passes_shows_the_lines_that_say_so(tmp_path):
     printed = r"printf '\033[31mloss=nan\033[0m\rat step 3 of 5\n'; echo why >&2; exit 1"
-    stage, screen = told(
+    stage, screen = run_story(
         tmp_path, step(printed, exit="not 0", shows=["^loss=nan$", "step [0-9]", "why"], lacks=["fine"])
     )
     (one,) = stage.steps
-    assert one.sound
+    assert one.passed
     assert one.result == "loss=nan; step 3; why; exit code 1"
-    assert "as told" in screen
+    assert "passed" in screen
     assert "  at step 3 of 5\n" in screen.replace("\r", "")
     kept = json.loads((stage.directory / "story.json").read_text())
     assert kept["steps"][0]["lines"] == ["loss=nan", "step 3", "why", "exit code 1"]
-    assert kept["steps"][0]["as_told"] is True
+    assert kept["steps"][0]["passed"] is True
     assert "loss=nan" in (stage.directory / "logs" / "1-one.log").read_text()
 
 
@@ -74,27 +74,27 @@ def test_a_step_that_goes_as_told_shows_the_lines_that_tell_it(tmp_path):
         (["exit 3", "exit 1"], {"exit": 3}, r"exit code 3, 1 \(expected 3\)"),
     ],
 )
-def test_a_step_that_does_not_go_as_told_says_why(tmp_path, run, expect, why):
+def test_a_step_that_fails_says_why(tmp_path, run, expect, why):
     one = only(tmp_path, run, **expect)
-    assert not one.sound
+    assert not one.passed
     assert re.search(why, one.result)
 
 
 def test_the_exit_code_is_that_of_the_last_command(tmp_path):
-    assert only(tmp_path, ["exit 3", "exit 1"], exit=1).sound
+    assert only(tmp_path, ["exit 3", "exit 1"], exit=1).passed
 
 
-def test_a_step_not_as_told_does_not_hide_the_next_one(tmp_path):
-    stage, screen = told(tmp_path, step("exit 1", exit=0), step("echo here", name="two", shows=["here"]))
-    assert [one.sound for one in stage.steps] == [False, True]
-    assert "NOT as told" in screen
+def test_a_step_that_fails_does_not_hide_the_next_one(tmp_path):
+    stage, screen = run_story(tmp_path, step("exit 1", exit=0), step("echo here", name="two", shows=["here"]))
+    assert [one.passed for one in stage.steps] == [False, True]
+    assert "FAILED" in screen
 
 
 MISSPELT = '{"bf16": {"enabeld": true}, "zero_optimization": {"stage": 2}}'
 
 
 @pytest.mark.parametrize(
-    ("config", "finds", "sound"),
+    ("config", "finds", "passed"),
     [
         (MISSPELT, ["misspelt-setting"], True),
         (MISSPELT, [], False),
@@ -103,10 +103,10 @@ MISSPELT = '{"bf16": {"enabeld": true}, "zero_optimization": {"stage": 2}}'
         ('{"bf16": {"enabled": true}}', ["misspelt-setting"], False),
     ],
 )
-def test_what_check_finds(tmp_path, config, finds, sound):
+def test_what_check_finds(tmp_path, config, finds, passed):
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "ds.json").write_text(config)
-    assert only(tmp_path, "finitune check ds.json", finds=finds).sound is sound
+    assert only(tmp_path, "finitune check ds.json", finds=finds).passed is passed
 
 
 def record(directory, losses):
@@ -117,13 +117,13 @@ def record(directory, losses):
 
 
 @pytest.mark.parametrize(
-    ("losses", "sound"),
+    ("losses", "passed"),
     [([4.0, 3.0, 2.0], True), ([4.0, 4.1, 4.0], False), ([4.0, float("nan"), 1.0], False), ([1.0], False)],
 )
-def test_whether_a_run_learns(tmp_path, losses, sound):
+def test_whether_a_run_learns(tmp_path, losses, passed):
     record(tmp_path / "toy" / "finished", losses).close()
     one = only(tmp_path, "true", learns="finished")
-    assert one.sound is sound
+    assert one.passed is passed
 
 
 def test_a_run_that_left_no_recording_has_not_learnt(tmp_path):
@@ -131,20 +131,20 @@ def test_a_run_that_left_no_recording_has_not_learnt(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_cause_that_diagnose_tells(tmp_path):
+def test_the_cause_that_diagnose_names(tmp_path):
     recorder = record(tmp_path / "toy" / "guarded", [4.0, 4.0])
     recorder.event("incident", id=1, step=2, symptom="nonfinite-loss", action="skipped-step")
     origin = {"module": "model.norm", "op": "aten.mul", "phase": "forward", "dtype": "float16", "peak": 300.0}
     recorder.event("origin", incident=1, step=2, origin=origin, repeats=True)
     recorder.close()
     first = only(tmp_path, "finitune diagnose guarded", cause="no-such-cause")
-    assert not first.sound
+    assert not first.passed
     assert first.result.startswith("step 2, nonfinite-loss: model.norm, aten.mul (forward); ")
     found = first.result.rpartition("; ")[2].removesuffix(", not proved")
-    (tmp_path / "told").rename(tmp_path / "before")
-    assert only(tmp_path, "finitune diagnose guarded", cause=found, proved=False, exit=1).sound
-    (tmp_path / "told").rename(tmp_path / "between")
-    assert not only(tmp_path, "finitune diagnose guarded", cause=found, proved=True).sound
+    (tmp_path / "shown").rename(tmp_path / "before")
+    assert only(tmp_path, "finitune diagnose guarded", cause=found, proved=False, exit=1).passed
+    (tmp_path / "shown").rename(tmp_path / "between")
+    assert not only(tmp_path, "finitune diagnose guarded", cause=found, proved=True).passed
 
 
 def test_a_step_that_asks_of_a_verb_it_does_not_run_is_one_line(tmp_path):
@@ -189,7 +189,7 @@ def test_needs_are_names_and_versions(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err == "finitune: finitune demo toy needs rich<1, no_such: pip install it\n"
 
 
-def test_demo_tells_a_story_and_says_how_it_went(tmp_path, monkeypatch, capsys):
+def test_demo_runs_a_story_and_says_how_it_went(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     examples = {
         "good": write(tmp_path / "good", step("true", exit=0)),
@@ -223,7 +223,7 @@ def test_every_example_has_a_story_that_can_be_read():
 
 
 @pytest.mark.parametrize("names", [("bad",), ()])
-def test_systems_tells_all_of_them_in_one_table(tmp_path, monkeypatch, capfd, names):
+def test_systems_runs_all_of_them_in_one_table(tmp_path, monkeypatch, capfd, names):
     pytest.importorskip("finitune.demo.systems")
     from finitune.demo import systems
 

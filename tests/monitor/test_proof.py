@@ -93,10 +93,10 @@ def test_the_same_cause_is_proved_as_live(name, family, tmp_path):
     run_dir, live = recorded(name, family, tmp_path)
     assert live.causes[0].proved, "live"
     assert not diagnose(run_dir).incidents[0].causes[0].proved
-    (told,) = prove(run_dir)
+    (result,) = prove(run_dir)
     found = diagnose(run_dir).incidents[0]
-    assert (found.causes[0].cause, found.causes[0].proof) == (live.causes[0].cause, live.causes[0].proof), told
-    assert "fails again, bit for bit" in told
+    assert (found.causes[0].cause, found.causes[0].proof) == (live.causes[0].cause, live.causes[0].proof), result
+    assert "fails again, bit for bit" in result
     assert prove(run_dir) == ["all is proved already"]
     assert not Recording.load(run_dir).problems
 
@@ -113,15 +113,15 @@ def test_an_origin_that_was_not_sought_live_is_found(copy, llama):
 def test_the_weights_of_the_last_good_step(tmp_path):
     run_dir, live = recorded("fp16-activation-overflow", "llama", tmp_path, mode="guard")
     without_weights(run_dir)
-    (told,) = prove(run_dir)
-    assert "last-good" in told
+    (result,) = prove(run_dir)
+    assert "last-good" in result
     assert diagnose(run_dir).incidents[0].causes[0].proof == live.causes[0].proof
 
 
 def test_a_directory_of_the_model_in_place_of_the_weights(copy, tmp_path, capsys):
     weights = without_weights(copy)
-    (told,) = prove(copy)
-    assert "--model DIR" in told
+    (result,) = prove(copy)
+    assert "--model DIR" in result
     model = tiny("llama")
     model.load_state_dict(weights)
     model.save_pretrained(tmp_path / "model")
@@ -134,17 +134,17 @@ def test_a_directory_of_the_model_in_place_of_the_weights(copy, tmp_path, capsys
 def test_weights_with_which_the_step_is_sound_prove_nothing(copy, tmp_path):
     without_weights(copy)
     tiny("llama").save_pretrained(tmp_path / "other")
-    (told,) = prove(copy, model=tmp_path / "other")
-    assert "sound" in told
-    assert "nothing is proved" in told
+    (result,) = prove(copy, model=tmp_path / "other")
+    assert "the step is finite" in result
+    assert "nothing is proved" in result
     assert not Recording.load(copy).events("arm")
 
 
 def test_a_model_that_does_not_fit_is_one_line(copy, tmp_path):
     without_weights(copy)
     tiny("llama", layers=1).save_pretrained(tmp_path / "small")
-    (told,) = prove(copy, model=tmp_path / "small")
-    assert "no weights for model.layers.1" in told
+    (result,) = prove(copy, model=tmp_path / "small")
+    assert "no weights for model.layers.1" in result
     (tmp_path / "empty").mkdir()
     assert "no *.safetensors here" in prove(copy, model=tmp_path / "empty")[0]
     assert "no such directory" in prove(copy, model=tmp_path / "absent")[0]
@@ -155,8 +155,8 @@ def test_a_step_that_fails_elsewhere_proves_nothing(copy):
     weights = load_file(file)
     weights["model.layers.0.mlp.down_proj.weight"][0, 0] = float("nan")
     save_file(weights, file)
-    (told,) = prove(copy)
-    assert "fails first in model.layers.0.mlp.down_proj (parameter) and not where the run did" in told
+    (result,) = prove(copy)
+    assert "fails first in model.layers.0.mlp.down_proj (parameter) and not where the run did" in result
     assert not Recording.load(copy).events("arm")
 
 
@@ -178,9 +178,9 @@ def test_a_spoilt_capture_is_one_line(copy, spoil):
         capture.write_text(capture.read_text().replace('"tensor": "0.0.kwargs.input_ids"', '"tensor": "0.0.no"'))
     else:
         capture.unlink()
-    (told,) = prove(copy)
-    assert told.startswith("step 4: nothing was run: ")
-    assert "\n" not in told
+    (result,) = prove(copy)
+    assert result.startswith("step 4: nothing was run: ")
+    assert "\n" not in result
 
 
 def test_a_recording_that_is_still_written_is_left_alone(copy):
@@ -190,9 +190,9 @@ def test_a_recording_that_is_still_written_is_left_alone(copy):
     )
     with subprocess.Popen([sys.executable, "-u", "-c", script, str(copy)], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        (told,) = prove(copy)
+        (result,) = prove(copy)
         process.kill()
-    assert "still being recorded" in told
+    assert "still being recorded" in result
     assert not list(copy.glob("process*"))
 
 
@@ -211,9 +211,9 @@ def test_a_model_of_the_users_own_class_is_proved_live_only(tmp_path):
         model(torch.full((2, 4), float("inf"))).sum().backward()
         optimizer.step()
     assert "--prove" not in diagnose(tmp_path / "run").incidents[0].next_check
-    (told,) = prove(tmp_path / "run")
-    assert "Own" in told
-    assert "finitune.watch" in told
+    (result,) = prove(tmp_path / "run")
+    assert "Own" in result
+    assert "finitune.watch" in result
 
 
 def test_a_loss_outside_of_the_model_and_several_micro_steps(tmp_path):
@@ -231,8 +231,8 @@ def test_a_loss_outside_of_the_model_and_several_micro_steps(tmp_path):
             (nn.functional.cross_entropy(logits.float(), batch["labels"][:, 1:].flatten()) * 4 / 2).backward()
         optimizer.step()
     strike_out(tmp_path / "run")
-    (told,) = prove(tmp_path / "run")
-    assert "fails again, bit for bit" in told
+    (result,) = prove(tmp_path / "run")
+    assert "fails again, bit for bit" in result
     assert diagnose(tmp_path / "run").incidents[0].causes[0].cause == "fp16-activation-overflow"
     assert diagnose(tmp_path / "run").incidents[0].causes[0].proved
 

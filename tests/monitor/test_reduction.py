@@ -1,4 +1,4 @@
-"""Reductions over ranks: a race is told, a sound one is not, and neither is a loop that does something else."""
+"""Reductions over ranks: a race is found, a correct one is not, and neither is a loop that does something else."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from finitune.demo.tell import LAPTOP
+from finitune.demo.runner import LAPTOP
 from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
 

@@ -1,4 +1,4 @@
-"""The story of every example goes as told, each in an environment that has what it needs: `make systems`, as tests."""
+"""The story of every example passes, each in an environment that has what it needs: `make systems`, as tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from finitune.demo import story, systems
 @pytest.mark.story
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", story.stories())
-def test_the_story_goes_as_told(name, tmp_path, monkeypatch):
+def test_the_story_passes(name, tmp_path, monkeypatch):
     python, lacking = systems.environment(story.stories()[name])
     if python is None:
         pytest.skip(f"no environment has {lacking}")

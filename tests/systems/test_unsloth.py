@@ -1,4 +1,4 @@
-"""The Unsloth example: its story goes as told, and what its files say is what the story relies on."""
+"""The Unsloth example: its story passes, and what its files say is what the story relies on."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ def weigh(
     precision: Precision, parallel: Parallel, versions: Mapping[str, str], symptoms: set[str]
 ) -> Iterator[Evidence]:
     decides = (precision.compute, parallel.kind, parallel.zero_stage, versions.get("deepspeed"))
-    told = None not in decides and (parallel.zero_stage == 3 or parallel.check_grad_overflow is not None)
-    if not _unchecked(precision, parallel, versions) and not told and _may_be(precision, parallel):
+    settled = None not in decides and (parallel.zero_stage == 3 or parallel.check_grad_overflow is not None)
+    if not _unchecked(precision, parallel, versions) and not settled and _may_be(precision, parallel):
         return
     if not _unchecked(precision, parallel, versions):
         yield evidence("unguarded", -DECISIVE, "the engine skips a step with a non-finite gradient")

@@ -1,4 +1,4 @@
-"""What every story is told with: commands that ended, steps that went as told or not, the terminal and its table."""
+"""What every story is shown with: commands that ended, steps that passed or failed, the terminal and its table."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step as it went: what was typed, what was said, what it came to. `sound` is whether it went as told."""
+    """One step as it went: what was typed, what was said, what it came to. `passed`: all that was expected."""
 
     title: str
     result: str
-    sound: bool
+    passed: bool
     outcomes: Sequence[Outcome]
 
     @property
@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Where the story happens: its directory, and the terminal on which it is told."""
+    """Where the story happens: its directory, and the terminal on which it is shown."""
 
     directory: Path
     console: Console
@@ -66,9 +66,9 @@ def summary(steps: Sequence[Step]) -> Table:
     for name in ("step", "", "result", "seconds"):
         table.add_column(name, justify="right" if name == "seconds" else "left", overflow="fold")
     for number, step in enumerate(steps, start=1):
-        table.add_row(f"{number} {step.title}", mark(sound=step.sound), Text(step.result), f"{step.seconds:.0f}")
+        table.add_row(f"{number} {step.title}", mark(passed=step.passed), Text(step.result), f"{step.seconds:.0f}")
     return table
 
 
-def mark(*, sound: bool) -> Text:
-    return Text("as told", style="green") if sound else Text("NOT as told", style="bold red")
+def mark(*, passed: bool) -> Text:
+    return Text("passed", style="green") if passed else Text("FAILED", style="bold red")

@@ -2,12 +2,12 @@
 
 `story.yaml` holds `title`, `needs` (what must be installed), `install` (how), and `steps`. A step has a `name`, what it
 `says`, what to `run` (one command or several, by bash, in a copy of the directory) and what to `expect`, every key
-optional; it went as told when all of them hold:
+optional; it passes when all of them hold:
 
     exit: 0          of every command; `not 0` or another number: of the last
     shows, lacks     regexes that some line of the output matches, or none
     finds            causes that `finitune check` finds as error or warning; [] when it must find none
-    cause, proved    the first cause of the first incident that `finitune diagnose` tells
+    cause, proved    the first cause of the first incident that `finitune diagnose` names
     learns           a recording whose losses fall
 """
 

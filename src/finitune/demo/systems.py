@@ -1,4 +1,4 @@
-"""`python -m finitune.demo.systems [NAME...]` tells every example in an environment that has what it needs: one table.
+"""`python -m finitune.demo.systems [NAME...]` runs the story of every example where its needs are met: one table.
 
 An environment is this one, or a `.venv-*` beside the examples. An example for which there is none is left out, named.
 """
@@ -27,17 +27,17 @@ from pathlib import Path
 from finitune.demo import story
 print(*story.missing(story.read(Path(sys.argv[1]))), sep=", ")
 """
-TELL = """
+RUN = """
 import sys
 from pathlib import Path
 from rich.console import Console
-from finitune.demo import story, tell
-tell.tell(story.read(Path(sys.argv[1])), Path(sys.argv[2]), Console(highlight=False))
+from finitune.demo import runner, story
+runner.run_story(story.read(Path(sys.argv[1])), Path(sys.argv[2]), Console(highlight=False))
 """
 
 
 def main(names: Sequence[str]) -> int:
-    """Tell the stories called `names`, all of them without; 0 when every step of each went as told."""
+    """Run the stories called `names`, all of them without; 0 when every step of each passed."""
     console = Console(highlight=False)
     examples = story.stories()
     unknown = [name for name in names if name not in examples]
@@ -51,25 +51,25 @@ def main(names: Sequence[str]) -> int:
         python, lacking = environment(examples[name])
         if python is None:
             install = story.read(examples[name]).install
-            table.add_row(name, "", Text("not told", style="yellow"), Text(f"needs {lacking}: {install}"), "")
-            missed += [f"{name}: not told, it needs {lacking}"] if names else []
+            table.add_row(name, "", Text("not run", style="yellow"), Text(f"needs {lacking}: {install}"), "")
+            missed += [f"{name}: not run, it needs {lacking}"] if names else []
             continue
         directory = new_directory(f"demo-{name}-")
-        done = subprocess.run([python, "-c", TELL, str(examples[name]), str(directory)], check=False)
+        done = subprocess.run([python, "-c", RUN, str(examples[name]), str(directory)], check=False)
         steps = _steps(directory)
-        missed += [f"{name}, {step['name']}: {'; '.join(step['wrong'])}" for step in steps if not step["as_told"]]
+        missed += [f"{name}, {step['name']}: {'; '.join(step['wrong'])}" for step in steps if not step["passed"]]
         shown = name
         for step in steps:
             seen = "; ".join(step["wrong"] or step["lines"])
-            table.add_row(shown, step["name"], mark(sound=step["as_told"]), Text(seen), f"{step['seconds']:.0f}")
+            table.add_row(shown, step["name"], mark(passed=step["passed"]), Text(seen), f"{step['seconds']:.0f}")
             shown = ""
         if done.returncode:
             missed.append(f"{name}: the story broke off (exit code {done.returncode})")
-            table.add_row(shown, "", mark(sound=False), Text(f"broke off (exit code {done.returncode})"), "")
+            table.add_row(shown, "", mark(passed=False), Text(f"broke off (exit code {done.returncode})"), "")
         console.print()
     console.print(table)
     for line in missed:
-        console.print(Text(f"not as told: {line}"), soft_wrap=True)
+        console.print(Text(f"failed: {line}"), soft_wrap=True)
     return 1 if missed else 0
 
 

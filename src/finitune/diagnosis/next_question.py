@@ -94,10 +94,10 @@ def best(ranked: Sequence[RankedCause], candidates: Sequence[Question], known: C
     `known` holds what has been observed or run, so that nobody needs to ask for it again.
     """
     prior, names = posterior(ranked), [cause.cause for cause in ranked]
-    told = [
+    rated = [
         (expected_information(prior, likelihoods(_open(q, known), names)), q) for q in candidates if _open(q, known)
     ]
-    most, question = max(told, key=lambda one: one[0], default=(0.0, None))
+    most, question = max(rated, key=lambda one: one[0], default=(0.0, None))
     return question if most >= LEAST else None
 
 
@@ -118,16 +118,16 @@ def _sections(text: str) -> Iterator[Question]:
     for section in text.split("\n[")[1:]:
         name, _, rest = section.partition("]\n")
         rows = [line.partition(": ")[::2] for line in rest.splitlines() if line.strip()]
-        told: dict[str, list[str]] = {}
+        keys: dict[str, list[str]] = {}
         for key, value in rows:
-            told.setdefault(key, []).append(value)
+            keys.setdefault(key, []).append(value)
         yield Question(
             name=name,
-            ask=told["ask"][0],
-            how=told.get("how", [""])[0],
-            when=tuple(frozenset(value.split()) for value in told["when"]),
-            unless=frozenset(told.get("unless", ())),
-            answers=tuple(tuple(value.split()) for value in told["answer"]),
+            ask=keys["ask"][0],
+            how=keys.get("how", [""])[0],
+            when=tuple(frozenset(value.split()) for value in keys["when"]),
+            unless=frozenset(keys.get("unless", ())),
+            answers=tuple(tuple(value.split()) for value in keys["answer"]),
         )
 
 

@@ -2,7 +2,7 @@
 
 nan, inf      one element of the module's output in that step, each time the step is run
 overflow      the module's output scaled beyond the range of its dtype, each time the step is run
-bitflip       one exponent bit of the gradient of the module's first parameter, once: run again, the step is sound
+bitflip       one exponent bit of the gradient of the module's first parameter, once: run again, the step is finite
 """
 
 from __future__ import annotations

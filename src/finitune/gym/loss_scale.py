@@ -39,8 +39,8 @@ class DynamicLossScaler:
             self._shrink()
             self.last_overflow = self.step
         else:
-            sound = self.step - self.last_overflow - 1
-            if sound > 0 and sound % self.window == 0:
+            finite = self.step - self.last_overflow - 1
+            if finite > 0 and finite % self.window == 0:
                 self.patience = self.hysteresis
                 self.scale *= SCALE_FACTOR
         self.step += 1

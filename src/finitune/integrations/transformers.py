@@ -2,7 +2,7 @@
 
 The callback watches the trainer's model and optimizer and keeps the log honest: where the trainer prints a loss of
 0.0 or a plausible mean for a step whose loss was NaN, or DeepSpeed's grad_norm of 1.414 for one that was not finite,
-finitune says so beside that line. What `report_to` names is told the true numbers, under `finitune/...`, and what
+finitune says so beside that line. What `report_to` names gets the true numbers, under `finitune/...`, and what
 finitune said.
 """
 
@@ -95,11 +95,11 @@ class TrainerCallback(transformers.TrainerCallback):
 
 
 TEXT = ("TensorBoardCallback", "TrackioCallback", "WandbCallback")
-"""These take a text beside the numbers; the others are told how many alerts there were."""
+"""These take a text beside the numbers; the others get how many alerts there were."""
 
 
 def _reporters_beside(callback: TrainerCallback) -> list[Any]:
-    """The trackers of the trainer that has this callback; a callback is not told who calls it."""
+    """The trackers of the trainer that has this callback; a callback does not know who calls it."""
     kinds = tuple(integration_utils.INTEGRATION_TO_CALLBACK.values())
     ours = [h for h in living() if type(h) is CallbackHandler and any(c is callback for c in h.callbacks)]
     return [other for handler in ours for other in handler.callbacks if isinstance(other, kinds)]

@@ -33,7 +33,7 @@ class Checkpoints:
         self, optimizers: Optimizers, report: Callable[[str, list[str], bool], None],
         clean: Callable[[str, set[int], set[int]], None], *, guards: bool,
     ) -> None:  # fmt: skip
-        """`report` is told of what holds bad weights before it is written, `clean` of finite ones when it has been."""
+        """`report` gets what holds bad weights before it is written, `clean` of finite ones when it has been."""
         self._optimizers = optimizers
         self._report = report
         self._clean = clean

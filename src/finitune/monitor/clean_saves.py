@@ -2,7 +2,7 @@
 
 A file belongs to the checkpoint that is its directory where that is one of several (`checkpoint-500`, `step_100`), and
 several files that hold all weights together are one. What was written under another name and renamed since is found
-again; what is gone is not told of.
+again; what is gone is not offered.
 """
 
 from __future__ import annotations

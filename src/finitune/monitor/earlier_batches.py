@@ -114,7 +114,7 @@ class EarlierBatch:
 
     def is_news(self, loss: float, before: float) -> bool:
         """True for the first divergence from the level `before`, for the first after the loss was back there, and for
-        one that goes as far beyond the last as that is told from noise.
+        one that goes as far beyond the last as that is distinguished from noise.
         """
         if not loss > JUMP * self._reported:
             return False

@@ -122,14 +122,14 @@ def outcome(inquiry: Investigation, change: Callable[[Setting], AbstractContextM
     loss = sum(again.losses) / (setting.run_scale or setting.scale)
     low = usual_low(inquiry.signals["loss"].window(len(inquiry.signals["loss"])))
     diverges = inquiry.event["symptom"] == "divergence"
-    if again.sound and low is not None:
+    if again.passed and low is not None:
         # Where the incident is that the loss has climbed, half of the way up, in the logarithm, is not healed.
         climbed = math.sqrt(low * inquiry.event["loss"]) if diverges else math.inf
         if loss > min(DIVERGED * low, max(low, climbed)):
             return "diverged"
-    if again.sound and diverges and not again.norms.any():
+    if again.passed and diverges and not again.norms.any():
         return "diverged"  # it gives one answer to everything, and no update will change that
-    return "finite" if again.sound else "non-finite"
+    return "finite" if again.passed else "non-finite"
 
 
 def _usual_update(inquiry: Investigation) -> float:

@@ -1,8 +1,8 @@
 """The gate: before every optimizer step one question is asked, and a bad update is discarded.
 
-The verdict comes first and depends on nothing else. What is made of it afterwards, who is told and what is recorded,
-may fail without letting a bad update through. An optimizer that carries its own loss scaler, and a GradScaler, keep
-their right to skip; then the gate only looks, and in mode `heal` a remedy may give the step other gradients.
+The verdict comes first and depends on nothing else. What follows from it, messages and the recording, may fail without
+letting a bad update through. An optimizer that carries its own loss scaler, and a GradScaler, keep their right to skip;
+then the gate only looks, and in mode `heal` a remedy may give the step other gradients.
 """
 
 from __future__ import annotations

@@ -177,8 +177,8 @@ class Investigation:
         self.inside, self.term = located.inside, located.term
         self.layers = [as_json(layer) for layer in located.layers]
         self.compiled = compiles()
-        outcome = self._run_compiled(model) if located.outcome.sound and self.compiled else located.outcome
-        self.repeats = None if outcome is None else not outcome.sound
+        outcome = self._run_compiled(model) if located.outcome.passed and self.compiled else located.outcome
+        self.repeats = None if outcome is None else not outcome.passed
         if self.repeats and self.origin is None and self.why_not is None:
             self.why_not = located.failed or "no operator of the model or the loss made it out of finite numbers"
         self.bit_for_bit = bool(observed and outcome and observed.same_losses(outcome))
@@ -208,7 +208,7 @@ class Investigation:
         except Exception as error:
             self.why_not = f"what is compiled could not be run again: {type(error).__name__}: {str(error)[:200]}"
             return None
-        if not outcome.sound:
+        if not outcome.passed:
             self.why_not = "compiled code makes it; operator by operator, as it is written, the step is finite"
         return outcome
 

@@ -44,7 +44,7 @@ class Watched:
     emptied: bool = False
     """Its gradients were set to None since the last backward."""
     measured_by_loop: bool = False
-    """Clipping or a loss scale has read and written the gradients of the last step, so that nothing else is told."""
+    """Clipping or a loss scale has read and written the gradients of the last step: it needs no look of ours."""
     gradients_written: bool = False
     """In the present step something else than torch's clipping and scaling has changed them since."""
     edits_gradients: bool = False

@@ -53,22 +53,22 @@ def prove(run_dir: str | Path, *, model: str | Path | None = None) -> list[str]:
     `model`: where the weights are that the recording does not hold. Raises FileNotFoundError without a recording.
     """
     recording = Recording.load(run_dir)
-    told: list[str] = []
+    results: list[str] = []
     tried = 0
     for event in recording.events("incident"):
         story = _Story.of(recording, event)
         if any(cause.proved for cause in story.incident().causes):
             continue
         if tried == MOST_INCIDENTS:
-            told.append("later incidents were left alone")
+            results.append("later incidents were left alone")
             break
         tried += 1
         try:
             text = _proved(recording, story, Path(model) if model is not None else None)
         except UnreadableInput as error:
             text = f"nothing was run: {error}"
-        told.append(f"step {event['step']}: {text}")
-    return told or ["nothing to prove: no incident" if not recording.events("incident") else "all is proved already"]
+        results.append(f"step {event['step']}: {text}")
+    return results or ["nothing to prove: no incident" if not recording.events("incident") else "all is proved already"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ def _tested(inquiry: Investigation, recorded: Incident, losses: tuple[float | No
         return f"nothing was run: {inquiry.why_not or 'the step cannot be run again'}"
     if not inquiry.repeats:
         why = f" ({inquiry.why_not})" if inquiry.why_not else ""
-        return f"{again}, the step is sound{why}: nothing is proved"
+        return f"{again}, the step is finite{why}: nothing is proved"
     found, known = inquiry.origin, recorded.origin
     if found and known and (found.module, found.phase) != (known.module, known.phase):
         place = f"{found.module or found.op} ({found.phase})"

@@ -87,7 +87,7 @@ def is_spent(watched: Watched, reading: Reading, capture: Capture, run: Run) -> 
 def _is_finite(setting: Setting) -> bool | None:
     """Is the step finite as `setting` has it? None where it cannot be run again. One extra pass."""
     try:
-        return rerun(setting).sound if why_not_runnable(setting) is None else None
+        return rerun(setting).passed if why_not_runnable(setting) is None else None
     except Exception:
         return None
     finally:

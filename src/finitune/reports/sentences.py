@@ -168,8 +168,8 @@ def reasons(cause: RankedCause) -> str:
     if cause.proof:
         cured, placebo = (arm_in_words(arm) for arm in cause.proof)
         return f"finite with {cured}, not with {placebo}"
-    told = [evidence.text for evidence in sorted(cause.evidence, key=lambda e: -e.bits) if evidence.bits > 0]
-    return told[0] if told else ""
+    texts = [evidence.text for evidence in sorted(cause.evidence, key=lambda e: -e.bits) if evidence.bits > 0]
+    return texts[0] if texts else ""
 
 
 _ARMS = {

@@ -52,7 +52,7 @@ def gather_each(
     known, unused = known_of(configs)
     runs = runs_of(known)
     card = hardware.read(gpu) if gpu else None
-    versions, told = environment.of_run(requirements, [one.file for run in runs for one in run])
+    versions, source = environment.of_run(requirements, [one.file for run in runs for one in run])
     around = Facts(hardware=card, versions=versions or None)
     given_model, given_data = _given(model, data)
     words_of = cache(_tokenizer)
@@ -107,7 +107,7 @@ def gather_each(
         ]
         named = [one.line for one in (model_here, data_here) if one.line]
         named += [f"{own.name} as card, which nvidia-smi shows here: --gpu says another"] if own else []
-        named += [told] if told else []
+        named += [source] if source else []
         yield (
             [one.line for one in run if one.line is not None],
             Reading(

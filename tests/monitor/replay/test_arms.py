@@ -129,7 +129,7 @@ def test_again_changes_nothing():
     assert torch.equal(first["ids"], last["ids"])
     assert torch.equal(first["labels"], last["labels"])
     assert outcome.losses == (float(setting.capture.micro_steps[0].root),)
-    assert outcome.sound
+    assert outcome.passed
 
 
 @pytest.mark.parametrize("held", [torch.float16, torch.bfloat16, torch.float32], ids=str)
@@ -193,11 +193,11 @@ def test_module_float32_cures_what_overflows_inside_of_it():
         for p in model.parameters():
             p.fill_(0.5)
     setting = capture_of(model, lambda _: model(torch.ones(2, 4, dtype=torch.float16)).float().mean())
-    assert not run_arm("again", setting).sound
-    assert run_arm("float32", setting).sound
-    assert run_arm("bfloat16", setting).sound
-    assert not run_arm("module-float32=0", setting).sound
-    assert not run_arm("loss-scale-1", setting).sound
+    assert not run_arm("again", setting).passed
+    assert run_arm("float32", setting).passed
+    assert run_arm("bfloat16", setting).passed
+    assert not run_arm("module-float32=0", setting).passed
+    assert not run_arm("loss-scale-1", setting).passed
 
 
 def test_replaced_rows_are_other_rows_of_the_matrix():
@@ -229,8 +229,8 @@ def test_a_buffer_can_be_repaired():
     model = Tiny().eval()
     model.norm.running_mean[1] = math.nan
     setting = setting_of(model)
-    assert not run_arm("again", setting).sound
-    assert run_arm("repair-weight=norm.running_mean", setting).sound
+    assert not run_arm("again", setting).passed
+    assert run_arm("repair-weight=norm.running_mean", setting).passed
     assert model.norm.running_mean[1].isnan()
 
 
@@ -238,10 +238,10 @@ def test_every_token_labelled():
     model = Tiny()
     ignored = torch.full_like(IDS, -100)
     setting = capture_of(model, lambda _: model(input_ids=IDS, labels=ignored))
-    assert not run_arm("again", setting).sound
-    assert run_arm("label-every-token", setting).sound
+    assert not run_arm("again", setting).passed
+    assert run_arm("label-every-token", setting).passed
     assert torch.equal(model.seen[-1]["labels"], IDS)
-    assert not run_arm("shuffle-tokens", setting).sound
+    assert not run_arm("shuffle-tokens", setting).passed
 
 
 def test_ids_that_are_no_tokens_are_not_labels():
@@ -285,8 +285,8 @@ def test_update_times():
     setting = setting_of(model, optimizer=optimizer)
     wild, small = run_arm("update-times=1", setting), run_arm("update-times=0.0001", setting)
     assert wild.losses == small.losses
-    assert not wild.sound
-    assert small.sound
+    assert not wild.passed
+    assert small.passed
     assert small.trial.losses[0] < small.losses[0]
     assert optimizer.param_groups[0]["lr"] == 1000.0
     assert not optimizer.state

@@ -121,7 +121,7 @@ ORIGINS = {
 def test_forward(function):
     located, body = origin_of(function)
     origin = located.origin
-    assert not located.outcome.sound
+    assert not located.outcome.passed
     assert (origin.op, origin.phase, origin.module, origin.dtype) == (ORIGINS[function], "forward", "body", "float32")
     file, line = origin.line.split(" in ")[0].split(":")
     assert file == HERE
@@ -185,7 +185,7 @@ DELIBERATE = [
 @pytest.mark.parametrize("function", DELIBERATE, ids=lambda f: f.__name__)
 def test_a_deliberate_infinity_is_no_origin(function):
     located, _ = origin_of(function)
-    assert located.outcome.sound
+    assert located.outcome.passed
     assert located.origin is None
 
 
@@ -265,7 +265,7 @@ def test_an_input_given_by_name_in_a_nested_batch():
 def test_a_sound_step_has_no_origin_and_the_layers_it_went_through():
     located, _ = origin_of(tanh)
     assert located.origin is None
-    assert located.outcome.sound
+    assert located.outcome.passed
     assert [layer.module for layer in located.layers] == ["before", "body", "after", ""]
     assert all(layer.nonfinite == 0 and layer.peak > 0 for layer in located.layers)
 
@@ -302,7 +302,7 @@ def test_a_real_model_with_left_padding_is_sound_under_its_own_masks(family):
     batch["attention_mask"][0, :5] = 0
     batch["labels"][0, :5] = -100
     located = locate(capture_of(model, lambda _: model(**batch).loss))
-    assert located.outcome.sound
+    assert located.outcome.passed
     assert located.origin is None
 
 

@@ -85,7 +85,7 @@ def test_how_we_measure_a_gradient_is_no_origin():
     came = torch.full_like(model.before.weight, -math.inf)
     model.before.weight.register_hook(lambda gradient: came)
     located = locate(capture_of(model, lambda _: model(torch.ones(2, 3, 5)).mean()))
-    assert not located.outcome.sound
+    assert not located.outcome.passed
     assert located.origin is None
 
 
@@ -155,6 +155,6 @@ def test_what_is_trained_within_reentrant_checkpoints_alone_gets_its_gradients()
     model.forward = lambda: torch.utils.checkpoint.checkpoint(model[1], model[0](x), use_reentrant=True).sum()
     setting = capture_of(model, lambda _: model())
     located = locate(setting)
-    assert not located.outcome.sound
+    assert not located.outcome.passed
     assert (located.origin.module, located.origin.op, located.origin.phase) == ("1", "aten._to_copy", "backward")
     assert model[1].bias.grad is None

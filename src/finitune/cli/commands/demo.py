@@ -8,7 +8,7 @@ from finitune.cli.commands import closest
 from finitune.finding import UnreadableInput
 
 PLAIN = "{}-plain"
-"""The same incident told without the framework in which it happened."""
+"""The same incident without the framework in which it happened."""
 
 
 @click.command
@@ -19,13 +19,13 @@ def command(name: str) -> int:
     NAME is the incident: yi (the default), medicalgpt, ludwig, unsloth or omnilmm. A small real model is trained,
     offline.
     """
-    from finitune.demo import story, tell
+    from finitune.demo import runner, story
 
     examples = story.stories()
     if name not in examples:
         raise UnreadableInput(f"no demo is called '{name}'{closest(name, set(examples))}")
-    told = story.read(examples[name])
+    chosen = story.read(examples[name])
     plain = examples.get(PLAIN.format(name))
-    if plain is not None and story.missing(told):
-        told = story.read(plain)
-    return tell.main(told)
+    if plain is not None and story.missing(chosen):
+        chosen = story.read(plain)
+    return runner.main(chosen)

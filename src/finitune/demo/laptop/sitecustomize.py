@@ -3,7 +3,7 @@
 What it changes, each only in a process that imports the library in question, and nothing where torch sees a GPU:
 
 torch         float16 matrix products at the speed of float32 ones, rounded and overflowing as a tensor core's do
-transformers  TrainingArguments run on the CPU without being told
+transformers  TrainingArguments run on the CPU without an option
 accelerate    fp16 means autocast with a GradScaler, as on a GPU, and not silently float32
 deepspeed     fp16 is allowed, gloo needs no compiled extension, Adam is torch's own and not a CUDA kernel
 torchvision, torchaudio  builds for CUDA are importable, without their compiled operators

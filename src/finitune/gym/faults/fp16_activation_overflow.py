@@ -1,7 +1,7 @@
 """A few MLP channels answer one kind of token with a product beyond 65504.
 
 The weights lie within float16, and so does every activation until the token appears: then its embedding direction
-lines up with the outlier channels. In bfloat16 the same run is sound.
+lines up with the outlier channels. In bfloat16 the same run is finite.
 """
 
 from __future__ import annotations

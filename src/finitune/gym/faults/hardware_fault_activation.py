@@ -1,4 +1,4 @@
-"""One activation is read wrongly at one step, in the forward, and never again: run again, the step is sound."""
+"""One activation is read wrongly at one step, in the forward, and never again: run again, the step is finite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One element of one gradient is read wrongly at one step, and never again: run again, the step is sound."""
+"""One element of one gradient is read wrongly at one step, and never again: run again, the step is finite."""
 
 from __future__ import annotations
 

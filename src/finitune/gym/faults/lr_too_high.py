@@ -1,6 +1,6 @@
 """A learning rate far too high and no clipping: the loss climbs for some steps, then leaves the finite numbers.
 
-In the llama run the loss of the bad step looks sound: the squares in RMSNorm overflow, 1/sqrt(inf) makes every
+In the llama run the loss of the bad step looks normal: the squares in RMSNorm overflow, 1/sqrt(inf) makes every
 hidden state zero, and the loss is that of a guess, ln(vocabulary). Only the gradient tells.
 """
 

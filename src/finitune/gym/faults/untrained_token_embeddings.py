@@ -21,7 +21,7 @@ cause = "untrained-token-embeddings"
 step = 3
 TOKEN = 6
 ROW_RMS = 1e-8
-# At DeepSpeed's 2^16 a sound step overflows now and then; with half or twice these scales the origin is the same.
+# At DeepSpeed's 2^16 a healthy step overflows now and then; with half or twice these scales the origin is the same.
 SCALES = {"llama": 2.0**14, "mistral": 2.0**14, "qwen2": 2.0**15}
 
 origins = {

@@ -1,6 +1,6 @@
 """What bounds every step of any optimizer from now on, tensor by tensor, in the order in which it holds them.
 
-A bound is spelled as text, so that other ranks can be told of it, and remembers what is usual in this run. Nothing of
+A bound is spelled as text, so that it can be sent to other ranks, and remembers what is usual in this run. Nothing of
 a bound but that is kept between steps.
 """
 

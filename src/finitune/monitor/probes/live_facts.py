@@ -235,11 +235,11 @@ def _weights(model: nn.Module) -> Weights:
 def _scan(name: str, weight: Tensor) -> TensorScan:
     tensor = weight.float() if weight.element_size() == 1 else weight  # float8 has few operators
     finite = torch.isfinite(tensor)
-    sound = torch.where(finite, tensor, torch.zeros_like(tensor)).float()
+    known = torch.where(finite, tensor, torch.zeros_like(tensor)).float()
     bad = torch.nonzero(~finite)[:1].tolist()
     # The peak is taken out before squaring, so that one element of 1e38 does not overflow the norm.
-    peak = float(sound.abs().amax())
-    rms = peak * float((sound / peak).square().mean().sqrt()) if peak else 0.0
+    peak = float(known.abs().amax())
+    rms = peak * float((known / peak).square().mean().sqrt()) if peak else 0.0
     return TensorScan(
         name=name,
         dtype=dtype_name(weight.dtype),

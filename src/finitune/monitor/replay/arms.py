@@ -31,7 +31,7 @@ Arm = Callable[..., Any]
 
 @contextmanager
 def again(setting: Setting) -> Iterator[None]:
-    """Nothing changed: a sound run means that the fault does not repeat."""
+    """Nothing changed: a run that passes means that the fault does not repeat."""
     yield
 
 
@@ -291,7 +291,7 @@ def fresh_first_moment(setting: Setting) -> Iterator[None]:
 
 @contextmanager
 def update_times(setting: Setting, factor: str) -> Iterator[None]:
-    """A trial update with the learning rate times `factor`: sound where the loss of the same batch does not rise."""
+    """A trial update with the learning rate times `factor`: passed where the batch's loss does not rise."""
     setting.update_times = float(factor)
     yield
 

@@ -54,7 +54,7 @@ def _has_samples(values: Tensor, call: Call) -> bool:
 
 def _in_batch(values: Tensor, rows: int, positions: int) -> Tensor | None:
     """Where in the batch an activation is not finite, by its shape: bool [rows, positions], or [rows] where no axis is
-    that of positions; None where it cannot be told.
+    that of positions; None where that is not known.
     """
     shape = values.shape
     if shape[0] == rows and len(shape) >= 2:

@@ -42,7 +42,7 @@ _BODIES = ("body", "orelse", "finalbody")
 def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
     """The operator, or the statement alone, with which the program has made gradients bad that its backward has left
     finite; None where its frames do not show it. `asked`: the loop has asked for gradients, and puts into parameters
-    what it makes of them; these may have been bad themselves, so that only an operator is told.
+    what it makes of them; these may have been bad themselves, so that only the operator is named.
     """
     by_backward = any(gradient is not None for _, gradient in left)
     edits = _edits(_BACKWARDS) if by_backward else _edits(_ASKS) if asked else _of_iteration()

@@ -59,7 +59,7 @@ def locate(setting: Setting) -> Located:
     leaf = known or _bad_input(watch, calls)
     operand, place = _bad_operand(setting.capture) if leaf is None else (None, None)
     origin = leaf or operand or watch.found(bad_loss=bad_loss)
-    if outcome.sound or (watch.failed is not None and leaf is None):
+    if outcome.passed or (watch.failed is not None and leaf is None):
         origin = None
     term = place if operand is not None else watch.term if origin is not None and origin is watch.origin else None
     return Located(

@@ -40,7 +40,7 @@ _COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution", "native_layer_norm")
 """Operators into which a -inf is no mask, but a value that should not be there."""
 UNSEEN = "outside aten"
-"""What stands for an operator that torch was not told of: a kernel of Triton or C, or numpy."""
+"""What stands for an operator that torch does not know: a kernel of Triton or C, or numpy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

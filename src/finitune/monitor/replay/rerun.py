@@ -84,7 +84,7 @@ class Outcome:
     trial: Trial | None = None
     """What a trial update did, where one was asked for."""
     bad_elsewhere: bool = False
-    """Not finite on some rank of those that the model is spread over."""
+    """Not finite on some rank of those that the model is sharded over."""
 
     @property
     def finite(self) -> bool:
@@ -92,7 +92,7 @@ class Outcome:
         return all(map(math.isfinite, self.losses)) and bool(torch.isfinite(self.norms).all())
 
     @property
-    def sound(self) -> bool:
+    def passed(self) -> bool:
         """Finite, and not made worse by a trial update."""
         better = self.trial is None or sum(self.trial.losses) <= sum(self.losses)
         return self.finite and not self.bad_elsewhere and better

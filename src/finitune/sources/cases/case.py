@@ -92,7 +92,7 @@ def read(case: Mapping[str, Any]) -> Facts:
     """Everything in the case that a chapter can use."""
     config = case.get("config")
     given: Mapping[str, Any] = cast("Mapping[str, Any]", config) if isinstance(config, Mapping) else {}
-    told = " ".join(str(case.get(key) or "") for key in ("framework", "title"))
+    words_given = " ".join(str(case.get(key) or "") for key in ("framework", "title"))
     settings = dict(_settings(given))
     facts = _arguments(settings)
     log = case.get("log")
@@ -103,9 +103,11 @@ def read(case: Mapping[str, Any]) -> Facts:
         precision=_with_scaler(facts.precision or Precision(), given),
         model=_model(str(case.get("model") or case.get("title") or ""), given),
         training=dataclasses.replace(facts.training or Training(), model_name=str(case.get("model") or "") or None),
-        hardware=_hardware(str(case.get("hardware") or ""), f"{given.get('device', '')} {given.get('gpu', '')} {told}"),
-        versions=dict(_versions(given, f"{told} {logged}")) or None,
-        parallel=_parallel(given, told, str(case.get("hardware") or "")),
+        hardware=_hardware(
+            str(case.get("hardware") or ""), f"{given.get('device', '')} {given.get('gpu', '')} {words_given}"
+        ),
+        versions=dict(_versions(given, f"{words_given} {logged}")) or None,
+        parallel=_parallel(given, words_given, str(case.get("hardware") or "")),
         disagreements=list(_disagreements(given)) or None,
     )
 
@@ -230,14 +232,14 @@ def _first(value: Any) -> Any:
 
 def _arguments(settings: dict[str, Any]) -> Facts:
     """The settings as TrainingArguments, without those that have no valid value."""
-    sound: dict[str, Any] = {}
+    valid: dict[str, Any] = {}
     for key, value in settings.items():
         try:
-            training_arguments.read({**sound, key: value}, "the case")
+            training_arguments.read({**valid, key: value}, "the case")
         except (UnreadableInput, ValueError, TypeError):
             continue
-        sound[key] = value
-    return training_arguments.read(sound, "the case")
+        valid[key] = value
+    return training_arguments.read(valid, "the case")
 
 
 def _model(name: str, config: Mapping[str, Any]) -> Model:
@@ -252,11 +254,11 @@ def _whole(config: Mapping[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40 else None
 
 
-def _versions(config: Mapping[str, Any], told: str) -> Iterator[tuple[str, str]]:
+def _versions(config: Mapping[str, Any], words_given: str) -> Iterator[tuple[str, str]]:
     for name in (*RELEVANT, *PACKAGES):
         written = re.escape(name).replace(r"\-", "[-_ ]?")
         pattern = re.compile(rf"\b{written}(?: version)?\W{{1,4}}v?(\d+(?:\.\d+)+)", re.IGNORECASE)
-        if in_words := pattern.search(told):
+        if in_words := pattern.search(words_given):
             yield PACKAGES.get(name, name), in_words[1]
     for key, value in config.items():
         named = key.removesuffix("_version").replace("_", "-").lower()
@@ -265,12 +267,12 @@ def _versions(config: Mapping[str, Any], told: str) -> Iterator[tuple[str, str]]
             yield package, found[0]
 
 
-def _parallel(config: Mapping[str, Any], told: str, cards: str) -> Parallel | None:
+def _parallel(config: Mapping[str, Any], words_given: str, cards: str) -> Parallel | None:
     leaves = {_leaf(key): value for key, value in config.items()}
     stage = next((w for key in ("zero_stage", "stage", "zero") if (w := _whole(leaves, key)) is not None), None)
-    said = _STAGE.search(f"{config.get('deepspeed', '')} {leaves.get('zero_stage', '')} {told}")
+    said = _STAGE.search(f"{config.get('deepspeed', '')} {leaves.get('zero_stage', '')} {words_given}")
     stage = int(said[1]) if stage is None and said else stage
-    words = f"{told} {' '.join(config)}".lower()
+    words = f"{words_given} {' '.join(config)}".lower()
     several = _NODES.search(cards)
     nodes = int(several[1] or several[2]) if several else None
     if stage is None and "deepspeed" not in words:

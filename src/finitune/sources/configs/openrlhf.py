@@ -1,6 +1,6 @@
 """Flags of OpenRLHF -> facts; it trains through DeepSpeed.
 
-Three generations: `--bf16`, without which DeepSpeed is told of no dtype; `--param_dtype` from 0.9.2 on, bf16 unless it
+Three generations: `--bf16`, without which DeepSpeed gets no dtype; `--param_dtype` from 0.9.2 on, bf16 unless it
 says fp16; dotted flags such as `--ds.param_dtype` from 0.10 on. Read in its openrlhf/cli and models/actor.py.
 """
 

@@ -116,5 +116,5 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _may_be_one(name: str) -> bool:
-    told = Path(name).suffix in PROGRAMS | TREES | SHELL_SUFFIXES
-    return told and name not in OF_MODELS and not name.startswith("test_")
+    readable = Path(name).suffix in PROGRAMS | TREES | SHELL_SUFFIXES
+    return readable and name not in OF_MODELS and not name.startswith("test_")

@@ -231,8 +231,8 @@ def settled(facts: Facts, data: Settings, file: str, card: Hardware) -> Facts:
     setup = setup_of(reader_of(program.names, card=card, flags=flags), program.start)
     answered = _facts(setup, file)
     if setup.trainer:
-        told = training_arguments.read(setup.arguments, file)
-        answered = dataclasses.replace(answered, precision=told.precision, disagreements=told.disagreements)
+        read = training_arguments.read(setup.arguments, file)
+        answered = dataclasses.replace(answered, precision=read.precision, disagreements=read.disagreements)
     return answered.over(facts)
 
 

@@ -31,9 +31,9 @@ def mixed(dtype: str, source: str, framework: str, **scaler: Any) -> Precision:
     """Computed in a dtype over float32 weights, in float16 with a dynamic loss scale."""
     scaled = dtype == "float16"
     said = {"scaler": "dynamic", "initial_scale": DEFAULT_LOSS_SCALE} if scaled else {"scaler": "none"}
-    told = {key: value for key, value in scaler.items() if value is not None} if scaled else {}
+    dynamic = {key: value for key, value in scaler.items() if value is not None} if scaled else {}
     return Precision(
-        compute=dtype, parameters="float32", requested_by=framework, source=source, **cast(Any, {**said, **told})
+        compute=dtype, parameters="float32", requested_by=framework, source=source, **cast(Any, {**said, **dynamic})
     )
 
 

@@ -96,8 +96,8 @@ def _gathered(one: Named, stands: Mapping[tuple[str, ...], Origin]) -> Standing:
 
     def precision_keys(dtype: str, data: Mapping[str, Any]) -> dict[str, Any] | None:
         said = dict(keys_of(dtype, data) or {}) if keys_of else {}
-        told = [Setting(standing=standing, path=tuple(key.split(".")), value=value) for key, value in said.items()]
-        found = {".".join(each.path): each.value for each in told if each.origin is not None}
+        settings = [Setting(standing=standing, path=tuple(key.split(".")), value=value) for key, value in said.items()]
+        found = {".".join(each.path): each.value for each in settings if each.origin is not None}
         lost = [key for key, value in said.items() if value is not False and key not in found]
         half = lost and {"fp16", "bf16"} & data.keys()  # one switch cannot be put in the place of the other
         return None if half else found or None

@@ -147,9 +147,9 @@ def _placed(key: str, value: Any, ranked: Sequence[Standing]) -> list[Setting]:
         if value == "auto" and one.format.name != "deepspeed":
             continue  # others want the value itself
         options = [[Setting(standing=one, path=_path(k), value=v) for k, v in o.items()] for o in _own(key, value, one)]
-        told = next((option for option in options if any(_says(setting, ranked) for setting in option)), None)
-        held += told or []
-        if told is None and not free:
+        stated = next((option for option in options if any(_says(setting, ranked) for setting in option)), None)
+        held += stated or []
+        if stated is None and not free:
             free = next((option for option in options if all(map(_may_be_added, option))), free)
     # a model's own files count where no configuration says the same
     held = [one for one in held if not _of_model(one)] or held

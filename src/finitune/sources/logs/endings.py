@@ -29,7 +29,7 @@ def read(ending: bytes, line: int, log: ParsedLog) -> None:
     for at in range(max(0, len(lines) - LAST_LINES), len(lines)):
         text = lines[at].rstrip(b"\r").strip()
         raised = _RAISED.match(text)
-        told = raised and (_TITLE in ending or b"." in raised[1] or b"rror: " in text)
-        if (told and not any(name in text for name in _OF_A_LAUNCHER)) or _KILLED.search(text):
+        explains = raised and (_TITLE in ending or b"." in raised[1] or b"rror: " in text)
+        if (explains and not any(name in text for name in _OF_A_LAUNCHER)) or _KILLED.search(text):
             log.message("crash", text.decode(errors="replace").strip(), line + at)
             return

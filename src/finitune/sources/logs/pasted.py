@@ -55,8 +55,8 @@ def _cells(text: bytes, count: int | None) -> Sequence[bytes]:
 def _row(titles: Sequence[bytes], cells: Sequence[bytes], line: int, log: ParsedLog) -> bool:
     if len(cells) != len(titles) or not cells[0].isdigit() or len(cells[0]) > 12:
         return False
-    told = zip((signal_of(title.decode(errors="replace")) for title in titles), map(number_in, cells), strict=True)
-    values = {name: value for name, value in told if name and value is not None}
+    named = zip((signal_of(title.decode(errors="replace")) for title in titles), map(number_in, cells), strict=True)
+    values = {name: value for name, value in named if name and value is not None}
     step = int(cells[0]) if titles[0] == b"Step" else None
     evaluated = values.pop("eval_loss", None)
     if "loss" in values:

@@ -34,8 +34,8 @@ def read(path: Path, log: ParsedLog) -> None:
         given = {str(key): value for key, value in cast(Mapping[Any, Any], record).items()}
         if SUMMARY in given:
             continue
-        told = ((signal_of(key), _real(value)) for key, value in given.items())
-        values = {name: value for name, value in told if name and value is not None}
+        named = ((signal_of(key), _real(value)) for key, value in given.items())
+        values = {name: value for name, value in named if name and value is not None}
         step = given.get("step")
         if values.keys() & {"loss", "eval_loss"}:
             line = lines[index] if index < len(lines) else 0

@@ -97,13 +97,13 @@ def _layers(tensors: Sequence[Tensor]) -> list[tuple[str, dict[str, Tensor]]]:
         return []
     (stack,) = decoders
     numbers = sorted(number for other, number in found if other == stack)
-    sound = all(
+    valid = all(
         {p.removesuffix(".bias") for p in found[stack, n]} == PARTS
         and all(t.dtype in TORCH_NAMES for t in found[stack, n].values())
         for n in numbers
     )
     return (
-        [(f"{stack}.{n}", found[stack, n]) for n in numbers] if sound and numbers == list(range(len(numbers))) else []
+        [(f"{stack}.{n}", found[stack, n]) for n in numbers] if valid and numbers == list(range(len(numbers))) else []
     )
 
 

@@ -240,17 +240,17 @@ def _dots(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def _scan_elements(values: npt.NDArray[Any], begin: int, limits: _Range) -> Part:
     wide = np.abs(values.astype(np.float64))
     finite = np.isfinite(wide)
-    sound = wide if finite.all() else wide[finite]
-    peak = float(sound.max(initial=0.0))
+    valid = wide if finite.all() else wide[finite]
+    peak = float(valid.max(initial=0.0))
     # scaled by the peak, so that the squares of float64 stay in range too
     scale = peak or 1.0
     return Part(
-        nonfinite=len(wide) - len(sound),
+        nonfinite=len(wide) - len(valid),
         peak=peak,
-        squares=float(np.dot(sound / scale, sound / scale)) * scale * scale if scale < 1e150 else math.inf,
-        overflow=int(np.count_nonzero(sound >= limits.overflow)),
-        underflow=int(np.count_nonzero((sound > 0) & (sound <= limits.vanishes))) if limits.vanishes else 0,
-        first=None if len(sound) == len(wide) else begin + int(np.argmin(finite)),
+        squares=float(np.dot(valid / scale, valid / scale)) * scale * scale if scale < 1e150 else math.inf,
+        overflow=int(np.count_nonzero(valid >= limits.overflow)),
+        underflow=int(np.count_nonzero((valid > 0) & (valid <= limits.vanishes))) if limits.vanishes else 0,
+        first=None if len(valid) == len(wide) else begin + int(np.argmin(finite)),
     )
 
 

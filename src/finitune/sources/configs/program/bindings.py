@@ -42,7 +42,7 @@ def keywords(reader: Reader, call: Call) -> dict[str, Any]:
     return _keywords(reader, call.node, call.site, fresh=True)
 
 
-def told(reader: Reader, node: ast.AST | None, site: Site) -> Any:
+def value_of(reader: Reader, node: ast.AST | None, site: Site) -> Any:
     """The value of an expression that stands there."""
     reader.begin()
     return reader.value(node, site)
@@ -316,8 +316,8 @@ def _call(reader: Reader, node: ast.Call, site: Site) -> Any:
         return Computed(line, card=True) if reader.card is None else _takes_bfloat16(reader, node, reader.card)
     if name in ("parse_args", "parse_known_args"):
         if reader.names.calls_named("add_argument"):
-            told = _command_line(reader)
-            return told if name == "parse_args" else [told, Computed(line)]
+            parsed = _command_line(reader)
+            return parsed if name == "parse_args" else [parsed, Computed(line)]
         return _returned(reader, node, site)
     if name in ("parse_args_into_dataclasses", "parse_args_and_config"):
         return _dataclasses(reader, line)
@@ -339,8 +339,8 @@ def _call(reader: Reader, node: ast.Call, site: Site) -> Any:
         values = [reader.value(argument, site) for argument in node.args]
         if name == "getattr" and isinstance(values[0], Symbol) and isinstance(values[1], str):
             return Symbol(f"{values[0].name}.{values[1]}")
-        told = known(values) and len(values) == 1 and not isinstance(values[0], Symbol)
-        return _CONVERT.get(name, str)(values[0]) if told else Computed(line)
+        is_known = known(values) and len(values) == 1 and not isinstance(values[0], Symbol)
+        return _CONVERT.get(name, str)(values[0]) if is_known else Computed(line)
     if name.endswith("load") and (read := loaded(reader, node, dotted(reader, node.func, site), site)) is not None:
         return read
     made = _returned(reader, node, site)

@@ -7,7 +7,7 @@ import re
 from typing import Any, cast
 
 from finitune.sources.configs import lightning, training_arguments
-from finitune.sources.configs.program.bindings import called, class_fields, flags_among, keywords, taken, told
+from finitune.sources.configs.program.bindings import called, class_fields, flags_among, keywords, taken, value_of
 from finitune.sources.configs.program.loop import loop, optimizers, prepared
 from finitune.sources.configs.program.model import adapters, loaded
 from finitune.sources.configs.program.names import Call, last_name
@@ -76,7 +76,7 @@ def starts_of(reader: Reader) -> list[Call | ast.ClassDef | None]:
 
 
 def _is_kin(reader: Reader, call: Call, name: str) -> bool:
-    return is_arguments(name) and not isinstance(told(reader, call.node.func, call.site), Defined)
+    return is_arguments(name) and not isinstance(value_of(reader, call.node.func, call.site), Defined)
 
 
 def _method_parsed(call: Call) -> str | None:
@@ -116,11 +116,11 @@ def _line_of(start: Call | ast.ClassDef | None) -> int | None:
 
 def _arguments(reader: Reader, start: Call, setup: Setup) -> None:
     name = last_name(start.node.func)
-    own = told(reader, start.node.func, start.site)
+    own = value_of(reader, start.node.func, start.site)
     said = {**(class_fields(reader, own.scope) if isinstance(own, Defined) else {}), **keywords(reader, start)}
     for one in reader.names.attributes:  # training_args.fp16 = True
         if one.owner in start.targets:
-            said[one.name] = told(reader, one.value, one.site)
+            said[one.name] = value_of(reader, one.value, one.site)
             setup.lines[one.name] = one.value.lineno
     later = dict(setup.lines)
     take(reader, setup, setup.arguments, start, said)
@@ -181,7 +181,7 @@ def _loaded_data(reader: Reader, setup: Setup) -> None:
     for call in reader.names.calls_named("load_dataset"):
         if not taken_call(reader, call):
             continue
-        kind = told(reader, call.node.args[0], call.site) if call.node.args else keywords(reader, call).get("path")
+        kind = value_of(reader, call.node.args[0], call.site) if call.node.args else keywords(reader, call).get("path")
         files = keywords(reader, call).get("data_files")
         if isinstance(files, dict):
             files = cast(dict[str, Any], files).get("train")
@@ -200,7 +200,7 @@ def _template_of(reader: Reader, node: ast.expr) -> str | None:
         call for call in reader.names.calls_named("from_pretrained")
         if call.node is node.value or (isinstance(node.value, ast.Name) and node.value.id in call.targets)
     ]  # fmt: skip
-    said = told(reader, made[0].node.args[0], made[0].site) if len(made) == 1 and made[0].node.args else None
+    said = value_of(reader, made[0].node.args[0], made[0].site) if len(made) == 1 and made[0].node.args else None
     return said.rpartition("/")[2] if isinstance(said, str) else None
 
 
@@ -209,7 +209,7 @@ def _tokens(reader: Reader, setup: Setup) -> None:
     trained = any("trainable_token_indices" in keywords(reader, c) for c in reader.names.calls_named("LoraConfig"))
     for name in () if trained else ("add_special_tokens", "add_tokens"):
         for call in reader.names.calls_named(name):
-            said = told(reader, call.node.args[0], call.site) if call.node.args and surely(reader, call) else None
+            said = value_of(reader, call.node.args[0], call.site) if call.node.args and surely(reader, call) else None
             by_name = cast("dict[str, Any]", said if isinstance(said, dict) else {"": said})
             for key, held in by_name.items():
                 tokens = cast("list[Any]", held if isinstance(held, list) else [held])
@@ -226,7 +226,9 @@ def _tokens(reader: Reader, setup: Setup) -> None:
 def _masks_by_id(reader: Reader) -> bool:
     """Whether the collator is that of transformers, which masks every padding id, whatever labels the rows have."""
     for call in reader.names.calls_named("DataCollatorForLanguageModeling"):
-        mlm = told(reader, call.node.args[1], call.site) if call.node.args[1:] else keywords(reader, call).get("mlm")
+        mlm = (
+            value_of(reader, call.node.args[1], call.site) if call.node.args[1:] else keywords(reader, call).get("mlm")
+        )
         if mlm is False and surely(reader, call) and called(reader, call).startswith("transformers."):
             return True
     return False
@@ -238,7 +240,7 @@ def _response_template(reader: Reader, setup: Setup) -> None:
         for call in reader.names.calls_named(name):
             said = keywords(reader, call).get(key)
             if said is None and call.node.args and name.startswith("DataCollator"):
-                said = told(reader, call.node.args[0], call.site)
+                said = value_of(reader, call.node.args[0], call.site)
             formats = any("formatting_func" in keywords(reader, one) for one in reader.names.calls)
             if isinstance(said, str) and not formats and not reader.names.calls_named("map"):
                 setup.arguments.setdefault("response_template", said)
@@ -252,14 +254,14 @@ def _small_settings(reader: Reader, setup: Setup) -> None:
     for one in reader.names.attributes:
         if one.name == "pad_token":
             end = isinstance(one.value, ast.Attribute) and one.value.attr == "eos_token"
-            value = "eos_token" if end else told(reader, one.value, one.site)
+            value = "eos_token" if end else value_of(reader, one.value, one.site)
             if isinstance(value, str):
                 setup.batching.update(pad_token=value, **({"eos_token": value} if end else {}))
                 setup.lines["pad_token"] = one.value.lineno
                 written = "eos_token" in reader.names.joined  # at the end of each text
                 if end and taken(reader, one.site.blocks) is True and _masks_by_id(reader) and written:
                     setup.batching["masks_end"] = True
-        elif one.name == "padding_side" and isinstance(value := told(reader, one.value, one.site), str):
+        elif one.name == "padding_side" and isinstance(value := value_of(reader, one.value, one.site), str):
             setup.batching["padding_side"] = value
             setup.lines["padding_side"] = one.value.lineno
         elif one.name == "chat_template" and (template := _template_of(reader, one.value)):

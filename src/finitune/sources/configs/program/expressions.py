@@ -39,8 +39,8 @@ def _binary(reader: Reader, node: ast.BinOp, site: Site) -> Any:
         return cast(dict[str, Any], left) | cast(dict[str, Any], right)
     if isinstance(left, str) and isinstance(right, str):
         between = "/" if isinstance(node.op, ast.Div) else ""  # paths are divided
-        told = isinstance(node.op, ast.Add | ast.Div) and len(left) + len(right) < MAX_LENGTH
-        return f"{left}{between}{right}" if told else Computed(node.lineno)
+        computable = isinstance(node.op, ast.Add | ast.Div) and len(left) + len(right) < MAX_LENGTH
+        return f"{left}{between}{right}" if computable else Computed(node.lineno)
     if isinstance(left, int | float) and isinstance(right, int | float):
         if isinstance(node.op, ast.Pow) and (abs(left) > MAX_BASE or abs(right) > MAX_POWER):
             return Computed(node.lineno)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from finitune.facts import DEFAULT_LOSS_SCALE
 from finitune.sources.configs.keys import dtype_of
-from finitune.sources.configs.program.bindings import called, keywords, told
+from finitune.sources.configs.program.bindings import called, keywords, value_of
 from finitune.sources.configs.program.model import cast_of, loads
 from finitune.sources.configs.program.names import Call, last_name
 from finitune.sources.configs.program.setup import Setup, number, only, take, taken_call, worded
@@ -36,8 +36,8 @@ def optimizers(reader: Reader) -> list[tuple[Call, dict[str, Any]]]:
             continue
         said = keywords(reader, call)
         if len(call.node.args) > 1:
-            said.setdefault("lr", told(reader, call.node.args[1], call.site))
-        groups = told(reader, call.node.args[0], call.site) if call.node.args else None
+            said.setdefault("lr", value_of(reader, call.node.args[1], call.site))
+        groups = value_of(reader, call.node.args[0], call.site) if call.node.args else None
         held = cast(list[Any], groups) if isinstance(groups, list) else []
         rates = [cast(dict[str, Any], one).get("lr") for one in held if isinstance(one, dict)]
         numbers = [rate for one in (*rates, said.get("lr")) if (rate := number(one)) is not None]
@@ -78,7 +78,7 @@ def _clipping(reader: Reader, setup: Setup) -> None:
     call = calls[0]
     said = next((keyword.value for keyword in call.node.keywords if keyword.arg == "max_norm"), None)
     said = call.node.args[1] if said is None and len(call.node.args) > 1 else said
-    norm = keywords(reader, call).get("max_norm") if said is None else told(reader, said, call.site)
+    norm = keywords(reader, call).get("max_norm") if said is None else value_of(reader, said, call.site)
     setup.lines["max_grad_norm"] = (
         call.line if number(norm) is None or said is None else line_of(reader, said, call.site)
     )
@@ -130,13 +130,13 @@ def _mixed_precision(reader: Reader, setup: Setup) -> None:
     scaling = {"float16": {"scaler": "dynamic", "initial_scale": scale} if scaled else unscaled}
     cast_to = _cast_to(reader, setup)
     for call in reader.names.calls_named("autocast"):
-        if not taken_call(reader, call) or isinstance(told(reader, call.node.func, call.site), Defined):
+        if not taken_call(reader, call) or isinstance(value_of(reader, call.node.func, call.site), Defined):
             continue
         said = keywords(reader, call)
-        device = told(reader, call.node.args[0], call.site) if call.node.args else said.get("device_type", "cuda")
+        device = value_of(reader, call.node.args[0], call.site) if call.node.args else said.get("device_type", "cuda")
         enabled, dtype = said.get("enabled", True), said.get("dtype")
         if dtype is None and len(call.node.args) > 1:
-            dtype = told(reader, call.node.args[1], call.site)
+            dtype = value_of(reader, call.node.args[1], call.site)
         if enabled is False:
             continue
         default = "torch.bfloat16" if device == "cpu" else "torch.float16"

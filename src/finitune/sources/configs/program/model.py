@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from finitune.sources.configs.keys import dtype_of
-from finitune.sources.configs.program.bindings import keywords, told
+from finitune.sources.configs.program.bindings import keywords, value_of
 from finitune.sources.configs.program.names import Call, last_name
 from finitune.sources.configs.program.setup import Setup, first, only, surely, take, taken_call, worded
 from finitune.sources.configs.program.values import Computed, Reader, Record, known
@@ -44,7 +44,7 @@ def loaded(reader: Reader, setup: Setup) -> None:
         said = keywords(reader, call)
         unsloth = bool(UNSLOTH.match(last_name(cast(ast.Attribute, call.node.func).value)))
         if call.node.args:
-            said.setdefault("model_name", told(reader, call.node.args[0], call.site))
+            said.setdefault("model_name", value_of(reader, call.node.args[0], call.site))
         named = worded(said.get("model_name", said.get("pretrained_model_name_or_path")), call.line)
         if isinstance(named, str):
             setup.arguments.setdefault("model_name_or_path", named)
@@ -71,7 +71,9 @@ def _named_to_trainer(reader: Reader, setup: Setup) -> None:
     for call in reader.names.calls:
         if not last_name(call.node.func).endswith("Trainer") or not taken_call(reader, call):
             continue
-        named = told(reader, call.node.args[0], call.site) if call.node.args else keywords(reader, call).get("model")
+        named = (
+            value_of(reader, call.node.args[0], call.site) if call.node.args else keywords(reader, call).get("model")
+        )
         if isinstance(named, str):
             setup.arguments.setdefault("model_name_or_path", named)
             setup.lines.setdefault("model_name_or_path", call.line)
@@ -101,7 +103,7 @@ def cast_of(reader: Reader, call: Call) -> str | None:
         return None
     dtype: str | None = {"half": "float16", "bfloat16": "bfloat16"}.get(name)
     for argument in (*call.node.args, *(k.value for k in call.node.keywords if k.arg == "dtype")):
-        plain = worded(told(reader, argument, call.site), call.line)
+        plain = worded(value_of(reader, argument, call.site), call.line)
         dtype = dtype or (dtype_of(plain) if isinstance(plain, str) and plain.startswith("torch.") else None)
     return dtype
 

@@ -1,4 +1,4 @@
-"""Tell a story: run each step as typed, look whether it shows what it should, and end with the table.
+"""Run a story: each step as typed, then whether it shows what it should, and the table at the end.
 
 Everything happens in a copy of the example, `runs/demo-NAME-TIME`; `story.json` and one log per step stay there.
 """
@@ -40,22 +40,22 @@ COMMANDS = {
 LOSES = 0.95
 """A run has learnt when the mean loss of its last fifth is below this share of that of its first fifth."""
 LONGEST_LINE = 160
-TOLD_LINES = 15
+LAST_LINES = 15
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
 def main(story: Story) -> int:
-    """Tell `story` in `runs/demo-NAME-TIME`; 0 when every step went as told."""
+    """Run `story` in `runs/demo-NAME-TIME`; 0 when every step passed."""
     lacking = missing(story)
     if lacking:
         how = f": {story.install}" if story.install else ""
         raise UnreadableInput(f"finitune demo {story.name} needs {', '.join(lacking)}{how}")
     directory = new_directory(f"demo-{story.name}-")
-    stage = tell(story, directory, Console(highlight=False))
-    return 0 if all(step.sound for step in stage.steps) else 1
+    stage = run_story(story, directory, Console(highlight=False))
+    return 0 if all(step.passed for step in stage.steps) else 1
 
 
-def tell(story: Story, directory: Path, console: Console) -> Stage:
+def run_story(story: Story, directory: Path, console: Console) -> Stage:
     """Every step of `story` in a copy of the example at `directory`, the table, and `story.json`."""
     stage = Stage(directory=directory.resolve(), console=console)
     began = time.monotonic()
@@ -67,11 +67,11 @@ def tell(story: Story, directory: Path, console: Console) -> Stage:
     for number, scene in enumerate(story.steps, start=1):
         console.print()
         console.print(Text(f"{number}  {scene.name}: {scene.says}", style="bold"), soft_wrap=True)
-        lines, wrong = _play(stage, scene, number, environment)
+        lines, wrong = _run_step(stage, scene, number, environment)
         step = stage.steps[-1]
         seen.append(
             {
-                "name": scene.name, "as_told": step.sound, "lines": lines, "wrong": wrong, "seconds": step.seconds,
+                "name": scene.name, "passed": step.passed, "lines": lines, "wrong": wrong, "seconds": step.seconds,
                 "commands": [{"command": o.command, "exit": o.code} for o in step.outcomes],
             }
         )  # fmt: skip
@@ -83,40 +83,40 @@ def tell(story: Story, directory: Path, console: Console) -> Stage:
     return stage
 
 
-def _play(stage: Stage, scene: Scene, number: int, environment: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Run one step, show it and add it to the stage; returns what was seen, and what was not as told."""
+def _run_step(stage: Stage, scene: Scene, number: int, environment: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Run one step, show it and add it to the stage; returns what was seen, and what failed."""
     outcomes: list[Outcome] = []
     for command in scene.run:
         terminal = stage.console.is_terminal
         with stage.console.status(Text(command, style="dim")) if terminal else nullcontext():
-            outcomes.append(_run(command, stage.directory, environment))
+            outcomes.append(_run_command(command, stage.directory, environment))
     output = "\n".join(outcome.output for outcome in outcomes)
     log = stage.directory / "logs" / f"{number}-{re.sub(r'[^A-Za-z0-9.-]+', '-', scene.name)}.log"
     log.parent.mkdir(exist_ok=True)
     log.write_text("".join(f"{o.command}\n{o.output}\n(exit code {o.code})\n" for o in outcomes), encoding="utf-8")
 
     lines, wrong = [], []
-    for line, as_told in _judge(scene.expect, outcomes, output, stage.directory, environment):
-        (lines if as_told else wrong).append(line)
+    for line, passed in _judge(scene.expect, outcomes, output, stage.directory, environment):
+        (lines if passed else wrong).append(line)
     for outcome in outcomes[:-1]:
         show(stage, outcome, [])
     # The terminal has the whole line, the table what was looked for in it.
     whole = [next((said.strip() for said in output.splitlines() if line in said), line) for line in lines]
     show(stage, outcomes[-1], [_cut(line) for line in dict.fromkeys(whole)])
-    stage.console.print(mark(sound=not wrong), *([Text("; ".join(wrong))] if wrong else []), soft_wrap=True)
+    stage.console.print(mark(passed=not wrong), *([Text("; ".join(wrong))] if wrong else []), soft_wrap=True)
     if wrong:
         stage.console.print(Text(f"the last lines of {log}:", style="dim"), soft_wrap=True)
-        for line in output.rstrip().splitlines()[-TOLD_LINES:]:
+        for line in output.rstrip().splitlines()[-LAST_LINES:]:
             stage.console.print(Text(f"  {_cut(line)}"), soft_wrap=True)
     result = "; ".join(_cut(line) for line in (wrong or lines)) or f"exit code {outcomes[-1].code}"
-    stage.steps.append(Step(title=scene.name, result=result, sound=not wrong, outcomes=outcomes))
+    stage.steps.append(Step(title=scene.name, result=result, passed=not wrong, outcomes=outcomes))
     return lines, wrong
 
 
 def _judge(
     expect: Expect, outcomes: Sequence[Outcome], output: str, directory: Path, environment: dict[str, str]
 ) -> Iterator[tuple[str, bool]]:
-    """What was seen for each thing expected, and whether it is as told."""
+    """What was seen for each thing expected, and whether it passed."""
     said = output.splitlines()
     for pattern in expect.shows:
         found = next((match for line in said if (match := re.search(pattern, line))), None)
@@ -134,8 +134,8 @@ def _judge(
     if expect.exit is not None:
         codes = [outcome.code for outcome in outcomes]
         wanted = codes[-1] != 0 if expect.exit == "not 0" else codes[-1] == expect.exit
-        as_told = not any(codes) if expect.exit == 0 else wanted
-        if not as_told:
+        passed = not any(codes) if expect.exit == 0 else wanted
+        if not passed:
             yield f"exit code {', '.join(map(str, codes))} (expected {expect.exit})", False
         elif expect.exit != 0:
             yield f"exit code {codes[-1]}", True
@@ -158,8 +158,8 @@ def _explained(expect: Expect, diagnosis: dict[str, Any]) -> Iterator[tuple[str,
     cause, origin = incident["causes"][0], incident["origin"]
     where = f"{origin['module']}, {origin['op']} ({origin['phase']})" if origin else "not located"
     proved = "proved" if cause["proved"] else "not proved"
-    as_told = expect.cause in (None, cause["cause"]) and expect.proved in (None, cause["proved"])
-    yield f"step {incident['step']}, {incident['symptom']}: {where}; {cause['cause']}, {proved}", as_told
+    passed = expect.cause in (None, cause["cause"]) and expect.proved in (None, cause["proved"])
+    yield f"step {incident['step']}, {incident['symptom']}: {where}; {cause['cause']}, {proved}", passed
 
 
 def _learnt(run_dir: Path) -> tuple[str, bool]:
@@ -172,8 +172,8 @@ def _learnt(run_dir: Path) -> tuple[str, bool]:
         return f"{len(values)} losses recorded", False
     some = max(1, len(values) // 5)
     first, last = sum(values[:some]) / some, sum(values[-some:]) / some
-    as_told = all(map(math.isfinite, values)) and last < LOSES * first
-    return f"loss {first:.2f} -> {last:.2f} in {len(values)} steps", as_told
+    passed = all(map(math.isfinite, values)) and last < LOSES * first
+    return f"loss {first:.2f} -> {last:.2f} in {len(values)} steps", passed
 
 
 def _again(verb: str, outcomes: Sequence[Outcome], directory: Path, environment: dict[str, str]) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _again(verb: str, outcomes: Sequence[Outcome], directory: Path, environment:
     typed = [o.command[2:] for o in outcomes if shlex.split(o.command[2:])[:2] == ["finitune", verb]]
     if not typed:
         raise UnreadableInput(f"story.yaml: a step expects something of finitune {verb} but runs none")
-    answer = _run(f"{typed[-1]} --format json", directory, environment, errors=False)
+    answer = _run_command(f"{typed[-1]} --format json", directory, environment, errors=False)
     try:
         return json.loads(answer.output)
     except ValueError:
@@ -189,7 +189,7 @@ def _again(verb: str, outcomes: Sequence[Outcome], directory: Path, environment:
         raise UnreadableInput(f"{answer.command} said: {last} (expected JSON)") from None
 
 
-def _run(command: str, directory: Path, environment: dict[str, str], *, errors: bool = True) -> Outcome:
+def _run_command(command: str, directory: Path, environment: dict[str, str], *, errors: bool = True) -> Outcome:
     """One command by bash, ended with all its children when it takes too long; `errors`: with what it says there."""
     began = time.monotonic()
     process = subprocess.Popen(
