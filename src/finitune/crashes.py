@@ -21,6 +21,8 @@ def in_words(facts: Sequence[dict[str, Any]]) -> list[str]:
             out.append(f"{label if 'classes' in fact else row}, {where}")
         elif "values" in fact:
             out.append(f"{fact['name']} holds {fact['values']}, first in sample {fact['sample']}")
+        elif "learning_rate" in fact:
+            out.append(f"the learning rate of {fact['optimizer']} is {fact['learning_rate']}")
         elif "inputs" in fact:
             out.append("; ".join(f"{name}: {what}" for name, what in fact["inputs"].items()))
     return out

@@ -42,12 +42,16 @@ def test_another_pass(source):
 NEXT = [
     "for n in range(3):\n    STEP\n",
     "def update(n):\n    for n in range(3):\n        STEP\n\nupdate(1)\n",
+    "for n in range(3):\n    if n % 2:\n        STEP\n    else:\n        STEP\n",
+    "for n in range(3):\n    if n == 0:\n        STEP\n    elif n == 1:\n        STEP\n    else:\n        STEP\n",
 ]
 NOT_NEXT = [
     "for n in range(3):\n    for one in range(2):\n        STEP\n",  # several optimizers in each pass
     "def update():\n    for one in range(2):\n        STEP\n\nfor n in range(3):\n    update()\n",
     "for n in range(3):\n    STEP\n    STEP\n",
     "STEP\nSTEP\n",
+    "for n in range(3):\n    for k in range(2):\n        if k:\n            STEP\n        else:\n            STEP\n",
+    "for n in range(3):\n    if n:\n        STEP\n    STEP\n",
 ]
 
 
@@ -72,6 +76,32 @@ for n in range(6):
         model.zero_grad()
     LATER
 """
+
+
+RAISES = """
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+watch(model, optimizer)
+for n in range(6):
+    optimizer.param_groups[0]["lr"] = 0.1 * (1 - n / 3) ** 0.9
+    optimizer.zero_grad()
+    model(torch.randn(3, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_step_raises_belongs_to_it():
+    idle = torch.nn.Linear(1, 1)
+    with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1)) as monitor:
+        try:
+            user_program.run(RAISES, torch=torch, watch=watch)
+        except Exception as error:
+            record_crash(monitor, error, error.__traceback__)
+    recording = Recording.load(monitor.run_dir)
+    assert not recording.events("broken")
+    (crash,) = recording.events("incident")
+    assert crash["step"] == 5
+    assert any(fact.get("optimizer") == "SGD" and "j" in fact["learning_rate"] for fact in crash["batch"])
 
 
 @pytest.mark.parametrize(

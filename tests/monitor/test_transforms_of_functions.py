@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.monitor.replay import user_program
 from torch import nn
 from torch.func import functional_call, jacrev, vmap
 
@@ -48,3 +49,28 @@ def test_a_model_under_vmap_is_watched_and_located(tmp_path):
     assert origin["op"] == "aten.log"
     assert "determinant.abs().log()" in origin["line"]
     assert all(p.isfinite().all() for p in model.parameters())
+
+
+OF_EACH = """
+weights = torch.rand(3, 4) + 0.5
+def loss(w, x):
+    return ((w * x).sum() - 1) ** 2 + w.abs().log().sum()
+of_each = vmap(vmap(AND_VALUE, in_dims=(None, 0)), in_dims=(0, None))
+x = torch.rand(6, 4)
+for n in range(6):
+    found = of_each(weights if n < BAD - 1 else weights * 0, x)
+    gradients = found[0] if isinstance(found, tuple) else found
+    weights = weights - 0.01 * gradients.mean(1)
+"""
+
+
+@pytest.mark.parametrize("transform", ["grad_and_value(loss)", "grad(loss)"])
+def test_derivatives_under_vmap_are_steps(tmp_path, transform):
+    idle = nn.Linear(1, 1)
+    with pytest.raises(Stopped), watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1), run_dir=tmp_path / "run"):
+        user_program.run(OF_EACH.replace("AND_VALUE", transform), torch=torch, BAD=BAD, **vars(torch.func))
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    incident = recording.events("incident")[0]
+    assert (incident["step"], len(recording.signals["loss"])) == (BAD, BAD + 2)
+    assert recording.events("origin")[0]["origin"]["op"] == "aten.log"

@@ -6,7 +6,8 @@ A schedule counts steps, and a run has as many as data, epochs, batch, accumulat
 is longer than the run never reaches the rate that was asked for; a schedule that ends earlier trains the rest at zero;
 one that is counted in micro-steps or per process is off by that factor. Nothing is non-finite; the model hardly moves,
 or the last third of the run does nothing. A schedule of one's own that divides by the steps that are left makes a
-learning rate of infinity or NaN at its end, and all weights with it.
+learning rate of infinity or NaN at its end, and all weights with it; one that goes on below zero climbs instead of
+falling, and the root or the power of a negative number is NaN or complex.
 
 ## How to tell
 
@@ -35,7 +36,8 @@ documentation (WarmupDecayLR, total_num_steps); science survey of this project, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from finitune.chapter import Needs, needs
 from finitune.evidence import DECISIVE, STRONG, evidence
@@ -84,10 +86,18 @@ def foresee(
         )  # fmt: skip
 
 
-def weigh(optimizer: Optimizer, lr: Series, symptoms: set[str], origin: Origin | None = None) -> Iterator[Evidence]:
-    if len(lr) and not math.isfinite(lr.values[-1]):
-        update = origin.op if origin is not None and origin.phase == "optimizer" else None
-        if update is not None and update.startswith("aten."):
+def weigh(
+    optimizer: Optimizer, lr: Series, symptoms: set[str], incident: Mapping[str, Any] | None = None,
+    origin: Origin | None = None,
+) -> Iterator[Evidence]:  # fmt: skip
+    update = origin.op if origin is not None and origin.phase == "optimizer" else None
+    refused = [fact["learning_rate"] for fact in (incident or {}).get("batch") or () if "learning_rate" in fact]
+    if refused:
+        yield evidence("learning rate", DECISIVE, f"the schedule has made the learning rate {refused[0]}")
+        yield evidence("origin", STRONG, "the update is what has raised, and it is made with that rate")
+        return
+    if len(lr) and not 0 <= lr.values[-1] < math.inf:
+        if update is not None and update.startswith("aten.") and not math.isfinite(lr.values[-1]):
             yield evidence("learning rate", -DECISIVE, "the learning rate is computed of tensors, by no schedule")
             return
         yield evidence("learning rate", DECISIVE, f"the schedule has made the learning rate {lr.values[-1]:g}")

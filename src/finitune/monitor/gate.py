@@ -57,6 +57,8 @@ class Gate:
         self._optimizers = optimizers
         self._place: StepPlace | None = None
         """Of the last step."""
+        self._is_open = False
+        """The last step was begun and has not ended, as one that has raised."""
         self._pending = pending
         self._incidents = incidents
         self._live = live
@@ -80,7 +82,7 @@ class Gate:
         if not pairs or (not begun and all_zero([gradient for _, gradient in pairs])):
             return True  # nothing to step with, or a framework that has its optimizer make its state
         self._safely(self._number, watched, on)
-        watched.stepping_on = on
+        self._is_open, watched.stepping_on = True, on
         known = watched.unclipped is not None or any(micro.scale is not None for micro in on)
         left, watched.measured_by_loop = watched.after_gradients, known
         watched.gradients_written = not known and left is not None and gradients_now(watched.parameters()) != left
@@ -198,6 +200,7 @@ class Gate:
         if before is not None and watched.discarded:
             before.restore()
         kept, watched.kept = watched.kept, None
+        self._is_open = failed
         if failed:
             return
         if evaluation is not None and before is not None and not watched.discarded and before.spoilt():
@@ -304,9 +307,9 @@ class Gate:
         self.finish(watched, reading, capture)
 
     def ends_step(self, places: Iterable[StepPlace]) -> bool:
-        """True where one of `places` is below the last step, and no backward has come since."""
+        """True where the last step has not ended, or one of `places` is below it and no backward has come since."""
         begun = any(self._pending.of(one.number) for one in self._optimizers if one.last == self.step)
-        return not begun and any(place.is_below(self._place) for place in places)
+        return self._is_open or (not begun and any(place.is_below(self._place) for place in places))
 
     def loss_seen(self, roots: list[Tensor], micro: MicroStep) -> None:
         """A backward is about to run from `roots`."""

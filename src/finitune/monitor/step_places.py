@@ -7,7 +7,7 @@ from functools import lru_cache
 from types import CodeType
 
 from finitune.monitor.replay.source_line import user_frames
-from finitune.monitor.replay.source_tree import holds_line, loops_at, scope_of
+from finitune.monitor.replay.source_tree import are_in_branches, holds_line, loops_at, scope_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,12 @@ class StepPlace:
         return None if frame is None else StepPlace(frame=id(frame), code=frame.f_code, line=frame.f_lineno)
 
     def follows(self, before: StepPlace | None) -> bool:
-        """True where it is the same place as that of the step that was taken last, in the next pass of the only loop
-        that stands around it.
+        """True where it is the same place as that of the step that was taken last, or in another branch of an `if`, in
+        the next pass of the only loop that stands around it.
         """
-        if before is None or (before.frame, before.code, before.line) != (self.frame, self.code, self.line):
+        if before is None or (before.frame, before.code) != (self.frame, self.code):
+            return False
+        if self.line != before.line and not self._excludes(before):
             return False
         loops = [_loops_around(frame.f_code, frame.f_lineno) for frame in user_frames()]
         return loops[0] == sum(loops) == 1  # in this function itself, whose frame is the same one for certain
@@ -36,6 +38,8 @@ class StepPlace:
         innermost loop that this stands in.
         """
         if before is None or not self._stands_below(before) or (scope := scope_of(self.code)) is None:
+            return False
+        if self._excludes(before):
             return False
         loops = loops_at(scope, before.line)
         return not loops or holds_line(loops[-1], self.line)
@@ -47,6 +51,10 @@ class StepPlace:
         if before is None or not self._stands_below(before) or (scope := scope_of(self.code)) is None:
             return False
         return all(holds_line(loop, before.line) for loop in loops_at(scope, self.line))
+
+    def _excludes(self, other: StepPlace) -> bool:
+        scope = scope_of(self.code)
+        return scope is not None and are_in_branches(scope, self.line, other.line)
 
     def _stands_below(self, before: StepPlace) -> bool:
         return (before.frame, before.code) == (self.frame, self.code) and before.line < self.line

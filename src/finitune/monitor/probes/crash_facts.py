@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.out_of_range import Flags
@@ -31,12 +33,24 @@ def facts_of_batch(calls: Sequence[Call], vocabulary: int | None) -> list[dict[s
 
 
 def facts_of_frames(frames: Sequence[FrameType]) -> list[dict[str, Any]]:
-    """What a function of torch that raised was called with: the first label that is no class, or id that is no row.
+    """What a function of torch that raised was called with: the first label that is no class, or id that is no row; and
+    the learning rate of an optimizer that raised, where it can be none.
 
     `frames` are those of the traceback. Nothing is read of tensors on an accelerator, which may be lost.
     """
     called = [f for f in frames if f.f_globals.get("__name__") == "torch.nn.functional"]
-    return [fact for frame in called[-1:] if (fact := _fact_of_call(frame.f_code.co_name, frame.f_locals)) is not None]
+    stepped = [own for f in frames if isinstance(own := f.f_locals.get("self"), Optimizer)]
+    found = [_fact_of_call(frame.f_code.co_name, frame.f_locals) for frame in called[-1:]]
+    found += [_fact_of_rate(optimizer) for optimizer in stepped[-1:]]
+    return [fact for fact in found if fact is not None]
+
+
+def _fact_of_rate(optimizer: Optimizer) -> dict[str, Any] | None:
+    for group in optimizer.param_groups:
+        rate = group.get("lr")
+        if isinstance(rate, complex) or (isinstance(rate, float | int) and not 0 <= rate < math.inf):
+            return {"learning_rate": f"{rate:g}", "optimizer": type(optimizer).__name__}
+    return None
 
 
 def _fact_of_call(function: str, given: Mapping[str, Any]) -> dict[str, Any] | None:

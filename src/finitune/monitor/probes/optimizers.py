@@ -41,9 +41,10 @@ def parameters_of(optimizer: Any) -> list[nn.Parameter]:
 
 def learning_rate(optimizer: Any) -> Tensor | float | None:
     """The largest over groups, or one that is not finite; a tensor where a group keeps it as one, which reading would
-    wait for.
+    wait for. A complex one is none: torch refuses it.
     """
-    rates = [group["lr"] for group in getattr(optimizer, "param_groups", ()) if "lr" in group]
+    groups = [group for group in getattr(optimizer, "param_groups", ()) if "lr" in group]
+    rates = [group["lr"] for group in groups if not isinstance(group["lr"], complex)]
     tensors = [rate for rate in rates if isinstance(rate, Tensor)]
     if tensors:
         return torch.stack([rate.detach().reshape(()).to(tensors[0].device) for rate in tensors]).max()

@@ -11,12 +11,20 @@ import functools
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import peek_interpreter_stack
+from torch._C._functorch import (
+    TransformType,
+    get_interpreter_stack,
+    get_unwrapped,
+    is_batchedtensor,
+    peek_interpreter_stack,
+)
+from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
@@ -182,12 +190,14 @@ def _functional(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def grad_and_value(func: Any, argnums: Any, has_aux: Any, args: Any, kwargs: Any) -> Any:
         found = original(func, argnums, has_aux, args, kwargs)
-        if not unobservable() and not is_transformed_now():
+        if not unobservable() and is_batched_alone():
             gradients, value = found
             chosen = [args[n] for n in ([argnums] if isinstance(argnums, int) else argnums)]
-            roots = [leaf for leaf in pytree.tree_leaves(value)[:1] if isinstance(leaf, Tensor)]
-            report("gradients_asked", roots, pytree.tree_leaves(chosen))
-            report("gradients_returned", pytree.tree_leaves(gradients))
+            roots, asked, returned = map(_unbatched, (pytree.tree_leaves(value)[:1], chosen, gradients))
+            with _outside_of_transforms():
+                losses = [root.detach().mean() if root.dim() else root for root in roots if isinstance(root, Tensor)]
+                report("gradients_asked", losses, asked)
+                report("gradients_returned", returned)
         return found
 
     return grad_and_value
@@ -196,6 +206,28 @@ def _functional(original: Callable[..., Any]) -> Callable[..., Any]:
 def is_transformed_now() -> bool:
     """True within torch.func transforms, whose tensors are wrapped."""
     return peek_interpreter_stack() is not None
+
+
+@contextmanager
+def _outside_of_transforms() -> Iterator[None]:
+    with ExitStack() as outside:
+        for _ in get_interpreter_stack() or ():
+            outside.enter_context(temporarily_pop_interpreter_stack())
+        yield
+
+
+def is_batched_alone() -> bool:
+    """True in no torch.func transform but `vmap`, within which a tensor stands for those of all samples."""
+    return all(one.key() == TransformType.Vmap for one in get_interpreter_stack() or ())
+
+
+def _unbatched(tree: Any) -> list[Any]:
+    """The leaves, with the tensors of all samples in the place of those that stand for them."""
+    leaves = pytree.tree_leaves(tree)
+    for n in range(len(leaves)):
+        while isinstance(leaves[n], Tensor) and is_batchedtensor(leaves[n]):
+            leaves[n] = get_unwrapped(leaves[n])
+    return leaves
 
 
 def _total_norm(original: Callable[..., Any]) -> Callable[..., Any]:

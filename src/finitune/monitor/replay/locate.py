@@ -57,8 +57,11 @@ def locate(setting: Setting) -> Located:
     outcome = rerun(eager, _watching(_named_modules(eager), watch))
     bad_loss = not all(map(math.isfinite, outcome.losses))
     leaf = known or _bad_input(watch, calls)
-    operand, place = _bad_operand(setting.capture) if leaf is None else (None, None)
-    origin = leaf or operand or watch.found(bad_loss=bad_loss)
+    made = watch.found(bad_loss=bad_loss)
+    # What a model keeps beside its outputs, as a penalty, is an operand of the loss as well.
+    in_model = made is not None and made.is_operator and made.phase == "forward" and watch.term is None
+    operand, place = (None, None) if leaf or (in_model and made.module is not None) else _bad_operand(setting.capture)
+    origin = leaf or operand or made
     if outcome.passed or (watch.failed is not None and leaf is None):
         origin = None
     term = place if operand is not None else watch.term if origin is not None and origin is watch.origin else None

@@ -89,6 +89,16 @@ def loops_at(scope: ast.AST, line: int) -> list[ast.For | ast.While]:
     return [loop for loop in loops if holds_line(loop, line)]
 
 
+def are_in_branches(scope: ast.AST, one: int, other: int) -> bool:
+    """Of these two lines only one runs in each pass: they stand in different branches of an `if`."""
+    branches = ((node.body, node.orelse) for node in nodes_in(scope) if isinstance(node, ast.If))
+    return any(
+        any(holds_line(each, first) for each in body) and any(holds_line(each, second) for each in orelse)
+        for body, orelse in branches
+        for first, second in ((one, other), (other, one))
+    )
+
+
 def holds_line(node: ast.stmt | ast.expr, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
