@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
+from finitune.monitor.loop_writes import LoopWrites
 from finitune.monitor.micro_steps import Pending, all_zero, gradients_now
 from finitune.monitor.optimizers import BadEvaluation, Deferred, Optimizers, Watched, step_of
-from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, any_bad, confirmed
+from finitune.monitor.probes.finite import are_finite
+from finitune.monitor.probes.measurement import NOTHING_MEASURED, SPOILS, Measured, Reading, any_bad, confirmed
 from finitune.monitor.probes.optimizers import BeforeStep, kept_before
 from finitune.monitor.probes.readback import Readback
 from finitune.monitor.probes.resumed_steps import steps_before
@@ -51,6 +54,7 @@ class Gate:
         self.spikes: Spikes | None = None
         self.schedules = Schedules()
         self.measures = StepMeasures(run, broken)
+        self.writes = LoopWrites(run.modules, optimizers)
         self.unmeasured = 0
         """Steps of which the verdict alone is known."""
         self._run = run
@@ -82,6 +86,7 @@ class Gate:
         if not pairs or (not begun and all_zero([gradient for _, gradient in pairs])):
             return True  # nothing to step with, or a framework that has its optimizer make its state
         self._safely(self._number, watched, on)
+        self._safely(self._look_for_writes, watched)
         self._is_open, watched.stepping_on = True, on
         known = watched.unclipped is not None or any(micro.scale is not None for micro in on)
         left, watched.measured_by_loop = watched.after_gradients, known
@@ -169,7 +174,9 @@ class Gate:
         if check is not None and summed is not None:
             self._incidents.compare_reduction(watched, check, summed, reading, capture)
         if reading.more.get(WEIGHTS) == 0:
-            self._incidents.bad_weights(watched, reading)
+            self._incidents.bad_weights(watched, reading, self.writes.made())
+        elif watched.written_by_loop and not reading.bad:
+            self.writes.keep(self.writes.without_optimizer())
         if reading.bad_update:
             self._incidents.bad_update(watched, reading, capture)
         elif reading.bad:
@@ -220,6 +227,8 @@ class Gate:
         reading.skipped = watched.discarded or watched.update.skipped
         if not reading.skipped:
             self.measures.after(self.step, watched)
+        if watched.written_by_loop:
+            self.writes.keep_more(watched.parameters())
         self.finish(watched, reading, Capture(micro_steps=on))
 
     def _keep(self, watched: Watched) -> None:
@@ -316,6 +325,16 @@ class Gate:
         live = self._live.now()
         if live is not None and micro.objective is not None:
             self._safely(self._incidents.loss_seen, live, micro, roots[0])
+
+    def ended(self, watched: Watched) -> None:
+        """The program has ended: what its last update, or a statement after it, did to weights shows in no step."""
+        unknown = watched.finite_weights and not watched.bad_in_a_row and watched.group.size == 1
+        if unknown and not are_finite([p.detach() for p in watched.parameters()]):
+            watched.written_by_loop = watched.parameters()
+            self._incidents.bad_weights(watched, replace(NOTHING_MEASURED, step=self.step + 1))
+
+    def _look_for_writes(self, watched: Watched) -> None:
+        watched.written_by_loop = self.writes.weights(watched, self._place)
 
     # What both use.
 

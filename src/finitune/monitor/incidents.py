@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from finitune.chapter import Sighting, sightings
-from finitune.crashes import in_words
 from finitune.finding import Origin, as_json
 from finitune.monitor.consequences import consequence, forecast, persistence
 from finitune.monitor.dead_model import death
@@ -29,16 +28,17 @@ from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.probes.optimizers import learning_rate
 from finitune.monitor.probes.ranks import local
 from finitune.monitor.reduction import ReductionCheck
-from finitune.monitor.replay.capture import Capture, MicroStep
+from finitune.monitor.replay.capture import Call, Capture, MicroStep
 from finitune.monitor.replay.computed_rates import bad_rate
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.live_watch import LiveWatch
 from finitune.monitor.replay.locate import bad_leaf
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
 from finitune.monitor.replay.surroundings import randomness_kept
+from finitune.monitor.replay.weight_edits import Written
 from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, is_spent, settles
-from finitune.monitor.speech import plainly
+from finitune.monitor.speech import lines_of_crash
 
 OWN = (
     "divergence", "loss-scale-collapse", "nonfinite-loss", "nonfinite-gradient", "nonfinite-update", "wrong-reduction",
@@ -62,6 +62,7 @@ class Incidents:
         self.assisted: Callable[[Watched, int | None], AbstractContextManager[None]] = lambda *_: nullcontext()
         """In mode `heal`: the other ranks take steps again with the one that investigates."""
         self.asks: Callable[[Watched], bool | None] = lambda _: None
+        self.waiting: Callable[[], list[Call]] = list
         self.asking: dict[int, Callable[[], None]] = {}  # `asks` is None where no other rank takes part
         self._count = self._looked = self._live_watches = self.bad_steps = self.suspicions = 0
 
@@ -114,12 +115,12 @@ class Incidents:
         self._record_and_tell(inquiry, watched, watched.group.first(reading.own_bad, device_of(watched.model)))
 
     @randomness_kept()
-    def bad_weights(self, watched: Watched, reading: Reading) -> None:
-        """After the step before, trained weights were not finite although its loss and gradients were.
-
-        The gate could not see it coming, and the weights are lost.
+    def bad_weights(self, watched: Watched, reading: Reading, written: Written | None = None) -> None:
+        """After the step before, trained weights were not finite although its loss and gradients were; they are lost.
+        `written`: by statements of the program's own.
         """
-        bad = [(self._run.modules.name(p), local(p)) for p in watched.parameters() if not is_finite(p)]
+        weights = {id(p): p for p in (*watched.parameters(), *watched.written_by_loop)}.values()
+        bad = [(self._run.modules.name(p), local(p)) for p in weights if not is_finite(p)]
         origin = bad_leaf(bad, ())
         if origin is None or "weights" in self._seen or self._is_open_for(watched):
             return
@@ -128,11 +129,11 @@ class Incidents:
         are = "tensor is" if len(bad) == 1 else "tensors are"
         since = " after the update" if watched.finite_weights else ""
         text = f"{len(bad)} trained {are} not finite{since}, although loss and gradients were"
-        made = replace(reading, step=reading.step - 1, skipped=False)
+        made = replace(reading, step=reading.step - (written is None or not written.in_next), skipped=False)
         inquiry = self._inquiry(watched, made, Capture(micro_steps=[]), "nonfinite-update", text, acted=False)
         inquiry.event["bad"] = [name for name, _ in bad[:100]]
-        inquiry.origin = origin
-        if watched.finite_weights:
+        inquiry.origin = origin if written is None else replace(written.origin, tensor=origin.tensor, rows=origin.rows)
+        if written is None and watched.finite_weights and not watched.written_by_loop:
             inquiry.blame_optimizer(origin)
         if watched.group.size == 1:  # other ranks may not have seen it
             self._opened(inquiry, watched)
@@ -177,12 +178,7 @@ class Incidents:
         if seen is not None:
             live = {"live": step} if was_live else {}
             self._run.recorder.event("origin", step=step, incident=event["id"], origin=seen, **live)
-        frames, facts = fields.get("frames") or (), in_words(fields.get("batch") or ())
-        where = [f"  raised at        {frames[-1]}"] if frames else []
-        self._run.speech.say(
-            f"step {step}: the program ended in {text}", *where, *(f"  batch            {fact}" for fact in facts),
-            *([f"  first bad value  {plainly(seen)}"] if seen is not None else []),
-        )  # fmt: skip
+        self._run.speech.say(*lines_of_crash(step, text, fields.get("frames") or (), fields.get("batch") or (), seen))
 
     def over(self, watched: Watched, reading: Reading, capture: Capture) -> str | None:
         """A step of this optimizer has ended. Returns why the run must end, None while it may go on."""
@@ -367,7 +363,7 @@ class Incidents:
             recorder=self._run.recorder, modules=self._run.modules, signals=self._run.signals,
             run_facts=self._facts or {}, model=watched.model, optimizer=watched.optimizer(), group=watched.group,
             past=watched.past, written_by=watched.wrote_last, by_hand=watched.gradients_written, scale=reading.scale,
-            left=watched.left_gradients, capture=capture,
+            left=watched.left_gradients, capture=capture, waiting=self.waiting,
             event={
                 "step": reading.step, "id": self._run.recorder.earlier_incidents + self._count,
                 "level": "incident", "symptom": symptom, "text": text,

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from finitune.monitor.gate import Gate
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
+from finitune.monitor.loop_writes import LoopWrites
 from finitune.monitor.micro_steps import NO_GRADIENTS, Pending, any_gradient, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import foreign, model_calls, optimizer_steps
@@ -25,6 +26,7 @@ from finitune.monitor.probes.measurement import Gradients, Measured, confirmed, 
 from finitune.monitor.probes.modules import entry_points
 from finitune.monitor.replay.capture import Calls, Capture, MicroStep
 from finitune.monitor.run import Run
+from finitune.monitor.samples import WEIGHTS, all_finite
 
 MOST_NODES = 50_000
 """Of the graph of one backward, when its leaves are looked for."""
@@ -60,6 +62,7 @@ class Intervals:
         self._gate = gate
         self._optimizers = optimizers
         self._pending = pending
+        self._writes = LoopWrites(run.modules, optimizers)
         self._update = LoopUpdate(())
         self._watched: Watched | None = None
         self._leaves: list[Tensor] = []
@@ -80,6 +83,10 @@ class Intervals:
         self._searched = 0
         self._candidates: dict[int, weakref.ref[Any]] = {}
         self._ran_backward = False
+
+    @property
+    def watched(self) -> list[Watched]:
+        return [] if self._watched is None else [self._watched]
 
     def backward_begins(self, roots: Sequence[Tensor]) -> None:
         """The leaves are found in the graph, which is gone after the backward."""
@@ -187,7 +194,11 @@ class Intervals:
     def _measured(self, on: Sequence[MicroStep], gradients: Sequence[Tensor]) -> tuple[Capture, Measured]:
         capture = Capture(micro_steps=list(on))
         scale = capture.scale
-        measured = measure(self._gate.step, capture.roots, gradients, None, scale=scale, scaled=scale is not None)
+        weights = [p.detach() for p in self._update.parameters()]
+        more = {WEIGHTS: all_finite(weights)} if weights else {}
+        measured = measure(
+            self._gate.step, capture.roots, gradients, None, scale=scale, scaled=scale is not None, more=more
+        )
         return capture, measured
 
     def _take(self, capture: Capture, measured: Measured) -> None:
@@ -198,8 +209,13 @@ class Intervals:
             self._gate.step += 1
             watched.last, watched.steps = self._gate.step, watched.steps + 1
         measured.step = self._gate.step
+        watched.written_by_loop = self._update.parameters()
         reading = confirmed(measured.read(), measured)
         live = self._live.taken()
+        if reading.more.get(WEIGHTS) == 0:
+            self._incidents.bad_weights(watched, reading, self._writes.made(watched.written_by_loop))
+        elif not reading.bad:
+            self._writes.keep(watched.written_by_loop)
         if reading.bad:
             by_hand = not reading.bad_loss and _is_scaled(capture)
             self._incidents.bad(

@@ -6,7 +6,6 @@ is installed, what was found is recorded all the same, and whoever reads the rec
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,11 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from finitune.finding import Origin, as_json
+from finitune.monitor.not_repeated import why_not_repeated
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.ranks import ALONE, Group
-from finitune.monitor.replay.capture import Capture, MicroStep
+from finitune.monitor.replay.capture import Call, Capture, MicroStep
 from finitune.monitor.replay.fewer_rows import peaks
 from finitune.monitor.replay.frame_modules import module_of
 from finitune.monitor.replay.gradient_edits import Gradients, bad_edit
@@ -31,10 +31,11 @@ from finitune.monitor.replay.locate import all_named_tensors, bad_leaf, calls_of
 from finitune.monitor.replay.loose_tensors import LooseTensors
 from finitune.monitor.replay.objective import Place, node_at, same_form
 from finitune.monitor.replay.own_code import seen
-from finitune.monitor.replay.rerun import Outcome, Setting, rerun, silences_hooks, trained_in, why_not_runnable
+from finitune.monitor.replay.rerun import Outcome, Setting, rerun, why_not_runnable
 from finitune.monitor.replay.source_line import calling_line
 from finitune.monitor.replay.spoilt_buffers import made_by_step
 from finitune.monitor.replay.statements import operator_in
+from finitune.monitor.replay.waiting_calls import made_by_call
 from finitune.monitor.speech import plainly
 from finitune.recording import Recorder
 from finitune.series import Signals
@@ -63,6 +64,8 @@ class Investigation:
     """The gradients that the last backward left, where the loop changes them."""
     edited: bool = False
     """It has made them bad so."""
+    waiting: Callable[[], list[Call]] = list
+    """Calls of models in this step whose backward is still to come."""
     past: Any = None
     """The last steps, where mode `heal` keeps them."""
     limits: Limits = field(default_factory=Limits)
@@ -140,11 +143,13 @@ class Investigation:
                 self.origin, self.repeats = found, computed or self.repeats
 
     def _spoilt(self, known: Origin | None) -> Origin | None:
-        """What has spoilt a buffer within this step; with that, the steps before it would have been bad."""
-        if known is None or self.model is None or self.event["step"] <= 1 or self.group.split:
+        """What has spoilt a buffer or an input within this step; with a bad buffer the steps before would be bad."""
+        if known is None or self.model is None or self.group.split:
             return None
         with suppress(Exception):
-            return made_by_step(known, self.setting(), self.modules)
+            if known.phase == "input":
+                return made_by_call(known, self.setting(), self.waiting())
+            return made_by_step(known, self.setting(), self.modules) if self.event["step"] > 1 else None
 
     def _edit(self) -> Origin | None:
         """What has made gradients bad that the backward had left finite, which a replay does not show."""
@@ -182,8 +187,8 @@ class Investigation:
         if self.repeats and self.origin is None and self.why_not is None:
             self.why_not = located.failed or "no operator of the model or the loss made it out of finite numbers"
         self.bit_for_bit = bool(observed and outcome and observed.same_losses(outcome))
-        if self.repeats is False:
-            self._why_it_does_not_repeat(observed)
+        if self.repeats is False and (why := why_not_repeated(self, observed)) is not None:
+            self.why_not, self.repeats = why, None
 
     def _run_calls_again(self, model: nn.Module) -> None:
         """The loss cannot be run again; where it is not finite, what it was computed of may not have been either."""
@@ -211,31 +216,6 @@ class Investigation:
         if not outcome.passed:
             self.why_not = "compiled code makes it; operator by operator, as it is written, the step is finite"
         return outcome
-
-    def _why_it_does_not_repeat(self, observed: Outcome | None) -> None:
-        """A step that comes out finite is a sign of a fault in time or hardware only where all of it was run again."""
-        bad_loss = observed is not None and not all(map(math.isfinite, observed.losses))
-        constant = any(micro.objective and micro.objective.constant for micro in self.capture.micro_steps)
-        if self.model is not None and silences_hooks(self.model):
-            self.why_not = "hooks on accumulated gradients are not run again, and one of them may have made it"
-        elif not bad_loss and self._trains_elsewhere():
-            self.why_not = "a part of what is trained belongs to another module, and may have made it"
-        elif bad_loss and constant:
-            self.why_not = "a term of the loss without a graph was not kept, so the step cannot be run again as it was"
-        elif self.by_hand and not bad_loss:
-            self.why_not = "the loop's own code changed the gradients after the backward, and may have made it"
-        elif observed is not None and not bad_loss and not self.bit_for_bit:
-            self.why_not = "the loss did not come out the same, so something of the step is missing in the replay"
-        else:
-            return
-        self.repeats = None
-
-    def _trains_elsewhere(self) -> bool:
-        """Of what the optimizer holds, something with a gradient belongs to a module that the step did not call."""
-        trained = parameters_of(self.optimizer)
-        covered = {id(p) for p in trained_in(self.setting())} if self.model is not None else set[int]()
-        outside = any(p.grad is not None and id(p) not in covered for p in trained)
-        return outside and len(self.modules.owners(trained)) > 1
 
     @property
     def is_located(self) -> bool:  # more than the statement
@@ -305,7 +285,8 @@ class Investigation:
         module = name.rpartition(".")[0]
         known = Origin(module=module, op="parameter", phase="parameter", dtype=dtype, values="nan or inf", tensor=name)
         self.blame_optimizer(known)
-        self.origin = seen or self.origin
+        if seen is not None:
+            self.origin = replace(seen, line=seen.line or (self.origin and self.origin.line))
 
     def record(self) -> None:
         """Write the incident with the facts of its batch, then the origin. What fails of it is left out, alone."""

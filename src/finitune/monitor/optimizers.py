@@ -82,6 +82,8 @@ class Watched:
     settling_from: float | None = None
     past: Any = None
     """In mode `heal` the last steps, `finitune.monitor.heal.past.Past`."""
+    written_by_loop: list[Any] = field(default_factory=list)
+    """Weights, its own and others, that statements of the loop may write after its step."""
     finite_weights: bool = False
     """All that it trains was found finite once."""
     versions_left: tuple[int, ...] = ()

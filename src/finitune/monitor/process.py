@@ -85,6 +85,7 @@ class Monitor:
         self._run = Run(recorder=recorder, mode=mode, level=signals, modules=self._modules, speech=Speech())
         self._listener = Listener(self._run, self._optimizers, self._pending, calls, self)
         self._incidents = Incidents(self._run)
+        self._incidents.waiting = calls.kept
         calls_now, say = self._listener.calls_of_this_step, self._run.speech.say
         self._live = LiveStep(self._modules, calls_now, say, watch_step)
         self._gate = Gate(
@@ -215,6 +216,9 @@ class Monitor:
             for watched in self._optimizers:
                 with contextlib.suppress(Exception, SystemExit):
                     self._gate.settle(watched)
+            for watched in (*self._optimizers, *self._intervals.watched):
+                with contextlib.suppress(Exception):
+                    self._gate.ended(watched)
             self._live.taken()
         self._closed = True
         _active.remove(self)

@@ -16,7 +16,7 @@ from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.deepspeed import DeepSpeedUpdate, parts
 from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.finite import largest
-from finitune.monitor.probes.optimizers import skips_whole_call
+from finitune.monitor.probes.optimizers import may_spoil
 from finitune.monitor.probes.ranks import local
 from finitune.monitor.replay.capture import MicroStep
 from finitune.monitor.replay.padding import IGNORED_LABEL
@@ -53,6 +53,8 @@ class Samples:
         """What is ready to be read with this step; weights are sampled where the update is to be looked at."""
         ready, self._ready = self._ready, {}
         self._taken = []
+        if self._watched.written_by_loop:
+            ready[WEIGHTS] = all_finite([p.detach() for p in self._watched.written_by_loop])
         if self._run.level == "gate":
             return ready
         ready |= self._of_batch(step, on)
@@ -101,20 +103,12 @@ class Samples:
         if self._run.level == "gate":
             return
         self._watched.versions_left = self._watched.versions()
-        weights = self._trained() if self._unforeseen() or step % UPDATE_EVERY == 0 else []
+        weights = self._trained() if may_spoil(self._watched.optimizer()) or step % UPDATE_EVERY == 0 else []
         if weights:
             self._ready[WEIGHTS] = all_finite(weights)
         if self._taken:
             self._ready |= _update_in_numbers(self._taken, _rates(self._watched.optimizer()))
             self._taken = []
-
-    def _unforeseen(self) -> bool:
-        """True where finite gradients do not make sure of a finite update: arithmetic that is not torch's, or a divisor
-        that may be zero.
-        """
-        optimizer = self._watched.optimizer()
-        groups = getattr(optimizer, "param_groups", ())
-        return skips_whole_call(optimizer) or any(group.get("eps") == 0 for group in groups)
 
     def _trained(self) -> list[Tensor]:
         return [p.detach() for p in self._watched.parameters() if p.grad is not None]

@@ -6,8 +6,11 @@ import contextlib
 import os
 import sys
 from collections import Counter, deque
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from finitune.crashes import in_words
 from finitune.finding import Origin
 from finitune.launch import UNSEEN, stderr_now
 
@@ -72,3 +75,15 @@ def plainly(origin: Origin) -> str:
     what = f"{where}, {origin.op}" if origin.op != origin.phase else origin.tensor
     text = f"{what} ({origin.phase}), {origin.dtype}: {origin.values}"
     return f"{text}; {origin.line}" if origin.line else text
+
+
+def lines_of_crash(
+    step: int, text: str, frames: Sequence[str], batch: Sequence[dict[str, Any]], seen: Origin | None
+) -> list[str]:
+    """What is said of a program that ended in an exception; `frames` are its own, innermost last."""
+    return [
+        f"step {step}: the program ended in {text}",
+        *(f"  raised at        {frame}" for frame in frames[-1:]),
+        *(f"  batch            {fact}" for fact in in_words(batch)),
+        *([f"  first bad value  {plainly(seen)}"] if seen is not None else []),
+    ]

@@ -22,7 +22,7 @@ does not depend on the data, so its first four are within 3 %. Or at three times
 sixth lower. A loss that never fell (of a value function, of an adversary) may rise as rewards are found: a hundredfold.
 Three steps in a row at 10^8 times the beginning are beyond whatever data.
 Early (fewer than 48 steps): three steps in a row, all above twice the median so far and above the first loss; a
-suspicion at ten times the largest so far.
+suspicion at ten times the largest so far, or at a hundred times the largest of the first 16.
 
 A loss that is negative now and then, or begins at zero, as those of policy gradients, has no such levels. It is judged
 on differences: three quarters of the last 32 further from the median of the 128 before than 100 of their deviations,
@@ -105,7 +105,8 @@ def _early(loss: Series, values: Sequence[float], *, beyond: bool) -> Sighting |
     earlier, recent = values[:-IN_A_ROW], values[-IN_A_ROW:]
     if not earlier or not min(recent) > max(EARLY_RATIO * median(earlier), values[0]):
         return None
-    return _sighting(loss, median(earlier), certain=beyond or min(recent) > EARLY_FAR * max(earlier))
+    far = EARLY_FAR * max(earlier), VERY_FAR * max(beginning(loss))
+    return _sighting(loss, median(earlier), certain=beyond or min(recent) > min(far))
 
 
 def _runaway(loss: Series, values: Sequence[float]) -> Sighting | None:

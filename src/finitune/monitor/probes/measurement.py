@@ -163,6 +163,11 @@ class Reading:
         return f"gradients are not finite ({where})"
 
 
+NOTHING_MEASURED = Reading(
+    step=0, losses=(), norms=torch.zeros(0), scale=1.0, grad_norm=math.nan, bad_loss=False, bad_gradients=False
+)
+
+
 @dataclass(slots=True, kw_only=True)
 class Measured:
     """A step as it lies on the device. `read` brings it to the host."""

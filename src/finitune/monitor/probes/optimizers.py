@@ -84,6 +84,14 @@ def skips_whole_call(optimizer: Any) -> bool:
     return not str(type(optimizer).step.__module__).startswith("torch.optim.")
 
 
+def may_spoil(optimizer: Any) -> bool:
+    """True where finite gradients do not make sure of a finite update: its arithmetic is not torch's, or divides by
+    what may be zero.
+    """
+    groups = getattr(optimizer, "param_groups", ())
+    return skips_whole_call(optimizer) or any(group.get("eps") == 0 for group in groups)
+
+
 class TorchUpdate:
     """Any torch optimizer; see `finitune.monitor.probes.update.Update`.
 
@@ -220,10 +228,10 @@ class BeforeStep:
 
 
 def kept_before(optimizer: Any) -> BeforeStep | None:
-    """Copies before a step of an optimizer that is not torch's, whose arithmetic is not known; None where nothing
-    speaks for one: more than `MOST_KEPT`, state that is no tensors and numbers, or a device that would be waited for.
+    """Copies before a step that finite gradients do not make sure of; None where nothing speaks for one: more than
+    `MOST_KEPT`, state that is no tensors and numbers, or a device that would be waited for.
     """
-    if not isinstance(optimizer, torch.optim.Optimizer) or not skips_whole_call(optimizer):
+    if not isinstance(optimizer, torch.optim.Optimizer) or not may_spoil(optimizer):
         return None
     parameters = parameters_of(optimizer)
     state = [value for entries in optimizer.state.values() for value in entries.values()]

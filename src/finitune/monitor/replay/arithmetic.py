@@ -224,8 +224,10 @@ def _rounds(
 
 
 def items_of(node: ast.expr, values: Mapping[str, Any], asked: Asked) -> Sequence[Any]:
-    """What a loop goes through; a list that is there whatever it holds."""
+    """What a loop goes through; a list that is there whatever it holds, and the keys of a dictionary."""
     there = value_of(node, values)
+    if type(there) in DICTIONARIES and len(there) <= MOST:
+        return list(there)
     return there if isinstance(there, list | tuple) and len(there) <= MOST else list(evaluate(node, values, asked))
 
 

@@ -59,8 +59,9 @@ def locate(setting: Setting) -> Located:
     leaf = known or _bad_input(watch, calls)
     made = watch.found(bad_loss=bad_loss)
     # What a model keeps beside its outputs, as a penalty, is an operand of the loss as well.
-    in_model = made is not None and made.is_operator and made.phase == "forward" and watch.term is None
-    operand, place = (None, None) if leaf or (in_model and made.module is not None) else _bad_operand(setting.capture)
+    computed = made is not None and made.is_operator and made.phase == "forward" and made.module is not None
+    in_model = computed and watch.term is None
+    operand, place = (None, None) if leaf or in_model else _bad_operand(setting.capture)
     origin = leaf or operand or made
     if outcome.passed or (watch.failed is not None and leaf is None):
         origin = None

@@ -19,11 +19,18 @@ from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay.source_tree import scope_of
 
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ParameterList)
+
 
 def value_of(node: ast.expr, names: Mapping[str, Any], unknown: Any = None) -> Any:
-    """What a name or an attribute stands for; `unknown` where that is not known."""
+    """What a name, an attribute or a module in a container stands for; `unknown` where that is not known."""
     if isinstance(node, ast.Name):
         return names.get(node.id, unknown)
+    if isinstance(node, ast.Subscript):
+        held = value_of(node.value, names)
+        place = node.slice.value if isinstance(node.slice, ast.Constant) else value_of(node.slice, names)
+        there = type(held) in _CONTAINERS and type(place) is int and -len(held) <= place < len(held)
+        return held[place] if there else unknown
     owner = value_of(node.value, names) if isinstance(node, ast.Attribute) else None
     if owner is None or not isinstance(node, ast.Attribute):
         return unknown

@@ -13,6 +13,8 @@ from typing import Any
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _FILLS = ("append", "extend", "insert", "update", "setdefault")
 """Methods that put something into a container."""
+BODIES = ("body", "orelse", "finalbody")
+"""Of a statement that holds others."""
 SYMBOLS: Mapping[type[ast.operator], str] = {
     ast.Div: "div", ast.Mult: "mul", ast.Pow: "pow", ast.Add: "add", ast.Sub: "sub", ast.MatMult: "mm",
 }  # fmt: skip
@@ -87,6 +89,26 @@ def loops_at(scope: ast.AST, line: int) -> list[ast.For | ast.While]:
     """Those that the line stands in, outermost first."""
     loops = (node for node in nodes_in(scope) if isinstance(node, ast.For | ast.While))
     return [loop for loop in loops if holds_line(loop, line)]
+
+
+def before_line(scope: ast.AST, line: int) -> Iterator[ast.stmt]:
+    """The statements that lead to the one in that line, without those of other branches."""
+    for name in BODIES:
+        block: list[ast.stmt] = getattr(scope, name, [])
+        at = next((n for n, one in enumerate(block) if holds_line(one, line)), None)
+        if at is not None:
+            yield from block[:at]
+            yield from before_line(block[at], line)
+
+
+def after_line(scope: ast.AST, line: int) -> Iterator[ast.stmt]:
+    """Those that follow it, likewise."""
+    for name in BODIES:
+        block: list[ast.stmt] = getattr(scope, name, [])
+        at = next((n for n, one in enumerate(block) if holds_line(one, line)), None)
+        if at is not None:
+            yield from after_line(block[at], line)
+            yield from block[at + 1 :]
 
 
 def are_in_branches(scope: ast.AST, one: int, other: int) -> bool:
