@@ -83,6 +83,31 @@ def test_in_guard_the_update_is_undone_and_its_operator_named(tmp_path):
     assert math.isfinite(recording.signals["loss"].last)
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_an_update_of_torch_that_may_divide_by_zero_is_undone(tmp_path, sparse):
+    torch.manual_seed(0)
+    table = nn.Embedding(6, 2, sparse=sparse)
+    nn.init.ones_(table.weight)
+    optimizer = torch.optim.Adagrad(table.parameters(), lr=0.1, eps=0)
+    with watch(table, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            factors = torch.tensor([1.0, 1.0, 1.0, 0.0]) if step == 3 else torch.ones(4)
+            ids = torch.tensor([0, 1, 2, 5 if step == 3 else 3])
+            loss = (table(ids).sum(1) * factors).sum() if sparse else (table(torch.arange(6)).sum(1)).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            if not sparse and step == 3:
+                optimizer.state[table.weight]["sum"].zero_()
+                table.weight.grad.zero_()
+            optimizer.step()
+    recording = Recording.load(tmp_path / "run")
+    (incident,) = recording.events("incident")
+    assert (incident["step"], incident["symptom"], incident["action"]) == (3, "nonfinite-update", "skipped-step")
+    assert table.weight.isfinite().all()
+    origin = recording.events("origin")[0]["origin"]
+    assert "optimizer.step()" in origin["line"]
+
+
 class Given(Normalised):
     """Its step takes what it divides by."""
 

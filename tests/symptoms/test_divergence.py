@@ -333,5 +333,6 @@ def test_stays_quiet_where_each_of_several_targets_is_fitted_from_far_away(fall)
 def test_what_runs_away_is_suspicious_early_however_steadily_it_does():
     values = [1.0] * 20 + [2.5**n for n in range(25)]
     series = Series(range(1, 46), values)
-    assert see(series.until(35)).level == "note"
+    assert see(series.until(24)).level == "note"
+    assert see(series.until(30)).level == "suspicion"
     assert see(series).level == "suspicion"

@@ -61,3 +61,61 @@ def test_a_gradient_that_is_bad_in_the_second_module_is_located_there(tmp_path):
     assert origin["module"] == "Angles"
     assert origin["phase"] == "backward"
     assert "acos" in origin["line"]
+
+
+class Ratio(nn.Module):
+    """One frequency per feature, none below 0; what it takes of them beside its output is a penalty."""
+
+    def __init__(self):
+        super().__init__()
+        self.frequencies = nn.Parameter(torch.linspace(0.05, 1.0, 4))
+        self.penalty = torch.zeros(())
+
+    def forward(self, x):
+        with torch.no_grad():
+            direction = self.frequencies / self.frequencies.norm()
+        self.penalty = (direction * self.frequencies).sum()
+        return x + torch.sin(self.frequencies * x) / self.frequencies.clamp(min=0)
+
+
+def test_a_bad_input_that_another_model_puts_out_is_located_in_that(tmp_path):
+    torch.manual_seed(0)
+    generator, critic = nn.Sequential(nn.Linear(4, 4), Ratio()), nn.Sequential(nn.Linear(4, 1))
+    of_generator = torch.optim.SGD(generator.parameters(), lr=0.01)
+    of_critic = torch.optim.SGD(critic.parameters(), lr=0.01)
+    with watch(critic, of_critic, run_dir=tmp_path / "run") as monitor:
+        monitor.add(of_generator, generator)
+        for step in range(1, 5):
+            if step == 3:
+                generator[1].frequencies.data[0] = 0.0
+            made = generator(torch.randn(6, 4))
+            of_critic.zero_grad()
+            critic(made.detach()).square().mean().backward()
+            of_critic.step()
+            of_generator.zero_grad()
+            (critic(made) - 1).square().mean().backward()
+            of_generator.step()
+    recording = Recording.load(tmp_path / "run")
+    assert recording.events("incident")[0]["step"] == 3
+    origin = recording.events("origin")[0]["origin"]
+    assert (origin["module"], origin["op"], origin["phase"]) == ("1", "aten.div", "forward")
+
+
+def test_what_a_model_keeps_beside_its_output_is_located_in_it(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), Ratio())
+    model[1].forward = lambda x: (Ratio.forward(model[1], x), x)[1]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            if step == 3:
+                model[1].frequencies.data.zero_()
+            loss = model(torch.randn(6, 4)).square().mean() + 0.1 * model[1].penalty
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    recording = Recording.load(tmp_path / "run")
+    assert recording.events("incident")[0]["step"] == 3
+    origin = recording.events("origin")[0]["origin"]
+    assert (origin["op"], origin["phase"]) == ("aten.div", "forward")
+    assert "direction = self.frequencies / self.frequencies.norm()" in origin["line"]
