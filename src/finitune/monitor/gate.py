@@ -33,6 +33,7 @@ from finitune.monitor.spikes import Spikes
 from finitune.monitor.step_measures import StepMeasures, is_of_device
 from finitune.monitor.step_places import StepPlace
 from finitune.monitor.step_row import record_step
+from finitune.monitor.threads import EachThread
 
 if TYPE_CHECKING:
     from finitune.monitor.heal.policy import Healing
@@ -42,7 +43,7 @@ class Gate:
     """The steps of one process. `step` is the last optimizer step that was begun, from 1."""
 
     def __init__(
-        self, run: Run, optimizers: Optimizers, pending: Pending, incidents: Incidents, live: LiveStep,
+        self, run: Run, optimizers: Optimizers, pendings: EachThread[Pending], incidents: Incidents, live: LiveStep,
         stop: Callable[..., None], broken: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self.step = 0
@@ -63,11 +64,15 @@ class Gate:
         """Of the last step."""
         self._is_open = False
         """The last step was begun and has not ended, as one that has raised."""
-        self._pending = pending
+        self._pendings = pendings
         self._incidents = incidents
         self._live = live
         self._stop = stop
         self._broken = broken
+
+    @property
+    def _pending(self) -> Pending:
+        return self._pendings.get()
 
     # Before a step.
 
@@ -252,7 +257,7 @@ class Gate:
         record_step(self._run, watched, reading, self._seconds() if seconds is None else seconds)
         if self.healing is not None:
             self._safely(self.healing.step_ended, watched, reading)
-        why = self._incidents.over(watched, reading, capture)
+        why = self._incidents.over(watched, reading, capture, alone=not self._pendings.apart)
         if why is not None:
             self._stop(why, watched)
         if self.healing is not None:
@@ -334,7 +339,8 @@ class Gate:
             self._incidents.bad_weights(watched, replace(NOTHING_MEASURED, step=self.step + 1))
 
     def _look_for_writes(self, watched: Watched) -> None:
-        watched.written_by_loop = self.writes.weights(watched, self._place)
+        place = None if self._pendings.apart else self._place  # what other threads train is not to be read
+        watched.written_by_loop = self.writes.weights(watched, place)
 
     # What both use.
 

@@ -180,15 +180,18 @@ class Incidents:
             self._run.recorder.event("origin", step=step, incident=event["id"], origin=seen, **live)
         self._run.speech.say(*lines_of_crash(step, text, fields.get("frames") or (), fields.get("batch") or (), seen))
 
-    def over(self, watched: Watched, reading: Reading, capture: Capture) -> str | None:
-        """A step of this optimizer has ended. Returns why the run must end, None while it may go on."""
+    def over(self, watched: Watched, reading: Reading, capture: Capture, *, alone: bool) -> str | None:
+        """A step of this optimizer has ended. Returns why the run must end, None while it may go on. Signals are judged
+        where this thread trains `alone`: those of several come in any order.
+        """
         self.describe_run(watched, capture)
         watched.recent.append(reading.bad and self._is_open_for(watched))
         if not reading.bad:
             if self._is_open_for(watched):
                 self.open, self._open_for = None, None
             watched.settling_from, watched.bad_in_a_row = None, 0
-            self._look_at_signals(watched, reading, capture)
+            if alone:
+                self._look_at_signals(watched, reading, capture)
             return None
         ends = self._run.guards and self._is_open_for(watched) and not watched.skips_by_hand
         return persistence(watched) if ends and self.open is not None and not self.open.event["settles"] else None

@@ -27,6 +27,7 @@ from finitune.monitor.probes.modules import entry_points
 from finitune.monitor.replay.capture import Calls, Capture, MicroStep
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, all_finite
+from finitune.monitor.threads import EachThread
 
 MOST_NODES = 50_000
 """Of the graph of one backward, when its leaves are looked for."""
@@ -54,14 +55,20 @@ class Intervals:
     """Backwards that belong to no optimizer."""
 
     def __init__(
-        self, run: Run, incidents: Incidents, live: LiveStep, gate: Gate, optimizers: Optimizers, pending: Pending
+        self,
+        run: Run,
+        incidents: Incidents,
+        live: LiveStep,
+        gate: Gate,
+        optimizers: Optimizers,
+        pendings: EachThread[Pending],
     ) -> None:
         self._run = run
         self._incidents = incidents
         self._live = live
         self._gate = gate
         self._optimizers = optimizers
-        self._pending = pending
+        self._pendings = pendings
         self._writes = LoopWrites(run.modules, optimizers)
         self._update = LoopUpdate(())
         self._watched: Watched | None = None
@@ -83,6 +90,10 @@ class Intervals:
         self._searched = 0
         self._candidates: dict[int, weakref.ref[Any]] = {}
         self._ran_backward = False
+
+    @property
+    def _pending(self) -> Pending:
+        return self._pendings.get()
 
     @property
     def watched(self) -> list[Watched]:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
 from finitune.monitor.gate import Gate
-from finitune.monitor.intervals import Intervals
+from finitune.monitor.intervals import MOST_NODES, Intervals
 from finitune.monitor.micro_steps import Pending, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import model_calls, optimizer_steps
 from finitune.monitor.probes.embeddings import input_embedding
+from finitune.monitor.probes.foreign import leaves_of
 from finitune.monitor.probes.loss_scalers import carries_scale, scale_seen
 from finitune.monitor.probes.measurement import EachNorm, Unclipped
 from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
@@ -29,6 +30,7 @@ from finitune.monitor.replay.capture import Call, Calls, MicroStep
 from finitune.monitor.replay.ended_frames import GivenGradient
 from finitune.monitor.run import Run
 from finitune.monitor.step_measures import is_of_device
+from finitune.monitor.threads import EachThread
 
 DEEPEST = 4
 """Backwards after which the modules within the watched ones are watched too, where the loss comes from none of them."""
@@ -40,6 +42,7 @@ class Process(Protocol):
     def optimizer_made(self, optimizer: Any) -> None: ...
     def training_begins(self) -> None: ...
     def broken(self, error: BaseException) -> None: ...
+    def note(self, what: str, **fields: Any) -> None: ...
 
 
 class _Here(threading.local):
@@ -49,22 +52,25 @@ class _Here(threading.local):
     """The monitor itself runs the model."""
     in_closure = False
     """An optimizer's step has called the closure that it was given."""
+    scaled: Mapping[int, tuple[Tensor, Tensor, Any]] = {}
+    """What a GradScaler has made of a loss, the loss, and the scaler."""
+    trained: Sequence[Watched] = ()
+    """Optimizers whose parameters the last backward has reached, where other threads train others."""
 
 
 class Listener:
     """Hears of every backward, every optimizer step and every model call of this process."""
 
-    def __init__(self, run: Run, optimizers: Optimizers, pending: Pending, calls: Calls, process: Process) -> None:
+    def __init__(self, run: Run, optimizers: Optimizers, pendings: EachThread[Pending], process: Process) -> None:
         self.here = _Here()
         self._run = run
         self._optimizers = optimizers
-        self._pending = pending
-        self._calls = calls
+        self._pendings = pendings
+        self._callings = EachThread(Calls)
         self._process = process
         self._lock = threading.RLock()
-        self._open: MicroStep | None = None
-        self._scaled: dict[int, tuple[Tensor, Tensor, Any]] = {}
-        """What a GradScaler has made of a loss, the loss, and the scaler."""
+        self._running: dict[int, MicroStep] = {}
+        """The backwards that run now, by the thread that has called each."""
         self._deeper = 0
         self._vocabulary: tuple[int, int | None] = (-1, None)
         self.known = False
@@ -99,15 +105,20 @@ class Listener:
 
     def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
         if isinstance(scaled, Tensor) and scaler.is_enabled():
-            self._scaled = {id(scaled): (scaled, loss.detach(), scaler)}
+            self.here.scaled = {id(scaled): (scaled, loss.detach(), scaler)}
 
     # The backward.
 
     def backward_begins(self, roots: list[Tensor], gradients: list[Tensor | None]) -> None:
         if self.here.busy:
             return
+        with self._lock:
+            self._backward_begins(roots, gradients)
+
+    def _backward_begins(self, roots: list[Tensor], gradients: list[Tensor | None]) -> None:
         self._training_begins()
         self._interrupted()
+        self._see_threads(roots)
         self._pending.begin()
         micro = self._calls.micro_step(roots, self._pending.calls())
         micro.given = GivenGradient.among(gradients)
@@ -116,30 +127,37 @@ class Listener:
             self._deeper += 1
             model_calls.observe_deeper(self._calls.fruitful)
         for root in roots:
-            _, loss, scaler = self._scaled.pop(id(root), (None, None, None))
+            _, loss, scaler = self.here.scaled.get(id(root), (None, None, None))
             if scaler is not None and loss is not None and scaler._scale is not None:
                 scale_seen(micro, scaler, loss)
-        for watched in self._optimizers:
+        self.here.scaled = {}
+        for watched in self._trained():
             watched.backward_begins()
             self._gate.measures.backward_begins(self._gate.step + 1, watched)
-        self._intervals.backward_begins(roots)
-        self._open = micro
+        if not self._pendings.apart:
+            self._intervals.backward_begins(roots)
+        self._running[threading.get_ident()] = micro
         self._pending.micro_steps.append(micro)
 
     def backward_ended(self, *, failed: bool) -> None:
-        micro, self._open = self._open, None
+        micro = self._running.pop(threading.get_ident(), None)
         if micro is None or self.here.busy:
             return
         if failed:
             self._pending.micro_steps = [m for m in self._pending.micro_steps if m is not micro]
             return
-        for watched in self._optimizers:
+        with self._lock:
+            self._backward_ended(micro)
+
+    def _backward_ended(self, micro: MicroStep) -> None:
+        for watched in self._trained():
             self._gate.measures.backward_ended(watched)
             if watched.backward_ended():
                 micro.touched.add(watched.number)
                 watched.fresh = True
-        with self.paused():
-            self._intervals.backward_ended(micro)
+        if not self._pendings.apart:
+            with self.paused():
+                self._intervals.backward_ended(micro)
 
     def gradients_asked(self, roots: list[Tensor], inputs: list[Tensor]) -> None:
         if self.here.busy:
@@ -164,7 +182,7 @@ class Listener:
         """
         if self.here.busy or tensor.numel() < 2 or not tensor.is_floating_point() or not self._pending.micro_steps:
             return
-        for watched in self._optimizers:
+        for watched in self._trained():
             own = self._open is None or any(g.data_ptr() == tensor.data_ptr() for g in watched.gradients())
             watched.reduced_over(group, gradients=own)
 
@@ -175,7 +193,7 @@ class Listener:
         if self.here.busy:
             return
         measured = list(map(id, tensors))
-        for watched in self._optimizers:
+        for watched in self._trained():
             gradients = watched.gradients()
             own = list(map(id, gradients))
             everything = own == measured or set(own) == set(measured)
@@ -184,7 +202,7 @@ class Listener:
                 watched.unclipped = Unclipped.of(gradients, norm if everything else None, each, scaled=scaled)
 
     def clipping(self, parameters: list[Tensor], max_norm: float) -> None:
-        for watched in self._optimizers:
+        for watched in self._trained():
             if watched.unclipped is not None and isinstance(max_norm, int | float):
                 watched.unclipped = watched.unclipped.with_limit(float(max_norm))
 
@@ -192,7 +210,7 @@ class Listener:
         """Clipping by value is about to turn infinities into the largest value that it allows."""
         if self.here.busy:
             return
-        for watched in self._optimizers:
+        for watched in self._trained():
             gradients = watched.gradients()
             if gradients:
                 watched.unclipped = Unclipped.by_value(gradients)
@@ -267,6 +285,40 @@ class Listener:
         return self._gate.schedules.may_step(scheduler, self._gate.step, discarded=watched.discarded)
 
     # What these use.
+
+    @property
+    def _pending(self) -> Pending:
+        return self._pendings.get()
+
+    @property
+    def _calls(self) -> Calls:
+        return self._callings.get()
+
+    @property
+    def _open(self) -> MicroStep | None:
+        """The backward that runs; on a device its nodes do so in a thread of their own."""
+        own = self._running.get(threading.get_ident())
+        return own or (None if self._pendings.apart else next(iter(self._running.values()), None))
+
+    def _see_threads(self, roots: list[Tensor]) -> None:
+        """A backward is about to run: where one of another thread runs, each has its own optimizers from now on. Those
+        of the others are not to be looked at, as a backward writes gradients while other threads run.
+        """
+        others = self._running.keys() - {threading.get_ident()}
+        if others and not self._pendings.apart:
+            self._pendings.separate(min(others))
+            self._callings.separate(min(others))
+            self._process.note("threads", text="several threads train at the same time: signals are not judged")
+        if self._pendings.apart:
+            leaves = {id(leaf) for leaf in leaves_of(roots, MOST_NODES)}
+            self.here.trained = [one for one in self._optimizers if any(id(p) in leaves for p in one.parameters())]
+
+    def _trained(self) -> Iterable[Watched]:
+        return self.here.trained if self._pendings.apart else self._optimizers
+
+    def calls_kept(self) -> list[Call]:
+        """Those since the last backward."""
+        return self._calls.kept()
 
     def calls_of_this_step(self) -> list[Call]:
         return [*self._pending.calls(), *self._calls.kept()]

@@ -227,7 +227,7 @@ class Optimizers:
     def __iter__(self) -> Iterator[Watched]:
         for identity, known in list(self._known.items()):
             if known.optimizer() is None:
-                del self._known[identity]
+                self._known.pop(identity, None)  # another thread may have done so
             else:
                 yield known
 
@@ -246,13 +246,22 @@ class Optimizers:
     def add(self, optimizer: Any, *, born: int, modules: Modules, engine: Any = None) -> Watched:
         known = self.get(optimizer)
         if known is None:
+            before = self._replaced_by(optimizer)
             self._count += 1
             known = Watched(
                 number=self._count, optimizer=weakref.ref(optimizer), born=born, modules=modules, engine=engine,
                 edits_gradients=self.edit_gradients,
             )  # fmt: skip
+            if before is not None:
+                known.last, known.born = before.last, before.born
             self._known[id(optimizer)] = known
         return known
+
+    def _replaced_by(self, optimizer: Any) -> Watched | None:
+        """The newest of the same parameters: the new one steps in its place."""
+        held = {id(p) for p in parameters_of(optimizer)}
+        same = (one for one in reversed(list(self)) if {id(p) for p in one.parameters()} == held)
+        return next(same, None) if held else None
 
     def remove(self, optimizer: Any) -> None:
         self._known.pop(id(optimizer), None)

@@ -33,11 +33,12 @@ from finitune.monitor.probes.modules import Modules, entry_points, unwrapped
 from finitune.monitor.probes.optimizers import innermost, skips_whole_call
 from finitune.monitor.probes.ranks import rank_and_world
 from finitune.monitor.probes.update import update_of
-from finitune.monitor.replay.capture import Call, Calls, Capture
+from finitune.monitor.replay.capture import Call, Capture
 from finitune.monitor.run import Mode, Run
 from finitune.monitor.speech import Speech
 from finitune.monitor.spikes import Spikes
 from finitune.monitor.step_places import StepPlace
+from finitune.monitor.threads import EachThread
 from finitune.printed import untruth
 from finitune.recording import Recorder
 from finitune.series import Series
@@ -81,15 +82,15 @@ class Monitor:
         self._everything = everything
         self._closed = self._forked = False
         recorder = Recorder(run_dir or Path("runs") / time.strftime("%Y%m%d-%H%M%S"))
-        self._modules, self._optimizers, self._pending, calls = Modules(), Optimizers(), Pending(), Calls()
+        self._modules, self._optimizers, self._pendings = Modules(), Optimizers(), EachThread(Pending)
         self._run = Run(recorder=recorder, mode=mode, level=signals, modules=self._modules, speech=Speech())
-        self._listener = Listener(self._run, self._optimizers, self._pending, calls, self)
+        self._listener = Listener(self._run, self._optimizers, self._pendings, self)
         self._incidents = Incidents(self._run)
-        self._incidents.waiting = calls.kept
+        self._incidents.waiting = self._listener.calls_kept
         calls_now, say = self._listener.calls_of_this_step, self._run.speech.say
         self._live = LiveStep(self._modules, calls_now, say, watch_step)
         self._gate = Gate(
-            self._run, self._optimizers, self._pending, self._incidents, self._live, self._stop, self.broken
+            self._run, self._optimizers, self._pendings, self._incidents, self._live, self._stop, self.broken
         )
         if skip_spikes and mode != "observe":
             self._gate.spikes = Spikes(self._run)
@@ -97,7 +98,9 @@ class Monitor:
             from finitune.monitor.heal.policy import Healing  # needs more than torch
 
             self._gate.healing = Healing(self._run, self._incidents)
-        self._intervals = Intervals(self._run, self._incidents, self._live, self._gate, self._optimizers, self._pending)
+        self._intervals = Intervals(
+            self._run, self._incidents, self._live, self._gate, self._optimizers, self._pendings
+        )
         self._listener.serves(self._gate, self._intervals)
         self._checkpoints = Checkpoints(self._optimizers, self._poisoned, self._saved, guards=self._run.guards)
         torch_calls.listen(self._listener)
@@ -316,7 +319,7 @@ class Monitor:
     def restart(self) -> None:
         """Record anew: the process is a fork of the one that was watched until now."""
         self._run.recorder.forked()
-        self._pending.clear()
+        self._pendings.get().clear()
         self._forked = True
         self._listener.known = False
         self.step = 0
