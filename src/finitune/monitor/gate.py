@@ -339,7 +339,8 @@ class Gate:
             self._incidents.bad_weights(watched, replace(NOTHING_MEASURED, step=self.step + 1))
 
     def _look_for_writes(self, watched: Watched) -> None:
-        place = None if self._pendings.apart else self._place  # what other threads train is not to be read
+        known = self._pendings.apart or watched.past is not None  # what other threads train is not to be read
+        place = None if known else self._place
         watched.written_by_loop = self.writes.weights(watched, place)
 
     # What both use.

@@ -153,7 +153,9 @@ class Investigation:
 
     def _edit(self) -> Origin | None:
         """What has made gradients bad that the backward had left finite, which a replay does not show."""
-        left = self.left or [(p, None) for p in parameters_of(self.optimizer) if self.capture.only_asked]
+        known = {id(p) for p, _ in self.left}
+        without = [(p, None) for p in parameters_of(self.optimizer) if id(p) not in known]
+        left = [*self.left, *without] if self.left or self.capture.only_asked else []
         try:
             later = self.event["symptom"] == "nonfinite-gradient" and are_finite([g for _, g in left if g is not None])
             return bad_edit(left, asked=not self.left and bool(self.capture.micro_steps)) if later else None

@@ -246,7 +246,7 @@ class Optimizers:
     def add(self, optimizer: Any, *, born: int, modules: Modules, engine: Any = None) -> Watched:
         known = self.get(optimizer)
         if known is None:
-            before = self._replaced_by(optimizer)
+            before = self._replaced_by(optimizer, born)
             self._count += 1
             known = Watched(
                 number=self._count, optimizer=weakref.ref(optimizer), born=born, modules=modules, engine=engine,
@@ -257,11 +257,11 @@ class Optimizers:
             self._known[id(optimizer)] = known
         return known
 
-    def _replaced_by(self, optimizer: Any) -> Watched | None:
-        """The newest of the same parameters: the new one steps in its place."""
+    def _replaced_by(self, optimizer: Any, now: int) -> Watched | None:
+        """One of the same parameters that has stepped in the present step: the new one steps in its place."""
         held = {id(p) for p in parameters_of(optimizer)}
-        same = (one for one in reversed(list(self)) if {id(p) for p in one.parameters()} == held)
-        return next(same, None) if held else None
+        recent = (one for one in self if one.last == now > 0)
+        return next((one for one in recent if held and {id(p) for p in one.parameters()} == held), None)
 
     def remove(self, optimizer: Any) -> None:
         self._known.pop(id(optimizer), None)

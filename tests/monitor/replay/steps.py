@@ -26,7 +26,7 @@ def capture_of(model, loss, *, micro_steps=1, autocast=None, scale=1.0, optimize
             (one * scale if scale != 1 else one).backward()
         setting = Setting(
             model=model,
-            capture=Capture(micro_steps=list(monitor._pending.micro_steps)),
+            capture=Capture(micro_steps=list(monitor._pendings.get().micro_steps)),
             scale=scale,
             optimizer=optimizer,
         )

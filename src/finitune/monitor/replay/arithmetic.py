@@ -63,6 +63,8 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
         len, min, max, abs, float, int, bool, round, sum, any, all, range, zip, enumerate, reversed, list, tuple,
     )
 }  # fmt: skip
+_ONCE = (zip, enumerate, reversed)
+"""What these return can be gone through once; a list stands for it."""
 FILLS = {
     list: ("append", "extend", "insert", "pop", "reverse", "clear"),
     dict: ("update", "setdefault", "pop", "clear"),
@@ -238,6 +240,8 @@ def _result(
         function = _BUILTINS[node.id]
         if function is len and type(args[0]) in (list, tuple, dict):  # whatever it holds
             return len(args[0])
+        if function in _ONCE:
+            return asked.made(list(_applied(function, node.id, args, named)))
     elif isinstance(node, ast.Attribute):
         owner = value_of(node.value, values)
         try:

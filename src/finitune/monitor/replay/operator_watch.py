@@ -115,13 +115,12 @@ class OperatorWatch(TorchDispatchMode):
         self._creators: dict[tuple[int, int], _Creator] = {}
         self._home = threading.get_ident()
         self._made: list[_Made] = []
-        self._minus_inf: list[Origin] = []
+        self._minus_inf, self._numbered = list[Origin](), list[Origin]()
         self._empty: dict[int, tuple[Any, _Creator | None]] = {}
         self._names = names
         self._calls = calls
         self._limits = limits
-        self._call = 0
-        self._transformed = False
+        self._call, self._transformed = 0, False
         self._around = torch._C._current_autograd_node()
 
     @classmethod
@@ -242,7 +241,7 @@ class OperatorWatch(TorchDispatchMode):
                 return False
             self.origin = maker
             return True
-        origin = next((made.origin for made in history if made.origin), None)
+        origin = min((made.origin for made in history if made.origin), key=self._number, default=None)
         new = not bad or found.nan or all(bad.values())  # else an infinity that was known is passed on
         if origin is None and new and inputs and not (bad and minus_only):
             origin = self._as_origin(name, tensor, inputs, found, node, divisor)
@@ -308,12 +307,17 @@ class OperatorWatch(TorchDispatchMode):
         backward = node is not None or gradient_of is not None
         self.after_backward = self._ran_backward and not (backward or self.modules)
         peak = max((places(t, limit=0).peak for t in inputs), default=None)
-        return Origin(
+        self._numbered.append(origin := Origin(
             module=module, op=f"aten.{name}", phase="backward" if backward else "forward",
             dtype=dtype_name(tensor.dtype), rows=rows, positions=positions, tokens=tokens,
             values=values_in_words(found), peak=peak, padding=padding, tensor=gradient_of, line=line,
             divisor=divisor, shape=list(tensor.shape),
-        )  # fmt: skip
+        ))  # fmt: skip
+        return origin
+
+    def _number(self, origin: Origin) -> int:
+        """In the order in which they were seen; what no operator of aten made comes first."""
+        return next((n for n, one in enumerate(self._numbered) if one is origin), -1)
 
     def _blamed(self, node: Any) -> tuple[str | None, str | None, str | None]:
         """Module, source line, and the parameter whose gradient is being summed up, for an operator run by `node`."""

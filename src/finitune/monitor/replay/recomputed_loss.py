@@ -7,6 +7,7 @@ as are the outputs of a model that is more than plain arithmetic. Of the user's,
 
 from __future__ import annotations
 
+import ast
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ from finitune.monitor.replay.made_here import MadeHere
 from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.source_line import described, user_frames
+from finitune.monitor.replay.source_tree import names_in
+from finitune.monitor.replay.spelled import roots_of
 from finitune.monitor.replay.spelled_sums import comes_out_as
 from finitune.monitor.replay.statements import Statement, executed, has_graph, written_after
 from finitune.monitor.replay.surroundings import Randomness
@@ -49,6 +52,10 @@ def bad_backward(
                 _in_backward(partial(_variable, frame, name, began), ended, draws=began is not None) for name in names
             )
             return next((origin for origin in found if origin is not None), None)
+        for root in (each for each in roots_of(frame) if not isinstance(each, ast.Name)):
+            found = _in_backward(partial(_expression, frame, root, losses, began), ended, draws=began is not None)
+            if found is not None:
+                return found
     found = (_in_backward(partial(_returned, one, losses), ended) for one in ended)
     return next((origin for origin in found if origin is not None), None)
 
@@ -71,6 +78,19 @@ def _is_one_of(value: Any, losses: Sequence[float]) -> bool:
 def _variable(frame: FrameType, name: str, began: Randomness | None, evaluation: Evaluation) -> Any:
     again = _Again(frame=frame, statements=executed(frame), evaluation=evaluation, began=began)
     return again.variable(name, len(again.statements))
+
+
+def _expression(
+    frame: FrameType, root: ast.expr, losses: Sequence[float], began: Randomness | None, evaluation: Evaluation
+) -> Any:
+    """Of `(loss + penalty).backward()` the sum."""
+    again = _Again(frame=frame, statements=executed(frame), evaluation=evaluation, began=began)
+    given = {name: again.variable(name, len(again.statements)) for name in names_in([root])}
+    loss = evaluation.value(root, {**again.values, **given})
+    with _disable_current_modes():
+        if not _is_one_of(loss, losses):
+            raise NotPlain(ast.unparse(root))
+    return loss
 
 
 def _returned(one: EndedFrame, losses: Sequence[float], evaluation: Evaluation) -> Any:

@@ -51,7 +51,7 @@ def only_place(node: str) -> str | None:
     name = operator_name(node)
     if name is None:
         return None
-    frame, roots = next(((frame, roots) for frame in user_frames() if (roots := _roots(frame))), (None, []))
+    frame, roots = next(((frame, roots) for frame in user_frames() if (roots := roots_of(frame))), (None, []))
     return _only(name, _followed(_given_to_trainers()) if frame is None else reached(frame, _behind(frame, roots)))
 
 
@@ -104,7 +104,7 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-def _roots(frame: FrameType) -> list[ast.expr]:
+def roots_of(frame: FrameType) -> list[ast.expr]:
     """What the frame's own code has called `backward` of since its last `step`: `x` in `x.backward()`, in
     `accelerator.backward(x)`.
     """
