@@ -174,3 +174,24 @@ def test_a_statement_before_the_forward_belongs_to_its_step(tmp_path):
     recording = Recording.load(tmp_path / "run")
     assert recording.events("incident")[0]["step"] == BAD
     assert "net[2].weight.div_" in recording.events("origin")[0]["origin"]["line"]
+
+
+NOT_IN_THE_LOOP = """
+table = torch.nn.Embedding(6, 2)
+sgd = torch.optim.SGD(table.parameters(), lr=0.1)
+def one_step():
+    sgd.zero_grad()
+    table(torch.arange(5)).square().mean().backward()
+    sgd.step()
+{}
+table.weight.data[5] = 1 / table.weight.data[5].mul(0)
+"""
+
+
+@pytest.mark.parametrize("loop", ["for n in range(STEPS): one_step()", "one_step(); one_step(); one_step()"])
+def test_what_stands_below_the_loop_is_no_part_of_it(tmp_path, loop):
+    recording = run(NOT_IN_THE_LOOP.format(loop), tmp_path / "run")
+    (incident,) = recording.events("incident")
+    assert incident["step"] == len(recording.signals["loss"])
+    origin = recording.events("origin")[0]["origin"]
+    assert (origin["phase"], origin["line"]) == ("parameter", None)

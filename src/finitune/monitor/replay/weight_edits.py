@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import FrameType
 from typing import Any
 
@@ -112,23 +113,21 @@ def _line(frame: FrameType, statement: ast.stmt) -> str:
 
 
 def _parts(*, after: bool) -> Iterator[tuple[FrameType, list[ast.stmt], bool]]:
-    """Of each frame that runs the statements that have run since the last step was judged in the same place: those
-    below the present line in the pass of the loop before, innermost frame first; else those above it in this pass,
-    outermost first.
+    """Of each frame that a loop runs, the statements that have run since the last step was judged in the same place:
+    those below the present line in the pass of the loop before, innermost frame first; else those above it in this
+    pass, outermost first.
     """
-    parts: list[tuple[FrameType, list[ast.stmt], bool]] = []
-    for frame in list(user_frames())[:MOST_FRAMES]:
-        scope = scope_of(frame.f_code)
-        if scope is None:
-            continue
-        loops = loops_at(scope, frame.f_lineno)
-        if after:
-            parts.append((frame, list(after_line(loops[0] if loops else scope, frame.f_lineno)), False))
-        else:
-            parts.insert(0, (frame, list(before_line(loops[-1] if loops else scope, frame.f_lineno)), True))
-            if loops:
-                break
-    yield from parts
+    scopes = [(frame, scope_of(frame.f_code)) for frame in islice(user_frames(), MOST_FRAMES)]
+    known = [(frame, scope, loops_at(scope, frame.f_lineno)) for frame, scope in scopes if scope is not None]
+    in_loop = [n for n, (_, _, loops) in enumerate(known) if loops]
+    if not in_loop:
+        return
+    if after:
+        for frame, scope, loops in known[: in_loop[-1] + 1]:
+            yield frame, list(after_line(loops[0] if loops else scope, frame.f_lineno)), False
+    else:
+        for frame, scope, loops in reversed(known[: in_loop[0] + 1]):
+            yield frame, list(before_line(loops[-1] if loops else scope, frame.f_lineno)), True
 
 
 def _writes_weights(frame: FrameType, statement: ast.stmt) -> bool:
