@@ -69,12 +69,13 @@ class Ratio(nn.Module):
     def __init__(self):
         super().__init__()
         self.frequencies = nn.Parameter(torch.linspace(0.05, 1.0, 4))
+        self.register_buffer("direction", torch.zeros(4))
         self.penalty = torch.zeros(())
 
     def forward(self, x):
         with torch.no_grad():
-            direction = self.frequencies / self.frequencies.norm()
-        self.penalty = (direction * self.frequencies).sum()
+            self.direction.copy_(self.frequencies / self.frequencies.norm())
+        self.penalty = (self.direction * self.frequencies).sum()
         return x + torch.sin(self.frequencies * x) / self.frequencies.clamp(min=0)
 
 
@@ -118,4 +119,4 @@ def test_what_a_model_keeps_beside_its_output_is_located_in_it(tmp_path):
     assert recording.events("incident")[0]["step"] == 3
     origin = recording.events("origin")[0]["origin"]
     assert (origin["op"], origin["phase"]) == ("aten.div", "forward")
-    assert "direction = self.frequencies / self.frequencies.norm()" in origin["line"]
+    assert "self.frequencies / self.frequencies.norm()" in origin["line"]

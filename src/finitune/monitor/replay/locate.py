@@ -6,7 +6,7 @@ The step is run again, once, with every operator under watch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,8 +44,10 @@ class Located:
     """The autocast dtype that the model's own forward turns on, as accelerate has it do."""
 
 
-def locate(setting: Setting) -> Located:
-    """Run the step once more, watching every operator. One extra forward and backward."""
+def locate(setting: Setting, *, spoilt: Collection[Tensor] = ()) -> Located:
+    """Run the step once more, watching every operator. One extra forward and backward. `spoilt` are buffers that are
+    taken for finite: where the loss was computed with one, as with a penalty that the model keeps, it is no operand.
+    """
     calls = calls_of(setting.capture)
     own = parameter_names(setting.model)
     together = setting.group.split  # none may give up in the middle
@@ -57,12 +59,8 @@ def locate(setting: Setting) -> Located:
     outcome = rerun(eager, _watching(_named_modules(eager), watch))
     bad_loss = not all(map(math.isfinite, outcome.losses))
     leaf = known or _bad_input(watch, calls)
-    made = watch.found(bad_loss=bad_loss)
-    # What a model keeps beside its outputs, as a penalty, is an operand of the loss as well.
-    computed = made is not None and made.is_operator and made.phase == "forward" and made.module is not None
-    in_model = computed and watch.term is None
-    operand, place = (None, None) if leaf or in_model else _bad_operand(setting.capture)
-    origin = leaf or operand or made
+    operand, place = _bad_operand(setting.capture, spoilt) if leaf is None else (None, None)
+    origin = leaf or operand or watch.found(bad_loss=bad_loss)
     if outcome.passed or (watch.failed is not None and leaf is None):
         origin = None
     term = place if operand is not None else watch.term if origin is not None and origin is watch.origin else None
@@ -176,11 +174,12 @@ def _bad_input(watch: OperatorWatch, calls: list[Call]) -> Origin | None:
     return None
 
 
-def _bad_operand(capture: Capture) -> tuple[Origin | None, Place | None]:
+def _bad_operand(capture: Capture, spoilt: Collection[Tensor]) -> tuple[Origin | None, Place | None]:
     """What was not finite before the loop's own loss was computed of it: a target, a baseline, an advantage."""
+    held = {buffer.untyped_storage()._cdata for buffer in spoilt}
     for micro in capture.micro_steps:
         bad = micro.objective.bad_operand() if micro.objective is not None else None
-        if bad is not None:
+        if bad is not None and bad[1].untyped_storage()._cdata not in held:
             name, tensor, place = bad
             return leaf_origin("input", name, tensor, places(tensor)), place
     return None, None

@@ -33,8 +33,8 @@ def made_by_step(known: Origin, setting: Setting, modules: Modules) -> Origin | 
         return None
     found: list[Origin | None] = []
     for number in STANDS_FOR_NAN:
-        with _finite_buffers(modules.roots(), number):
-            found.append(locate(setting).origin)
+        with _finite_buffers(modules.roots(), number) as spoilt:
+            found.append(locate(setting, spoilt=spoilt).origin)
     one, other = found
     if one is None or other is None or (one.op, one.line) != (other.op, other.line):
         return None
@@ -53,7 +53,7 @@ def _is_in_some_samples(origin: Origin) -> bool:
 
 
 @contextmanager
-def _finite_buffers(roots: Iterable[nn.Module], number: float) -> Iterator[None]:
+def _finite_buffers(roots: Iterable[nn.Module], number: float) -> Iterator[list[Tensor]]:
     """Bad buffers are replaced by copies: NaN by the number, infinities by the largest number of their dtype."""
     bad = {
         (module, name): buffer
@@ -65,7 +65,7 @@ def _finite_buffers(roots: Iterable[nn.Module], number: float) -> Iterator[None]
     try:
         for (module, name), buffer in bad.items():
             module._buffers[name] = torch.nan_to_num(buffer.detach(), nan=number)
-        yield
+        yield list(bad.values())
     finally:
         for (module, name), buffer in bad.items():
             module._buffers[name] = buffer
