@@ -91,6 +91,10 @@ accelerator = Accelerator()
 loss = x.sqrt().sum()
 accelerator.backward(loss)
 """,
+    "twice in one line": """
+loss = (x.sqrt() - (x + 1).sqrt()).sum()
+loss.backward()
+""",
 }
 
 

@@ -1,7 +1,7 @@
-"""Where the user's own code spells an operator of its loss: the only place in what the loss is computed with.
+"""Where the user's own code spells an operator of its loss: the only line in what the loss is computed with.
 
 A replay computes the loss from its graph, in which no lines stand. What the loop calls `backward` of is followed back
-through its variables, and into the functions that it calls: where just one place in all that spells the operator, it is
+through its variables, and into the functions that it calls: where just one line in all that spells the operator, it is
 the one. Nothing is called; names are looked up.
 """
 
@@ -67,15 +67,15 @@ def only_place_of(op: str, statement: str) -> str | None:
 
 def _only(name: str, codes: Iterable[Code]) -> str | None:
     wanted = _operator(name)
-    found: dict[tuple[str, int, int], Code] = {}
+    found: dict[tuple[str, int], Code] = {}
     # Of a function within another that one comes last, and gives the name.
     for code in sorted(codes, key=lambda code: getattr(code.node, "lineno", 0)):
         for each in ast.walk(code.node):
             if isinstance(each, ast.BinOp | ast.AugAssign | ast.Call) and _spells(each, wanted, code.names):
-                found[code.file, each.lineno, each.col_offset] = code
+                found[code.file, each.lineno] = code
     if len(found) != 1:
         return None
-    ((file, line, _), code) = found.popitem()
+    ((file, line), code) = found.popitem()
     return described(file, line, code.function)
 
 
