@@ -130,9 +130,12 @@ def _behind(frame: FrameType, roots: list[ast.expr]) -> list[ast.AST]:
     return nodes
 
 
-def reached(frame: FrameType, nodes: Iterable[ast.AST]) -> Iterator[Code]:
-    """These nodes of the frame's own code, and all functions of the user's that they call."""
-    file, function, names = frame.f_code.co_filename, frame.f_code.co_name, {**frame.f_globals, **frame.f_locals}
+def reached(frame: FrameType, nodes: Iterable[ast.AST], *, variables: bool = True) -> Iterator[Code]:
+    """These nodes of the frame's own code, and all functions of the user's that they call. Without its `variables` those
+    of global names alone: Python keeps what the variables of a function hold once they are read.
+    """
+    file, function = frame.f_code.co_filename, frame.f_code.co_name
+    names = {**frame.f_globals, **(frame.f_locals if variables else {})}
     return _followed(Code(node=node, file=file, function=function, names=names) for node in nodes)
 
 

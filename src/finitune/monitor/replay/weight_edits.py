@@ -63,7 +63,7 @@ def may_write() -> bool:
     each pass of a loop.
     """
     parts = [*_parts(after=True), *_parts(after=False)]
-    return any(_writes_weights(frame, one) for frame, statements, _ in parts for one in statements)
+    return any(_writes_weights(frame, one, variables=False) for frame, statements, _ in parts for one in statements)
 
 
 def bad_write(left: Sequence[Left], now: Sequence[Tensor]) -> Written | None:
@@ -130,11 +130,11 @@ def _parts(*, after: bool) -> Iterator[tuple[FrameType, list[ast.stmt], bool]]:
             yield frame, list(before_line(loops[-1] if loops else scope, frame.f_lineno)), True
 
 
-def _writes_weights(frame: FrameType, statement: ast.stmt) -> bool:
+def _writes_weights(frame: FrameType, statement: ast.stmt, *, variables: bool = True) -> bool:
     """It writes to tensors as only what is not tracked by autograd may, or calls a function of the user's that does."""
     if _steps(statement):
         return False
-    codes = (code for code in reached(frame, [statement]) if code.function != "step")
+    codes = (code for code in reached(frame, [statement], variables=variables) if code.function != "step")
     return any(_is_untracked_write(node, code.node) for code in codes for node in ast.walk(code.node))
 
 
