@@ -131,8 +131,8 @@ def _behind(frame: FrameType, roots: list[ast.expr]) -> list[ast.AST]:
 
 
 def reached(frame: FrameType, nodes: Iterable[ast.AST], *, variables: bool = True) -> Iterator[Code]:
-    """These nodes of the frame's own code, and all functions of the user's that they call. Without its `variables` those
-    of global names alone: Python keeps what the variables of a function hold once they are read.
+    """These nodes of the frame's own code, and all functions of the user's that they call. Without its `variables`
+    those of global names alone: Python keeps what the variables of a function hold once they are read.
     """
     file, function = frame.f_code.co_filename, frame.f_code.co_name
     names = {**frame.f_globals, **(frame.f_locals if variables else {})}
