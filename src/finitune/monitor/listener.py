@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -52,8 +52,6 @@ class _Here(threading.local):
     """The monitor itself runs the model."""
     in_closure = False
     """An optimizer's step has called the closure that it was given."""
-    scaled: Mapping[int, tuple[Tensor, Tensor, Any]] = {}
-    """What a GradScaler has made of a loss, the loss, and the scaler."""
     trained: Sequence[Watched] = ()
     """Optimizers whose parameters the last backward has reached, where other threads train others."""
 
@@ -67,6 +65,8 @@ class Listener:
         self._optimizers = optimizers
         self._pendings = pendings
         self._callings = EachThread(Calls)
+        self._scalings: EachThread[dict[int, tuple[Tensor, Tensor, Any]]] = EachThread(dict)
+        """What a GradScaler has made of a loss, the loss, and the scaler."""
         self._process = process
         self._lock = threading.RLock()
         self._running: dict[int, MicroStep] = {}
@@ -105,7 +105,9 @@ class Listener:
 
     def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
         if isinstance(scaled, Tensor) and scaler.is_enabled():
-            self.here.scaled = {id(scaled): (scaled, loss.detach(), scaler)}
+            scalings = self._scalings.get()
+            scalings.clear()
+            scalings[id(scaled)] = (scaled, loss.detach(), scaler)
 
     # The backward.
 
@@ -127,10 +129,9 @@ class Listener:
             self._deeper += 1
             model_calls.observe_deeper(self._calls.fruitful)
         for root in roots:
-            _, loss, scaler = self.here.scaled.get(id(root), (None, None, None))
+            _, loss, scaler = self._scalings.get().pop(id(root), (None, None, None))
             if scaler is not None and loss is not None and scaler._scale is not None:
                 scale_seen(micro, scaler, loss)
-        self.here.scaled = {}
         for watched in self._trained():
             watched.backward_begins()
             self._gate.measures.backward_begins(self._gate.step + 1, watched)
@@ -308,6 +309,7 @@ class Listener:
         if others and not self._pendings.apart:
             self._pendings.separate(min(others))
             self._callings.separate(min(others))
+            self._scalings.separate(min(others))
             self._process.note("threads", text="several threads train at the same time: signals are not judged")
         if self._pendings.apart:
             leaves = {id(leaf) for leaf in leaves_of(roots, MOST_NODES)}
