@@ -28,7 +28,7 @@ class StepPlace:
         """
         if before is None or (before.frame, before.code) != (self.frame, self.code):
             return False
-        if self.line != before.line and not self._excludes(before):
+        if self.line != before.line and not _are_in_branches(self.code, self.line, before.line):
             return False
         loops = [_loops_around(frame.f_code, frame.f_lineno) for frame in user_frames()]
         return loops[0] == sum(loops) == 1  # in this function itself, whose frame is the same one for certain
@@ -39,7 +39,7 @@ class StepPlace:
         """
         if before is None or not self._stands_below(before) or (scope := scope_of(self.code)) is None:
             return False
-        if self._excludes(before):
+        if _are_in_branches(self.code, self.line, before.line):
             return False
         loops = loops_at(scope, before.line)
         return not loops or holds_line(loops[-1], self.line)
@@ -52,10 +52,6 @@ class StepPlace:
             return False
         return all(holds_line(loop, before.line) for loop in loops_at(scope, self.line))
 
-    def _excludes(self, other: StepPlace) -> bool:
-        scope = scope_of(self.code)
-        return scope is not None and are_in_branches(scope, self.line, other.line)
-
     def _stands_below(self, before: StepPlace) -> bool:
         return (before.frame, before.code) == (self.frame, self.code) and before.line < self.line
 
@@ -64,3 +60,9 @@ class StepPlace:
 def _loops_around(code: CodeType, line: int) -> int:
     scope = scope_of(code)
     return 0 if scope is None else len(loops_at(scope, line))
+
+
+@lru_cache(maxsize=256)
+def _are_in_branches(code: CodeType, one: int, other: int) -> bool:
+    scope = scope_of(code)
+    return scope is not None and are_in_branches(scope, one, other)

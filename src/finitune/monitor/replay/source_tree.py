@@ -93,22 +93,24 @@ def loops_at(scope: ast.AST, line: int) -> list[ast.For | ast.While]:
 
 def before_line(scope: ast.AST, line: int) -> Iterator[ast.stmt]:
     """The statements that lead to the one in that line, without those of other branches."""
-    for name in BODIES:
-        block: list[ast.stmt] = getattr(scope, name, [])
-        at = next((n for n, one in enumerate(block) if holds_line(one, line)), None)
-        if at is not None:
-            yield from block[:at]
-            yield from before_line(block[at], line)
+    for block, at in _blocks_around(scope, line):
+        yield from block[:at]
 
 
 def after_line(scope: ast.AST, line: int) -> Iterator[ast.stmt]:
     """Those that follow it, likewise."""
+    for block, at in reversed(list(_blocks_around(scope, line))):
+        yield from block[at + 1 :]
+
+
+def _blocks_around(scope: ast.AST, line: int) -> Iterator[tuple[list[ast.stmt], int]]:
+    """The blocks that the line stands in, outermost first, each with the number of the statement that holds it."""
     for name in BODIES:
         block: list[ast.stmt] = getattr(scope, name, [])
         at = next((n for n, one in enumerate(block) if holds_line(one, line)), None)
         if at is not None:
-            yield from after_line(block[at], line)
-            yield from block[at + 1 :]
+            yield block, at
+            yield from _blocks_around(block[at], line)
 
 
 def are_in_branches(scope: ast.AST, one: int, other: int) -> bool:
