@@ -181,7 +181,8 @@ class Gate:
         if reading.more.get(WEIGHTS) == 0:
             self._incidents.bad_weights(watched, reading, self.writes.made())
         elif watched.written_by_loop and not reading.bad:
-            self.writes.keep(self.writes.without_optimizer())
+            own = {id(p) for p in watched.parameters()}
+            self.writes.keep([p for p in watched.written_by_loop if id(p) not in own])
         if reading.bad_update:
             self._incidents.bad_update(watched, reading, capture)
         elif reading.bad:

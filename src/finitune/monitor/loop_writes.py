@@ -37,9 +37,9 @@ class LoopWrites:
         key = place.code, place.line
         if key not in self._may:
             self._may[key] = may_write()
-        return [*watched.parameters(), *self.without_optimizer()] if self._may[key] else []
+        return [*watched.parameters(), *self._without_optimizer()] if self._may[key] else []
 
-    def without_optimizer(self) -> list[Tensor]:
+    def _without_optimizer(self) -> list[Tensor]:
         """Parameters with a gradient that no optimizer holds."""
         held = {id(p) for one in self._optimizers for p in one.parameters()}
         found = (p for root in self._modules.roots() for p in root.parameters())
