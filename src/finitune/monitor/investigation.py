@@ -22,6 +22,7 @@ from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.ranks import ALONE, Group
 from finitune.monitor.replay.capture import Call, Capture, MicroStep
+from finitune.monitor.replay.data_sets import made_by_data_set
 from finitune.monitor.replay.fewer_rows import peaks
 from finitune.monitor.replay.frame_modules import module_of
 from finitune.monitor.replay.gradient_edits import Gradients, bad_edit
@@ -129,6 +130,8 @@ class Investigation:
                 self._made_by_update()
             try:
                 bad_loss = self.event["symptom"] == "nonfinite-loss"
+                if self.origin is not None and self.origin.phase == "input" and not self.origin.is_operator:
+                    self.origin = made_by_data_set(self.origin)
                 able = not self.group.split and (self.model is None or self.limits.why_not(self.model) is None)
                 losses = observed.losses if observed is not None and able else ()
                 models = [*([] if self.model is None else [self.model]), *self.modules.roots()]
@@ -255,11 +258,11 @@ class Investigation:
             if self.origin is None or self.term is None or not same_form(self.term[0], computed.whole):
                 continue
             node = node_at(end, self.term)
-            line = None if node is None else live.watch.line_of(node)
-            self.term, before = None, self.origin
-            made = operator_in(line) if line and self.origin.phase == "input" else None
-            self.origin = replace(self.origin, line=line or self.origin.line, op=made or self.origin.op)
-            return self.origin != before
+            line, module = (None, None) if node is None else live.watch.place_of(node)
+            own, self.term = self.origin, None
+            made = operator_in(line) if line and own.phase == "input" else None
+            self.origin = replace(own, line=line or own.line, op=made or own.op, module=(line and module) or own.module)
+            return self.origin != own
         return False
 
     def _made_by_update(self) -> None:

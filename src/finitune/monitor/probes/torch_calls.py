@@ -29,6 +29,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.probes import fetches
 from finitune.monitor.probes.measurement import EachNorm
 from finitune.monitor.probes.optimizers import parameters_of
 
@@ -134,6 +135,8 @@ def _install() -> None:
     _replace(hooks, "__enter__", _packing(hooks.__enter__))
     for kind in _schedules():
         _replace(kind, "step", _asking_first(kind.step))
+    if hasattr(fetches.ITERATOR, "_next_index"):
+        _replace(fetches.ITERATOR, "_next_index", fetches.remembering(fetches.ITERATOR._next_index))
     if torch.distributed.is_available():
         _replace(torch.distributed, "all_reduce", _all_reduce(torch.distributed.all_reduce))
 

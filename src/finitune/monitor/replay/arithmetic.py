@@ -11,7 +11,7 @@ import ast
 import math
 import operator
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from numbers import Real
 from types import ModuleType
@@ -22,8 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Distribution
 
+from finitune.monitor.replay import numpy_arithmetic
 from finitune.monitor.replay.looked_up import value_of
-from finitune.monitor.replay.source_tree import is_in_place
+from finitune.monitor.replay.source_tree import SYMBOLS, is_in_place
 
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -107,6 +108,10 @@ class Asked:
         """The same container, which an expression has just made."""
         return container
 
+    def computed(self, value: Any, name: str, operands: Iterable[Any]) -> Any:
+        """The same value, which an operation of this name has just computed of the operands."""
+        return value
+
     def owns(self, value: Any) -> bool:
         """Whether a tensor or container was made here, and may be written into."""
         return False
@@ -145,7 +150,8 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], asked: Asked | None = No
         case ast.Attribute() if isinstance(found := value_of(node, values), property):
             return asked.read(value_of(node.value, values), found)
         case ast.BinOp():
-            return applied(node.op, of(node.left), of(node.right))
+            left, right = of(node.left), of(node.right)
+            return asked.computed(applied(node.op, left, right), SYMBOLS.get(type(node.op), ""), (left, right))
         case ast.Compare() if all(type(one) in _BINARY for one in node.ops):
             return _compared(of(node.left), node.ops, map(of, node.comparators))
         case ast.BoolOp():
@@ -184,6 +190,8 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], asked: Asked | None = No
         case ast.Attribute():
             owner = of(node.value)
             if (isinstance(owner, Tensor) and node.attr in _READ) or _is_result(owner):
+                return getattr(owner, node.attr)
+            if numpy_arithmetic.is_array(owner) and node.attr in numpy_arithmetic.ATTRIBUTES:
                 return getattr(owner, node.attr)
             found = value_of(ast.Attribute(value=ast.Name("it"), attr=node.attr), {"it": owner})
             if isinstance(found, property):
@@ -236,6 +244,7 @@ def items_of(node: ast.expr, values: Mapping[str, Any], asked: Asked) -> Sequenc
 def _result(
     node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any], asked: Asked
 ) -> Any:
+    owner = None
     if isinstance(node, ast.Name) and node.id in _BUILTINS and node.id not in values:
         function = _BUILTINS[node.id]
         if function is len and type(args[0]) in (list, tuple, dict):  # whatever it holds
@@ -245,18 +254,21 @@ def _result(
     elif isinstance(node, ast.Attribute):
         owner = value_of(node.value, values)
         try:
-            there = isinstance(owner, Distribution) or type(owner) in FILLS
+            there = isinstance(owner, Distribution) or type(owner) in FILLS or numpy_arithmetic.is_generator(owner)
             owner = owner if there else evaluate(node.value, values, asked)
         except NotPlain:
             return asked.called(node, values, args, named)
-        if _writes(owner, node.attr) and asked.owns(owner):
-            return getattr(owner, node.attr)(*args, **named)
+        if (_writes(owner, node.attr) or numpy_arithmetic.is_generator(owner)) and asked.owns(owner):
+            return asked.computed(getattr(owner, node.attr)(*args, **named), node.attr, (owner,))
+        if numpy_arithmetic.seeds(owner, node.attr, args):
+            return asked.computed(getattr(owner, node.attr)(*args), node.attr, ())
         if type(owner) is dict:
             return asked.called(node, values, args, named)
         function = _function(owner, node.attr, draws=asked.draws)
     else:
         return asked.called(node, values, args, named)
-    return _applied(function, ast.unparse(node), args, named)
+    found = _applied(function, ast.unparse(node), args, named)
+    return asked.computed(found, getattr(node, "attr", getattr(node, "id", "")), (owner, *args, *named.values()))
 
 
 def applied_by_name(function: Any, args: Sequence[Any], named: Mapping[str, Any], *, draws: bool) -> Any:
@@ -273,6 +285,10 @@ def applied_by_name(function: Any, args: Sequence[Any], named: Mapping[str, Any]
 def _applied(function: Callable[..., Any], spelled: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     if not all(value is None or _plain(value) for value in (*args, *named.values())):
         raise NotPlain(spelled)
+    if any(map(numpy_arithmetic.is_array, args)) and getattr(function, "__module__", "").startswith("torch"):
+        args = [
+            each.copy() if numpy_arithmetic.is_array(each) else each for each in args
+        ]  # a tensor may share its memory
     return function(*args, **named)
 
 
@@ -286,11 +302,13 @@ def _writes(owner: Any, name: str) -> bool:
 def _plain(value: Any) -> bool:
     """Tensors, numbers, containers of them, and the modules of torch that have functions of them."""
     if isinstance(value, ModuleType):
-        return _is_one_of(value, (*_MODULES, torch.nn))
+        return _is_one_of(value, (*_MODULES, torch.nn)) or numpy_arithmetic.is_module(value)
     if type(value) in (list, tuple, deque) or _is_result(value):
         return len(value) <= MOST and all(map(_plain, value))
     if type(value) is range:
         return len(value) <= MOST
+    if numpy_arithmetic.is_array(value) or numpy_arithmetic.is_number_type(value):
+        return True
     return type(value) in (Tensor, torch.nn.Parameter, str, slice) or isinstance(
         value, Real | torch.dtype | torch.device | torch.Size
     )
@@ -316,7 +334,7 @@ def _function(owner: Any, name: str, *, draws: bool) -> Callable[..., Any]:
         return getattr(owner, name)
     if name == "requires_grad_" and isinstance(owner, Tensor):
         return partial(_with_graph, owner)
-    if computes(name) and isinstance(owner, Tensor):
+    if numpy_arithmetic.computes(owner, name) or (computes(name) and isinstance(owner, Tensor)):
         return getattr(owner, name)
     if is_distribution(type(owner)) and name in _DENSITIES:
         return getattr(owner, name)

@@ -340,10 +340,10 @@ class OperatorWatch(TorchDispatchMode):
         in_python = isinstance(node, BackwardCFunction) and not torch.is_grad_enabled()  # a backward of the user's own
         return creator.module, (user_line() if in_python else None) or creator.line, None
 
-    def line_of(self, node: Any) -> str | None:
-        """Where the operator of an autograd node was called in what was watched."""
+    def place_of(self, node: Any) -> tuple[str | None, str | None]:
+        """Line and module in which the operator of an autograd node was called in what was watched."""
         creator = self._creators.get((self._home, node._sequence_nr()))
-        return creator and creator.line
+        return (creator.line, creator.module) if creator else (None, None)
 
     def _node(self) -> Any:
         """The autograd node that runs, but for that whose hook has begun the watch: None in a forward."""

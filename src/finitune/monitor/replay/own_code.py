@@ -49,7 +49,7 @@ def seen(
             return made or found
         return bad_gradient(given) or bad_backward(losses, over, capture.began)
     if of_input:
-        if found is not None and not _takes(found, own):
+        if found is not None and not _takes(found, own) and not _goes_through(found):
             return found
         if " of " not in (own.tensor or ""):
             given = line_of_call() or _line_of(callers)
@@ -78,6 +78,11 @@ def _takes(found: Origin, own: Origin) -> bool:
     """The operator that was found is the one that the bad input goes into, not one that spoilt what an object keeps."""
     taking = (own.tensor or "").rpartition(" of ")[2].lower()
     return (found.tensor or "").isidentifier() and taking == found.op.removeprefix("aten.").replace("_", "")
+
+
+def _goes_through(found: Origin) -> bool:
+    """All that is known is the loop that takes batches from elsewhere, in which nothing is computed."""
+    return not found.is_operator and (found.line or "").partition(": ")[2].startswith(("for ", "async for "))
 
 
 def _line(place: Place | None) -> str | None:

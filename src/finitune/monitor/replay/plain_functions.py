@@ -19,9 +19,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
+from finitune.finding import Origin
+from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import unwrapped
+from finitune.monitor.replay import numpy_arithmetic
 from finitune.monitor.replay.arithmetic import DICTIONARIES, NotPlain, applied_by_name, evaluate, is_distribution
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.limits import Communicates, OverBudget
@@ -50,6 +55,8 @@ class Evaluation(Statements):
     def __init__(self, found: Callable[[], bool], ended: Iterable[EndedFrame] = (), *, draws: bool = False) -> None:
         super().__init__(found)
         self.draws = draws
+        self.bad_number: Origin | None = None
+        """The first operation of numbers or numpy that made something bad, where no operator of torch did before."""
         self._began = torch.autograd._get_sequence_nr()
         self._depth = 0
         self._ended = {one.f_code: one for one in ended}
@@ -69,6 +76,26 @@ class Evaluation(Statements):
                 return self.value(node, values)
         finally:
             self._is_within = False
+
+    def computed(self, value: Any, name: str, operands: Iterable[Any]) -> Any:
+        operands = list(operands)
+        if numpy_arithmetic.is_own(value) and not any(value is each for each in operands):
+            self._made.add(value)
+        if self.bad_number is None and numpy_arithmetic.is_bad(value) and not self.found():
+            given = pytree.tree_leaves(operands)
+            spelled = any(isinstance(each, str) for each in given)  # float("inf") is meant
+            with _disable_current_modes():
+                if not spelled and not any(map(_is_bad, given)):
+                    self.bad_number = _origin(name, value, self.now)
+        return value
+
+    def result(self, function: Any, *args: Any, **named: Any) -> Any:
+        """What a function of the user's gives for these arguments. Raises as `value` does."""
+        names = {f"argument {n}": each for n, each in enumerate(args)}
+        given: list[ast.expr] = [ast.Name(id=name, ctx=ast.Load()) for name in names]
+        keywords = [ast.keyword(arg=name, value=ast.Name(id=name, ctx=ast.Load())) for name in named]
+        call = ast.Call(func=ast.Name(id="the function", ctx=ast.Load()), args=given, keywords=keywords)
+        return self.value(call, {"the function": function, **names, **named})
 
     def made(self, container: Any) -> Any:
         self._made.add(container)
@@ -214,6 +241,18 @@ class _Nested:
         if len(args) > len(names) or set(given) != set(names):
             raise NotPlain(ast.unparse(self._node.args))
         return self._evaluation._result_of(self._node, {**self._values, **given}, self._code)
+
+
+def _is_bad(operand: Any) -> bool:
+    return not is_finite(operand) if isinstance(operand, Tensor) else numpy_arithmetic.is_bad(operand)
+
+
+def _origin(name: str, value: Any, line: str | None) -> Origin:
+    shape = list(getattr(value, "shape", ()))
+    return Origin(
+        module=None, op=f"aten.{name}" if hasattr(torch.ops.aten, name) else "outside aten", phase="input",
+        dtype=str(getattr(value, "dtype", "float64")), shape=shape, line=line,
+    )  # fmt: skip
 
 
 def _are_known(args: Sequence[Any], named: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.replay import numpy_arithmetic
 from finitune.monitor.replay.arithmetic import FILLS, Asked, NotPlain, assign, items_of
 from finitune.monitor.replay.looked_up import value_of
 from finitune.monitor.replay.source_line import described
@@ -197,7 +198,7 @@ class Statements(Asked):
             self.look(self.now)
             raise StateSpoilt
         finite = all(isinstance(part, Tensor | float | int) and not _is_bad(part) for part in parts)
-        if self.spoilt is None and parts and finite:
+        if self.spoilt is None and parts and finite and isinstance(state, Tensor):
             self.spoilt = SpoiltState(name=name, value=state, operator=joins(statement, name), line=self.now)
 
     def _part(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
@@ -209,7 +210,7 @@ class Statements(Asked):
 
 def _is_bad(value: Any) -> bool:
     with _disable_current_modes():
-        return isinstance(value, Tensor) and not is_finite(value)
+        return not is_finite(value) if isinstance(value, Tensor) else numpy_arithmetic.is_bad(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -291,7 +291,7 @@ def _operator(
         value = values.get(name)
     except NOT_COMPUTED:
         return None
-    made = watch.found(bad_loss=True) or _spoilt_state(evaluation)
+    made = evaluation.bad_number or watch.found(bad_loss=True) or _spoilt_state(evaluation)
     seen = values.get(name)
     if made is None or (lost and not comes_out_as(value, seen) and not _is_bad_alike(seen, value)):
         return None  # in the last pass of a loop an earlier one may have gone into it too
