@@ -34,8 +34,8 @@ from finitune.monitor.replay.objective import Place, node_at, same_form
 from finitune.monitor.replay.own_code import seen
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, why_not_runnable
 from finitune.monitor.replay.source_line import calling_line
+from finitune.monitor.replay.spelled_makers import operator_in
 from finitune.monitor.replay.spoilt_buffers import made_by_step
-from finitune.monitor.replay.statements import operator_in
 from finitune.monitor.replay.waiting_calls import made_by_call
 from finitune.monitor.speech import plainly
 from finitune.recording import Recorder

@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from tests.monitor.replay import user_program
 
-from finitune.monitor.replay.statements import bad_statement, operator_in
+from finitune.monitor.replay.spelled_makers import operator_in
+from finitune.monitor.replay.statements import bad_statement
 
 WEIGHT = torch.ones(3, requires_grad=True)
 X = torch.arange(12.0).reshape(4, 3)
@@ -364,3 +366,70 @@ assert len(calls) <= 2 and loss.isinf()
     finally:
         dist.destroy_process_group()
     assert origin.is_statement
+
+
+PREPARED = """
+import random
+import numpy as np
+
+def prepared(n=8):
+    MADE
+
+rows = prepared()
+for at in range(0, 8, 4):
+    y = torch.as_tensor(rows[at:at + 4])
+    loss = ((x @ w - y.float()) ** 2).mean()
+    break
+found()
+"""
+
+
+FROM_NUMPY = """
+    rng = np.random.default_rng(3)
+    raw = rng.uniform(1, 2, n)
+    raw[2] = -1
+    return np.log(raw)"""
+BY_A_METHOD = """
+    raw = np.arange(n) - 2.0
+    return raw.sum() / raw"""
+FROM_TORCH = """
+    g = torch.Generator().manual_seed(3)
+    raw = torch.rand(n, generator=g)
+    raw[2] = -1
+    return torch.sqrt(raw)"""
+FROM_NUMBERS = """
+    chance = random.Random(3)
+    raw = [chance.uniform(1, 2) for _ in range(n)]
+    raw[2] = -1.0
+    return np.sqrt(np.array(raw))"""
+FROM_RECORDS = """
+    records = [{'a': float(k), 'b': 2.0} for k in range(n)]
+    return [float(np.float64(r['b']) / (r['a'] - 2)) for r in records]"""
+
+
+@pytest.mark.parametrize(
+    ("made", "op"),
+    [(FROM_NUMPY, "log"), (BY_A_METHOD, "div"), (FROM_TORCH, "sqrt"), (FROM_NUMBERS, "sqrt"), (FROM_RECORDS, "div")],
+    ids=["numpy of a seed", "a method of numpy", "torch of a seed", "numbers of a seed", "records"],
+)
+def test_what_data_were_prepared_with(made, op):
+    with np.errstate(all="ignore"):
+        origin = users(PREPARED.replace("MADE", made))
+    assert (origin.op, origin.phase) == (f"aten.{op}", "input")
+    assert origin.line.endswith(made.rpartition("\n    ")[2])
+    assert " in prepared: " in origin.line
+
+
+def test_what_draws_without_a_seed_of_its_own_is_not_computed_again():
+    state = torch.get_rng_state()
+    origin = users(PREPARED.replace("MADE", "return torch.sqrt(torch.rand(n) - 1)"))
+    assert origin.line.endswith(": rows = prepared()")
+    drawn = torch.get_rng_state()
+    torch.set_rng_state(state)
+    torch.rand(8)
+    assert torch.equal(torch.get_rng_state(), drawn), "once, by the program itself"
+
+
+def test_a_bound_of_a_list_is_no_bad_number():
+    origin = users("best = math.inf\nscale = x.sum() / torch.zeros(())\nloss = (x @ w).mean() * scale\nfound()\n")
+    assert origin.line.endswith("scale = x.sum() / torch.zeros(())")

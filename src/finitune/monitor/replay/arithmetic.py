@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Distribution
 
-from finitune.monitor.replay import numpy_arithmetic
+from finitune.monitor.replay import numpy_arithmetic, seeded
 from finitune.monitor.replay.looked_up import value_of
 from finitune.monitor.replay.source_tree import SYMBOLS, is_in_place
 
@@ -245,6 +245,8 @@ def _result(
     node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any], asked: Asked
 ) -> Any:
     owner = None
+    if seeded.makes_source(called := value_of(node, values), args):
+        return asked.made(called(*args))
     if isinstance(node, ast.Name) and node.id in _BUILTINS and node.id not in values:
         function = _BUILTINS[node.id]
         if function is len and type(args[0]) in (list, tuple, dict):  # whatever it holds
@@ -254,17 +256,16 @@ def _result(
     elif isinstance(node, ast.Attribute):
         owner = value_of(node.value, values)
         try:
-            there = isinstance(owner, Distribution) or type(owner) in FILLS or numpy_arithmetic.is_generator(owner)
+            there = isinstance(owner, Distribution) or type(owner) in FILLS or seeded.is_source(owner)
             owner = owner if there else evaluate(node.value, values, asked)
         except NotPlain:
             return asked.called(node, values, args, named)
-        if (_writes(owner, node.attr) or numpy_arithmetic.is_generator(owner)) and asked.owns(owner):
-            return asked.computed(getattr(owner, node.attr)(*args, **named), node.attr, (owner,))
-        if numpy_arithmetic.seeds(owner, node.attr, args):
-            return asked.computed(getattr(owner, node.attr)(*args), node.attr, ())
+        if (_writes(owner, node.attr) or seeded.is_source(owner)) and asked.owns(owner):
+            return asked.computed(getattr(owner, node.attr)(*args, **named), node.attr, (owner, *args))
         if type(owner) is dict:
             return asked.called(node, values, args, named)
-        function = _function(owner, node.attr, draws=asked.draws)
+        source = seeded.draws_from(named)
+        function = _function(owner, node.attr, draws=asked.draws if source is None else asked.owns(source))
     else:
         return asked.called(node, values, args, named)
     found = _applied(function, ast.unparse(node), args, named)
@@ -283,12 +284,11 @@ def applied_by_name(function: Any, args: Sequence[Any], named: Mapping[str, Any]
 
 
 def _applied(function: Callable[..., Any], spelled: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    if not all(value is None or _plain(value) for value in (*args, *named.values())):
+    source = seeded.draws_from(named)
+    if not all(value is None or value is source or _plain(value) for value in (*args, *named.values())):
         raise NotPlain(spelled)
-    if any(map(numpy_arithmetic.is_array, args)) and getattr(function, "__module__", "").startswith("torch"):
-        args = [
-            each.copy() if numpy_arithmetic.is_array(each) else each for each in args
-        ]  # a tensor may share its memory
+    if (getattr(function, "__module__", None) or "").startswith("torch"):  # a tensor may share the memory of an array
+        args = [each.copy() if numpy_arithmetic.is_array(each) else each for each in args]
     return function(*args, **named)
 
 
@@ -305,6 +305,8 @@ def _plain(value: Any) -> bool:
         return _is_one_of(value, (*_MODULES, torch.nn)) or numpy_arithmetic.is_module(value)
     if type(value) in (list, tuple, deque) or _is_result(value):
         return len(value) <= MOST and all(map(_plain, value))
+    if type(value) in DICTIONARIES:
+        return len(value) <= MOST and all(map(_plain, value.values()))
     if type(value) is range:
         return len(value) <= MOST
     if numpy_arithmetic.is_array(value) or numpy_arithmetic.is_number_type(value):

@@ -26,7 +26,7 @@ from finitune.monitor.probes.fetches import Fetch, fetches, is_read
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.replay import numpy_arithmetic
 from finitune.monitor.replay.looked_up import value_of
-from finitune.monitor.replay.operator_watch import OperatorWatch
+from finitune.monitor.replay.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.plain_statements import MISSING, StateSpoilt
 from finitune.monitor.replay.source_line import user_frames
@@ -113,7 +113,7 @@ class _Again:
     def _made(self, known: Origin) -> Origin | None:
         """By what was computed here, where that is more than reading what is bad as it lies there."""
         made = self._evaluation.bad_number or self._evaluation.watch.found(bad_loss=True)
-        if made is None or made.op == "aten.lift_fresh":
+        if made is None or made.op == LIFTED:
             return None
         line = made.line or self._evaluation.line
         return replace(known, op=made.op, divisor=made.divisor, peak=made.peak, line=line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -36,9 +35,9 @@ def _numpy() -> Any:
 
 
 def is_module(value: ModuleType) -> bool:
-    """numpy, or a part of it that computes."""
+    """numpy, or the part of it that computes."""
     np = _numpy()
-    return np is not None and any(value is each for each in (np, np.linalg, np.fft, np.random))
+    return np is not None and any(value is each for each in (np, np.linalg, np.fft))
 
 
 def is_array(value: Any) -> bool:
@@ -61,27 +60,15 @@ def computes(owner: Any, name: str) -> bool:
         return False
     if is_array(owner) or isinstance(owner, np.number):
         return name in _METHODS
-    if not isinstance(owner, ModuleType) or not is_module(owner) or owner is np.random:
+    if not isinstance(owner, ModuleType) or not is_module(owner):
         return False
     found = getattr(owner, name, None)
     return name in _FUNCTIONS or isinstance(found, np.ufunc) or is_number_type(found)
 
 
 def is_own(value: Any) -> bool:
-    """An array that shares its memory with no other, or a source of random numbers."""
-    return (is_array(value) and value.base is None) or is_generator(value)
-
-
-def is_generator(value: Any) -> bool:
-    np = _numpy()
-    return np is not None and type(value) in (np.random.Generator, np.random.RandomState)
-
-
-def seeds(owner: Any, name: str, args: Sequence[Any]) -> bool:
-    """Whether this makes a source of random numbers of its own from a seed, so that the same come again."""
-    np = _numpy()
-    seeded = bool(args) and all(isinstance(each, int) for each in args)
-    return np is not None and owner is np.random and name in ("default_rng", "RandomState") and seeded
+    """An array that shares its memory with no other."""
+    return is_array(value) and value.base is None
 
 
 def is_bad(value: Any) -> bool:

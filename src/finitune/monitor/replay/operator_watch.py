@@ -39,6 +39,7 @@ _COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
 """Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution", "native_layer_norm")
 """Operators into which a -inf is no mask, but a value that should not be there."""
+LIFTED = "aten.lift_fresh"  # takes in numbers that torch has not computed
 UNSEEN = "outside aten"
 """What stands for an operator that torch does not know: a kernel of Triton or C, or numpy."""
 
@@ -98,12 +99,11 @@ class OperatorWatch(TorchDispatchMode):
         """The term of the objective that the origin lies in, where a replay has computed that."""
         self.bad_input: Tensor | None = None
         """What the batch itself brought into the origin, where that is a -inf that is no mask."""
-        self.operators = 0
         self.failed: Exception | None = None
         """Why a step that goes on was not seen to its end."""
         self.blind = False
         """Operators run, and nothing is looked at any more."""
-        self.measures_layers = True
+        self.operators, self.measures_layers = 0, True
         self.after_backward = False
         """The origin was made after a backward, and before a module was called: by the loop, of gradients."""
         self._ran_backward = False

@@ -9,12 +9,13 @@ tensors is computed again, to name its operator.
 from __future__ import annotations
 
 import ast
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf, isnan
+from numbers import Real
 from types import FrameType
 from typing import Any
 
@@ -26,17 +27,19 @@ from finitune.finding import Origin
 from finitune.monitor.probes.finite import is_finite, is_inexact, places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
+from finitune.monitor.replay import numpy_arithmetic
 from finitune.monitor.replay.arithmetic import NotPlain, assign
 from finitune.monitor.replay.earlier_draws import go_back
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.generators import YIELDED, waiting, yields
 from finitune.monitor.replay.locate import leaf_origin
 from finitune.monitor.replay.looked_up import models_called, value_of
-from finitune.monitor.replay.operator_watch import OperatorWatch
+from finitune.monitor.replay.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.plain_statements import StateSpoilt
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
+from finitune.monitor.replay.spelled_makers import spelled_in
 from finitune.monitor.replay.spelled_sums import comes_out_as
 from finitune.monitor.replay.surroundings import Randomness, randomness_kept
 from finitune.monitor.replay.transforms import is_transformed
@@ -45,12 +48,6 @@ LOSSES = 16
 """Elements of a container of losses; a longer one is a history."""
 BATCH = 1024
 """Elements of a container that may be a batch; a larger one is a data set, which is not walked."""
-_MAKERS = {
-    ast.Div: "div", "div": "div", "true_divide": "div", "log": "log", "log2": "log2", "log10": "log10", "sqrt": "sqrt",
-    "rsqrt": "rsqrt", "reciprocal": "reciprocal", "acos": "acos", "arccos": "acos", "asin": "asin", "arcsin": "asin",
-    ast.Pow: "pow", "pow": "pow", "exp": "exp", "atanh": "atanh", "logit": "logit",
-}  # fmt: skip
-"""Operations that make NaN or inf of finite numbers, by their spelling, and the operators that they are."""
 BadIn = Callable[[Any], Tensor | None]
 
 
@@ -87,7 +84,7 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
     if isinstance(spelled, ast.expr):
         last, bad = spelled.lineno, [name for name in names_in([spelled]) if bad_in(values.get(name)) is not None]
     else:
-        last, bad = math.inf, [name for name, value in values.items() if _is_bad_alike(value, operand)]
+        last, bad = inf, [name for name, value in values.items() if _is_bad_alike(value, operand)]
     wrote = [n for n, each in enumerate(statements) if each.writes & set(bad) and each.line <= last]
     at = _first_bad(statements, wrote[-1], values, bad_in) if wrote else None
     return None if at is None else _origin(one, statements, at, values, bad_in)
@@ -124,16 +121,6 @@ def line_of_call() -> str | None:
             file, function = frame.f_code.co_filename, frame.f_code.co_name
             return described(file, called[0].lineno, function) if len(called) == 1 else None
     return None
-
-
-def operator_in(line: str) -> str | None:
-    """Of a line as `user_line` gives it: the only operator in it that can make a finite number bad."""
-    try:
-        statement = ast.parse(line.partition(": ")[2].removeprefix("return ")).body[0]
-    except (SyntaxError, ValueError, IndexError):  # a part of a statement
-        return None
-    value = getattr(statement, "value", None)
-    return _spelled(value) if isinstance(value, ast.expr) else None
 
 
 def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool, began: Randomness | None) -> Origin | None:
@@ -237,7 +224,7 @@ def _origin(
             operator = _operator(statements, at, values, name, draws=True)
     by_model = next(models_called(ast.walk(one.value), values), None) is not None
     phase = "forward" if bad.requires_grad or by_model or _transforms(one, values) else "input"
-    spelled = _spelled(one.value) if not one.reads & one.writes else None
+    spelled = spelled_in(one.value) if not one.reads & one.writes else None
     at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
     whole = leaf_origin(phase, name, bad, places(bad))
     if operator is None:
@@ -292,6 +279,8 @@ def _operator(
     except NOT_COMPUTED:
         return None
     made = evaluation.bad_number or watch.found(bad_loss=True) or _spoilt_state(evaluation)
+    if made is not None and made.op == LIFTED:
+        return None
     seen = values.get(name)
     if made is None or (lost and not comes_out_as(value, seen) and not _is_bad_alike(seen, value)):
         return None  # in the last pass of a loop an earlier one may have gone into it too
@@ -326,21 +315,6 @@ def _seen_by(statements: list[Statement], at: int, name: str, values: Mapping[st
     return written[name]
 
 
-def _spelled(value: ast.expr) -> str | None:
-    """The only operation in the expression that can make a finite number bad; None where it calls what is no method."""
-    operations = [_operation(node) for node in ast.walk(value) if isinstance(node, ast.Call | ast.BinOp)]
-    if not all(isinstance(one, type) or hasattr(Tensor, one) for one in operations):
-        return None
-    makers = {_MAKERS[one] for one in operations if one in _MAKERS}
-    return f"aten.{makers.pop()}" if len(makers) == 1 else None
-
-
-def _operation(node: ast.Call | ast.BinOp) -> Any:
-    if isinstance(node, ast.BinOp):
-        return type(node.op)
-    return node.func.attr if isinstance(node.func, ast.Attribute) else ""
-
-
 def has_graph(value: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(value))
 
@@ -365,14 +339,24 @@ def _is_bad_loss(value: Any) -> bool:
 
 
 def bad_tensor_in(value: Any, *, minus: bool) -> Tensor | None:
-    """The tensor, or the first in a container, that holds NaN or +inf; a -inf alone is a mask without `minus`."""
-    if not isinstance(value, Tensor) and not (isinstance(value, dict | list | tuple) and len(value) <= BATCH):
+    """The tensor, or the first in a container, that holds NaN or +inf; a -inf alone is a mask without `minus`.
+
+    Arrays and lists of numbers are looked at as tensors. A single number is bad where it is NaN; an infinite one is a
+    bound.
+    """
+    if isinstance(value, float):
+        return torch.tensor(value) if isnan(value) else None
+    if isinstance(value, dict | list | tuple) and len(value) > BATCH:
         return None
-    for leaf in pytree.tree_leaves(value):
-        if isinstance(leaf, Tensor) and not is_finite(leaf):
-            found = places(leaf, limit=0)
-            if minus or found.nan or found.inf or leaf.numel() == 1:
-                return leaf
+    leaves = pytree.tree_leaves(value) if isinstance(value, Tensor | dict | list | tuple) else [value]
+    if leaves and all(isinstance(leaf, Real) for leaf in leaves):
+        leaves = [torch.tensor([float(leaf) for leaf in leaves])]
+    for leaf in leaves:
+        tensor = torch.as_tensor(leaf).clone() if numpy_arithmetic.is_array(leaf) else leaf
+        if isinstance(tensor, Tensor) and not is_finite(tensor):
+            found = places(tensor, limit=0)
+            if minus or found.nan or found.inf or tensor.numel() == 1:
+                return tensor
     return None
 
 

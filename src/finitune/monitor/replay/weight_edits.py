@@ -22,15 +22,13 @@ from torch import Tensor
 from finitune.finding import Origin
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.replay.edits import Edits
-from finitune.monitor.replay.operator_watch import OperatorWatch
+from finitune.monitor.replay.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import after_line, before_line, is_in_place, loops_at, scope_of
 from finitune.monitor.replay.spelled import reached
 from finitune.monitor.replay.statements import bad_tensor_in
 
 MOST_FRAMES = 8
-_CONSTANT = "aten.lift_fresh"
-"""A number of the program's own as a tensor."""
 _UNTRACKED = ("no_grad", "inference_mode")
 _WRITES = ("vector_to_parameters", "load_state_dict")
 
@@ -98,7 +96,7 @@ def bad_write(left: Sequence[Left], now: Sequence[Tensor]) -> Written | None:
                     computed &= not writes
                 if evaluation.wrote_bad or _is_bad(values, one, stands_for):
                     made, line = watch.found(), evaluation.line or _line(frame, one)
-                    if made is None or made.op == _CONSTANT:
+                    if made is None or made.op == LIFTED:
                         return Written(origin=_statement(left, line), in_next=in_next)
                     return Written(origin=replace(made, module=None, phase="optimizer", line=line), in_next=in_next)
     return writers[0] if len(writers) == 1 and not computed else None
