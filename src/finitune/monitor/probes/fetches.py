@@ -60,5 +60,9 @@ def fetches() -> Iterator[Fetch]:
 
 
 def is_read(data_set: Any) -> bool:
-    """Whether a sample is read without running anything of the user's."""
-    return type(data_set) in (list, tuple, TensorDataset)
+    """Whether a sample is read without running anything of the user's: a list, tensors, a table of `datasets` without
+    a transform.
+    """
+    kind = type(data_set)
+    is_table = f"{kind.__module__}.{kind.__name__}" == "datasets.arrow_dataset.Dataset"
+    return kind in (list, tuple, TensorDataset) or (is_table and getattr(data_set, "_format_type", "") != "custom")

@@ -285,7 +285,8 @@ def applied_by_name(function: Any, args: Sequence[Any], named: Mapping[str, Any]
 
 def _applied(function: Callable[..., Any], spelled: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     source = seeded.draws_from(named)
-    if not all(value is None or value is source or _plain(value) for value in (*args, *named.values())):
+    plain = all(value is None or value is source or _plain(value) for value in (*args, *named.values()))
+    if not plain or numpy_arithmetic.writes(function, args, named):
         raise NotPlain(spelled)
     if (getattr(function, "__module__", None) or "").startswith("torch"):  # a tensor may share the memory of an array
         args = [each.copy() if numpy_arithmetic.is_array(each) else each for each in args]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +36,8 @@ from finitune.monitor.replay.statements import made_in
 
 MOST_SAMPLES = 4096
 """Read again of one fetch."""
+SECONDS = 10.0
+"""For all fetches together; what is left is not read."""
 FETCHED = "what was fetched"
 
 
@@ -42,8 +45,9 @@ def made_by_data_set(known: Origin) -> Origin:
     """The operator that makes a sample of a data set bad, or the batch that is made of it, where an input is `known` to
     be bad; where the samples are bad as they are, `known` with their numbers. `known` itself where none is.
     """
+    until = time.monotonic() + SECONDS
     for fetch in fetches():
-        again = _Again(fetch)
+        again = _Again(fetch, until)
         if again.is_bad() and (origin := again.origin(known)) is not None:
             return origin
     return known
@@ -52,8 +56,9 @@ def made_by_data_set(known: Origin) -> Origin:
 class _Again:
     """One fetch, read again: each sample until one is bad, then the batch."""
 
-    def __init__(self, fetch: Fetch) -> None:
+    def __init__(self, fetch: Fetch, until: float) -> None:
         self.fetch = fetch
+        self._until = until
         self._evaluation = _Watched()
         self._batch: Any = MISSING
         self._bad: list[Any] = []
@@ -62,6 +67,8 @@ class _Again:
         """Whether something bad comes out; of what cannot be computed to its end, whether something bad was made."""
         samples: list[Any] = []
         for index in self.fetch.indices[:MOST_SAMPLES]:
+            if time.monotonic() > self._until:
+                return False
             samples.append(self._watched(self._sample, index))
             if self._comes_out_bad(samples[-1]):
                 self._bad = [index]

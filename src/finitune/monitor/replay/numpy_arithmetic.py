@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -64,6 +65,14 @@ def computes(owner: Any, name: str) -> bool:
         return False
     found = getattr(owner, name, None)
     return name in _FUNCTIONS or isinstance(found, np.ufunc) or is_number_type(found)
+
+
+def writes(function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """Whether a call of numpy writes into what it is given: a ufunc's further arguments are where its results go."""
+    np = _numpy()
+    return (np is not None and isinstance(function, np.ufunc) and len(args) > function.nin) or named.get(
+        "copy"
+    ) is False
 
 
 def is_own(value: Any) -> bool:

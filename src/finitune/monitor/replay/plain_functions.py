@@ -40,7 +40,10 @@ from finitune.monitor.replay.transforms import is_transform, is_transformed, wei
 
 MOST_CALLS = 16
 """Of functions within one another."""
-NOT_COMPUTED = (NotPlain, OverBudget, Communicates, RuntimeError, TypeError, ValueError, IndexError, AttributeError)
+NOT_COMPUTED = (
+    NotPlain, OverBudget, Communicates,
+    RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError,
+)  # fmt: skip
 """What is raised where an expression cannot be computed again."""
 _LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, nn.Module.named_buffers)
 _OF_DICTS = ("items", "keys", "values")
