@@ -257,6 +257,15 @@ def test_stays_quiet_on_a_free_energy_that_is_annealed(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_stays_quiet_where_a_sampler_finds_the_mode(seed):
+    """Its potential falls from a start of little noise to a level far below zero, and stays there."""
+    noise = np.random.default_rng(seed).standard_normal(400)
+    values = np.where(np.arange(400) < 80, 8.6 + 0.01 * noise, -840 + 8 * noise)
+    values[80:84] = [-200, -440, -700, -820]
+    assert suspicions(values) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_stays_quiet_on_a_likelihood_of_densities_as_it_passes_zero(seed):
     rng = np.random.default_rng(seed)
     values = -3 + 60 * np.exp(-np.arange(600) / 60) + 0.1 * rng.standard_normal(600)

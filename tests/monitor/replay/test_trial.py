@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 import torch
 from tests.monitor.replay.steps import capture_of
 from torch import nn
 
+from finitune.monitor.probes.optimizers import kept_before
 from finitune.monitor.replay import arms, trial
 from finitune.monitor.replay.trial import trial_update
 
@@ -35,6 +38,56 @@ def test_what_groups_keep_is_taken_back():
     trial_update(optimizer, 1.0, [(p, p.grad) for p in model.parameters()], lambda: (1.0,))
     assert (group["steps"], group["sum"].tolist(), "first" in group) == (0, [0.0, 0.0], False)
     assert group["sum"] is held
+
+
+class Windowed(torch.optim.Optimizer):
+    """Keeps its last gradients in containers, in its state and beside it, and counts by itself."""
+
+    def __init__(self, parameters, window=2):
+        super().__init__(parameters, {"lr": 0.1})
+        self.window, self.count, self.norms, self.last = window, 0, [torch.zeros(())], {}
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.count += 1
+        self.norms.append(torch.ones(()))
+        self.norms[0] += 1
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            recent = state.setdefault("recent", deque())
+            recent.append(p.grad.square())
+            recent[0].mul_(2)
+            if len(recent) > self.window:
+                recent.popleft()
+            self.last[p] = p.grad.clone()
+            p.sub_(p.grad / sum(recent).sqrt(), alpha=0.1)
+
+    def kept(self):
+        """All that it keeps, as numbers, and which objects hold it."""
+        states = [self.state[p].get("recent", ()) for p in self.param_groups[0]["params"]]
+        numbers = [[t.tolist() for t in held] for held in (*states, self.norms, self.last.values())]
+        return self.count, numbers, [id(t) for held in (*states, self.norms) for t in held]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_what_containers_and_attributes_keep_is_taken_back(steps):
+    model = nn.Linear(4, 2)
+    optimizer = Windowed(model.parameters())
+    model(torch.ones(1, 4)).sum().backward()
+    for _ in range(steps):
+        optimizer.step()
+    before, weights = optimizer.kept(), [p.tolist() for p in model.parameters()]
+    trial_update(optimizer, 1.0, [(p, p.grad) for p in model.parameters()], lambda: (1.0,))
+    assert optimizer.kept() == before
+    assert [p.tolist() for p in model.parameters()] == weights
+    kept = kept_before(optimizer)
+    optimizer.step()
+    optimizer.step()
+    kept.restore()
+    optimizer.step()
+    kept.restore()
+    assert optimizer.kept() == before
+    assert [p.tolist() for p in model.parameters()] == weights
 
 
 def test_a_copy_in_float32_is_refused_before_it_is_made(monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import weakref
 from collections.abc import Iterable, Iterator
@@ -15,12 +14,11 @@ from torch import Tensor, nn
 
 from finitune.monitor.probes import adam_update
 from finitune.monitor.probes.finite import are_finite
+from finitune.monitor.probes.optimizer_state import StateKept, holds_plain_state, tensors_kept
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD)
 """Their fused kernels leave everything as it is where `found_inf` is 1."""
 MOST_WRAPPERS = 8
-_OF_SCHEDULES = ("_opt_called", "_step_count")
-"""By which torch's schedules know that the step was called."""
 MOST_KEPT = 2**24
 """Bytes of weights and state that are copied before each step of an optimizer whose arithmetic is not known."""
 
@@ -196,12 +194,7 @@ class BeforeStep:
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
         self._weights = [(p, p.detach().clone()) for p in parameters_of(optimizer)]
-        self._state = {p: _copied(entries) for p, entries in optimizer.state.items()}
-        self._own = {
-            name: (value, value.detach().clone() if isinstance(value, Tensor) else value)
-            for name, value in _attributes(optimizer).items()
-        }
-        """Of each attribute the object, and a copy of it."""
+        self._state = StateKept(optimizer)
         self._numbers = [
             {name: value for name, value in group.items() if isinstance(value, int | float)}
             for group in optimizer.param_groups
@@ -211,10 +204,7 @@ class BeforeStep:
         with torch.no_grad():
             for p, saved in self._weights:
                 p.copy_(saved)
-            for name, (there, value) in self._own.items():
-                setattr(self._optimizer, name, there.copy_(value) if isinstance(there, Tensor) else value)
-        self._optimizer.state.clear()
-        self._optimizer.state.update({p: _copied(entries) for p, entries in self._state.items()})
+        self._state.restore()
         for group, numbers in zip(self._optimizer.param_groups, self._numbers, strict=True):
             group.update(numbers)
 
@@ -233,24 +223,10 @@ def kept_before(optimizer: Any) -> BeforeStep | None:
     """
     if not isinstance(optimizer, torch.optim.Optimizer) or not may_spoil(optimizer):
         return None
-    parameters = parameters_of(optimizer)
-    state = [value for entries in optimizer.state.values() for value in entries.values()]
-    kept = (*state, *_attributes(optimizer).values())
-    held = [*parameters, *(value for value in kept if isinstance(value, Tensor))]
-    plain = all(isinstance(value, Tensor | int | float | None) for value in state)
+    held = [*parameters_of(optimizer), *tensors_kept(optimizer)]
     near = all(t.device.type == "cpu" and t.layout is torch.strided for t in held)
-    return BeforeStep(optimizer) if plain and near and sum(t.nbytes for t in held) <= MOST_KEPT else None
-
-
-def _attributes(optimizer: Any) -> dict[str, Any]:
-    """Tensors and numbers that it keeps beside its state, as an estimate of the learning rate."""
-    kept = ((name, value) for name, value in vars(optimizer).items() if name not in _OF_SCHEDULES)
-    return {name: value for name, value in kept if isinstance(value, Tensor | int | float)}
-
-
-def _copied(entries: dict[str, Any]) -> dict[str, Any]:
-    """Tensors are copied, but for those in a list: LBFGS adds to its history and never writes to what is in it."""
-    return {name: list(value) if isinstance(value, list) else copy.deepcopy(value) for name, value in entries.items()}
+    small = sum(t.nbytes for t in held) <= MOST_KEPT
+    return BeforeStep(optimizer) if holds_plain_state(optimizer) and near and small else None
 
 
 def _has_state(entries: Any) -> bool:

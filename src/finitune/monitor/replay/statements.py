@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin
@@ -222,7 +222,7 @@ def _origin(
         with suppress(*NOT_COMPUTED):
             go_back(began, frame, statements[:at])
             operator = _operator(statements, at, values, name, draws=True)
-    by_model = next(models_called(ast.walk(one.value), values), None) is not None
+    by_model = next(models_called(ast.walk(one.value), values), None) is not None or _is_given_model(one.value, values)
     phase = "forward" if bad.requires_grad or by_model or _transforms(one, values) else "input"
     spelled = spelled_in(one.value) if not one.reads & one.writes else None
     at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
@@ -234,6 +234,13 @@ def _origin(
         rows, shape = whole.rows, whole.shape  # it is applied to one sample after the other
     line = operator.line or at_line
     return replace(operator, module=None, phase=phase, tensor=name, rows=rows, shape=shape, line=line)
+
+
+def _is_given_model(value: ast.expr, values: Mapping[str, Any]) -> bool:
+    """A function computes it that is handed a model: no data, whatever it does with that."""
+    given = (each for call in ast.walk(value) if isinstance(call, ast.Call) for each in call.args)
+    models = (model for node in given if isinstance(model := value_of(node, values), nn.Module))
+    return any(next(model.parameters(), None) is not None for model in models)
 
 
 def made_in(

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from finitune.monitor.probes.optimizer_state import StateKept, tensors_kept
+
 MAX_BYTES = 2 * 2**30
 """Weights and optimizer state are copied; beyond this no trial is made."""
 
@@ -24,21 +26,22 @@ class Trial:
     """Norm of the update over that of the weights, the median over tensors with a gradient."""
 
 
-def tensors_of(optimizer: Any) -> list[Tensor]:
-    """Weights, state, and what the groups keep beside them, as a rate or a count on the device."""
-    held: list[Any] = []
-    for group in optimizer.param_groups:
-        held += [value for key, value in group.items() if key != "params"]
-        for p in group["params"]:
-            held += [p, *optimizer.state.get(p, {}).values()]
+def beside_state(optimizer: Any) -> list[Tensor]:
+    """Weights, and what the groups keep beside them, as a rate or a count on the device."""
+    held = [value for group in optimizer.param_groups for each in group.values() for value in _each(each)]
     return [t for t in held if isinstance(t, Tensor)]
+
+
+def _each(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def refuse_large(optimizer: Any, itemsize: int | None = None) -> None:
     """Raises ValueError where a copy of all that it holds, with elements of `itemsize` bytes or of their own, is too
     large.
     """
-    if sum(t.numel() * (itemsize or t.element_size()) for t in tensors_of(optimizer)) > MAX_BYTES:
+    tensors = [*beside_state(optimizer), *tensors_kept(optimizer)]
+    if sum(t.numel() * (itemsize or t.element_size()) for t in tensors) > MAX_BYTES:
         raise ValueError("no trial update of this size")
 
 
@@ -50,12 +53,11 @@ def trial_update(
 
     Raises ValueError where an optimizer scales the loss by itself, or where the copies are too large.
     """
-    state = {p: dict(optimizer.state.get(p, {})) for group in optimizer.param_groups for p in group["params"]}
     if hasattr(optimizer, "loss_scale"):
         raise ValueError("no trial update for an optimizer with its own loss scaler")
     refuse_large(optimizer)
-    tensors = tensors_of(optimizer)
-    saved = [(t, t.detach().clone()) for t in tensors]
+    state = StateKept(optimizer)
+    saved = [(t, t.detach().clone()) for t in beside_state(optimizer)]
     before = {id(t): copy for t, copy in saved}
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     kept = [(p, p.grad) for p, _ in gradients]
@@ -79,11 +81,7 @@ def trial_update(
             group.update(entries)
         for p, gradient in kept:
             p.grad = gradient
-        for p, entries in state.items():
-            if entries:
-                optimizer.state[p].update(entries)
-            else:
-                optimizer.state.pop(p, None)
+        state.restore()
 
 
 def _update_of(trained: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[float, float]:

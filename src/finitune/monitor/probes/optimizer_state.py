@@ -1,0 +1,76 @@
+"""What an optimizer keeps beside its weights, copied and put back in place: in its state and in attributes of its own,
+also within lists and dictionaries.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+_OF_TORCH = ("state", "param_groups", "defaults", "_opt_called", "_step_count")
+"""Attributes of `torch.optim.Optimizer`, and those by which its schedules know that the step was called."""
+_CONTAINERS = (list, deque, dict, set)
+MOST_NESTED = 4
+
+
+class StateKept:
+    """Tensors are copied, and given back into the same tensors; containers hold the same objects again.
+
+    LBFGS adds to its history and never writes to what is in it: of that the lists alone are kept.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self._attributes = attributes_of(optimizer)
+        self._tensors: dict[int, tuple[Tensor, Tensor]] = {}
+        self._held: dict[int, tuple[Any, Any]] = {}
+        self._history = isinstance(optimizer, torch.optim.LBFGS)
+        self._keep(optimizer.state, MOST_NESTED)
+        for value in self._attributes.values():
+            self._keep(value, MOST_NESTED)
+
+    def _keep(self, value: Any, depth: int) -> None:
+        if isinstance(value, Tensor):
+            self._tensors.setdefault(id(value), (value, value.detach().clone()))
+        elif isinstance(value, _CONTAINERS) and depth and id(value) not in self._held:
+            self._held[id(value)] = value, (list(value) if isinstance(value, deque) else value.copy())
+            if not (self._history and isinstance(value, list)):
+                for inner in value.values() if isinstance(value, dict) else value:
+                    self._keep(inner, depth - 1)
+
+    def restore(self) -> None:
+        for name, value in self._attributes.items():
+            setattr(self._optimizer, name, value)
+        for there, kept in self._held.values():
+            there.clear()
+            (there.update if isinstance(there, dict | set) else there.extend)(kept)
+        with torch.no_grad():
+            for there, kept in self._tensors.values():
+                there.detach().copy_(kept)
+
+
+def attributes_of(optimizer: Any) -> dict[str, Any]:
+    """Tensors, numbers and containers of them that it keeps beside its state, as an estimate of the learning rate."""
+    kept = ((name, value) for name, value in vars(optimizer).items() if name not in _OF_TORCH)
+    own = {name: value for name, value in kept if not name.endswith("_hooks")}
+    return {name: value for name, value in own.items() if all(map(_is_plain, pytree.tree_leaves(value)))}
+
+
+def tensors_kept(optimizer: Any) -> Iterator[Tensor]:
+    """In its state and attributes, at whatever depth."""
+    kept = [*(list(entries.values()) for entries in optimizer.state.values()), *attributes_of(optimizer).values()]
+    return (leaf for leaf in pytree.tree_leaves(kept) if isinstance(leaf, Tensor))
+
+
+def holds_plain_state(optimizer: Any) -> bool:
+    """Whether its state is tensors, numbers and containers of them, so that all of it can be put back."""
+    return all(map(_is_plain, pytree.tree_leaves([list(entries.values()) for entries in optimizer.state.values()])))
+
+
+def _is_plain(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor | int | float | bool | str | None)
