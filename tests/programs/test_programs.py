@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from pathlib import Path
 
 import pytest
@@ -18,17 +16,11 @@ HERE = Path(__file__).parent
 TRUTHS = truths(HERE)
 OPEN = yaml.safe_load((HERE / "open.yaml").read_text(encoding="utf-8"))
 """Program -> aspects in which finitune is known to be wrong today; `make programs` counts them as wrong."""
-SEED = os.environ.get("PROGRAMS_ORDER", "")
-"""Draws the order of the programs, so that where time runs out it is not always the same ones that are left."""
-
-
-def _drawn(name: str) -> str:
-    return hashlib.sha256(f"{SEED} {name}".encode()).hexdigest()
 
 
 @pytest.mark.programs
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", sorted(TRUTHS, key=_drawn) if SEED else TRUTHS)
+@pytest.mark.parametrize("name", TRUTHS)
 def test_a_program_of_a_stranger(name: str, tmp_path: Path) -> None:
     trial = tried(HERE, name, TRUTHS[name], tmp_path)
     if trial.missing:
