@@ -263,6 +263,8 @@ def test_stays_quiet_where_a_sampler_finds_the_mode(seed):
     values = np.where(np.arange(400) < 80, 8.6 + 0.01 * noise, -840 + 8 * noise)
     values[80:84] = [-200, -440, -700, -820]
     assert suspicions(values) == []
+    values[80:100] = [-160, -660, -400, -820, -720, -580, -700, *[-850] * 6, *[8.6] * 7]
+    assert suspicions(values) == []
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -28,10 +28,11 @@ A loss that is negative now and then, or begins at zero, as those of policy grad
 on differences: three quarters of the last 32 further from the median of the 128 before than 100 of their deviations,
 which are at least 0.1: TRL's GRPO logs losses up to that size in healthy runs. One that was always below zero, as a
 density's, falls because it learns, or is annealed: there a fall counts from a hundred times its level before. A fall
-that comes to a level, as where a sampler has found the mode, is none: one without a bound goes on, to twice as far
-within the last 32. One that swings about zero diverges where its swings grow and grow, as those of two players who
-learn at once (Mescheder et al. 2018, "Which Training Methods for GANs do actually Converge?"): of four parts of the
-window each swings to both sides three times as far as the one before, and the last a hundred times as far as the first.
+that comes to a level, as where a sampler has found the mode, is none. One without a bound goes on: of the four parts of
+the last values the last is twice as far as the second, and a quarter further than the third. One that swings about zero
+diverges where its swings grow and grow, as those of two players who learn at once (Mescheder et al. 2018, "Which
+Training Methods for GANs do actually Converge?"): of four parts of the window each swings to both sides three times as
+far as the one before, and the last a hundred times as far as the first.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ RISE, CLIMB, CLIMB_DEVIATIONS = 1.2, 2.0, 2.0
 LOST, HALVED, QUARTERED = 0.95, 2.0, 4.0
 FIRST, GUESSING = 4, 1.03
 FAR, VERY_FAR, BEYOND = 3.0, 100.0, 1e8
-RUNAWAY, LARGE, PARTS, SWELLS, FURTHER = 100.0, 0.1, 4, 3.0, 2.0
+RUNAWAY, LARGE, PARTS, SWELLS, TWICE, FURTHER = 100.0, 0.1, 4, 3.0, 2.0, 1.25
 CONFIRM = "the loss of an earlier batch with the weights of now: as low as it was if only the data changed"
 SLOWER = "the same loss at a lower learning rate: its swings do not grow"
 
@@ -129,9 +130,10 @@ def _runaway(loss: Series, values: Sequence[float]) -> Sighting | None:
 
 
 def _goes_on(away: Sequence[float]) -> bool:
-    """Does what has moved away move on, to twice as far at the end as after the first quarter?"""
-    quarter = len(away) // 4
-    return median(away[-quarter:]) > FURTHER * median(away[quarter : 2 * quarter])
+    """Does what has moved away still move on?"""
+    part = len(away) // PARTS
+    second, third, last = (median(away[n * part : (n + 1) * part]) for n in range(1, PARTS))
+    return last > TWICE * second and last > FURTHER * third
 
 
 def _parted(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
