@@ -133,3 +133,12 @@ def parts_swing(values: Sequence[float], parts: int, *, least: float) -> list[fl
     size = len(values) // parts
     each = [values[len(values) - n * size :][:size] for n in range(parts, 0, -1)]
     return [max(least, min(max(part), -min(part))) for part in each]
+
+
+def moves_on(away: Sequence[float]) -> bool:
+    """Whether what has moved away still does: of its four parts the last is twice as far as the second, and a quarter
+    further than the third. It takes eight values or more.
+    """
+    part = len(away) // 4
+    second, third, last = (median(away[n * part : (n + 1) * part]) for n in (1, 2, 3))
+    return last > 2 * second and last > 1.25 * third

@@ -54,7 +54,7 @@ RISE, CLIMB, CLIMB_DEVIATIONS = 1.2, 2.0, 2.0
 LOST, HALVED, QUARTERED = 0.95, 2.0, 4.0
 FIRST, GUESSING = 4, 1.03
 FAR, VERY_FAR, BEYOND = 3.0, 100.0, 1e8
-RUNAWAY, LARGE, PARTS, SWELLS, TWICE, FURTHER = 100.0, 0.1, 4, 3.0, 2.0, 1.25
+RUNAWAY, LARGE, PARTS, SWELLS = 100.0, 0.1, 4, 3.0
 CONFIRM = "the loss of an earlier batch with the weights of now: as low as it was if only the data changed"
 SLOWER = "the same loss at a lower learning rate: its swings do not grow"
 
@@ -124,16 +124,9 @@ def _runaway(loss: Series, values: Sequence[float]) -> Sighting | None:
     far = RUNAWAY * max(deviation(earlier), LARGE)
     learns = [max(earlier) < 0 and RUNAWAY * middle < value < middle for value in recent]
     away = [0.0 if fine else abs(value - middle) for fine, value in zip(learns, recent, strict=True)]
-    if lower_quartile(away) <= far or (median(recent) < middle and not _goes_on(away)):
+    if lower_quartile(away) <= far or (median(recent) < middle and not outliers.moves_on(away)):
         return None
     return _sighting(loss, middle, certain=True)
-
-
-def _goes_on(away: Sequence[float]) -> bool:
-    """Does what has moved away still move on?"""
-    part = len(away) // PARTS
-    second, third, last = (median(away[n * part : (n + 1) * part]) for n in range(1, PARTS))
-    return last > TWICE * second and last > FURTHER * third
 
 
 def _parted(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
