@@ -24,7 +24,7 @@ from finitune.monitor.probes.ranks import ALONE, Group
 from finitune.monitor.replay.capture import Call, Capture, MicroStep
 from finitune.monitor.replay.data_sets import made_by_data_set
 from finitune.monitor.replay.fewer_rows import peaks
-from finitune.monitor.replay.frame_modules import module_of
+from finitune.monitor.replay.frame_modules import is_inner, module_of
 from finitune.monitor.replay.gradient_edits import Gradients, bad_edit
 from finitune.monitor.replay.limits import Limits, empty_cache
 from finitune.monitor.replay.live_watch import LiveWatch, compiles
@@ -261,7 +261,12 @@ class Investigation:
             line, module = (None, None) if node is None else live.watch.place_of(node)
             own, self.term = self.origin, None
             made = operator_in(line) if line and own.phase == "input" else None
-            self.origin = replace(own, line=line or own.line, op=made or own.op, module=(line and module) or own.module)
+            self.origin = replace(
+                own,
+                line=line or own.line,
+                op=made or own.op,
+                module=module if is_inner(module, self.modules) else own.module,
+            )
             return self.origin != own
         return False
 

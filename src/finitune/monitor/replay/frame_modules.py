@@ -50,10 +50,18 @@ def module_of(line: str, modules: Modules) -> str | None:
     if place is None:
         return None
     file, number, function = place[1], int(place[2]), place[3]
-    roots = {id(root) for root in modules.roots()}
-    inner = ((name, module) for name, module in modules.module_names() if id(module) not in roots)
-    held = {id(module): name for name, module in inner if _holds(type(module), file, number, function)}
+    held = {id(module): name for name, module in _inner(modules) if _holds(type(module), file, number, function)}
     return next(iter(held.values())) if len(held) == 1 else None
+
+
+def is_inner(name: str | None, modules: Modules) -> bool:
+    """Whether this is the name of a module within another."""
+    return any(name == each for each, _ in _inner(modules))
+
+
+def _inner(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
+    roots = {id(root) for root in modules.roots()}
+    return ((name, module) for name, module in modules.module_names() if id(module) not in roots)
 
 
 def _holds(kind: type, file: str, number: int, function: str) -> bool:
