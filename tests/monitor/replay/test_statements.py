@@ -433,3 +433,19 @@ def test_what_draws_without_a_seed_of_its_own_is_not_computed_again():
 def test_a_bound_of_a_list_is_no_bad_number():
     origin = users("best = math.inf\nscale = x.sum() / torch.zeros(())\nloss = (x @ w).mean() * scale\nfound()\n")
     assert origin.line.endswith("scale = x.sum() / torch.zeros(())")
+
+
+def test_what_a_generator_was_given_is_followed_to_where_it_was_made():
+    origin = users("""
+def batches(values, size=4):
+    for at in range(0, len(values), size):
+        yield values[at:at + size]
+
+logs = torch.log(torch.arange(8.0) - 2)
+for y in batches(logs):
+    loss = ((x @ w - y) ** 2).mean()
+    break
+found()
+""")
+    assert (origin.op, origin.phase) == ("aten.log", "input")
+    assert origin.line == "user_program.py:6: logs = torch.log(torch.arange(8.0) - 2)"

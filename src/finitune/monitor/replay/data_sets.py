@@ -31,14 +31,13 @@ from finitune.monitor.replay.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.plain_statements import MISSING, StateSpoilt
 from finitune.monitor.replay.source_line import user_frames
-from finitune.monitor.replay.source_tree import Statement, nodes_in, scope_of
-from finitune.monitor.replay.statements import made_in
+from finitune.monitor.replay.source_tree import nodes_in, scope_of
+from finitune.monitor.replay.statements import made_in_frames
 
 MOST_SAMPLES = 4096
 """Read again of one fetch."""
 SECONDS = 10.0
 """For all fetches together; what is left is not read."""
-FETCHED = "what was fetched"
 
 
 def made_by_data_set(known: Origin) -> Origin:
@@ -135,13 +134,8 @@ class _Again:
         """The statement that has made what holds the samples: in a running frame, or as the data set was made."""
         held = [*getattr(self.fetch.data_set, "tensors", ()), *getattr(self.fetch.data_set, "__dict__", {}).values()]
         bad = [each for each in held if isinstance(each, Tensor) and not is_finite(each)]
-        for frame in user_frames():
-            for name, value in frame.f_locals.items():
-                if any(value is each for each in bad):
-                    node = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), ast.Constant(0, lineno=1, col_offset=0))
-                    found = made_in(frame, Statement.of(node, FETCHED), value)
-                    if found is not None and found.is_operator:
-                        return found
+        if (found := made_in_frames(bad)) is not None:
+            return found
         return self._made(known) if self._watched(self._makes_bad) else None
 
     def _makes_bad(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -48,6 +48,8 @@ LOSSES = 16
 """Elements of a container of losses; a longer one is a history."""
 BATCH = 1024
 """Elements of a container that may be a batch; a larger one is a data set, which is not walked."""
+HELD = "what is held"
+"""Its name where no variable is meant."""
 BadIn = Callable[[Any], Tensor | None]
 
 
@@ -260,10 +262,26 @@ def made_in(
 
 
 def _in_generator(taken: Statement, values: Mapping[str, Any], bad: Tensor, bad_in: BadIn) -> Origin | None:
-    """Of a bad value that the statement takes from a generator of the user's: the statement in that which made it."""
+    """Of a bad value that the statement takes from a generator of the user's: the statement in that which made it, or
+    the one that made what the generator was given.
+    """
     frame = waiting(taken.value, values)
     statement = None if frame is None else yields(frame)
-    return None if frame is None or statement is None else made_in(frame, statement, bad, bad_in)
+    if frame is None or statement is None:
+        return None
+    held = [value for value in frame.f_locals.values() if bad_in(value) is not None]
+    return made_in(frame, statement, bad, bad_in) or made_in_frames(held)
+
+
+def made_in_frames(held: Sequence[Any]) -> Origin | None:
+    """The operator that has made one of these bad, where a variable of a running frame holds the same object."""
+    for frame in user_frames():
+        for name in [name for name, value in frame.f_locals.items() if any(value is each for each in held)]:
+            node = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), ast.Constant(0, lineno=1, col_offset=0))
+            found = made_in(frame, Statement.of(node, HELD), frame.f_locals[name])
+            if found is not None and found.is_operator:
+                return found
+    return None
 
 
 def _operator(
