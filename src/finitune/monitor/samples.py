@@ -30,6 +30,8 @@ WEIGHTS_BEFORE = "weights_finite_before"
 """Not recorded: what trained weights that are not finite lead to is an incident. The second is of the first step."""
 OF_UPDATE = ("update_ratio", "moved", "unmoved_tensors")
 BATCH_ELEMENTS = 64
+ROUNDED = 1e-5
+"""Of the largest gradient: smaller ones may be what float32 sums leave of a zero, as of a bias before a batch norm."""
 KEPT_TENSORS = 8
 
 
@@ -203,9 +205,11 @@ def _update_in_numbers(
         for length, (_, was, _) in zip(lengths, taken, strict=True)
     ])  # fmt: skip
     pushed = [gradient != 0 for _, _, gradient in taken]
+    largest_gradient = torch.stack([gradient.abs().max().float().to(device) for _, _, gradient in taken])
+    felt = largest_gradient > ROUNDED * largest_gradient.max()
     still = torch.stack([
-        _pushed_and_still(push, moved, rates.get(id(weight), rates.get(id(weight._base), 1.0))).to(device)
-        for moved, push, (weight, _, _) in zip(changed, pushed, taken, strict=True)
+        _pushed_and_still(push, moved, rates.get(id(weight), rates.get(id(weight._base), 1.0))).to(device) & feels
+        for moved, push, feels, (weight, _, _) in zip(changed, pushed, felt, taken, strict=True)
         if weight.dtype == torch.float32
     ] or [torch.zeros((), dtype=torch.bool, device=device)])  # fmt: skip
     moved = torch.stack([(m & p).sum().to(device) for m, p in zip(changed, pushed, strict=True)]).sum()
