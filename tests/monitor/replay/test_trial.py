@@ -50,6 +50,7 @@ class Windowed(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure=None):
         self.count += 1
+        self.state["steps"] = self.state.get("steps", 0) + 1
         self.norms.append(torch.ones(()))
         self.norms[0] += 1
         for p in self.param_groups[0]["params"]:
@@ -66,7 +67,7 @@ class Windowed(torch.optim.Optimizer):
         """All that it keeps, as numbers, and which objects hold it."""
         states = [self.state[p].get("recent", ()) for p in self.param_groups[0]["params"]]
         numbers = [[t.tolist() for t in held] for held in (*states, self.norms, self.last.values())]
-        return self.count, numbers, [id(t) for held in (*states, self.norms) for t in held]
+        return (self.count, self.state.get("steps")), numbers, [id(t) for held in (*states, self.norms) for t in held]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 4])

@@ -5,7 +5,6 @@ also within lists and dictionaries.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -58,19 +57,14 @@ def attributes_of(optimizer: Any) -> dict[str, Any]:
     """Tensors, numbers and containers of them that it keeps beside its state, as an estimate of the learning rate."""
     kept = ((name, value) for name, value in vars(optimizer).items() if name not in _OF_TORCH)
     own = {name: value for name, value in kept if not name.endswith("_hooks")}
-    return {name: value for name, value in own.items() if all(map(_is_plain, pytree.tree_leaves(value)))}
+    return {name: value for name, value in own.items() if all(map(is_plain, pytree.tree_leaves(value)))}
 
 
-def tensors_kept(optimizer: Any) -> Iterator[Tensor]:
-    """In its state and attributes, at whatever depth."""
-    kept = [*(list(entries.values()) for entries in optimizer.state.values()), *attributes_of(optimizer).values()]
-    return (leaf for leaf in pytree.tree_leaves(kept) if isinstance(leaf, Tensor))
+def leaves_kept(optimizer: Any) -> list[Any]:
+    """What its state and attributes hold, at whatever depth."""
+    return pytree.tree_leaves([*optimizer.state.values(), *attributes_of(optimizer).values()])
 
 
-def holds_plain_state(optimizer: Any) -> bool:
-    """Whether its state is tensors, numbers and containers of them, so that all of it can be put back."""
-    return all(map(_is_plain, pytree.tree_leaves([list(entries.values()) for entries in optimizer.state.values()])))
-
-
-def _is_plain(leaf: Any) -> bool:
+def is_plain(leaf: Any) -> bool:
+    """A tensor or a number, which can be put back."""
     return isinstance(leaf, Tensor | int | float | bool | str | None)

@@ -10,7 +10,7 @@ import ast
 import inspect
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import FunctionType, MethodType
@@ -26,6 +26,7 @@ from finitune.finding import Origin
 from finitune.monitor.probes.fetches import Fetch, fetches, is_read
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.replay import numpy_arithmetic
+from finitune.monitor.replay.batch_places import bad_rows
 from finitune.monitor.replay.looked_up import value_of
 from finitune.monitor.replay.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
@@ -127,7 +128,7 @@ class _Again:
     def _of_rows(self, known: Origin) -> list[Any]:
         """The samples of the batch's bad rows."""
         leaf = next(_bad_tensors(self._batch), None) if self._batch is not MISSING else None
-        rows = known.rows if leaf is None or not leaf.dim() or len(leaf) != len(self.fetch.indices) else _rows_of(leaf)
+        rows = known.rows if leaf is None or not leaf.dim() or len(leaf) != len(self.fetch.indices) else bad_rows(leaf)
         return [self.fetch.indices[n] for n in rows or () if n < len(self.fetch.indices)]
 
     def _at_rest(self, known: Origin) -> Origin | None:
@@ -185,11 +186,6 @@ class _Watched(Evaluation):
     @property
     def has_made_bad(self) -> bool:
         return self.bad_number is not None or self.watch.found(bad_loss=True) is not None
-
-
-def _rows_of(tensor: Tensor) -> Sequence[int]:
-    flat = tensor.reshape(len(tensor), -1)
-    return torch.nonzero(~torch.isfinite(flat).all(1)).flatten().tolist()
 
 
 def _bad_tensors(value: Any) -> Iterator[Tensor]:

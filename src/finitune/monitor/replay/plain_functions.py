@@ -20,10 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.finding import Origin
-from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay import numpy_arithmetic
@@ -32,8 +30,9 @@ from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.limits import Communicates, OverBudget
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.made_here import MadeHere
+from finitune.monitor.replay.operator_watch import UNSEEN
 from finitune.monitor.replay.plain_modules import is_plain_module, is_plain_record, is_plain_script
-from finitune.monitor.replay.plain_statements import MISSING, Returned, Statements
+from finitune.monitor.replay.plain_statements import MISSING, Returned, Statements, is_bad
 from finitune.monitor.replay.source_line import is_users
 from finitune.monitor.replay.source_tree import lambda_of, scope_of
 from finitune.monitor.replay.transforms import is_transform, is_transformed, weights_of, with_functions
@@ -87,9 +86,8 @@ class Evaluation(Statements):
         if self.bad_number is None and numpy_arithmetic.is_bad(value) and not self.found():
             given = pytree.tree_leaves(operands)
             spelled = any(isinstance(each, str) for each in given)  # float("inf") is meant
-            with _disable_current_modes():
-                if not spelled and not any(map(_is_bad, given)):
-                    self.bad_number = _origin(name, value, self.now)
+            if not spelled and not any(map(is_bad, given)):
+                self.bad_number = _origin(name, value, self.now)
         return value
 
     def result(self, function: Any, *args: Any, **named: Any) -> Any:
@@ -246,14 +244,10 @@ class _Nested:
         return self._evaluation._result_of(self._node, {**self._values, **given}, self._code)
 
 
-def _is_bad(operand: Any) -> bool:
-    return not is_finite(operand) if isinstance(operand, Tensor) else numpy_arithmetic.is_bad(operand)
-
-
 def _origin(name: str, value: Any, line: str | None) -> Origin:
     shape = list(getattr(value, "shape", ()))
     return Origin(
-        module=None, op=f"aten.{name}" if hasattr(torch.ops.aten, name) else "outside aten", phase="input",
+        module=None, op=f"aten.{name}" if hasattr(torch.ops.aten, name) else UNSEEN, phase="input",
         dtype=str(getattr(value, "dtype", "float64")), shape=shape, line=line,
     )  # fmt: skip
 

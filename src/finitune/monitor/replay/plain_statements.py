@@ -192,12 +192,12 @@ class Statements(Asked):
         name = ast.unparse(target)
         parts = [self._part(part, values) for one in operands for part in parts_without(one, name)]
         state = self._part(target, values)
-        if not _is_bad(state):
+        if not is_bad(state):
             return
         if self.found():
             self.look(self.now)
             raise StateSpoilt
-        finite = all(isinstance(part, Tensor | float | int) and not _is_bad(part) for part in parts)
+        finite = all(isinstance(part, Tensor | float | int) and not is_bad(part) for part in parts)
         if self.spoilt is None and parts and finite and isinstance(state, Tensor):
             self.spoilt = SpoiltState(name=name, value=state, operator=joins(statement, name), line=self.now)
 
@@ -208,7 +208,8 @@ class Statements(Asked):
             return MISSING
 
 
-def _is_bad(value: Any) -> bool:
+def is_bad(value: Any) -> bool:
+    """A tensor, number or array of numpy that holds NaN or an infinity."""
     with _disable_current_modes():
         return not is_finite(value) if isinstance(value, Tensor) else numpy_arithmetic.is_bad(value)
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from finitune.monitor.probes.optimizer_state import StateKept, tensors_kept
+from finitune.monitor.probes.optimizer_state import StateKept, leaves_kept
+from finitune.monitor.probes.optimizers import parameters_of
 
 MAX_BYTES = 2 * 2**30
 """Weights and optimizer state are copied; beyond this no trial is made."""
@@ -28,19 +29,15 @@ class Trial:
 
 def beside_state(optimizer: Any) -> list[Tensor]:
     """Weights, and what the groups keep beside them, as a rate or a count on the device."""
-    held = [value for group in optimizer.param_groups for each in group.values() for value in _each(each)]
-    return [t for t in held if isinstance(t, Tensor)]
-
-
-def _each(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    kept = (value for group in optimizer.param_groups for key, value in group.items() if key != "params")
+    return [*parameters_of(optimizer), *(value for value in kept if isinstance(value, Tensor))]
 
 
 def refuse_large(optimizer: Any, itemsize: int | None = None) -> None:
     """Raises ValueError where a copy of all that it holds, with elements of `itemsize` bytes or of their own, is too
     large.
     """
-    tensors = [*beside_state(optimizer), *tensors_kept(optimizer)]
+    tensors = [*beside_state(optimizer), *(leaf for leaf in leaves_kept(optimizer) if isinstance(leaf, Tensor))]
     if sum(t.numel() * (itemsize or t.element_size()) for t in tensors) > MAX_BYTES:
         raise ValueError("no trial update of this size")
 
