@@ -141,6 +141,7 @@ CASES: Table = {
         ],
         [
             less("It trained for steps before.", weights=damaged(), loss=FALLING),
+            less("Gradients were finite before, and no loss is seen.", weights=damaged(), grad_norm=series(17.4, NAN)),
             *(under(0.1, "It trained for a step, so it came whole.", weights=scanned(tensor(nonfinite=1)), loss=one)
               for one in (series(2.0, NAN), series(2.0, 1.9, NAN))),
             under(0, "An update made it bad.", weights=scanned(tensor(nonfinite=3)), origin=at("optimizer")),

@@ -7,6 +7,7 @@ import gc
 import signal
 import threading
 import weakref
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -319,6 +320,24 @@ def test_attributes_are_kept_and_new_ones_gone():
     assert (model.calls, model.history, model.by_kind) == (0, [], {"sums": []})
     assert model.history is kept
     assert not hasattr(model, "last_shape")
+
+
+class CountedByItsClass(nn.Linear):
+    calls = 0
+    shapes: ClassVar[list[torch.Size]] = []
+
+    def forward(self, x):
+        CountedByItsClass.calls += 1
+        self.shapes.append(x.shape)
+        return super().forward(x)
+
+
+def test_attributes_of_classes_are_kept_too():
+    model = nn.Sequential(CountedByItsClass(4, 4), CountedByItsClass(4, 4))
+    with attributes_kept(model):
+        model(torch.ones(1, 4))
+        assert (CountedByItsClass.calls, len(CountedByItsClass.shapes)) == (2, 2)
+    assert (CountedByItsClass.calls, CountedByItsClass.shapes) == (0, [])
 
 
 class Attention(nn.Linear):

@@ -72,7 +72,7 @@ tells: Tells = {
 }
 
 ODD = 100.0
-"""Peak over rms beyond which one element dominates its tensor; a normal tensor of 10**8 elements reaches 6."""
+"""Peak over rms beyond which one element dominates; a normal tensor of 10**8 reaches 6, one of n at most sqrt(n)."""
 HUGE = 1e4
 """No weight of a released model comes near; a flipped exponent bit gives 1e4 to 1e38."""
 FLIPPED = 1e6
@@ -91,17 +91,16 @@ _LINEAR = re.compile(
 
 def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding | Needs]:
     yield from needs(model=model)
+    where, counted = Where(file=weights.source), {"problems": len(weights.problems)}
     for problem in [*weights.problems, *_misfits(weights, model)]:
-        counted = {"problems": len(weights.problems)}
-        yield Finding(severity="error", message=problem, where=Where(file=weights.source), evidence=counted)
+        yield Finding(severity="error", message=problem, where=where, evidence=counted)
     for tensor in weights.tensors:
         if tensor.nonfinite and tensor.nonfinite < math.prod(tensor.shape):
             yield _damaged(tensor, f"{tensor.nonfinite} of {{}} weights are NaN or infinite, the first at index {{}}")
         elif tensor.peak > FLIPPED and tensor.name.endswith(".weight"):
             yield _damaged(tensor, f"the largest of {{}} weights is {tensor.peak:.3g}, beyond any released model's")
-    # Some families store norm weights as an offset from 1, so zero is a convention where every norm is zero.
     norms = [tensor for tensor in weights.tensors if _NORM.search(tensor.name)]
-    offset_from_one = not any(tensor.peak for tensor in norms)
+    offset_from_one = not any(tensor.peak for tensor in norms)  # as some families store them
     for tensor in weights.tensors:
         if not _zero(tensor):
             continue
@@ -112,16 +111,17 @@ def foresee(weights: Weights, model: Model | None = None) -> Iterator[Finding | 
 
 
 def weigh(
-    weights: Weights, model: Model | None = None, origin: Origin | None = None, loss: Series | None = None
-) -> Iterator[Evidence]:
-    if loss and (before := sum(map(math.isfinite, loss.window(len(loss), before=1)))):
+    weights: Weights, model: Model | None = None, origin: Origin | None = None, loss: Series | None = None,
+    grad_norm: Series | None = None,
+) -> Iterator[Evidence]:  # fmt: skip
+    seen = loss or grad_norm  # a loss that the loop does not compute is in no recording
+    if seen and (before := sum(map(math.isfinite, seen.window(len(seen), before=1)))):
         yield evidence("first bad step", -DECISIVE, f"{before} steps before it were finite, so the weights came whole")
         return
     if origin is not None and origin.phase == "optimizer":
         yield evidence("origin", -DECISIVE, f"{origin.op} made the weight bad, which was finite before")
         return
     broken = [tensor for tensor in weights.tensors if 0 < tensor.nonfinite < math.prod(tensor.shape)]
-    # The share of one weight in the rms of a small tensor is large.
     huge = [t for t in weights.tensors if not t.nonfinite and t.rms and t.peak > min(FLIPPED, max(HUGE, ODD * t.rms))]
     if broken:
         yield evidence("weights", DECISIVE, f"{broken[0].name} holds NaN or infinity (weights: {broken[0].nonfinite})")
@@ -132,7 +132,7 @@ def weigh(
         return
     if origin is not None and origin.phase == "parameter":
         yield evidence("origin", STRONG, "the weight itself is the first bad value")
-    if loss:
+    if seen:
         yield evidence("first bad step", STRONG, "it fails on the first step that was seen")
 
 
@@ -152,12 +152,9 @@ def _misfits(weights: Weights, model: Model | None) -> Iterator[str]:
 
 def _damaged(tensor: TensorScan, text: str) -> Finding:
     total, first = math.prod(tensor.shape), list(tensor.first_nonfinite or [])
-    return Finding(
-        severity="error", message=text.format(total, first),
-        where=Where(file=tensor.file, tensor=tensor.name), evidence={
-            "nonfinite": tensor.nonfinite, "elements": total, "first_nonfinite": first, "finite_peak": tensor.peak,
-        },
-    )  # fmt: skip
+    seen = {"nonfinite": tensor.nonfinite, "elements": total, "first_nonfinite": first, "finite_peak": tensor.peak}
+    where = Where(file=tensor.file, tensor=tensor.name)
+    return Finding(severity="error", message=text.format(total, first), where=where, evidence=seen)
 
 
 def _zeros(tensor: TensorScan, meaning: str, norms: int | None = None) -> Finding:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import CodeType
 
-import torch
 from torch import Tensor
 
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes.modules import Modules
+from finitune.monitor.probes.optimizer_state import are_small
 from finitune.monitor.replay.weight_edits import Left, Written, bad_write, may_write
 from finitune.monitor.step_places import StepPlace
 
@@ -51,8 +51,7 @@ class LoopWrites:
         self.keep_more(weights)
 
     def keep_more(self, weights: Sequence[Tensor]) -> None:
-        near = all(p.device.type == "cpu" and p.layout is torch.strided for p in weights)
-        if near and sum(p.nbytes for p in weights) <= MOST_KEPT:
+        if are_small(weights, MOST_KEPT):
             self._left |= {id(p): Left.of(p) for p in weights}
 
     def made(self, now: Sequence[Tensor] = ()) -> Written | None:

@@ -15,6 +15,7 @@ from finitune.monitor.micro_steps import NO_GRADIENTS, gradients_now
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Gradients, Measured, Reading, Unclipped
 from finitune.monitor.probes.modules import Modules, unwrapped
+from finitune.monitor.probes.optimizer_state import are_small
 from finitune.monitor.probes.optimizers import MOST_KEPT, BeforeStep, parameters_of
 from finitune.monitor.probes.ranks import Group, connected, group_of
 from finitune.monitor.probes.update import Update, update_of
@@ -125,8 +126,7 @@ class Watched:
     def _keep_gradients(self) -> None:
         """What the loop may spoil is copied, where that is cheap."""
         pairs = [(p, p.grad) for p in self.parameters() if p.grad is not None] if self.edits_gradients else []
-        near = all(g.device.type == "cpu" and g.layout is torch.strided for _, g in pairs)
-        cheap = near and not self.group.sharded and sum(g.nbytes for _, g in pairs) <= MOST_KEPT
+        cheap = not self.group.sharded and are_small([g for _, g in pairs], MOST_KEPT)
         self.left_gradients = [(p, g.detach().clone()) for p, g in pairs] if cheap else []
 
     def wrote_last(self, parameter: Tensor) -> bool:

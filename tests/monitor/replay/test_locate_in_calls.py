@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -62,3 +64,22 @@ def test_stays_quiet_where_the_loss_made_it(tmp_path, spoil):
 def test_stays_quiet_about_a_mask_that_is_put_out(tmp_path):
     event = trained(tmp_path / "run", model=Unit(hidden=-float("inf")), spoil=float("nan"))
     assert event["origin"] is None or event["origin"]["op"] not in ("aten.new_full", "aten.cat")
+
+
+@pytest.mark.parametrize("offload", [torch.autograd.graph.save_on_cpu(), None], ids=["packed", "plain"])
+def test_fires_where_what_is_saved_is_packed_by_hooks(tmp_path, offload):
+    """As activations that are offloaded: the graph is not read, and the model is run again without them."""
+    torch.manual_seed(0)
+    model = Unit()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in (1, 2, 3):
+            x = torch.randn(5, 4)
+            x[2] *= 0.0 if step == 2 else 1.0
+            with offload or contextlib.nullcontext():
+                loss = (model(x) @ model(x.flip(1)).T).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (event,) = Recording.load(tmp_path / "run").events("origin")
+    assert (event["step"], event["origin"]["op"], event["repeats"]) == (2, "aten.div", True)

@@ -5,6 +5,7 @@ also within lists and dictionaries.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,6 +52,11 @@ class StateKept:
         with torch.no_grad():
             for there, kept in self._tensors.values():
                 there.detach().copy_(kept)
+
+
+def are_small(tensors: Sequence[Tensor], most_bytes: int) -> bool:
+    """They are dense, and together no larger than that, so that to copy them costs little."""
+    return all(t.layout is torch.strided for t in tensors) and sum(t.nbytes for t in tensors) <= most_bytes
 
 
 def attributes_of(optimizer: Any) -> dict[str, Any]:

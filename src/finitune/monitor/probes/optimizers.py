@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from finitune.monitor.probes import adam_update
 from finitune.monitor.probes.finite import are_finite
-from finitune.monitor.probes.optimizer_state import StateKept, is_plain, leaves_kept
+from finitune.monitor.probes.optimizer_state import StateKept, are_small, is_plain, leaves_kept
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD)
 """Their fused kernels leave everything as it is where `found_inf` is 1."""
@@ -219,15 +219,13 @@ class BeforeStep:
 
 def kept_before(optimizer: Any) -> BeforeStep | None:
     """Copies before a step that finite gradients do not make sure of; None where nothing speaks for one: more than
-    `MOST_KEPT`, state that is no tensors and numbers, or a device that would be waited for.
+    `MOST_KEPT`, or state that is no tensors and numbers. On a GPU whether they are needed is one more read in the step.
     """
     if not isinstance(optimizer, torch.optim.Optimizer) or not may_spoil(optimizer):
         return None
     kept = leaves_kept(optimizer)
     held = [*parameters_of(optimizer), *(leaf for leaf in kept if isinstance(leaf, Tensor))]
-    near = all(t.device.type == "cpu" and t.layout is torch.strided for t in held)
-    small = sum(t.nbytes for t in held) <= MOST_KEPT
-    return BeforeStep(optimizer) if all(map(is_plain, kept)) and near and small else None
+    return BeforeStep(optimizer) if all(map(is_plain, kept)) and are_small(held, MOST_KEPT) else None
 
 
 def _has_state(entries: Any) -> bool:

@@ -259,11 +259,11 @@ class Calls:
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """A model is called: what is kept of it; None for one without gradients, or within one that has token ids."""
         self._depth += 1
-        if not torch.is_grad_enabled() or objective.packs_now():
-            return None
-        given = list(_given((args, kwargs)))
-        if any(map(_is_batched, given)):
+        given = list(_given((args, kwargs))) if torch.is_grad_enabled() else None
+        if given is None or any(map(_is_batched, given)):
             return None  # vmap calls it, and its tensors have no values outside
+        if objective.packs_now() and (self._depth > 1 or any(tensor.grad_fn is not None for tensor in given)):
+            return None
         if self._depth > 1:
             outer = self._calls[-1] if self._calls else None
             if outer is None or self._within or "input_ids" in outer.kwargs or "input_ids" not in kwargs:

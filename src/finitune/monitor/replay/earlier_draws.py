@@ -27,10 +27,10 @@ def go_back(to: Randomness, frame: FrameType | EndedFrame, before: Sequence[Stat
     for one in before:
         if loops and not holds_line(loops[-1], one.line):
             continue  # once, before the loop
-        state, value = torch.get_rng_state(), None
+        state, value = Randomness.now(), None
         with suppress(*NOT_COMPUTED), torch.no_grad():
             value = Evaluation(lambda: False, draws=True).value(one.expression, values)
-        if not torch.equal(state, torch.get_rng_state()):
+        if state.torch_has_drawn():
             seen = [values.get(name) for name in one.writes]
             if len(seen) != 1 or not comes_out_as(value, seen[0]):
                 raise NotPlain("random numbers")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -29,6 +30,7 @@ def untouched(*models: nn.Module) -> Iterator[None]:
     """Afterwards buffers, attributes and random number states are as before. Gradients are not touched by a run at all.
 
     Only small buffers are copied: statistics of a batch norm and the like. Large ones are checked by their version.
+    Warnings are not shown again.
     """
     randomness = Randomness.now()
     small = [b for model in models for b in model.buffers() if b.numel() <= SMALL_BUFFER]
@@ -38,6 +40,8 @@ def untouched(*models: nn.Module) -> Iterator[None]:
         with ExitStack() as kept:
             for model in models:
                 kept.enter_context(attributes_kept(model))
+            kept.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
             yield
     finally:
         for now, before in held:
@@ -62,13 +66,18 @@ def attributes_of(module: nn.Module) -> dict[str, Any]:
 
 @contextmanager
 def attributes_kept(model: nn.Module) -> Iterator[None]:
-    """Afterwards the attributes of every module of the user's are as before."""
+    """Afterwards the attributes of every module of the user's, and of their classes, are as before."""
     modules = list(own_modules(model))
     own, before = [vars(module) for module in modules], [attributes_of(module) for module in modules]
-    restores = [back for held in before for value in held.values() if (back := _restore(value)) is not None]
+    of_classes = [(kind, name, value) for kind in _own_classes(modules) for name, value in _plain(vars(kind))]
+    held_by_all = [*(value for held in before for value in held.values()), *(value for *_, value in of_classes)]
+    restores = [back for value in held_by_all if (back := _restore(value)) is not None]
     try:
         yield
     finally:
+        for kind, name, value in of_classes:
+            if vars(kind).get(name) is not value:
+                setattr(kind, name, value)
         for held, known in zip(own, before, strict=True):
             for name in [name for name in held if name not in _OF_TORCH and name not in known]:
                 del held[name]
@@ -77,6 +86,18 @@ def attributes_kept(model: nn.Module) -> Iterator[None]:
                     held[name] = value
         for back in restores:
             back()
+
+
+def _own_classes(modules: Iterable[nn.Module]) -> set[type]:
+    """Those whose attributes a forward may change: the classes of these modules that are no library's wrappers."""
+    kinds = {kind for module in modules for kind in type(module).__mro__}
+    return {kind for kind in kinds if issubclass(kind, nn.Module) and not kind.__module__.startswith(_WRAPPERS)}
+
+
+def _plain(held: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Counts, histories and statistics."""
+    kinds = (int, float, Tensor, *_CONTAINERS)
+    return [(name, value) for name, value in held.items() if isinstance(value, kinds) and not name.startswith("__")]
 
 
 def _restore(value: Any, depth: int = 0) -> Callable[[], None] | None:

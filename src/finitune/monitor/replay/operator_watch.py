@@ -30,6 +30,7 @@ from finitune.monitor.replay import objective
 from finitune.monitor.replay.batch_places import batch_places
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.divisors import zeros_in
+from finitune.monitor.replay.kernel_values import PRODUCTS, put_in, put_out
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.source_line import user_line
 from finitune.monitor.replay.surroundings import Autocast
@@ -37,8 +38,6 @@ from finitune.monitor.replay.surroundings import Autocast
 _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_")
 _COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
 """Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution", "native_layer_norm")
-"""Operators into which a -inf is no mask, but a value that should not be there."""
 LIFTED = "aten.lift_fresh"  # takes in numbers that torch has not computed
 UNSEEN = "outside aten"
 """What stands for an operator that torch does not know: a kernel of Triton or C, or numpy."""
@@ -184,23 +183,22 @@ class OperatorWatch(TorchDispatchMode):
         return self.origin or next((made.origin for made in reversed(self._made) if made.origin), None)
 
     def forgive(self) -> None:
-        """What was put out so far was not used by the step: nothing of it is the origin."""
+        """Nothing of what was put out so far was used by the step."""
         self.origin = None
         self._made.clear()
         self._minus_inf.clear()
 
     def _inputs(self, func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-        leaves = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor) and is_inexact(t)]
-        if func.overloadpacket.__name__ in _OVERWRITES_SELF and args and isinstance(args[0], Tensor):
-            leaves = [t for t in leaves if t is not args[0]]
-        return leaves
+        values = [t for t in pytree.tree_leaves(put_in(func, args, kwargs)) if isinstance(t, Tensor) and is_inexact(t)]
+        lost = args[:1] if func.overloadpacket.__name__ in _OVERWRITES_SELF else ()
+        return [t for t in values if not any(t is one for one in lost)]
 
     def _look(
         self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], spoilt: dict[int, bool], node: Any,
         divisor: str | None,
     ) -> None:  # fmt: skip
         name = func.overloadpacket.__name__
-        tensors = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
+        tensors = [t for t in pytree.tree_leaves(put_out(func, out)) if isinstance(t, Tensor)]
         if "empty" in name or func.namespace in _COMMUNICATION:
             # A bad value that comes in from another rank is seen there; what fills an empty tensor may not be seen.
             for tensor in tensors:
@@ -245,7 +243,7 @@ class OperatorWatch(TorchDispatchMode):
         new = not bad or found.nan or all(bad.values())  # else an infinity that was known is passed on
         if origin is None and new and inputs and not (bad and minus_only):
             origin = self._as_origin(name, tensor, inputs, found, node, divisor)
-            self.bad_input = self._brought(inputs, bad, history) if name in _PRODUCTS else None
+            self.bad_input = self._brought(inputs, bad, history) if name in PRODUCTS else None
         if quiet and not minus_only and inputs and not (bad and not new):
             # A metric, or a target: it is to blame only where something with a gradient is made of it.
             self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))

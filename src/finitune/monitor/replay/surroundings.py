@@ -42,6 +42,12 @@ class Randomness:
             numpy=sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None,
         )
 
+    def torch_has_drawn(self) -> bool:
+        """Whether torch has drawn random numbers since, on any device."""
+        now = Randomness.now()
+        states, known = [now.cpu, *now.devices.values()], [self.cpu, *self.devices.values()]
+        return len(states) != len(known) or not all(map(torch.equal, states, known))
+
     def restore(self) -> None:
         torch.set_rng_state(self.cpu)
         for number, state in self.devices.items():
