@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo systems test test-slow test-bare test-oldest test-programs programs strangers check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-heal bench-heal-systems bench-train bench-budget conformance fields build clean
+.PHONY: help demo systems test test-slow test-bare test-oldest test-gpu test-programs programs strangers check format lint types layers bench-check bench-diagnose bench-logs bench-log-speed bench-scan bench-scripts bench-overhead bench-detect bench-heal bench-heal-systems bench-train bench-budget conformance fields build clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -39,6 +39,9 @@ test-bare: .venv-bare/.made ## the tests of the part that works without torch, i
 test-oldest: .venv-oldest/.made ## the fast tests with the oldest torch that pyproject.toml promises (several GB)
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 .venv-oldest/bin/python -m pytest -n $(WORKERS) \
 		-m "not slow and not programs"
+
+test-gpu: $(VENV)/.dev ## what a CPU cannot show, on a GPU: reads, bytes, bit-identity, graphs, programs
+	$(BIN)/pytest tests/gpu
 
 test-programs: $(VENV)/.dev $(VENV)/.conformance ## programs as strangers write them, healthy, sick and crashing, each alone and watched
 	$(TEST) -n $(WORKERS) -m programs tests/programs

@@ -191,6 +191,22 @@ def _device_rate(model: nn.Module) -> list[torch.optim.Optimizer]:
     return [torch.optim.AdamW(model.parameters(), lr=rate, capturable=True, foreach=True)]
 
 
+class Signs(torch.optim.Optimizer):
+    """One of a program's own: whether its update is finite is not known from its gradients."""
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float = 1e-3) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    mean = self.state[p].setdefault("mean", torch.zeros_like(p))
+                    mean.lerp_(p.grad, 0.1)
+                    p.sub_(mean / mean.abs().add(1e-12), alpha=group["lr"])
+
+
 _SGD, _ADAM, _ADAMW, _ADAGRAD = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad
 _MOMENTUM = {"lr": 0.01, "momentum": 0.9}
 _HALF = {"eps": 1e-4}  # 1e-8 is zero in float16
@@ -222,6 +238,7 @@ PATHS = (
     Path(name="one float16 module", optimizers=one(_ADAMW, foreach=False, **_HALF), halves=("head",)),
     Path(name="rate on the device", optimizers=_device_rate),
     Path(name="LBFGS", optimizers=one(torch.optim.LBFGS, max_iter=1), closure=True),
+    Path(name="an optimizer of its own", optimizers=one(Signs)),
     Path(name="two optimizers", optimizers=_two, spoilt=("head.weight", "head.bias")),
     Path(name="entropy bonus", loss=entropy_bonus),
     Path(name="KL divergence", loss=divergence),

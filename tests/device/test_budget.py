@@ -9,14 +9,10 @@ import tempfile
 
 import pytest
 import torch
+from tests.device.bad_steps import BAD, assert_that_a_bad_step_changes_nothing, memory, same, weights
 from tests.device.budget import BUDGETS, KEPT, costs, costs_on_a_rank, over, watch
 from tests.device.paths import PATHS, RANKED, VOCABULARY, Training
 from tests.device.two_ranks import on_two_ranks
-from torch.utils._pytree import tree_leaves
-
-BAD = [(1, math.nan), (1, math.inf), (1, -math.inf), (3, math.nan)]
-"""The bad step, from 1, and what is in a gradient then."""
-HEALTHY_STEPS = 3
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
@@ -41,25 +37,7 @@ def test_a_healthy_step_of_two_ranks_stays_within_the_budget(device, path):
 @pytest.mark.parametrize(("bad", "value"), BAD)
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_a_bad_step_changes_nothing(device, tmp_path, path, bad, value):
-    """In the first step the trap is a fused SGD: skipped by found_inf, it leaves its momentum uninitialised."""
-    training, spared = Training(path, "counting"), Training(path, "counting")
-    for _ in range(bad - 1):
-        spared.step()
-    spared.spare()
-    with contextlib.ExitStack() as watches:
-        watch(training, tmp_path, watches)
-        for _ in range(bad - 1):
-            training.step()
-        before = weights(training), memory(training)
-        training.spoil(value)
-        training.step()
-        assert same(weights(training), before[0])
-        assert same(memory(training), before[1])
-        for _ in range(HEALTHY_STEPS):
-            training.step()
-            spared.step()
-    assert same(weights(training), weights(spared))
-    assert same(memory(training), memory(spared))
+    assert_that_a_bad_step_changes_nothing(path, device.name, tmp_path, bad, value)
 
 
 @pytest.mark.parametrize("name", ["foreach", "fused AdamW", "GradScaler, foreach"])
@@ -112,18 +90,3 @@ def test_a_fault_of_the_model_on_the_device_is_the_models(device, tmp_path, capf
 
 def named(name):
     return next(path for path in PATHS if path.name == name)
-
-
-def weights(training):
-    return [p.detach().cpu() for p in training.model.parameters()]
-
-
-def memory(training):
-    """What the optimizers remember, in order, on the host. Zeros are left out: what is not there yet begins as zero."""
-    leaves = tree_leaves([optimizer.state_dict()["state"] for optimizer in training.optimizers])
-    leaves = [torch.as_tensor(leaf).cpu() for leaf in leaves if leaf is not None]
-    return [leaf for leaf in leaves if leaf.ne(0).any()]
-
-
-def same(some, others):
-    return len(some) == len(others) and all(map(torch.equal, some, others))

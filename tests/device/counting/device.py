@@ -41,6 +41,8 @@ class CountingDevice:
     are bytes of storages.
     """
 
+    name = NAME
+
     def __init__(self) -> None:
         self.total = TOTAL
         self.lag = LAG
