@@ -1,9 +1,10 @@
 """What the guard costs on a healthy step at each of its levels, beside its peers, all arms interleaved.
 
-    python benchmarks/overhead.py [--kind llama] [--rounds 8] [--threads 2]
+    python benchmarks/overhead.py [--kind llama] [--rounds 8] [--threads 2] [--device cuda]
 
 Kinds: a Llama of 25M parameters in float32 (`llama`), in bfloat16 (`bf16`), with LoRA (`lora`), compiled (`compiled`),
-and 600 small tensors (`small`).
+600 small tensors (`small`), and, for a GPU, a Llama of 1.1B in bfloat16 with a fused AdamW (`1b`) or without one
+(`1b-foreach`).
 
 Every arm works on the same model, optimizer and batches. In each round each arm in turn is attached, takes one step
 that is not timed (caches, first-step work), then `--steps` timed ones, and is taken off again. The order rotates from
@@ -46,6 +47,16 @@ def llama() -> LlamaForCausalLM:
     )  # fmt: skip
 
 
+def llama_1b() -> LlamaForCausalLM:
+    """The sizes of TinyLlama."""
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=32000, hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
+            num_key_value_heads=4, max_position_embeddings=2048, use_cache=False,
+        )
+    )  # fmt: skip
+
+
 class Small(nn.Module):
     """600 tensors of 32 or 1,024 elements, one after another."""
 
@@ -63,18 +74,22 @@ class Small(nn.Module):
 class Training:
     """The step that every arm runs: forward, backward, clip, AdamW."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, device: str) -> None:
         torch.manual_seed(0)
-        self.model: Any = Small() if kind == "small" else llama()
-        if kind == "bf16":
+        big = kind.startswith("1b")
+        with torch.device(device):
+            self.model: Any = Small() if kind == "small" else llama_1b() if big else llama()
+        if big or kind == "bf16":
             self.model.to(torch.bfloat16)
         elif kind == "lora":
             self.model = get_peft_model(self.model, LoraConfig(r=16, target_modules="all-linear"))
         elif kind == "compiled":
             self.model.compile()
         self.model.train()
-        self.optimizer = torch.optim.AdamW([p for p in self.model.parameters() if p.requires_grad], lr=1e-4)
-        self.batches = [torch.randint(VOCABULARY, (ROWS, LENGTH)) for _ in range(8)]
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True if kind == "1b" else None)
+        shape = (ROWS, 4 * LENGTH) if big else (ROWS, LENGTH)
+        self.batches = [torch.randint(VOCABULARY, shape, device=device) for _ in range(8)]
         self.taken = 0
         self.norms_wanted = False
 
@@ -165,27 +180,40 @@ def cost_per_step(training: Training, arm: str, steps: int) -> Cost:
         training.step()
         wall, processor = time.perf_counter(), time.process_time()
         for _ in range(steps):
-            training.step()
+            training.step()  # ends with a read of the loss, for which a GPU has to be done
         return Cost(wall=(time.perf_counter() - wall) / steps, processor=(time.process_time() - processor) / steps)
+
+
+def _device(device: str) -> str:
+    return (
+        f"{torch.get_num_threads()} threads" if device == "cpu" else torch.get_device_module(device).get_device_name()
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--kind", default="llama", choices=["llama", "bf16", "lora", "small", "compiled"])
+    parser.add_argument(
+        "--kind", default="llama", choices=["llama", "bf16", "lora", "small", "compiled", "1b", "1b-foreach"]
+    )
     parser.add_argument("--rounds", type=int, default=8, help="rounds over all arms  [default: 8]")
     parser.add_argument("--steps", type=int, default=2, help="timed steps per arm and round  [default: 2]")
+    parser.add_argument("--device", default="cpu", help="where it trains  [default: cpu]")
+    parser.add_argument(
+        "--arms", nargs="+", choices=list(ARMS), default=list(ARMS), help="beside plain  [default: all]"
+    )
     parser.add_argument("--threads", type=int, default=None, help="threads of torch  [default: torch's own choice]")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    training = Training(arguments.kind)
+    training = Training(arguments.kind, arguments.device)
+    rows, length = training.batches[0].shape
     print(
-        f"{training.size / 1e6:.1f}M parameters, {arguments.kind}, {ROWS} x {LENGTH} tokens, "
-        f"{torch.get_num_threads()} threads, torch {torch.__version__}, "
+        f"{training.size / 1e6:.1f}M parameters, {arguments.kind}, {rows} x {length} tokens, "
+        f"{_device(arguments.device)}, torch {torch.__version__}, "
         f"{arguments.rounds} rounds of {arguments.steps} steps"
     )
     training.step()
-    names = list(ARMS)
+    names = [name for name in ARMS if name in ("plain", *arguments.arms)]
     rounds: list[dict[str, Cost]] = []
     for number in range(arguments.rounds):
         first = number % len(names)
@@ -196,7 +224,7 @@ def main() -> None:
             seconds = [getattr(costs[name], clock) for costs in rounds]
             ratios = [own / getattr(costs["plain"], clock) for own, costs in zip(seconds, rounds, strict=True)]
             figures = f"{statistics.median(ratios):9.3f}{min(ratios):9.3f}{max(ratios):8.3f}"
-            print(f"{name:26}{statistics.median(seconds):10.3f}{figures}")
+            print(f"{name:26}{statistics.median(seconds):10.4f}{figures}")
 
 
 if __name__ == "__main__":
