@@ -27,7 +27,6 @@ OURS = [path for path in PATHS if torch.cuda.is_available() and is_here(path)]
 def test_a_healthy_step_stays_within_the_budget(cuda, tmp_path, path):
     costs(cuda, path, tmp_path / "warm")  # workspaces of libraries are made
     found = costs(cuda, path, tmp_path / "run")
-    print([(c.reads, c.until, c.kept, c.peak, dict(c.lines["blocking"])) for c in found])
     assert over(BUDGETS[path.name], found) == []
 
 
