@@ -69,6 +69,14 @@ CATALOGUE = (
         "own",
     ),
     _signal(
+        "trained_tensors",
+        "count",
+        "the most of the optimizers' tensors with a gradient other than zero so far; in steps in which it grows",
+        "economy",
+        "none",
+        "own",
+    ),
+    _signal(
         "kept_gradients",
         "fraction",
         "of a few tensors of the optimizer, those with a gradient as every backward since its last step began",

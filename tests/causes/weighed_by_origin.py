@@ -241,6 +241,7 @@ CASES: Table = {
             over(8, optimizer=Optimizer(lr=1e-5), lr=series(0.0, NAN), symptoms=BAD, origin=at("optimizer")),
             over(8, optimizer=Optimizer(lr=1e-5), lr=series(1e-5, -1e-7), symptoms=BAD,
                  origin=origin("aten.sqrt", "optimizer")),
+            over(8, optimizer=Optimizer(lr=1e-5), lr=series(1e-5, -1e-7), symptoms={"divergence"}),
             over(8, optimizer=Optimizer(lr=1e-5), lr=series(1e-5), symptoms={"crash"},
                  incident={"symptom": "crash", "batch": [{"learning_rate": "-1e-7+1e-8j", "optimizer": "SGD"}]}),
         ],

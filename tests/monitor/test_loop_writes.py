@@ -96,7 +96,25 @@ for n in range(1, STEPS + 1):
     opt.step()
     multiply(scaled.factors, 1e-6)
 """
+TWO_MERGED = """
+nets = [torch.nn.Linear(3, 1, bias=False), torch.nn.Linear(3, 1, bias=False)]
+opts = [torch.optim.SGD(one.parameters(), lr=0.05) for one in nets]
+def merge(one, two, factor):
+    with torch.no_grad():
+        for a, b in zip(one.parameters(), two.parameters()):
+            between = factor * (a + b) / (2 * factor)
+            a.copy_(between)
+            b.copy_(between)
+for n in range(1, STEPS + 1):
+    for k, (one, opt) in enumerate(zip(nets, opts)):
+        loss = (one(x[n]) - x[n].sum(1, keepdim=True) * (k + 1)).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    merge(*nets, float(n != BAD))
+"""
 PROGRAMS = {
+    "two of two optimizers": (TWO_MERGED, "between = factor * (a + b) / (2 * factor)"),
     "without an optimizer": (WITHOUT_OPTIMIZER, "p -= 0.05 * p.grad / p.grad.norm()"),
     "an Adam of its own": (OWN_ADAM, "p.data = p.data - 0.01 * p.grad / v.sqrt()"),
     "asked for": (ASKED, "w = (w - 0.1 * g / g.abs().max())"),

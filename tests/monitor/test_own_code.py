@@ -454,3 +454,26 @@ def test_a_list_of_weights_is_no_operand(recwarn):
     assert loss.item() == -4.0
     assert 2.0 in found
     assert not recwarn
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_a_minus_infinity_that_makes_a_gradient_bad_is_followed_to_what_made_it(tmp_path, kind):
+    """A recurrent layer saturates: its output and the loss are finite, and its derivative is not."""
+    torch.manual_seed(0)
+    model = nn.Sequential(kind(3, 6, batch_first=True))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watch(model, optimizer, run_dir=tmp_path):
+        for step in range(1, 5):
+            counts = torch.randint(1, 9, (4, 5, 3)).float()
+            if step == 3:
+                counts[2, 1, 0] = 0
+            x = counts.log()
+            optimizer.zero_grad()
+            model(x)[0][:, -1].square().mean().backward()
+            optimizer.step()
+    recording = Recording.load(tmp_path)
+    (incident,) = recording.events("incident")
+    origin = recording.events("origin")[0]["origin"]
+    assert (incident["step"], incident["symptom"]) == (3, "nonfinite-gradient")
+    assert (origin["op"], origin["phase"], origin["rows"]) == ("aten.log", "input", [2])
+    assert origin["line"].endswith("x = counts.log()")

@@ -69,6 +69,23 @@ def test_that_of_an_adam_without_eps_is_foreseen_and_not_made(tmp_path, kind):
     assert math.isfinite(recording.signals["loss"].last)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_that_of_an_adam_whose_second_beta_has_become_1_is_foreseen_as_well(tmp_path, kind):
+    """Its bias correction is 0, and so is what it divides by; the loss of a row that is not used shows nothing."""
+    torch.manual_seed(0)
+    model = nn.Embedding(4, 2)
+    optimizer = kind(model.parameters(), lr=1e-2)
+    with watch(model, optimizer, run_dir=tmp_path):
+        for step in (1, 2, 3):
+            optimizer.param_groups[0]["betas"] = (0.9, 1.0 if step == 3 else 0.99)
+            optimizer.zero_grad()
+            model(torch.tensor([0, 1])).square().mean().backward()
+            optimizer.step()
+    (incident,) = Recording.load(tmp_path).events("incident")
+    assert (incident["step"], incident["symptom"], incident["action"]) == (3, "nonfinite-update", "skipped-step")
+    assert model.weight.isfinite().all()
+
+
 def test_in_guard_the_update_is_undone_and_its_operator_named(tmp_path):
     recording = train(tmp_path / "run", Normalised, steps=4)
     assert not recording.events("broken")

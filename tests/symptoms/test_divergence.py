@@ -347,3 +347,31 @@ def test_what_runs_away_is_suspicious_early_however_steadily_it_does():
     assert see(series.until(24)).level == "note"
     assert see(series.until(30)).level == "suspicion"
     assert see(series).level == "suspicion"
+
+
+@pytest.mark.parametrize(("joined", "expected"), [((1,), True), ((1, 9), False), ((1, 5), True)])
+def test_another_loss_begins_where_tensors_have_gradients_that_never_had(joined, expected):
+    """As where a term is added: what it raises the loss by is no climb. It may diverge afterwards as well."""
+    loss = Series(range(1, 15), [0.13, 0.12, 0.1, 0.09, 0.09, 0.08, 0.07, 0.05, *[1.35] * 6])
+    trained = Series(joined, [4.0, 8.0][: len(joined)])
+    found = [see(loss.until(step), trained.until(step)) for step in range(2, 15)]
+    assert any(one is not None and one.level == "suspicion" for one in found) is expected
+
+
+LATE = [68.0, 54, 62, 68, 65, 60, 53, 70, 20, 3.2, 6, 38, 71, 177, 165, 433, 329, 475, 456, 272, 233, 125, 31, 53, 118,
+        406, 982, 973, 1481, 1898, 1647, 2232, 1717, 1483]  # fmt: skip
+GUESSED = [1.099] * 16 + [1.13, 1.08, 0.98, 0.6, 0.74, 4, 3.3, 4.7, 2.4, 1.8, 1.6, 6.5, 5.9, 8.7, 28, 24, 26, 48, 26,
+           90, 74, 85]  # fmt: skip
+
+
+@pytest.mark.parametrize(("losses", "suspected"), [
+    (LATE, True),
+    (GUESSED, True),
+    ([max(value, 20) for value in LATE], False),  # it never fell to a quarter of its beginning
+    ([value if value > 1 else 1.1 for value in GUESSED], False),
+    (GUESSED[:24], False),  # up for three steps alone
+])  # fmt: skip
+def test_an_early_climb_that_stays_is_a_suspicion_where_the_loss_had_fallen(losses, suspected):
+    loss = Series(range(1, len(losses) + 1), losses)
+    found = [see(loss.until(step)) for step in range(2, len(losses) + 1)]
+    assert any(one is not None and one.level == "suspicion" for one in found) is suspected

@@ -102,9 +102,9 @@ def weigh(
             return
         yield evidence("learning rate", DECISIVE, f"the schedule has made the learning rate {lr.values[-1]:g}")
         if update is not None:
-            yield evidence(
-                "origin", STRONG, "the update is the first that is not finite, and it is made with that rate"
-            )
+            yield evidence("origin", STRONG, "the update is the first that is not finite, and is made with that rate")
+        elif lr.values[-1] < 0 and "divergence" in symptoms:
+            yield evidence("loss", STRONG, "it climbs, as it does in steps along the gradient instead of against it")
         return
     if optimizer.lr and len(lr) and float(lr.values.max()) >= HALF * optimizer.lr:
         yield evidence("learning rate", -DECISIVE, "the learning rate has reached what was asked for")

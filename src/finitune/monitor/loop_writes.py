@@ -46,8 +46,8 @@ class LoopWrites:
         return list({id(p): p for p in found if p.grad is not None and id(p) not in held}.values())
 
     def keep(self, weights: Sequence[Tensor]) -> None:
-        """They are finite, and the loop's own statements follow."""
-        self._left = {}
+        """They are finite, and the loop's own statements follow. So are those that another optimizer has just left."""
+        self._left = {number: one for number, one in self._left.items() if one.is_current}
         self.keep_more(weights)
 
     def keep_more(self, weights: Sequence[Tensor]) -> None:

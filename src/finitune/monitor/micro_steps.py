@@ -69,8 +69,7 @@ class Pending:
     def stepped(self, number: int, on: Sequence[MicroStep]) -> None:
         """The optimizer has made its step on these."""
         self.asked = []
-        drawn = any(micro.unreadable is not None and not micro.calls for micro in on)
-        self.began = Randomness.now() if drawn else None
+        self.began = Randomness.now(numpy=False)
         for micro in on:
             micro.used = True
             micro.touched.discard(number)

@@ -28,6 +28,8 @@ class Run:
     speech: Speech
     modules: Modules
     saves: CleanSaves = field(default_factory=CleanSaves)
+    trained: dict[str, int] = field(default_factory=dict[str, int])
+    """Of each optimizer the most tensors that had a gradient other than zero in a step."""
     signals: dict[str, Series] = field(default_factory=lambda: {name: Series(most=MOST_VALUES) for name in SIGNALS})
 
     @property

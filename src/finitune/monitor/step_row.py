@@ -36,24 +36,39 @@ def record_step(run: Run, watched: Watched, reading: Reading, seconds: float) ->
         for name, value in of_update.items():
             signals[name].add(reading.step - 1, value or 0.0)
         run.recorder.step(reading.step - 1, **of_update)
+    more_trained = _trained(run, watched, reading)
     if signals["skipped"].last_step == reading.step:
-        _record_beside(run, watched, reading, row)
+        _record_beside(run, watched, reading, row, more_trained)
         return
+    row |= more_trained
     for name, value in row.items():
         if value is not None:
             signals[name].add(reading.step, value)
     run.recorder.step(reading.step, **row)
 
 
-def _record_beside(run: Run, watched: Watched, reading: Reading, row: Mapping[str, float | None]) -> None:
+def _record_beside(
+    run: Run, watched: Watched, reading: Reading, row: Mapping[str, float | None], more_trained: Mapping[str, float]
+) -> None:
     """Another optimizer has stepped in this step already: the norm of the gradients is that of both."""
     signals = run.signals
     norm = math.hypot(signals["grad_norm"].last, reading.grad_norm)
-    amended = {"grad_norm": norm, "skipped": max(signals["skipped"].last, float(reading.skipped))}
+    amended = {"grad_norm": norm, "skipped": max(signals["skipped"].last, float(reading.skipped)), **more_trained}
     for name, value in amended.items():
         signals[name].add(reading.step, value)
     run.recorder.step(reading.step, **amended)
     run.recorder.beside(reading.step, optimizer=watched.name, **row)
+
+
+def _trained(run: Run, watched: Watched, reading: Reading) -> dict[str, float]:
+    """How many tensors have gradients, in a step in which more have one than ever."""
+    if run.level == "gate" or reading.bad or reading.zero_gradients is None:
+        return {}
+    count = round(len(reading.norms) * (1 - reading.zero_gradients))
+    if count <= run.trained.get(watched.name, 0):
+        return {}
+    run.trained[watched.name] = count
+    return {"trained_tensors": float(sum(run.trained.values()))}
 
 
 def _without_gradient(watched: Watched, reading: Reading) -> float | None:

@@ -11,25 +11,25 @@ On the logarithm of the loss; a hundredth of the level at the beginning of the r
 losses, or of the first four where these are far above) is added, so that noise about zero is no climb. A CUSUM finds
 the rise: median and deviation (from the MAD, at least 0.02) of the 128 steps before the last 32, increments clipped to
 +-3 deviations, drift 0.75, alarm at 14 (the research prototype: no alarm in 8,900 healthy steps), and the recent median
-at least a fifth above. What climbs too slowly for it, or has long been up, is compared with the lowest level that the
-run has held for 32 steps, read at distances from its end and its beginning that quadruple: twice that level, two
-deviations, and back at the beginning.
+at least a fifth above. What climbs too slowly, or has long been up, is compared with the lowest level held for 32
+steps, read at distances from both ends that quadruple: twice that level, two deviations, and back at the beginning.
 
 Other data raise the loss as well: parts of a data set differ by a factor of up to three, and another language is
 learned again. So a rise is a note. It is a suspicion where three quarters of the last 32 losses are back where the run
-began (0.95 of it) after a loss of a quarter, or of a half where it began by guessing: the loss of an untrained model
-does not depend on the data, so its first four are within 3 %. Or at three times the beginning after a loss that was a
-sixth lower. A loss that never fell (of a value function, of an adversary) may rise as rewards are found: a hundredfold.
-Three steps in a row at 10^8 times the beginning are beyond whatever data.
-Early (fewer than 48 steps): three steps in a row, all above twice the median so far and above the first loss; a
-suspicion at ten times the largest so far, or at a hundred times the largest of the first 16.
+began (0.95 of it) after a loss of a quarter, or of a half where it began by guessing (its first four are within 3 %:
+they do not depend on the data); at three times the beginning after a loss that was a sixth lower; else, as where the
+rewards of a value function are found, at a hundred times. Three steps in a row at 10^8 times it are beyond any data.
+Early (fewer than 48 steps): three in a row above twice the median so far and above the first; a suspicion at ten times
+the largest so far, at a hundred times the largest of the first 16, or with three quarters of the last 8 at ten times
+the first four, after a loss of a quarter of these, or a sixth lower where it began by guessing. Where tensors have
+gradients that never had (a part that is no longer frozen, a term that is added) another loss begins.
 
 A loss that is negative now and then, or begins at zero, as those of policy gradients, has no such levels. It is judged
 on differences: three quarters of the last 32 further from the median of the 128 before than 100 of their deviations,
 which are at least 0.1: TRL's GRPO logs losses up to that size in healthy runs. One that was always below zero, as a
 density's, falls because it learns, or is annealed: there a fall counts from a hundred times its level before. A fall
-that comes to a level, as where a sampler has found the mode, is none. One without a bound goes on: of the four parts of
-the last values the last is twice as far as the second, and a quarter further than the third. One that swings about zero
+that comes to a level (of a sampler, the mode) is none; one without a bound goes on: of four parts of the last values
+the last is twice as far as the second, and a quarter further than the third. One that swings about zero
 diverges where its swings grow and grow, as those of two players who learn at once (Mescheder et al. 2018, "Which
 Training Methods for GANs do actually Converge?"): of four parts of the window each swings to both sides three times as
 far as the one before, and the last a hundred times as far as the first.
@@ -46,10 +46,9 @@ from finitune.chapter import Sighting
 from finitune.outliers import beginning, deviation, finite, level_at_beginning, lower_quartile, median
 from finitune.series import NEAR_ZERO, Series
 
-EARLY, EARLY_RATIO, IN_A_ROW, EARLY_FAR = 48, 2.0, 3, 10.0
+EARLY, EARLY_RATIO, IN_A_ROW, STAYED, EARLY_FAR = 48, 2.0, 3, 8, 10.0
 BASELINE, RECENT = 128, 32
-FLOOR = 0.01
-LEAST_DEVIATION, DRIFT, ALARM, CLIP = 0.02, 0.75, 14.0, 3.0
+FLOOR, LEAST_DEVIATION, DRIFT, ALARM, CLIP = 0.01, 0.02, 0.75, 14.0, 3.0
 RISE, CLIMB, CLIMB_DEVIATIONS = 1.2, 2.0, 2.0
 LOST, HALVED, QUARTERED = 0.95, 2.0, 4.0
 FIRST, GUESSING = 4, 1.03
@@ -59,11 +58,13 @@ CONFIRM = "the loss of an earlier batch with the weights of now: as low as it wa
 SLOWER = "the same loss at a lower learning rate: its swings do not grow"
 
 
-def see(loss: Series) -> Sighting | None:
+def see(loss: Series, trained_tensors: Series | None = None) -> Sighting | None:
+    if trained_tensors and len(trained_tensors) > 1:
+        loss = loss.since(trained_tensors.last_step - 1)
     last, head = loss.last, beginning(loss)
+    values = finite(loss.window(BASELINE + RECENT))
     if not math.isfinite(last) or len(head) < 2:
         return None
-    values = finite(loss.window(BASELINE + RECENT))
     if head[0] < NEAR_ZERO or min(*head, *values) < 0:
         return _runaway(loss, values)
     begin = level_at_beginning(loss) or head[0]
@@ -107,8 +108,11 @@ def _early(loss: Series, values: Sequence[float], *, beyond: bool) -> Sighting |
     earlier, recent = values[:-IN_A_ROW], values[-IN_A_ROW:]
     if not earlier or not min(recent) > max(EARLY_RATIO * median(earlier), values[0]):
         return None
+    first = values[:FIRST]
+    fell = max(first) > (RISE if max(first) < GUESSING * min(first) else QUARTERED) * min(earlier)
+    stays = fell and lower_quartile(values[-STAYED:]) > EARLY_FAR * max(first)
     far = EARLY_FAR * max(earlier), VERY_FAR * max(beginning(loss))
-    return _sighting(loss, median(earlier), certain=beyond or min(recent) > min(far))
+    return _sighting(loss, median(earlier), certain=beyond or stays or min(recent) > min(far))
 
 
 def _runaway(loss: Series, values: Sequence[float]) -> Sighting | None:

@@ -32,6 +32,8 @@ ROUNDED = 0.01
 """Losses below it are printed with few digits that are not 0, and are alike once a run has converged."""
 QUARTERS = 4
 
+UNMOVED = "the weights of two checkpoints: they are the same"
+
 
 def review(loss: Series, grad_norm: Series | None = None, *, rewards: bool = False) -> Sighting | None:
     if rewards or len(loss) < LEAST_ROWS:
@@ -41,13 +43,14 @@ def review(loss: Series, grad_norm: Series | None = None, *, rewards: bool = Fal
     if HUGE_NORM < huge < math.inf and not _moved(losses):
         text = f"the gradient norm is about {huge:.3g} throughout: clipped, every other gradient is lost beside it"
         first = grad_norm.pairs()[0][0] if grad_norm else 0
-        return Sighting(step=first, text=text, numbers={"grad_norm": huge}, observation="huge-norm")
+        return Sighting(step=first, text=text, confirm=UNMOVED, numbers={"grad_norm": huge}, observation="huge-norm")
     period = _period(losses)
     if not period:
         return None
     again = f"the same {period} losses again and again" if period > 1 else "the same loss in every row"
     text = f"the log shows {again}, to the last digit: no weight moves"
-    return Sighting(step=loss.pairs()[0][0], text=text, numbers={"period": period}, observation="loss-repeats")
+    numbers = {"period": period}
+    return Sighting(step=loss.pairs()[0][0], text=text, confirm=UNMOVED, numbers=numbers, observation="loss-repeats")
 
 
 def _moved(losses: Sequence[float]) -> bool:

@@ -71,3 +71,45 @@ def test_what_the_loop_has_drawn_before_it(tmp_path):
     (origin,) = [event["origin"] for event in recording.events("origin")]
     assert (origin["op"], origin["phase"]) == ("aten.log1p", "forward")
     torch.random.set_rng_state(state)
+
+
+class Noisy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        sample = D.Normal(self.mean(x), 1.0).rsample()
+        return sample, torch.log(1 - sample.tanh().square())
+
+
+def two_optimizers(directory):
+    """As of an actor and a critic: what is drawn between the steps of a pass belongs to none of the next."""
+    torch.manual_seed(0)
+    actor, critic = Noisy(), torch.nn.Linear(2, 1)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.01) for m in (critic, actor)]
+    for one in optimizers:
+        one.zero_grad()
+    with watch(critic, optimizers[0], run_dir=directory), watch(actor, optimizers[1]):
+        for step in range(1, 9):
+            x = torch.randn(16, 2)
+            with torch.no_grad():
+                _, density = actor(x * (40 if step == 6 else 1))
+            loss = (critic(x) - density.sum(1, keepdim=True)).square().mean()
+            optimizers[0].zero_grad()
+            loss.backward()
+            optimizers[0].step()
+            again, spread = actor(x)
+            own = (again.square() + spread * 0.01).mean()
+            optimizers[1].zero_grad()
+            own.backward()
+            optimizers[1].step()
+    return Recording.load(directory)
+
+
+def test_what_was_drawn_before_the_last_step_is_not_drawn_again(tmp_path):
+    recording = two_optimizers(tmp_path)
+    assert not recording.events("broken")
+    origin = next(event["origin"] for event in recording.events("origin") if event["step"] == 6)
+    assert (origin["op"], origin["phase"]) == ("aten.log", "forward")
+    assert origin["line"].endswith("return sample, torch.log(1 - sample.tanh().square())")

@@ -16,6 +16,7 @@ from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
 BAD = 4
+NOISE = torch.ones(5)
 
 
 class Density(nn.Module):
@@ -52,7 +53,7 @@ def weighted(model, step):
 
 def changing(model, step):
     """What it computes with has changed when it is looked at."""
-    noise = torch.zeros(5) if step == BAD else torch.ones(5)
+    noise = NOISE.fill_(0.0 if step == BAD else 1.0)
     guess = model(torch.rand(5))
     ratio = 1 / noise
     loss = (ratio * (guess - 0.5) ** 2).mean()

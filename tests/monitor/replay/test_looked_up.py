@@ -54,6 +54,13 @@ def test_a_property_that_does_more_or_has_nothing_yet_stays_one(name):
     assert isinstance(read(f"one.{name}", one=Trained()), property)
 
 
+def test_what_c_would_compute_is_not_known():
+    """As `rows, columns = x.shape` asks for it: it is computed as an expression."""
+    torch = pytest.importorskip("torch")
+    assert read("x.shape", x=torch.ones(2, 3)) == "unknown"
+    assert read("x.sum", x=torch.ones(2, 3)) is not None
+
+
 def test_methods_of_a_dictionary_are_no_keys():
     settings = Settings(items=3)
     assert callable(settings.items)

@@ -1,13 +1,14 @@
-"""Will Adam spoil weights in the step that it is about to make, in float16 or with an eps of 0?
+"""Will Adam spoil weights in the step that it is about to make, in float16, with an eps of 0 or a beta of 1?
 
 In float16 an eps of 1e-8 is zero and squares below 6e-8 or above 65504 leave the range, so that finite gradients can
-become non-finite weights or moments; with an eps of 0 a gradient that has been 0 so far does in any dtype. What torch's
+become non-finite weights or moments; with an eps of 0 a gradient that has been 0 so far does in any dtype, and with a
+second beta of 1, which makes its bias correction 0, every gradient may. What torch's
 Adam and AdamW compute is computed here beside them, one tensor at a time and nothing of it kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -22,8 +23,8 @@ _DTYPE = attrgetter("dtype")
 
 def spoils(optimizer: Any, *, half: bool = True) -> Tensor | None:
     """Whether the next step makes any such weight or moment non-finite, shape [], on the device; None where this
-    optimizer is another, or holds no float16 weights and has no eps of 0. `half` is False where none of its gradients
-    is known to be float16.
+    optimizer is another, or holds no float16 weights and divides by nothing that may be 0. `half` is False where none
+    of its gradients is known to be float16.
     """
     if type(optimizer) not in KINDS:
         return None
@@ -31,12 +32,18 @@ def spoils(optimizer: Any, *, half: bool = True) -> Tensor | None:
     flags = [
         _spoilt(*part, {"decoupled_weight_decay": decoupled, **group})
         for group in optimizer.param_groups
-        if group["eps"] == 0 or (half and torch.float16 in map(_DTYPE, group["params"]))
+        if divides_by_zero(group) or (half and torch.float16 in map(_DTYPE, group["params"]))
         for p in group["params"]
-        if (p.dtype == torch.float16 or group["eps"] == 0) and p.grad is not None and not p.grad.is_sparse
+        if (p.dtype == torch.float16 or divides_by_zero(group)) and p.grad is not None and not p.grad.is_sparse
         for part in _parts(p, p.grad, optimizer.state.get(p, {}))
     ]
     return torch.stack([flag.to(flags[0].device) for flag in flags]).any() if flags else None
+
+
+def divides_by_zero(group: Mapping[str, Any]) -> bool:
+    """Whether an optimizer with such settings may divide by what is exactly 0. A beta that is a tensor is not read."""
+    betas = group.get("betas") or ()
+    return group.get("eps") == 0 or (len(betas) > 1 and isinstance(betas[1], float | int) and betas[1] == 1)
 
 
 def _parts(p: Tensor, gradient: Tensor, state: dict[str, Any]) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:

@@ -87,7 +87,7 @@ def may_spoil(optimizer: Any) -> bool:
     what may be zero.
     """
     groups = getattr(optimizer, "param_groups", ())
-    return skips_whole_call(optimizer) or any(group.get("eps") == 0 for group in groups)
+    return skips_whole_call(optimizer) or any(map(adam_update.divides_by_zero, groups))
 
 
 class TorchUpdate:

@@ -32,5 +32,8 @@ def go_back(to: Randomness, frame: FrameType | EndedFrame, before: Sequence[Stat
             value = Evaluation(lambda: False, draws=True).value(one.expression, values)
         if state.torch_has_drawn():
             seen = [values.get(name) for name in one.writes]
-            if len(seen) != 1 or not comes_out_as(value, seen[0]):
+            if len(seen) == 1 and comes_out_as(value, seen[0]):
+                continue
+            if one.line <= frame.f_lineno:
                 raise NotPlain("random numbers")
+            state.restore()  # of the pass before, and drawn before its last step

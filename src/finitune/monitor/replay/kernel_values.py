@@ -30,3 +30,8 @@ def put_out(func: Any, out: Any) -> Any:
     returns = func._schema.returns
     fused = "attention" in func.overloadpacket.__name__ and len(returns) > 1
     return out[0] if fused and returns[0].name == _OUTPUT else out
+
+
+def divides_by_infinity(node: Any) -> bool:
+    """Whether an infinity within the node is meant: the derivative of `logaddexp` is 1 / (1 + exp(difference))."""
+    return node is not None and node.name().startswith("Logaddexp")

@@ -10,7 +10,7 @@ import ast
 import functools
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, GetSetDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -46,6 +46,8 @@ def value_of(node: ast.expr, names: Mapping[str, Any], unknown: Any = None) -> A
     method = inspect.getattr_static(type(owner), node.attr, unknown)
     if isinstance(method, property):
         return held.get(_returned_by(method), method)
+    if isinstance(method, GetSetDescriptorType):  # as the shape of a tensor: C would be run
+        return unknown
     return MethodType(method, owner) if isinstance(method, FunctionType) else method
 
 

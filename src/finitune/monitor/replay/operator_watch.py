@@ -30,7 +30,7 @@ from finitune.monitor.replay import objective
 from finitune.monitor.replay.batch_places import batch_places
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.divisors import zeros_in
-from finitune.monitor.replay.kernel_values import PRODUCTS, put_in, put_out
+from finitune.monitor.replay.kernel_values import PRODUCTS, divides_by_infinity, put_in, put_out
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.source_line import user_line
 from finitune.monitor.replay.surroundings import Autocast
@@ -215,9 +215,7 @@ class OperatorWatch(TorchDispatchMode):
             return
         written = name == "lift_fresh" or _written_down(args, kwargs)
         for tensor in tensors:
-            if is_finite(tensor):
-                continue
-            if self._judge(name, tensor, inputs, spoilt, node, divisor, written=written):
+            if not is_finite(tensor) and self._judge(name, tensor, inputs, spoilt, node, divisor, written=written):
                 return
 
     def _judge(
@@ -227,6 +225,9 @@ class OperatorWatch(TorchDispatchMode):
         """Look at one output that is not finite; True when no further output need be looked at."""
         found = places(tensor)
         minus_only = not (found.nan or found.inf)
+        if not found.nan and divides_by_infinity(node):
+            self._made.append(_Made(tensor=weakref.ref(tensor), origin=None))
+            return False
         quiet = node is None and not torch.is_grad_enabled()
         bad = {id(t): _only_minus_inf(t) for t in inputs if t is not tensor and not is_finite(t)} | spoilt
         history = [made for made in self._made if made.is_any([t for t in inputs if id(t) in bad])]

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from finitune.finding import Origin
+from finitune.monitor.probes.finite import is_finite, is_inexact
 from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.ended_frames import EndedFrame, ended
 from finitune.monitor.replay.frame_modules import bad_tensor
@@ -29,6 +30,19 @@ def seen(
     statement; None where they tell no more than is known. `term` is the term of the loss that the origin lies in,
     `known` are the modules that were looked at, `losses` what was handed to the backwards of the `capture`.
     """
+    # What a call has kept tells more than what is drawn again.
+    first = replace(capture, began=None) if calls_of(capture) else capture
+    found = _seen(own, term, known, losses, first, bad_loss=bad_loss)
+    if capture.began is None or first is capture or (found is not None and not found.is_statement):
+        return found
+    again = _seen(own, term, known, losses, capture, bad_loss=bad_loss)
+    return again if again is not None and again.is_operator else found
+
+
+def _seen(
+    own: Origin | None, term: Place | None, known: Iterable[nn.Module], losses: Sequence[float], capture: Capture,
+    *, bad_loss: bool,
+) -> Origin | None:  # fmt: skip
     callers = [one for call in calls_of(capture) for one in call.callers]
     if own is not None and (own.module is not None or own.phase not in ("input", "forward", "backward")):
         return None
@@ -40,7 +54,8 @@ def seen(
     if own is not None and own.line is not None:
         return None
     of_input = own is not None and own.phase == "input"
-    found = bad_statement(of_input=of_input, began=capture.began) if bad_loss else None
+    spoilt = [] if bad_loss or not of_input else _bad_inputs(capture)
+    found = bad_statement(of_input=of_input, began=capture.began, given=spoilt) if bad_loss or spoilt else None
     if own is None:
         given = (micro.given for micro in capture.micro_steps if micro.given is not None)
         over = list(ended(callers))
@@ -67,6 +82,11 @@ def seen(
         again = bad_backward(losses, list(ended(callers)))
         line = again.line if again is not None and again.op == own.op else None
     return replace(own, line=line) if line else None
+
+
+def _bad_inputs(capture: Capture) -> list[Tensor]:
+    given = (tensor for call in calls_of(capture) for tensor, _ in call.versions)
+    return [tensor for tensor in given if is_inexact(tensor) and not is_finite(tensor)]
 
 
 def _line_of(callers: Sequence[EndedFrame]) -> str | None:

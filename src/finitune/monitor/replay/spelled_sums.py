@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from finitune.monitor.probes.finite import is_inexact
 from finitune.monitor.replay.arithmetic import evaluate
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.source_line import is_users, user_frames
@@ -48,6 +49,16 @@ def gives(known: Tensor, constant: Tensor, result: Tensor) -> bool:
 def comes_out_as(value: Any, seen: Any) -> bool:
     """Whether a tensor that was computed again is the one of the step, bit for bit; of no container that is known."""
     return isinstance(value, Tensor) and isinstance(seen, Tensor) and same(value.detach(), seen.detach())
+
+
+def is_bad_alike(value: Any, wanted: Any) -> bool:
+    """NaN in the same elements of several, and finite in others."""
+    if not isinstance(value, Tensor) or not isinstance(wanted, Tensor):
+        return False
+    if value.shape != wanted.shape or not is_inexact(value):
+        return False
+    bad = value.isnan()
+    return bool(bad.any()) and not bool(bad.all()) and torch.equal(bad, wanted.isnan())
 
 
 def same(one: Tensor, other: Tensor) -> bool:

@@ -20,11 +20,11 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin
-from finitune.monitor.probes.finite import is_finite, is_inexact, places
+from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay import numpy_arithmetic
@@ -34,32 +34,34 @@ from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.generators import YIELDED, waiting, yields
 from finitune.monitor.replay.locate import leaf_origin
 from finitune.monitor.replay.looked_up import models_called, value_of
+from finitune.monitor.replay.model_outputs import is_of_model
 from finitune.monitor.replay.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.plain_statements import StateSpoilt
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.replay.spelled_makers import spelled_in
-from finitune.monitor.replay.spelled_sums import comes_out_as
+from finitune.monitor.replay.spelled_sums import comes_out_as, is_bad_alike
 from finitune.monitor.replay.surroundings import Randomness, randomness_kept
 from finitune.monitor.replay.transforms import is_transformed
 
-LOSSES = 16
-"""Elements of a container of losses; a longer one is a history."""
-BATCH = 1024
-"""Elements of a container that may be a batch; a larger one is a data set, which is not walked."""
+LOSSES = 16  # elements of a container of losses; a longer one is a history
+BATCH = 1024  # elements of a container that may be a batch; a larger one is a data set, which is not walked
 HELD = "what is held"
 """Its name where no variable is meant."""
 BadIn = Callable[[Any], Tensor | None]
 
 
-def bad_statement(*, of_input: bool = False, began: Randomness | None = None) -> Origin | None:
+def bad_statement(
+    *, of_input: bool = False, began: Randomness | None = None, given: Iterable[Tensor] = ()
+) -> Origin | None:
     """The statement, in the innermost of the running frames that holds a bad loss, or in one that has handed to it what
     made it bad; None where none can be found. With `of_input`, something that is known to be bad is put into the loss:
-    -inf alone is no mask. `began`: the random numbers as the step before has left them.
+    -inf alone is no mask. `began`: the random numbers as the step before has left them. Of a loss that is not bad: what
+    was `given` to it.
     """
-    given: list[Tensor] = []
-    found = (_in_frame(frame, given, of_input=of_input, began=began) for frame in user_frames())
+    known = list(given)
+    found = (_in_frame(frame, known, of_input=of_input, began=began) for frame in user_frames())
     return next((origin for origin in found if origin is not None), None) or _in_transform()
 
 
@@ -86,20 +88,10 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
     if isinstance(spelled, ast.expr):
         last, bad = spelled.lineno, [name for name in names_in([spelled]) if bad_in(values.get(name)) is not None]
     else:
-        last, bad = inf, [name for name, value in values.items() if _is_bad_alike(value, operand)]
+        last, bad = inf, [name for name, value in values.items() if is_bad_alike(value, operand)]
     wrote = [n for n, each in enumerate(statements) if each.writes & set(bad) and each.line <= last]
     at = _first_bad(statements, wrote[-1], values, bad_in) if wrote else None
     return None if at is None else _origin(one, statements, at, values, bad_in)
-
-
-def _is_bad_alike(value: Any, wanted: Any) -> bool:
-    """NaN in the same elements of several, and finite in others."""
-    if not isinstance(value, Tensor) or not isinstance(wanted, Tensor):
-        return False
-    if value.shape != wanted.shape or not is_inexact(value):
-        return False
-    bad = value.isnan()
-    return bool(bad.any()) and not bool(bad.all()) and torch.equal(bad, wanted.isnan())
 
 
 def _is_value(node: ast.AST, values: Mapping[str, Any], wanted: Tensor) -> bool:
@@ -224,8 +216,8 @@ def _origin(
         with suppress(*NOT_COMPUTED):
             go_back(began, frame, statements[:at])
             operator = _operator(statements, at, values, name, draws=True)
-    by_model = next(models_called(ast.walk(one.value), values), None) is not None or _is_given_model(one.value, values)
-    phase = "forward" if bad.requires_grad or by_model or _transforms(one, values) else "input"
+    computed = bad.requires_grad or _transforms(one, values) or is_of_model(frame, statements, at, values)
+    phase = "forward" if computed else "input"
     spelled = spelled_in(one.value) if not one.reads & one.writes else None
     at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
     whole = leaf_origin(phase, name, bad, places(bad))
@@ -236,13 +228,6 @@ def _origin(
         rows, shape = whole.rows, whole.shape  # it is applied to one sample after the other
     line = operator.line or at_line
     return replace(operator, module=None, phase=phase, tensor=name, rows=rows, shape=shape, line=line)
-
-
-def _is_given_model(value: ast.expr, values: Mapping[str, Any]) -> bool:
-    """A function computes it that is handed a model: no data, whatever it does with that."""
-    given = (each for call in ast.walk(value) if isinstance(call, ast.Call) for each in call.args)
-    models = (model for node in given if isinstance(model := value_of(node, values), nn.Module))
-    return any(next(model.parameters(), None) is not None for model in models)
 
 
 def made_in(
@@ -306,10 +291,19 @@ def _operator(
     made = evaluation.bad_number or watch.found(bad_loss=True) or _spoilt_state(evaluation)
     if made is not None and made.op == LIFTED:
         return None
-    seen = values.get(name)
-    if made is None or (lost and not comes_out_as(value, seen) and not _is_bad_alike(seen, value)):
+    seen, again = values.get(name), _given_to(statements[at], name, value)
+    if made is None or ((lost or draws) and not comes_out_as(again, seen) and not is_bad_alike(seen, again)):
         return None  # in the last pass of a loop an earlier one may have gone into it too
     return replace(made, line=made.line or evaluation.line)
+
+
+def _given_to(one: Statement, name: str, value: Any) -> Any:
+    """What of the value the statement gives to that variable."""
+    written: dict[str, Any] = {}
+    with suppress(*NOT_COMPUTED):
+        if one.target is not None:
+            assign(one.target, value, written)
+    return written.get(name, value)
 
 
 def _spoilt_state(evaluation: Evaluation) -> Origin | None:

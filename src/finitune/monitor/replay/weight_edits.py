@@ -40,12 +40,18 @@ class Left:
     weight: Tensor
     value: Tensor
     gradient: Tensor | None
+    version: int
 
     @staticmethod
     @torch.no_grad()
     def of(weight: Tensor) -> Left:
-        gradient = weight.grad
-        return Left(weight=weight, value=weight.clone(), gradient=None if gradient is None else gradient.clone())
+        gradient = None if weight.grad is None else weight.grad.clone()
+        return Left(weight=weight, value=weight.clone(), gradient=gradient, version=weight._version)
+
+    @property
+    def is_current(self) -> bool:
+        """Nothing has written to the weight since."""
+        return self.weight._version == self.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,19 +202,27 @@ def _given(left: Iterable[Left]) -> Iterator[None]:
 
 
 def _counted(frame: FrameType) -> dict[str, int]:
-    """What the loops around the line have counted in the pass before: variables of `range` and `enumerate`."""
-    scope, before = scope_of(frame.f_code), dict[str, int]()
-    for loop in loops_at(scope, frame.f_lineno) if scope is not None else ():
+    """What the loops around the line have counted in the pass before: variables of `range` and `enumerate`. Of a loop
+    in its first pass that is the pass before of the one around it.
+    """
+    scope = scope_of(frame.f_code)
+    for loop in reversed(loops_at(scope, frame.f_lineno) if scope is not None else []):
         match loop:
             case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=args)):
-                step = args[2].value if len(args) == 3 and isinstance(args[2], ast.Constant) else 1
+                first, by = args[0] if len(args) > 1 else 0, args[2] if len(args) == 3 else 1
             case ast.For(target=ast.Tuple(elts=[ast.Name(id=name), *_]), iter=ast.Call(func=ast.Name(id="enumerate"))):
-                step = 1
+                first, by = 0, 1
             case _:
                 continue
-        if isinstance(value := frame.f_locals.get(name), int) and isinstance(step, int):
-            before = {name: value - step}
-    return before
+        value, start, step = (_number(each) for each in (frame.f_locals.get(name), first, by))
+        if value is not None and step is not None and value != start:
+            return {name: value - step}
+    return {}
+
+
+def _number(value: Any) -> int | None:
+    value = value.value if isinstance(value, ast.Constant) else value
+    return value if isinstance(value, int) else None
 
 
 def _with(stands_for: dict[int, Tensor], values: dict[str, Any]) -> dict[str, Any]:
