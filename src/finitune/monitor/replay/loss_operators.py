@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from finitune.monitor.replay import joins
+from finitune.monitor.replay import joins, orders
 from finitune.monitor.replay.comparisons import COMPARISONS
 from finitune.monitor.replay.node_operators import name_of, signed
 
@@ -321,6 +321,8 @@ OPERATORS: dict[str, Operator] = {
     "SliceBackward0": (_saved("dim", "start", "end", "step"), _sliced),
     "SelectBackward0": (_saved("dim", "index"), lambda kept, x: x.select(kept["dim"], kept["index"])),
     "GatherBackward0": (_saved("dim", "index"), lambda kept, x: x.gather(kept["dim"], kept["index"])),
+    **dict.fromkeys(("SortBackward0", "SortBackward1"), (_saved("dim", "indices"), orders.sort)),
+    "TopkBackward0": (_saved("dim", "indices"), orders.topk),
     "IndexBackward0": (_indices, _indexed),
     "ToCopyBackward0": (_cast, lambda kept, x: x.to(**kept)),
     **{f"{name}Backward0": _plain(function) for name, function in {

@@ -43,6 +43,7 @@ from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, s
 from finitune.monitor.replay.spelled_makers import spelled_in
 from finitune.monitor.replay.spelled_sums import comes_out_as, is_bad_alike
 from finitune.monitor.replay.surroundings import Randomness, randomness_kept
+from finitune.monitor.replay.table_columns import column_written
 from finitune.monitor.replay.transforms import is_transformed
 
 LOSSES = 16  # elements of a container of losses; a longer one is a history
@@ -209,6 +210,8 @@ def _origin(
         return None
     if (within := _in_generator(one, values, bad, bad_in)) is not None:
         return replace(within, tensor=name) if within.tensor == YIELDED else within
+    if (written := column_written(frame, statements, at, values)) is not None:
+        return written
     operator = _operator(statements, at, values, name)
     if operator is not None and operator.tensor is not None:
         return operator
