@@ -74,3 +74,26 @@ def test_derivatives_under_vmap_are_steps(tmp_path, transform):
     incident = recording.events("incident")[0]
     assert (incident["step"], len(recording.signals["loss"])) == (BAD, BAD + 2)
     assert recording.events("origin")[0]["origin"]["op"] == "aten.log"
+
+
+ON_THE_SPOT = """
+weights = torch.rand(4) + 0.5
+def loss(w, x):
+    return ((w * x).sum() - 1) ** 2 + (w.abs() * x).log().sum()
+batches = [(torch.rand(4) + 0.1 if n + 1 != BAD else torch.zeros(4),) for n in range(6)]
+for batch in batches:
+    gradient, value = grad_and_value(loss)(weights, *batch)
+    weights = weights - 0.01 * gradient.nan_to_num(0, 0, 0)
+"""
+
+
+def test_a_transform_that_is_called_where_it_is_made(tmp_path):
+    idle = nn.Linear(1, 1)
+    with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1), run_dir=tmp_path / "run"):
+        user_program.run(ON_THE_SPOT, torch=torch, BAD=BAD, grad_and_value=torch.func.grad_and_value)
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    assert recording.events("incident")[0]["step"] == BAD
+    origin = recording.events("origin")[0]["origin"]
+    assert origin["op"] == "aten.log"
+    assert origin["line"].endswith("return ((w * x).sum() - 1) ** 2 + (w.abs() * x).log().sum()")

@@ -44,7 +44,7 @@ from finitune.monitor.replay.spelled_makers import spelled_in
 from finitune.monitor.replay.spelled_sums import comes_out_as, is_bad_alike
 from finitune.monitor.replay.surroundings import Randomness, randomness_kept
 from finitune.monitor.replay.table_columns import column_written
-from finitune.monitor.replay.transforms import is_transformed
+from finitune.monitor.replay.transforms import is_transform, is_transformed
 
 LOSSES = 16  # elements of a container of losses; a longer one is a history
 BATCH = 1024  # elements of a container that may be a batch; a larger one is a data set, which is not walked
@@ -150,9 +150,12 @@ def _transforms(one: Statement, values: Mapping[str, Any]) -> bool:
 
 
 def _calls_of_transforms(nodes: Iterable[ast.AST], values: Mapping[str, Any]) -> Iterator[ast.Call]:
-    """The calls of functions that torch.func has returned, among the nodes."""
-    calls = (node for node in nodes if isinstance(node, ast.Call))
-    return (call for call in calls if is_transformed(value_of(call.func, values)))
+    """The calls of functions that torch.func has returned, or returns there, among the nodes."""
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            made = isinstance(node.func, ast.Call) and is_transform(value_of(node.func.func, values))
+            if made or is_transformed(value_of(node.func, values)):
+                yield node
 
 
 def _in_transform() -> Origin | None:
