@@ -20,7 +20,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-NEEDED = {"device": ["torch"], "gym": ["torch", "transformers"], "integrations": ["torch"], "monitor": ["torch"]}
+NEEDED = {
+    "device": ["torch"],
+    "gpu": ["torch"],
+    "gym": ["torch", "transformers"],
+    "integrations": ["torch"],
+    "monitor": ["torch"],
+}
 """What every test of a directory needs."""
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}

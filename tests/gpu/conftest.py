@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from tests.gpu.cuda import Cuda
 
 
 @pytest.fixture(autouse=True)
@@ -14,5 +15,7 @@ def _a_gpu_is_here() -> None:
 
 
 @pytest.fixture(scope="session")
-def cuda() -> Cuda:
+def cuda() -> Any:
+    from tests.gpu.cuda import Cuda
+
     return Cuda()
