@@ -183,7 +183,7 @@ class Capture:
 
     micro_steps: list[MicroStep] = field(default_factory=list[MicroStep])
     began: Randomness | None = None
-    """As the step before has left random numbers, where a step is computed without a module and cannot be run again."""
+    """Random numbers as the step before has left them, without those of numpy."""
 
     @property
     def roots(self) -> list[Tensor]:

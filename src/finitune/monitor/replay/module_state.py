@@ -41,7 +41,7 @@ def untouched(*models: nn.Module) -> Iterator[None]:
             for model in models:
                 kept.enter_context(attributes_kept(model))
             kept.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # the step itself has given them
             yield
     finally:
         for now, before in held:

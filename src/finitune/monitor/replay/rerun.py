@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -116,9 +115,7 @@ def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> 
     if over:
         raise OverBudget(f"more than {setting.limits.seconds:g} seconds")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the step itself has given them
-            outcome = _run(setting, arm)
+        outcome = _run(setting, arm)
     except Exception as raised:
         error = raised
     if setting.group.split:
