@@ -50,6 +50,25 @@ def test_since_is_what_until_leaves(data: list[tuple[int, float]], step: int) ->
     assert len(rest) + len(series.until(step)) == len(series)
 
 
+@given(points, steps, steps, st.integers(0, 12), st.integers(0, 12))
+def test_since_is_read_as_a_series_of_its_own(
+    data: list[tuple[int, float]], step: int, other: int, size: int, before: int
+) -> None:
+    """It is not copied."""
+    rest, alone = build(data).since(step), build([point for point in data if point[0] > step])
+    assert same(rest.until(other), alone.until(other))
+    assert same(rest.since(other), alone.since(other))
+    for read in (
+        lambda one: (len(one), bool(one), one.first, one.last, one.last_step, one.pairs(), one.tail(size)),
+        lambda one: (list(one.window(size, before=before)), list(one.head(size)), one.at(other)),
+        lambda one: (one.last_where(math.isfinite), one.steps.tolist(), one.values.tolist()),
+    ):
+        assert str(read(rest)) == str(read(alone))
+    if len(rest) < len(data):
+        with pytest.raises(ValueError, match="shares"):
+            rest.add(2**41, 1.0)
+
+
 @given(points, st.integers(0, 40))
 def test_window_is_the_newest_values(data: list[tuple[int, float]], size: int) -> None:
     window = build(data).window(size)

@@ -39,10 +39,11 @@ class Series:
     is dropped when it is full, so that the memory of a run does not grow with its length.
     """
 
-    __slots__ = ("_most", "_steps", "_values")
+    __slots__ = ("_begin", "_most", "_steps", "_values")
 
     def __init__(self, steps: Iterable[int] = (), values: Iterable[float] = (), *, most: int | None = None) -> None:
         self._most = most
+        self._begin = 0  # where what is shared with another series begins to be this one's
         self._steps = array("q", steps)
         self._values = array("d", values)
         if len(self._steps) != len(self._values):
@@ -52,6 +53,8 @@ class Series:
 
     def add(self, step: int, value: float) -> None:
         """Append one value; a step seen before replaces its value and drops all later ones (a resumed run)."""
+        if self._begin:
+            raise ValueError("what came since a step is read, and shares the values of its series")
         while self._steps and self._steps[-1] >= step:
             self._steps.pop()
             self._values.pop()
@@ -62,10 +65,10 @@ class Series:
             del self._steps[old], self._values[old]
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self._steps) - self._begin
 
     def __bool__(self) -> bool:
-        return bool(self._steps)
+        return len(self) > 0
 
     def __repr__(self) -> str:
         return f"Series({len(self)} steps, last {self.last_step}: {self.last})"
@@ -73,73 +76,72 @@ class Series:
     @property
     def last(self) -> float:
         """The newest value; NaN when empty."""
-        return self._values[-1] if self._values else math.nan
+        return self._values[-1] if self else math.nan
 
     @property
     def first(self) -> float:
         """The oldest value; NaN when empty."""
-        return self._values[0] if self._values else math.nan
+        return self._values[self._begin] if self else math.nan
 
     @property
     def last_step(self) -> int:
         """The newest step; -1 when empty."""
-        return self._steps[-1] if self._steps else -1
+        return self._steps[-1] if self else -1
 
     @property
     def steps(self) -> npt.NDArray[np.int64]:
         """All steps, as an array of their own."""
         import numpy as np
 
-        return np.array(self._steps, dtype=np.int64)
+        return np.array(self._steps[self._begin :], dtype=np.int64)
 
     @property
     def values(self) -> Floats:
         """All values, as an array of their own."""
         import numpy as np
 
-        return np.array(self._values, dtype=np.float64)
+        return np.array(self._values[self._begin :], dtype=np.float64)
 
     def window(self, size: int, *, before: int = 0) -> array[float]:
         """The newest `size` values before the newest `before`, oldest first; fewer when there are fewer."""
-        stop = max(len(self) - before, 0)
-        return self._values[max(stop - size, 0) : stop]
+        stop = max(len(self._values) - before, self._begin)
+        return self._values[max(stop - size, self._begin) : stop]
 
     def head(self, size: int) -> array[float]:
         """The oldest `size` values, oldest first; fewer when there are fewer."""
-        return self._values[:size]
+        return self._values[self._begin : self._begin + size]
 
     def until(self, step: int) -> Series:
         """The same series as it was right after `step`."""
-        return self._part(0, bisect_right(self._steps, step))
+        out, stop = Series(), bisect_right(self._steps, step, self._begin)
+        out._steps, out._values = self._steps[self._begin : stop], self._values[self._begin : stop]
+        return out
 
     def since(self, step: int) -> Series:
-        """What came after `step`; found by binary search."""
-        return self._part(bisect_right(self._steps, step), len(self))
+        """What came after `step`, found by binary search; not copied, so to be read before this series grows."""
+        out = Series()
+        out._steps, out._values, out._begin = self._steps, self._values, bisect_right(self._steps, step, self._begin)
+        return out if out._begin else self
 
     def last_where(self, holds: Callable[[float], bool]) -> int | None:
         """The newest step whose value `holds`; looked for from the end."""
-        found = (n for n in range(len(self) - 1, -1, -1) if holds(self._values[n]))
+        found = (n for n in range(len(self._steps) - 1, self._begin - 1, -1) if holds(self._values[n]))
         place = next(found, None)
         return None if place is None else self._steps[place]
 
     def tail(self, size: int) -> list[tuple[int, float]]:
         """(step, value) of the newest `size`, oldest first; fewer when there are fewer."""
-        start = max(len(self) - size, 0)
+        start = max(len(self._steps) - size, self._begin)
         return list(zip(self._steps[start:], self._values[start:], strict=True))
 
     def at(self, step: int) -> float:
         """The value at `step`; NaN where there is none."""
-        index = bisect_left(self._steps, step)
-        return self._values[index] if index < len(self) and self._steps[index] == step else math.nan
+        index = bisect_left(self._steps, step, self._begin)
+        return self._values[index] if index < len(self._steps) and self._steps[index] == step else math.nan
 
     def pairs(self) -> list[tuple[int, float]]:
         """(step, value), oldest first."""
-        return list(zip(self._steps, self._values, strict=True))
-
-    def _part(self, start: int, stop: int) -> Series:
-        out = Series()
-        out._steps, out._values = self._steps[start:stop], self._values[start:stop]
-        return out
+        return list(zip(self._steps[self._begin :], self._values[self._begin :], strict=True))
 
 
 def lowest_level(losses: Iterable[float]) -> float | None:
