@@ -50,14 +50,14 @@ def test_a_bad_step_changes_nothing_where_memory_is_full(device, tmp_path, name)
     with contextlib.ExitStack() as watches:
         watch(training, tmp_path, watches)
         training.step()
-        before = weights(training), memory(training)
+        before = weights(training.model), memory(training)
         training.spoil(math.nan)
         with device.memory_of(device.live + unwatched.peak - unwatched.before + KEPT):
             training.step()
-        assert same(weights(training), before[0])
+        assert same(weights(training.model), before[0])
         assert same(memory(training), before[1])
         training.step()
-    assert all(w.isfinite().all() for w in weights(training))
+    assert all(w.isfinite().all() for w in weights(training.model))
 
 
 def test_a_step_that_is_captured_is_left_alone(device, tmp_path):

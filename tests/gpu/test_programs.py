@@ -22,5 +22,4 @@ def test_a_program_of_a_stranger(name: str, tmp_path: Path) -> None:
     trial = tried(PROGRAMS, name, TRUTHS[name], tmp_path)
     if trial.missing:
         pytest.skip(trial.missing)
-    wrong = [f"{aspect}: {what}" for aspect, what in trial.differs.items() if what]
-    assert not wrong, f"{name} ({trial.kind})\n  " + "\n  ".join(wrong)
+    assert not (wrong := trial.wrong()), wrong

@@ -34,5 +34,4 @@ def test_a_program_on_the_counting_device(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").write_text(f"\n{text}".replace("\nimport torch\n", f"\n{BEFORE}\n", 1)[1:])
     (tmp_path / "truth.yaml").write_text(yaml.safe_dump({name: dict(TRUTHS[name])}))
     trial = tried(tmp_path, name, TRUTHS[name], tmp_path / "run")
-    wrong = [f"{aspect}: {what}" for aspect, what in trial.differs.items() if what]
-    assert not wrong, f"{name} ({trial.kind})\n  " + "\n  ".join(wrong)
+    assert not (wrong := trial.wrong()), wrong

@@ -25,5 +25,4 @@ def test_a_program_of_a_stranger(name: str, tmp_path: Path) -> None:
     trial = tried(HERE, name, TRUTHS[name], tmp_path)
     if trial.missing:
         pytest.skip(trial.missing)
-    wrong = [f"{aspect}: {what}" for aspect, what in trial.differs.items() if what and aspect not in OPEN.get(name, ())]
-    assert not wrong, f"{name} ({trial.kind})\n  " + "\n  ".join(wrong)
+    assert not (wrong := trial.wrong(OPEN.get(name, ()))), wrong

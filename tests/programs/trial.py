@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,11 @@ class Trial:
     @property
     def right(self) -> bool:
         return not any(self.differs.values())
+
+    def wrong(self, known: Collection[str] = ()) -> str:
+        """What differs, a line each, but for aspects that are `known` to; empty where nothing does."""
+        lines = [f"{aspect}: {what}" for aspect, what in self.differs.items() if what and aspect not in known]
+        return "\n  ".join([f"{self.name} ({self.kind})", *lines]) if lines else ""
 
 
 def tried(folder: Path, name: str, truth: Truth, place: Path, mode: str = "guard") -> Trial:
