@@ -32,3 +32,29 @@ def test_fires_on_a_batch_that_holds_nan(tmp_path):
 
 def test_stays_quiet_on_a_finite_one(tmp_path):
     assert incidents(tmp_path, constant=False) == []
+
+
+def weights_of_advantages(tmp_path, *, temperature, rating):
+    """Samples weighted by an exponential, which the loop computes of the ratings of each batch."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 13):
+            features, ratings = torch.randn(8, 8), torch.linspace(-2.0, 2.0, 8)
+            if step == 9:
+                ratings[3] = rating
+            weight = (ratings / (temperature if step == 9 else 1.0)).exp()
+            loss = (weight * model(features).square().squeeze(1)).sum() / weight.sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return next((i.step, i.causes[0].cause if i.causes else None) for i in diagnose(tmp_path / "run").incidents)
+
+
+def test_a_rating_far_from_the_others_is_a_bad_sample(tmp_path):
+    assert weights_of_advantages(tmp_path, temperature=1.0, rating=5000.0) == (9, "bad-data-sample")
+
+
+def test_an_exponential_whose_temperature_falls_is_none(tmp_path):
+    assert weights_of_advantages(tmp_path, temperature=0.015, rating=1.0) == (9, None)

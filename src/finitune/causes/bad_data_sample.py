@@ -42,6 +42,7 @@ from finitune.finding import Evidence, Origin
 
 OUTLYING = 1000.0
 """Times the median sample: no standardised feature is so large, and the square of few is."""
+EXPONENTIALS = ("aten.exp", "aten.expm1", "aten.exp2")
 experiments = [
     Experiment(arm="leave-rows-out={bad_rows}", expect="finite"),
     Experiment(arm="leave-rows-out={other_samples}", expect="non-finite", placebo=True),
@@ -94,6 +95,12 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
 def _of_input(origin: Origin, samples: int) -> Evidence:
     if origin.op.startswith("aten."):
         # The loop has computed it of the batch: a sample is to blame where it is bad in some samples alone.
+        if origin.op in EXPONENTIALS and 0 < (origin.peak or 0.0) < OUTLYING:
+            # The other samples stay just below the limit, which is 89 in float32: none of them is far from the rest.
+            text = (
+                f"{origin.op} overflows at {origin.peak:.4g}, which what goes into it may have grown to in every sample"
+            )
+            return evidence("origin", -STRONG, text)
         rows = len(origin.rows or ()), (origin.shape or (0,))[0]
         if 0 < rows[0] < rows[1] and samples in (0, rows[1]):
             return evidence("origin", DECISIVE, f"{origin.op} gives {origin.values} in {rows[0]} of {rows[1]} samples")
