@@ -276,11 +276,15 @@ def symptoms() -> Mapping[str, Chapter]:
 
 def sightings(signals: Signals, step: int | None = None) -> list[Sighting]:
     """The symptoms present at `step`, by default the newest: of signals whose newest value is there."""
-    inputs = {name: series for name, series in signals.items() if series}
     if step is None:
-        step = max((series.last_step for series in inputs.values()), default=-1)
-    fresh = {name for name, series in inputs.items() if series.last_step == step}
-    return [seen for name, judged, see in _seen_by() if judged in fresh for seen in _named(name, ask(see, inputs))]
+        step = max((series.last_step for series in signals.values() if series), default=-1)
+    found: list[Sighting] = []
+    for name, judged, see in _seen_by():  # twice at every step of a run, so that nothing else is looked at
+        newest = signals.get(judged)
+        if newest and newest.last_step == step:
+            given = {one.name: series for one in _parameters(see) if (series := signals.get(one.name))}
+            found += _named(name, ask(see, given))
+    return found
 
 
 def reviews(signals: Signals, *, rewards: bool = False) -> list[Sighting]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ class Randomness:
 
     @staticmethod
     def now(*, numpy: bool = True) -> Randomness:
-        """Those of numpy take four times as long as the others together."""
+        """Those of numpy take four times as long as the others together, where it has drawn since they were read."""
         device = accelerator()
         module: Any = torch.get_device_module(device or "cpu")
         begun = device is not None and getattr(module, "is_initialized", lambda: True)()
@@ -40,7 +42,7 @@ class Randomness:
             cpu=torch.get_rng_state(),
             devices={i: module.get_rng_state(i) for i in range(module.device_count())} if begun else {},
             python=random.getstate(),
-            numpy=sys.modules["numpy"].random.get_state() if numpy and "numpy" in sys.modules else None,
+            numpy=_numpy_state(sys.modules["numpy"].random) if numpy and "numpy" in sys.modules else None,
         )
 
     def torch_has_drawn(self) -> bool:
@@ -56,6 +58,32 @@ class Randomness:
         random.setstate(self.python)
         if self.numpy is not None:
             sys.modules["numpy"].random.set_state(self.numpy)
+
+
+class _Numpy(threading.local):
+    """The state that was read last, and the memory that it was read from."""
+
+    memory = b""
+    state: Any = None
+
+
+_NUMPY = _Numpy()
+MT19937_BYTES = 624 * 4 + 4
+"""Of the generator of `numpy.random`: its key, and the place in it."""
+
+
+def _numpy_state(random: Any) -> Any:
+    """What `numpy.random.get_state()` returns, a tuple that it makes of 624 numbers one by one; the one that it has
+    returned before, where nothing was drawn since. Half of what a normal variate was made of is kept outside of the
+    generator: where there is such a half it may have been used, which the generator does not show.
+    """
+    generator = random.get_bit_generator()
+    if type(generator).__name__ != "MT19937":
+        return random.get_state(legacy=False)  # else it warns
+    memory = ctypes.string_at(generator.ctypes.state_address, MT19937_BYTES)
+    if memory != _NUMPY.memory or _NUMPY.state[3]:
+        _NUMPY.memory, _NUMPY.state = memory, random.get_state()
+    return _NUMPY.state
 
 
 @contextmanager
