@@ -126,6 +126,15 @@ def chance_above(value: float, before: Sequence[float], least_scale: float) -> f
     return TAIL * math.exp(-(now - threshold) / scale)
 
 
+def is_of_stages(values: Sequence[float], low: float, high: float) -> bool:
+    """Whether the last value is above `high`, as one before was that came back to `low`, and got there in one step: to
+    half of what followed, or more.
+    """
+    last = max((n for n, value in enumerate(values) if value <= high), default=-1) + 1
+    earlier = values[: max((n for n, value in enumerate(values[:last]) if value <= low), default=0)]
+    return last < len(values) and max(earlier, default=low) > high and 2 * values[last] > max(values[last:])
+
+
 def parts_swing(values: Sequence[float], parts: int, *, least: float) -> list[float]:
     """How far the values swing to both sides of zero in each of so many parts of the same length, the last of which
     ends with them; `least` where that is less.

@@ -364,14 +364,27 @@ GUESSED = [1.099] * 16 + [1.13, 1.08, 0.98, 0.6, 0.74, 4, 3.3, 4.7, 2.4, 1.8, 1.
            90, 74, 85]  # fmt: skip
 
 
+STAGES = [0.05, 0.04, 0.01, 0.0, 0.02, 0.0, 0.4, 0.3, 0.08, 0.04, 1.6, 1.5, 1.3, 0.2, 0.7, 0.01, 0.0, 6.7, 5.5, 5.7,
+          4.5, 1.8, 0.4, 39, 37, 32, 29, 27, 23, 18, 6, 9, 6, 5, 2, 0.2, 0.0]  # fmt: skip
+
+
 @pytest.mark.parametrize(("losses", "suspected"), [
     (LATE, True),
     (GUESSED, True),
     ([max(value, 20) for value in LATE], False),  # it never fell to a quarter of its beginning
     ([value if value > 1 else 1.1 for value in GUESSED], False),
     (GUESSED[:24], False),  # up for three steps alone
+    (STAGES, False),  # each time it learns what a margin four times as large asks for
 ])  # fmt: skip
 def test_an_early_climb_that_stays_is_a_suspicion_where_the_loss_had_fallen(losses, suspected):
     loss = Series(range(1, len(losses) + 1), losses)
     found = [see(loss.until(step)) for step in range(2, len(losses) + 1)]
     assert any(one is not None and one.level == "suspicion" for one in found) is suspected
+
+
+def test_swings_that_grow_are_no_stages():
+    """They come back from where they went, step by step, and go further."""
+    losses = [19.9, 3.2, 6.1, 38.4, 71, 177, 165, 433, 329, 475, 456, 272, 233, 125, 31, 53, 118, 406, 982, 973,
+              1482, 1898, 1647, 2232, 1717]  # fmt: skip
+    loss = Series(range(1, len(losses) + 1), losses)
+    assert see(loss).level == "suspicion"

@@ -111,6 +111,12 @@ class Places:
     def count(self) -> int:
         return self.nan + self.inf + self.minus_inf
 
+    @property
+    def in_words(self) -> str:
+        """`3 nan, 1 inf`."""
+        counts = (("nan", self.nan), ("inf", self.inf), ("-inf", self.minus_inf))
+        return ", ".join(f"{count} {kind}" for kind, count in counts if count)
+
 
 def is_inexact(tensor: Tensor) -> bool:
     """True for dtypes that can hold NaN: floating and complex ones."""

@@ -6,7 +6,11 @@ sequence, and -inf in a row that attends to nothing.
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
 
 PRODUCTS = (
     "mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "linear", "convolution", "native_layer_norm",
@@ -32,6 +36,11 @@ def put_out(func: Any, out: Any) -> Any:
     return out[0] if fused and returns[0].name == _OUTPUT else out
 
 
-def divides_by_infinity(node: Any) -> bool:
-    """Whether an infinity within the node is meant: the derivative of `logaddexp` is 1 / (1 + exp(difference))."""
-    return node is not None and node.name().startswith("Logaddexp")
+def overwritten_later(func: Any, args: Any, tensor: Tensor) -> bool:
+    """In-place operators change their input, so it must be judged before they run."""
+    return func._schema.is_mutable and bool(args) and args[0] is tensor
+
+
+def written_down(args: Any, kwargs: Any) -> bool:
+    """True when an infinity or a NaN stands in the call itself, as in `masked_fill(mask, -inf)`."""
+    return any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in pytree.tree_leaves((args, kwargs)))

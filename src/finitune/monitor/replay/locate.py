@@ -25,7 +25,7 @@ from finitune.monitor.replay.batch_places import bad_rows
 from finitune.monitor.replay.capture import MAX_CALLS, Call, Capture
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.objective import Place
-from finitune.monitor.replay.operator_watch import Layer, OperatorWatch, values_in_words
+from finitune.monitor.replay.operator_watch import Layer, OperatorWatch
 from finitune.monitor.replay.rerun import Outcome, Setting, outputs_of, rerun
 
 
@@ -63,7 +63,7 @@ def locate(setting: Setting, *, spoilt: Collection[Tensor] = ()) -> Located:
     origin = leaf or operand or watch.found(bad_loss=bad_loss)
     if outcome.passed or (watch.failed is not None and leaf is None):
         origin = None
-    term = place if operand is not None else watch.term if origin is not None and origin is watch.origin else None
+    term = place if operand is not None else watch.term_of(origin)
     return Located(
         origin=origin,
         outcome=outcome,
@@ -193,7 +193,7 @@ def leaf_origin(phase: Phase, name: str, tensor: Tensor, found: Places) -> Origi
         phase=phase,
         dtype=dtype_name(tensor.dtype),
         rows=(bad_rows(values) or None) if (values := values_of(tensor)).dim() else None,
-        values=values_in_words(found),
+        values=found.in_words,
         peak=found.peak,
         tensor=name,
         shape=list(tensor.shape),

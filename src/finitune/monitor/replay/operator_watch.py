@@ -7,7 +7,6 @@ autograd gives both. A value that no operator of aten was seen to make is blamed
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -30,8 +29,9 @@ from finitune.monitor.replay import objective
 from finitune.monitor.replay.batch_places import batch_places
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.divisors import zeros_in
-from finitune.monitor.replay.kernel_values import PRODUCTS, divides_by_infinity, put_in, put_out
+from finitune.monitor.replay.kernel_values import PRODUCTS, overwritten_later, put_in, put_out, written_down
 from finitune.monitor.replay.limits import Limits
+from finitune.monitor.replay.node_values import NodeValues
 from finitune.monitor.replay.source_line import user_line
 from finitune.monitor.replay.surroundings import Autocast
 
@@ -94,8 +94,6 @@ class OperatorWatch(TorchDispatchMode):
         self.layers: list[Layer] = []
         self.modules: list[str] = []
         self.inside: torch.dtype | None = None
-        self.term: objective.Place | None = None
-        """The term of the objective that the origin lies in, where a replay has computed that."""
         self.bad_input: Tensor | None = None
         """What the batch itself brought into the origin, where that is a -inf that is no mask."""
         self.failed: Exception | None = None
@@ -114,12 +112,14 @@ class OperatorWatch(TorchDispatchMode):
         self._creators: dict[tuple[int, int], _Creator] = {}
         self._home = threading.get_ident()
         self._made: list[_Made] = []
-        self._minus_inf, self._numbered = list[Origin](), list[Origin]()
+        self._within = NodeValues()
+        self._minus_inf, self._numbered = list[Origin](), list[tuple[Origin, objective.Place | None]]()
         self._empty: dict[int, tuple[Any, _Creator | None]] = {}
         self._names = names
         self._calls = calls
         self._limits = limits
         self._call, self._transformed = 0, False
+        self._term: objective.Place | None = None
         self._around = torch._C._current_autograd_node()
 
     @classmethod
@@ -157,6 +157,8 @@ class OperatorWatch(TorchDispatchMode):
         self._limits.check()
         node = self._node()
         self._ran_backward |= node is not None
+        if self._within.is_over(node):
+            self._decide()
         # Checkpointing runs the forward again in the backward; within a Function of the user's own without grad.
         if node is None or torch.is_grad_enabled() or self.modules:
             number = torch.autograd._get_sequence_nr() - 1
@@ -167,7 +169,7 @@ class OperatorWatch(TorchDispatchMode):
         if self.origin is not None or not hasattr(func, "overloadpacket"):  # a higher-order operator
             return None
         before = self._inputs(func, args, kwargs)
-        overwritten = [t for t in before if _overwritten_later(func, args, t) and not is_finite(t)]
+        overwritten = [t for t in before if overwritten_later(func, args, t) and not is_finite(t)]
         spoilt = {id(t): _only_minus_inf(t) for t in overwritten}
         divisor = zeros_in(func.overloadpacket.__name__, args)
         return lambda out: self._look(func, args, kwargs, out, before, spoilt, node, divisor)
@@ -177,13 +179,21 @@ class OperatorWatch(TorchDispatchMode):
 
         With `bad_loss` that is an operator of the forward, whatever the backward made of it.
         """
+        self._decide()
         forward = next((one for one in reversed(self._minus_inf) if one.phase == "forward"), None)
         if bad_loss and forward is not None and (self.origin is None or self.origin.phase == "backward"):
             return forward
         return self.origin or next((made.origin for made in reversed(self._made) if made.origin), None)
 
+    def _decide(self) -> None:
+        """A node of the backward has ended: has it put out what it made?"""
+        if (made := self._within.put_out()) is not None:
+            self.origin = made
+            self._made.clear()
+
     def forgive(self) -> None:
         """Nothing of what was put out so far was used by the step."""
+        self._within = NodeValues()
         self.origin = None
         self._made.clear()
         self._minus_inf.clear()
@@ -207,13 +217,15 @@ class OperatorWatch(TorchDispatchMode):
                 creator = None if received else _Creator(module=self._module(), line=user_line())
                 self._empty[kept.cdata] = (kept, creator)
             return
+        if self._within.follow(inputs, tensors):
+            return
         if func.is_view and name != "lift_fresh":  # the same values under another shape
             of = [made for made in self._made if made.is_any(inputs)]
             self._made += [
                 _Made(tensor=weakref.ref(view), origin=made.origin, batch=made.batch) for made in of for view in tensors
             ]
             return
-        written = name == "lift_fresh" or _written_down(args, kwargs)
+        written = name == "lift_fresh" or written_down(args, kwargs)
         for tensor in tensors:
             if not is_finite(tensor) and self._judge(name, tensor, inputs, spoilt, node, divisor, written=written):
                 return
@@ -225,9 +237,6 @@ class OperatorWatch(TorchDispatchMode):
         """Look at one output that is not finite; True when no further output need be looked at."""
         found = places(tensor)
         minus_only = not (found.nan or found.inf)
-        if not found.nan and divides_by_infinity(node):
-            self._made.append(_Made(tensor=weakref.ref(tensor), origin=None))
-            return False
         quiet = node is None and not torch.is_grad_enabled()
         bad = {id(t): _only_minus_inf(t) for t in inputs if t is not tensor and not is_finite(t)} | spoilt
         history = [made for made in self._made if made.is_any([t for t in inputs if id(t) in bad])]
@@ -255,11 +264,12 @@ class OperatorWatch(TorchDispatchMode):
             batch = self._brought(inputs, bad, history)
             self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin, batch=batch))
             self._minus_inf += [origin] if origin is not None and not quiet else []
+        elif inputs and origin is not None and node is not None and not self.modules:
+            self._within.add(node, origin, tensor)
         elif inputs:
             self.origin = origin
             self._made.clear()
-            return True
-        return False
+        return self.origin is not None
 
     def _brought(self, inputs: list[Tensor], bad: Mapping[int, bool], history: list[_Made]) -> Tensor | None:
         """What the batch itself has brought of the `bad` inputs, as it is or computed with."""
@@ -288,7 +298,7 @@ class OperatorWatch(TorchDispatchMode):
             return Origin(
                 module=creator.module, op=UNSEEN, phase="backward" if node is not None else "forward",
                 dtype=dtype_name(tensor.dtype), rows=rows, positions=positions, tokens=tokens,
-                values=values_in_words(found), padding=padding, line=creator.line,
+                values=found.in_words, padding=padding, line=creator.line,
             )  # fmt: skip
         return None
 
@@ -306,17 +316,22 @@ class OperatorWatch(TorchDispatchMode):
         backward = node is not None or gradient_of is not None
         self.after_backward = self._ran_backward and not (backward or self.modules)
         peak = max((places(t, limit=0).peak for t in inputs), default=None)
-        self._numbered.append(origin := Origin(
+        origin = Origin(
             module=module, op=f"aten.{name}", phase="backward" if backward else "forward",
             dtype=dtype_name(tensor.dtype), rows=rows, positions=positions, tokens=tokens,
-            values=values_in_words(found), peak=peak, padding=padding, tensor=gradient_of, line=line,
+            values=found.in_words, peak=peak, padding=padding, tensor=gradient_of, line=line,
             divisor=divisor, shape=list(tensor.shape),
-        ))  # fmt: skip
+        )  # fmt: skip
+        self._numbered.append((origin, self._term))
         return origin
 
     def _number(self, origin: Origin) -> int:
         """In the order in which they were seen; what no operator of aten made comes first."""
-        return next((n for n, one in enumerate(self._numbered) if one is origin), -1)
+        return next((n for n, (one, _) in enumerate(self._numbered) if one is origin), -1)
+
+    def term_of(self, origin: Origin | None) -> objective.Place | None:
+        """The term of the objective that it lies in, where a replay has computed that."""
+        return next((term for one, term in self._numbered if one is origin), None)
 
     def _blamed(self, node: Any) -> tuple[str | None, str | None, str | None]:
         """Module, source line, and the parameter whose gradient is being summed up, for an operator run by `node`."""
@@ -324,7 +339,7 @@ class OperatorWatch(TorchDispatchMode):
             summed = self.summed()
             if summed is not None:
                 return summed.rpartition(".")[0], None, summed
-            self.term = objective.running.get()
+            self._term = objective.running.get()
             return self._module(), self.line(), None
         gradient_of = self._names.get(id(getattr(node, "variable", None)))  # over micro-steps, or in a hook
         if gradient_of is not None:
@@ -333,7 +348,7 @@ class OperatorWatch(TorchDispatchMode):
         # What a checkpoint recomputes in the thread of the backward has numbers of that thread.
         order = (here, self._home) if self.modules else (self._home, here)
         creator = next((c for thread in order if (c := self._creators.get((thread, number)))), None)
-        self.term = creator.term if creator else None
+        self._term = creator.term if creator else None
         if creator is None:
             return None, user_line(), None
         in_python = isinstance(node, BackwardCFunction) and not torch.is_grad_enabled()  # a backward of the user's own
@@ -378,22 +393,6 @@ class OperatorWatch(TorchDispatchMode):
                 self.layers.append(Layer(module=name, peak=found.peak, nonfinite=found.count))
 
 
-def values_in_words(found: Places) -> str:
-    """`3 nan, 1 inf`."""
-    counts = (("nan", found.nan), ("inf", found.inf), ("-inf", found.minus_inf))
-    return ", ".join(f"{count} {kind}" for kind, count in counts if count)
-
-
-def _overwritten_later(func: Any, args: Any, tensor: Tensor) -> bool:
-    """In-place operators change their input, so it must be judged before they run."""
-    return func._schema.is_mutable and bool(args) and args[0] is tensor
-
-
 def _only_minus_inf(tensor: Tensor) -> bool:
     found = places(tensor, limit=0)
     return not (found.nan or found.inf)
-
-
-def _written_down(args: Any, kwargs: Any) -> bool:
-    """True when an infinity or a NaN stands in the call itself, as in `masked_fill(mask, -inf)`."""
-    return any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in pytree.tree_leaves((args, kwargs)))
