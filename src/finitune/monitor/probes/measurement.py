@@ -254,14 +254,12 @@ def measure(
     losses = [place(root) for root in roots]
     known = None if unclipped is None else unclipped.total
     total = _total(each if shares is None else each * shares) if known is None else place(known)
-    bad_loss = (
-        ~torch.isfinite(torch.stack(losses)).all() if losses else torch.zeros((), dtype=torch.bool, device=device)
-    )
-    bad_gradients = ~torch.isfinite(largest(gradients) if exact else each).all()
-    if known is not None:
-        bad_gradients = bad_gradients | ~torch.isfinite(total)
-    own = (bad_loss | bad_gradients).to(number)
-    flags = torch.stack([bad_loss.to(number), bad_gradients.to(number)])
+    # A finite number times 0 is 0, another is NaN. On a device each operator is a launch, and these run in every step.
+    bad_loss = torch.stack(losses).mul(0).sum() if losses else place(0.0)
+    bad_gradients = (largest(gradients) if exact else each).mul(0).sum()
+    bad_gradients = bad_gradients if known is None else bad_gradients + total * 0
+    flags = (torch.stack([bad_loss, bad_gradients.to(number)]) != 0).to(number)
+    own = flags.amax()
     if group.size > 1 and group.known:
         parts = group.sharded and known is None  # else every rank has the norm of the whole
         squares = torch.nan_to_num(total.square().to(number), posinf=0.0) if parts else place(0.0)
@@ -280,10 +278,10 @@ def measure(
             mean, square = shared[3] / group.size, shared[4] / group.size
             more["replica_error"] = (square - mean.square()).clamp_min(0).sqrt() / mean.abs().clamp_min(1e-30)
     zero = (each == 0).to(number).mean() if len(each) else place(0.0)
-    values = torch.stack([
-        flags[0], flags[1], own, zero, total.to(number), place(1.0 if scale is None else scale),
+    values = torch.cat([flags, torch.stack([
+        own, zero, total.to(number), place(1.0 if scale is None else scale),
         *losses, *(place(value) for value in more.values()),
-    ])  # fmt: skip
+    ])])  # fmt: skip
     return Measured(
         step=step, gradients=gradients, norms=each, values=values, losses=len(losses), names=tuple(more),
         scaled=scaled, has_scale=scale is not None, unclipped=unclipped, group=group, extra=extra,
