@@ -85,6 +85,14 @@ CATALOGUE = (
         "own",
     ),
     _signal(
+        "cut_off_segments",
+        "count",
+        "checkpointed segments with trained parameters that no gradient enters; absent where there are none",
+        "economy",
+        "none",
+        "own",
+    ),
+    _signal(
         "targets", "count", "labels that the loss is computed on; absent where not known", "economy", _SCHEDULED, "own"
     ),
     _signal(

@@ -3,6 +3,8 @@
 import pytest
 
 import finitune
+from finitune.causes.missing_gradient_clipping import weigh
+from finitune.series import Series
 
 LOOP = """
 import torch
@@ -75,3 +77,11 @@ def test_fires_where_the_clip_comes_before_unscaling(tmp_path, body):
 )
 def test_stays_quiet_where_gradients_are_unscaled_first_or_never_scaled(tmp_path, body, more):
     assert not of_loop(tmp_path, body, more)
+
+
+@pytest.mark.parametrize(("symptom", "bits"), [("nonfinite-loss", -3.0), ("nonfinite-gradient", 6.0)])
+def test_what_a_bad_loss_leaves_is_no_spike_before_it(symptom, bits):
+    norms = Series(range(1, 12), [1.0, 1.1] * 5 + [6e4])
+    incident = {"step": 11, "optimizer": "SGD"}
+    found = list(weigh(norms, incident=incident, symptoms={symptom}))
+    assert found[-1].bits == bits

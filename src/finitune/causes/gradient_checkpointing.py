@@ -82,8 +82,14 @@ def foresee(
     )
 
 
-def weigh(training: Training, symptoms: set[str], adapter: Adapter | None = None) -> Iterator[Evidence]:
-    if training.gradient_checkpointing is None:
+def weigh(
+    symptoms: set[str], training: Training | None = None, adapter: Adapter | None = None,
+) -> Iterator[Evidence]:  # fmt: skip
+    if "checkpoint-without-gradient" in symptoms:
+        yield evidence("checkpointing", DECISIVE, "no input of a checkpointed segment requires a gradient")
+        yield evidence("gradients", STRONG, "trained tensors have no gradient in the same step")
+        return
+    if training is None or training.gradient_checkpointing is None:
         return
     if not training.gradient_checkpointing:
         yield evidence("checkpointing", -DECISIVE, "activations are not checkpointed")

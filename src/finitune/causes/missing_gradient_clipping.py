@@ -116,9 +116,7 @@ def _scaled(optimizer: Optimizer) -> Finding:
         "scale",
         where=Where(file=optimizer.source, key="clips_scaled"),
         evidence={"clip": optimizer.clip},
-        remedy=Remedy(
-            name="change-settings", text="call scaler.unscale_(optimizer) once, right before the gradients are clipped"
-        ),
+        remedy=Remedy(name="change-settings", text="call scaler.unscale_(optimizer) once, right before clipping"),
     )
 
 
@@ -138,6 +136,8 @@ def weigh(
     if clip or scaled_down or (incident is not None and incident.get("clipped_by_value")):
         yield evidence("not clipped", -STRONG, f"gradients are clipped{f' at {clip:g}' if clip else ''}")
         return
+    if incident and incident.get("step") and "nonfinite-loss" in (symptoms or ()):
+        grad_norm = grad_norm.until(incident["step"] - 1)  # a bad loss comes before its gradient
     norms = grad_norm.values[np.isfinite(grad_norm.values)]
     spike = norms[-WINDOW:].max() / max(np.median(norms), TINY) if len(norms) > 2 * WINDOW else 0.0
     if spike > SPIKE and not climbs_evenly(norms.tolist()):

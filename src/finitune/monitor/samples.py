@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.checkpointed_segments import cut_off
 from finitune.monitor.probes.deepspeed import DeepSpeedUpdate, parts
 from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.finite import largest
@@ -61,6 +62,7 @@ class Samples:
             return ready
         ready |= self._of_batch(step, on)
         ready |= self._kept_gradients()
+        ready |= {"cut_off_segments": float(count)} if (count := cut_off()) else {}
         if self._first:
             self._first = False
             ready |= {WEIGHTS_BEFORE: all_finite(weights)} if (weights := self._trained()) else {}

@@ -29,7 +29,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from finitune.monitor.probes import fetches
+from finitune.monitor.probes import checkpointed_segments, fetches
 from finitune.monitor.probes.measurement import EachNorm
 from finitune.monitor.probes.optimizers import parameters_of
 
@@ -111,7 +111,7 @@ def observe_zero_grad(kind: type) -> None:
 
 
 def _replace(owner: Any, name: str, observed: Any) -> None:
-    _originals.append((owner, name, vars(owner)[name]))
+    _originals.append((owner, name, vars(owner).get(name, getattr(owner, name))))
     observed._finitune = True
     setattr(owner, name, observed)
 
@@ -137,6 +137,8 @@ def _install() -> None:
         _replace(kind, "step", _asking_first(kind.step))
     if hasattr(fetches.ITERATOR, "_next_index"):
         _replace(fetches.ITERATOR, "_next_index", fetches.remembering(fetches.ITERATOR._next_index))
+    segment = checkpointed_segments.SEGMENT
+    _replace(segment, "apply", checkpointed_segments.counting(segment.apply))
     if torch.distributed.is_available():
         _replace(torch.distributed, "all_reduce", _all_reduce(torch.distributed.all_reduce))
 
