@@ -12,7 +12,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -29,7 +29,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from finitune.monitor.probes import checkpointed_segments, fetches
+from finitune.monitor.probes import checkpointed_segments, fetches, transform_calls
 from finitune.monitor.probes.measurement import EachNorm
 from finitune.monitor.probes.optimizers import parameters_of
 
@@ -199,7 +199,8 @@ def _functional(original: Callable[..., Any]) -> Callable[..., Any]:
             gradients, value = found
             chosen = [args[n] for n in ([argnums] if isinstance(argnums, int) else argnums)]
             roots, asked, returned = map(_unbatched, (pytree.tree_leaves(value)[:1], chosen, gradients))
-            with _outside_of_transforms():
+            batched = is_transformed_now()
+            with _outside_of_transforms(), nullcontext() if batched else transform_calls.called_with(args, kwargs):
                 losses = [root.detach().mean() if root.dim() else root for root in roots if isinstance(root, Tensor)]
                 report("gradients_asked", losses, asked)
                 report("gradients_returned", returned)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -33,18 +33,18 @@ from finitune.monitor.replay.earlier_draws import go_back
 from finitune.monitor.replay.ended_frames import EndedFrame
 from finitune.monitor.replay.generators import YIELDED, waiting, yields
 from finitune.monitor.replay.locate import leaf_origin
-from finitune.monitor.replay.looked_up import models_called, value_of
+from finitune.monitor.replay.looked_up import models_called
 from finitune.monitor.replay.model_outputs import is_of_model
 from finitune.monitor.replay.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.plain_statements import StateSpoilt
+from finitune.monitor.replay.running_transforms import calls_of_transforms, made_in_transform
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.replay.spelled_makers import spelled_in
 from finitune.monitor.replay.spelled_sums import comes_out_as, is_bad_alike
 from finitune.monitor.replay.surroundings import Randomness, randomness_kept
 from finitune.monitor.replay.table_columns import column_written
-from finitune.monitor.replay.transforms import is_transform, is_transformed
 
 LOSSES = 16  # elements of a container of losses; a longer one is a history
 BATCH = 1024  # elements of a container that may be a batch; a larger one is a data set, which is not walked
@@ -63,7 +63,7 @@ def bad_statement(
     """
     known = list(given)
     found = (_in_frame(frame, known, of_input=of_input, began=began) for frame in user_frames())
-    return next((origin for origin in found if origin is not None), None) or _in_transform()
+    return next((origin for origin in found if origin is not None), None) or made_in_transform()
 
 
 def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
@@ -146,37 +146,7 @@ def _bad_of_transforms(statements: list[Statement], values: Mapping[str, Any], b
 
 
 def _transforms(one: Statement, values: Mapping[str, Any]) -> bool:
-    return next(_calls_of_transforms(ast.walk(one.value), values), None) is not None
-
-
-def _calls_of_transforms(nodes: Iterable[ast.AST], values: Mapping[str, Any]) -> Iterator[ast.Call]:
-    """The calls of functions that torch.func has returned, or returns there, among the nodes."""
-    for node in nodes:
-        if isinstance(node, ast.Call):
-            made = isinstance(node.func, ast.Call) and is_transform(value_of(node.func.func, values))
-            if made or is_transformed(value_of(node.func, values)):
-                yield node
-
-
-def _in_transform() -> Origin | None:
-    """Of a step that is judged within a function that torch.func has made: its call, computed once more."""
-    frame = next(user_frames(), None)
-    scope = None if frame is None else scope_of(frame.f_code)
-    if frame is None or scope is None:
-        return None
-    values = {**frame.f_globals, **frame.f_locals}
-    calls = _calls_of_transforms(nodes_in(scope), values)
-    call = next((one for one in calls if one.lineno == frame.f_lineno), None)
-    watch = OperatorWatch.of_arithmetic()
-    evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None)
-    watch.line = lambda: evaluation.now  # of its derivative: the line of what it is the derivative of
-    if call is None:
-        return None
-    with suppress(*NOT_COMPUTED), warnings.catch_warnings(), torch.enable_grad(), watch:
-        warnings.simplefilter("ignore")  # the program has had them
-        evaluation.value(call, values)
-    made = watch.found(bad_loss=True)
-    return None if made is None else replace(made, module=None, line=made.line or evaluation.line)
+    return next(calls_of_transforms(ast.walk(one.value), values), None) is not None
 
 
 def _first_bad(
