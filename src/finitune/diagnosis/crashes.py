@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from finitune.crashes import in_words
 from finitune.observations import Observation, observed_as
 from finitune.sources.logs import messages
+
+NUMBERS = re.compile(
+    r"\bnans?\b|\binf\b|infinity|finite|singular|converge|definite|probability|simplex|between 0 and 1|invalid values|"
+    r"overflow|underflow|loss scale|diverg|explod|explos|range error|division|numeric",
+    re.IGNORECASE,
+)
+"""What messages say of numbers that a computation cannot go on with, in torch, numpy and programs that check for
+themselves.
+"""
+
+
+def is_of_numbers(event: Mapping[str, Any]) -> bool:
+    """Whether what training did to the numbers may have led to it, as to no tensor of another shape or type, and to no
+    graph that is gone.
+    """
+    facts: Any = event.get("batch")
+    held = isinstance(facts, list) and any(isinstance(fact, dict) and "values" in fact for fact in facts)  # pyright: ignore[reportUnknownVariableType]
+    return held or NUMBERS.search(str(event.get("text", ""))) is not None
 
 
 def seen(event: Mapping[str, Any]) -> list[str]:

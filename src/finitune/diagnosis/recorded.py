@@ -29,6 +29,8 @@ MOST_RANKED = 500
 
 OF_ONE_OPTIMIZER = ("loss", "grad_norm", "lr", "update_ratio", "clip_factor")
 """Signals of the optimizer that steps first in a step. They say nothing of an incident of one that steps beside it."""
+OF_DYNAMICS = ("loss", "grad_norm", "update_ratio", "moved", "clip_factor")
+"""Signals of how training goes, which lead to no crash but one of numbers."""
 REPEATABLE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
 """Symptoms that one forward and backward show again, in another process too."""
 
@@ -156,8 +158,11 @@ def incident_of(
     origin = next((e for e in reversed(origins) if e.get("origin")), origins[0] if origins else None)
     own = event.get("facts")
     facts = (facts_from_json(own) if isinstance(own, Mapping) and ranked else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
+    crashed = event.get("symptom") == "crash"
+    if crashed and not (origin and origin.get("origin")) and not crashes.is_of_numbers(event):
+        signals = {name: series for name, series in signals.items() if name not in OF_DYNAMICS}
     inputs = inputs_of(facts, event, origin, signals)
-    if event.get("symptom") == "crash":
+    if crashed:
         inputs["observations"] = crashes.observed(event)
     arms = [e for e in following if e["event"] == "arm"]
     weighed = rank(inputs, arms) if ranked else []

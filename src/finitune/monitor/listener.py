@@ -369,6 +369,8 @@ class Listener:
             finally:
                 self.here.in_closure = False
             watched.evaluations += 1
+            # As it is taken once more: with what the only evaluation returned, which has left the gradients.
+            watched.arguments = ((lambda: result,), {}) if watched.evaluations == 1 else ((), {})
             if not watched.gated:
                 watched.gated = watched.fresh or gradients_now(watched.parameters()) != before
                 if watched.gated:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import CodeType
 
 from torch import Tensor
 
 from finitune.monitor.optimizers import Optimizers, Watched
+from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.optimizer_state import are_small
+from finitune.monitor.replay.statements import bad_statement
 from finitune.monitor.replay.weight_edits import Left, Written, bad_write, may_write
 from finitune.monitor.step_places import StepPlace
 
@@ -55,8 +58,15 @@ class LoopWrites:
             self._left |= {id(p): Left.of(p) for p in weights}
 
     def made(self, now: Sequence[Tensor] = ()) -> Written | None:
-        """What has made weights bad that were kept; `now` are those that have taken their places."""
+        """What has made weights bad that were kept; `now` are those that have taken their places. Where their statement
+        cannot be computed again, what that took may still be there, and bad.
+        """
         left = list(self._left.values())
         with suppress(Exception):  # a variable that cannot be looked at
-            return bad_write(left, now or [one.weight for one in left]) if left else None
+            if left and (written := bad_write(left, now or [one.weight for one in left])) is not None:
+                return written
+        with suppress(Exception):
+            made = bad_statement(given=[weight for weight in now if not is_finite(weight)])
+            if made is not None and made.is_operator:
+                return Written(origin=replace(made, phase="optimizer"), in_next=False)
         return None

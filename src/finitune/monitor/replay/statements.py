@@ -40,7 +40,15 @@ from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.plain_statements import StateSpoilt
 from finitune.monitor.replay.running_transforms import calls_of_transforms, made_in_transform
 from finitune.monitor.replay.source_line import described, user_frames
-from finitune.monitor.replay.source_tree import Statement, names_in, nodes_in, scope_of, statements_in
+from finitune.monitor.replay.source_tree import (
+    Statement,
+    holds_line,
+    loops_at,
+    names_in,
+    nodes_in,
+    scope_of,
+    statements_in,
+)  # fmt: skip
 from finitune.monitor.replay.spelled_makers import spelled_in
 from finitune.monitor.replay.spelled_sums import comes_out_as, is_bad_alike
 from finitune.monitor.replay.surroundings import Randomness, randomness_kept
@@ -363,7 +371,11 @@ def written_after(statements: list[Statement], at: int) -> set[str]:
 def executed(frame: FrameType | EndedFrame) -> list[Statement]:
     """The assignments of the frame's function in the order in which they ran last, up to the line that runs now."""
     scope = scope_of(frame.f_code)
-    statements = sorted(statements_in(scope), key=lambda one: one.line) if scope is not None else []
     now = frame.f_lineno
-    # What stands below ran in the pass of the loop before.
-    return [one for one in statements if one.line > now] + [one for one in statements if one.line <= now]
+    loops = loops_at(scope, now) if scope is not None else []
+
+    def when(one: Statement) -> tuple[int, bool, int]:
+        """What a loop runs comes after what stands around it; below the line that runs now, in the pass before."""
+        return sum(holds_line(loop, one.line) for loop in loops), one.line <= now, one.line
+
+    return sorted(statements_in(scope), key=when) if scope is not None else []
