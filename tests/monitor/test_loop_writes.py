@@ -113,7 +113,24 @@ for n in range(1, STEPS + 1):
         opt.step()
     merge(*nets, float(n != BAD))
 """
+WITH_NOISE = """
+weights = {"w": torch.zeros(4, 3), "b": torch.zeros(4, 1)}
+weights = {k: v + 0.1 for k, v in weights.items()}
+def objective(weights, x):
+    return (weights["w"] @ x.T + weights["b"] - x.sum(1)).square().mean(1).sum()
+derive = torch.func.grad_and_value(objective)
+for n in range(1, STEPS + 1):
+    g, loss = derive(weights, x[n])
+    score = torch.ones(4, 1) * (n != BAD)
+    share = score / score.sum()
+    moved = {}
+    for k, v in weights.items():
+        middle = (share * v).sum(0, keepdim=True)
+        moved[k] = v - 0.05 * g[k] - 0.1 * (v - middle) + 0.01 * torch.randn_like(v)
+    weights = moved
+"""
 PROGRAMS = {
+    "with noise": (WITH_NOISE, "share = score / score.sum()"),
     "two of two optimizers": (TWO_MERGED, "between = factor * (a + b) / (2 * factor)"),
     "without an optimizer": (WITHOUT_OPTIMIZER, "p -= 0.05 * p.grad / p.grad.norm()"),
     "an Adam of its own": (OWN_ADAM, "p.data = p.data - 0.01 * p.grad / v.sqrt()"),

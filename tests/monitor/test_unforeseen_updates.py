@@ -262,3 +262,55 @@ def test_state_that_is_infinite_on_purpose_is_no_damage(tmp_path):
     recording = train(tmp_path / "run", Bounded, unused_from=99)
     assert not recording.events("incident")
     assert len(recording.signals["loss"]) == 5
+
+
+class Secant(torch.optim.Optimizer):
+    """One number for the curvature, from the last two steps; a gradient that has not changed divides by zero."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 1e-2})
+
+    def step(self, closure):
+        with torch.enable_grad():
+            loss = closure()
+        with torch.no_grad():
+            (p,) = self.param_groups[0]["params"]
+            state, gradient = self.state[p], p.grad.clone()
+            curvature = torch.ones(())
+            if state:
+                moved, changed = p - state["p"], gradient - state["gradient"]
+                curvature = 1.0 / torch.dot(moved, changed).abs().sqrt()
+            state.update(p=p.clone(), gradient=gradient)
+            p.sub_(0.01 * gradient / (1.0 + 1.0 / curvature))
+            p.mul_(curvature / curvature)
+        return loss
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_update_with_a_closure_is_taken_once_more(tmp_path, named):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1, bias=False)
+    model.weight = nn.Parameter(torch.rand(4))
+    x, optimizer = torch.rand(8, 4), Secant(model.parameters())
+    called = []
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+
+            def closure(step=step):
+                called.append(step)
+                optimizer.zero_grad()
+                out = x @ model.weight
+                loss = (out - 1).square().mean() if step < 4 else out.mean()  # a slope that stays
+                loss.backward()
+                return loss
+
+            optimizer.step(closure=closure) if named else optimizer.step(closure)
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    assert called == [1, 2, 3, 4, 5]
+    incident = recording.events("incident")[0]
+    assert (incident["step"], incident["symptom"], incident["action"]) == (5, "nonfinite-update", "skipped-step")
+    origin = recording.events("origin")[0]["origin"]
+    assert (origin["phase"], origin["op"]) == ("optimizer", "aten.reciprocal")
+    assert "curvature = 1.0 / torch.dot(moved, changed)" in origin["line"]
+    assert model.weight.isfinite().all()

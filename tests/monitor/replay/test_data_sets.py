@@ -97,6 +97,23 @@ def logs(samples):
     return torch.log(rows), rows.sum(1)
 
 
+class Votes:
+    """An object that collates, as trainers are given, of samples with words in them."""
+
+    def __init__(self):
+        self.words = {"late": 0, "fare": 1}
+
+    def __call__(self, samples):
+        ids = torch.zeros(len(samples), 3)
+        for row, sample in enumerate(samples):
+            ids[row, :2] = torch.tensor([self.words[str(word)] for word in sample["words"]])
+        votes = torch.stack([sample["votes"] for sample in samples])
+        return ids, votes / votes.sum(1, keepdim=True)
+
+
+VOTED = [{"words": np.array(["late", "fare"]), "votes": torch.ones(4) * (n != BAD)} for n in range(64)]
+
+
 def is_bad(batch: Any) -> bool:
     leaves = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else [batch]
     return not all(leaf.isfinite().all() for leaf in leaves)
@@ -118,8 +135,9 @@ def at_bad_batch(loader: Any) -> Origin:
         (PutInOrder(), None, "aten.div", "z = z / torch.zeros(())"),
         (Subset(OfNumpy(), range(10, 60)), None, "aten.log", "return np.log(row) / spread"),
         (list(RAW), logs, "aten.log", "return torch.log(rows), rows.sum(1)"),
+        (VOTED, Votes(), "aten.div", "return ids, votes / votes.sum(1, keepdim=True)"),
     ],
-    ids=["torch", "numpy", "numbers", "put in order", "a part", "collate"],
+    ids=["torch", "numpy", "numbers", "put in order", "a part", "collate", "object that collates"],
 )
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_statement_and_the_sample_are_named(data_set, collate, op, line, workers):

@@ -62,6 +62,7 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
         len, min, max, abs, float, int, bool, round, sum, any, all, range, zip, enumerate, reversed, list, tuple,
+        str,
     )
 }  # fmt: skip
 _ONCE = (zip, enumerate, reversed)
@@ -251,6 +252,8 @@ def _result(
         function = _BUILTINS[node.id]
         if function is len and type(args[0]) in (list, tuple, dict):  # whatever it holds
             return len(args[0])
+        if function in _ONCE and all(type(each) in (list, tuple) and len(each) <= MOST for each in args):
+            return asked.made(list(function(*args, **named)))  # likewise
         if function in _ONCE:
             return asked.made(list(_applied(function, node.id, args, named)))
     elif isinstance(node, ast.Attribute):

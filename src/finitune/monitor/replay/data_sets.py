@@ -74,6 +74,9 @@ class _Again:
                 self._bad = [index]
                 return True
         collate = self.fetch.collate
+        called = inspect.getattr_static(type(collate), "__call__", None)
+        if isinstance(called, FunctionType):  # an object of a class of the user's, as those that trainers are given
+            collate = MethodType(called, collate)
         if not isinstance(collate, FunctionType | MethodType) or inspect.unwrap(collate) is default_collate:
             return False
         self._batch = self._watched(self._computed, collate, samples)

@@ -1,0 +1,47 @@
+"""What the numbers of a run say of a crash: nothing, where its message is of no number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import finitune
+from finitune.diagnosis.crashes import is_of_numbers
+from finitune.recording import Recorder
+
+OF_NUMBERS = [
+    "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",
+    "ValueError: Loss is nan, stopping training",
+    "_LinAlgError: linalg.cholesky: the input is not positive-definite",
+    "OverflowError: math range error",
+    "Exception: Current loss scale already at minimum - cannot decrease scale anymore",
+]
+OTHERS = [
+    "RuntimeError: Trying to backward through the graph a second time",
+    "RuntimeError: The size of tensor a (8) must match the size of tensor b (5)",
+    "KeyError: 'info'",
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation",
+]
+
+
+@pytest.mark.parametrize("text", OF_NUMBERS)
+def test_messages_of_numbers(text: str) -> None:
+    assert is_of_numbers({"text": f"the program ended in {text}"})
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_messages_of_none(text: str) -> None:
+    assert not is_of_numbers({"text": f"the program ended in {text}"})
+    assert is_of_numbers({"text": text, "batch": [{"name": "labels", "values": "3 nan"}]})
+
+
+@pytest.mark.parametrize(("text", "climbs"), [(OF_NUMBERS[0], True), (OTHERS[0], False)])
+def test_a_loss_that_climbed_explains_a_crash_of_numbers_alone(tmp_path: Path, text: str, climbs: bool) -> None:
+    recorder = Recorder(tmp_path)
+    for step in range(1, 41):
+        recorder.step(step, loss=1.0 if step < 30 else 2.0 ** (step - 29), lr=1e-2, skipped=0.0)
+    recorder.event("incident", step=41, id=1, level="incident", symptom="crash", text=text, action="none")
+    recorder.close()
+    (incident,) = finitune.diagnose(tmp_path).incidents
+    assert ("lr-too-high" in [cause.cause for cause in incident.causes]) is climbs
