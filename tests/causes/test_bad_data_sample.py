@@ -2,7 +2,9 @@
 
 import pytest
 
+from finitune.causes.bad_data_sample import weigh
 from finitune.diagnosis.recorded import diagnose
+from finitune.finding import Origin
 
 torch = pytest.importorskip("torch")
 from finitune.monitor.watch import watch  # noqa: E402
@@ -58,3 +60,20 @@ def test_a_rating_far_from_the_others_is_a_bad_sample(tmp_path):
 
 def test_an_exponential_whose_temperature_falls_is_none(tmp_path):
     assert weights_of_advantages(tmp_path, temperature=0.015, rating=1.0) == (9, None)
+
+
+@pytest.mark.parametrize(
+    ("peaks", "op", "rows", "found"),
+    [
+        ([0.3, 0.5, 0.0, 0.4], "aten.mean", None, True),
+        ([0.3, 0.5, 0.0, 0.4], "aten.div", [2], True),
+        ([0.3, 0.5, 0.0, 0.4], "aten.div", [1], False),  # another one is bad
+        ([0.3, 0.5, 0.0, 0.4], "aten.exp", None, False),
+        ([0.0, 0.0, 0.0, 0.4], "aten.mean", None, False),  # most are
+        ([0.3, 0.5, 0.2, 0.4], "aten.mean", None, False),
+    ],
+)
+def test_a_sample_that_is_zero_everywhere(peaks, op, rows, found):
+    origin = Origin(module="meter", op=op, phase="forward", dtype="float32", rows=rows, values="1 nan")
+    said = [one.bits > 0 for one in weigh({"symptom": "nonfinite-loss", "sample_peaks": peaks}, origin)]
+    assert said == [True] * found

@@ -42,6 +42,11 @@ from finitune.finding import Evidence, Origin
 
 OUTLYING = 1000.0
 """Times the median sample: no standardised feature is so large, and the square of few is."""
+OF_ZERO = tuple(f"aten.{name}" for name in (
+    "div", "mean", "log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "pow", "norm", "linalg_vector_norm", "std",
+    "var",
+))  # fmt: skip
+"""Operators that are not finite, or have no finite derivative, at 0, or for nothing that is above it."""
 EXPONENTIALS = ("aten.exp", "aten.expm1", "aten.exp2")
 experiments = [
     Experiment(arm="leave-rows-out={bad_rows}", expect="finite"),
@@ -90,6 +95,10 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
     if odd and typical > 0 and set((origin and origin.rows) or odd) <= set(odd):
         where = f"sample {odd[0]} of {len(peaks)} reaches {peaks[odd[0]]:.3g}, the median of the batch {typical:.3g}"
         yield evidence("origin", DECISIVE, where)
+    silent = [row for row, peak in enumerate(peaks) if peak == 0]
+    zero = origin is not None and origin.op in OF_ZERO and set(origin.rows or silent) <= set(silent)
+    if silent and typical > 0 and zero:
+        yield evidence("origin", DECISIVE, f"sample {silent[0]} of {len(peaks)} is 0 everywhere, the others are not")
 
 
 def _of_input(origin: Origin, samples: int) -> Evidence:
