@@ -105,18 +105,22 @@ def loss(weights, x):
     return ((weights["w"] * x).sum() - 1) ** 2 + (weights["w"].abs() * x).log().sum()
 def batch(n):
     return (torch.rand(4) + 0.1) * (n + 1 != BAD)
+kept = grad_and_value(loss)
 for n in range(BAD + 2):
-    gradients, value = grad_and_value(loss)(weights, batch(n))
+    gradients, value = CALLED(weights, batch(n))
     for name in weights:
         weights[name] = weights[name] - 0.01 * gradients[name]
 """
 
 
-def test_arguments_that_are_computed_in_the_call_are_those_that_it_was_given(tmp_path):
+@pytest.mark.parametrize("called", ["grad_and_value(loss)", "kept"])
+def test_arguments_that_are_computed_in_the_call_are_those_that_it_was_given(tmp_path, called):
     """A batch that is drawn; weights that the loop then overwrites."""
     idle = nn.Linear(1, 1)
     with pytest.raises(Stopped), watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1), run_dir=tmp_path / "run"):
-        user_program.run(DRAWN, torch=torch, BAD=BAD, grad_and_value=torch.func.grad_and_value)
+        user_program.run(
+            DRAWN.replace("CALLED", called), torch=torch, BAD=BAD, grad_and_value=torch.func.grad_and_value
+        )
     recording = Recording.load(tmp_path / "run")
     assert not recording.events("broken")
     assert recording.events("incident")[0]["step"] == BAD
