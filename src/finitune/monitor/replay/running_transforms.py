@@ -52,8 +52,8 @@ def made_in_transform() -> Origin | None:
             evaluation.value(call, values)
         else:
             args, named = known
-            made = isinstance(call.func, ast.Call)
-            function = evaluation.value(call.func, values) if made else value_of(call.func, values)
+            is_call = isinstance(call.func, ast.Call)  # where it is made
+            function = evaluation.value(call.func, values) if is_call else value_of(call.func, values)
             evaluation.result(function, *args, **named)
     made = watch.found(bad_loss=True)
     return None if made is None else replace(made, module=None, line=made.line or evaluation.line)
