@@ -18,7 +18,7 @@ def test_stays_quiet_where_all_have_gradients_or_the_segments_were_of_another_st
 
 
 torch = pytest.importorskip("torch")
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential  # noqa: E402
+from torch.utils.checkpoint import CheckpointFunction, checkpoint, checkpoint_sequential  # noqa: E402
 
 from finitune.diagnosis.recorded import diagnose  # noqa: E402
 from finitune.monitor.watch import watch  # noqa: E402
@@ -41,13 +41,32 @@ def test_segments_that_no_gradient_enters(tmp_path, name):
     torch.manual_seed(0)
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(layers.parameters(), lr=0.01)
-    before = torch.utils.checkpoint.CheckpointFunction.apply
+    before = CheckpointFunction.apply
     with watch(layers, optimizer, run_dir=tmp_path / "run"):
         for _ in range(3):
             optimizer.zero_grad()
             COMPUTED[name](layers, torch.randn(3, 4)).square().mean().backward()
             optimizer.step()
-    assert torch.utils.checkpoint.CheckpointFunction.apply == before
+    assert CheckpointFunction.apply == before
+    assert "apply" not in vars(CheckpointFunction), "it is inherited again"
     incidents = diagnose(tmp_path / "run").incidents
     assert [(one.step, one.symptom) for one in incidents] == [(1, "checkpoint-without-gradient")] * found
     assert [one.causes[0].cause for one in incidents] == ["gradient-checkpointing"] * found
+
+
+class Doubled(CheckpointFunction):
+    """A class of the user's that runs a segment in its own way."""
+
+    @staticmethod
+    def forward(ctx, function, preserve, x):
+        return 2 * CheckpointFunction.forward(ctx, function, preserve, x)
+
+
+def test_a_class_that_is_made_of_it_runs_as_it_is_written(tmp_path):
+    layer = torch.nn.Linear(4, 1)
+    x = torch.ones(3, 4, requires_grad=True)
+    alone = Doubled.apply(layer, True, x)
+    with watch(layer, torch.optim.SGD(layer.parameters(), lr=0.01), run_dir=tmp_path / "run"):
+        watched = Doubled.apply(layer, True, x)
+    assert torch.equal(watched, alone)
+    assert watched.grad_fn.name() == alone.grad_fn.name()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointFunction
 
-SEGMENT = CheckpointFunction
 DEEPEST = 4
 
 
@@ -26,18 +25,14 @@ class _Seen(threading.local):
 _seen = _Seen()
 
 
-def counting(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`CheckpointFunction.apply`, which runs a segment."""
-
-    @functools.wraps(original)
-    def apply(function: Any, preserve: Any, *args: Any) -> Any:
-        if not torch.compiler.is_compiling() and torch.is_grad_enabled():
-            with suppress(Exception):  # a function of a kind that cannot be looked into
-                asks = any(isinstance(each, Tensor) and each.requires_grad for each in args)
-                _seen.cut_off += not asks and any(_are_trained(module) for module in _modules(function, DEEPEST))
-        return original(function, preserve, *args)
-
-    return apply
+@classmethod
+def counting(cls: type[CheckpointFunction], function: Any, preserve: Any, *args: Any) -> Any:
+    """In the place of `CheckpointFunction.apply`, which runs a segment, and which classes made of it inherit."""
+    if not torch.compiler.is_compiling() and torch.is_grad_enabled():
+        with suppress(Exception):  # a function of a kind that cannot be looked into
+            asks = any(isinstance(each, Tensor) and each.requires_grad for each in args)
+            _seen.cut_off += not asks and any(_are_trained(module) for module in _modules(function, DEEPEST))
+    return super(CheckpointFunction, cls).apply(function, preserve, *args)
 
 
 def cut_off() -> int:

@@ -57,6 +57,8 @@ class Listener(Protocol):
 
 _listeners: list[Listener] = []
 _originals: list[tuple[Any, str, Any]] = []
+_INHERITED = object()
+"""Stands for an original that the class itself does not have."""
 _stepping: list[Any] = []
 """The schedule whose step runs now; what it calls on the way, another schedule or its parent class, is part of it."""
 
@@ -77,7 +79,8 @@ def leave(listener: Listener) -> None:
         _listeners.remove(listener)
         if not _listeners:
             while _originals:
-                setattr(*_originals.pop())
+                owner, name, original = _originals.pop()
+                delattr(owner, name) if original is _INHERITED else setattr(owner, name, original)
 
 
 def unobservable() -> bool:
@@ -111,7 +114,7 @@ def observe_zero_grad(kind: type) -> None:
 
 
 def _replace(owner: Any, name: str, observed: Any) -> None:
-    _originals.append((owner, name, vars(owner).get(name, getattr(owner, name))))
+    _originals.append((owner, name, vars(owner).get(name, _INHERITED)))
     observed._finitune = True
     setattr(owner, name, observed)
 
@@ -137,8 +140,7 @@ def _install() -> None:
         _replace(kind, "step", _asking_first(kind.step))
     if hasattr(fetches.ITERATOR, "_next_index"):
         _replace(fetches.ITERATOR, "_next_index", fetches.remembering(fetches.ITERATOR._next_index))
-    segment = checkpointed_segments.SEGMENT
-    _replace(segment, "apply", checkpointed_segments.counting(segment.apply))
+    _replace(checkpointed_segments.CheckpointFunction, "apply", checkpointed_segments.counting)
     if torch.distributed.is_available():
         _replace(torch.distributed, "all_reduce", _all_reduce(torch.distributed.all_reduce))
 
