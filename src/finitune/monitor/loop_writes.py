@@ -62,11 +62,13 @@ class LoopWrites:
         cannot be computed again, what that took may still be there, and bad.
         """
         left = list(self._left.values())
+        now = now or [one.weight for one in left]
         with suppress(Exception):  # a variable that cannot be looked at
-            if left and (written := bad_write(left, now or [one.weight for one in left])) is not None:
+            if left and (written := bad_write(left, now)) is not None:
                 return written
         with suppress(Exception):
-            made = bad_statement(given=[weight for weight in now if not is_finite(weight)])
+            bad = [weight for weight in now if not is_finite(weight)]
+            made = bad_statement(given=bad) if bad else None
             if made is not None and made.is_operator:
                 return Written(origin=replace(made, phase="optimizer"), in_next=False)
         return None
