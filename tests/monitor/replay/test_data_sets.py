@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,11 @@ def logs(samples):
     return torch.log(rows), rows.sum(1)
 
 
+def logs_of(samples, shift):
+    rows = torch.stack(samples)
+    return torch.log(rows + shift), rows.sum(1)
+
+
 class Votes:
     """An object that collates, as trainers are given, of samples with words in them."""
 
@@ -135,9 +141,10 @@ def at_bad_batch(loader: Any) -> Origin:
         (PutInOrder(), None, "aten.div", "z = z / torch.zeros(())"),
         (Subset(OfNumpy(), range(10, 60)), None, "aten.log", "return np.log(row) / spread"),
         (list(RAW), logs, "aten.log", "return torch.log(rows), rows.sum(1)"),
+        (list(RAW), partial(logs_of, shift=0.0), "aten.log", "return torch.log(rows + shift), rows.sum(1)"),
         (VOTED, Votes(), "aten.div", "return ids, votes / votes.sum(1, keepdim=True)"),
     ],
-    ids=["torch", "numpy", "numbers", "put in order", "a part", "collate", "object that collates"],
+    ids=["torch", "numpy", "numbers", "put in order", "a part", "collate", "partial", "object that collates"],
 )
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_statement_and_the_sample_are_named(data_set, collate, op, line, workers):

@@ -27,7 +27,7 @@ from finitune.monitor.probes.fetches import Fetch, fetches, is_read
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.replay import numpy_arithmetic
 from finitune.monitor.replay.batch_places import bad_rows
-from finitune.monitor.replay.looked_up import value_of
+from finitune.monitor.replay.looked_up import function_behind, value_of
 from finitune.monitor.replay.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.replay.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.replay.plain_statements import MISSING, StateSpoilt
@@ -74,10 +74,8 @@ class _Again:
                 self._bad = [index]
                 return True
         collate = self.fetch.collate
-        called = inspect.getattr_static(type(collate), "__call__", None)
-        if isinstance(called, FunctionType):  # an object of a class of the user's, as those that trainers are given
-            collate = MethodType(called, collate)
-        if not isinstance(collate, FunctionType | MethodType) or inspect.unwrap(collate) is default_collate:
+        function, _ = function_behind(collate)  # which may be an object's, as of those that trainers are given
+        if function is None or function is default_collate:
             return False
         self._batch = self._watched(self._computed, collate, samples)
         return self._comes_out_bad(self._batch)
