@@ -92,13 +92,17 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
     # What is not finite and was there before anything is computed is an origin of the phase input; the rest of it the
     # loop has computed, as the targets of a critic.
     odd = [row for row, peak in enumerate(peaks) if OUTLYING * typical < peak < math.inf]
-    if odd and typical > 0 and set((origin and origin.rows) or odd) <= set(odd):
+    if odd and typical > 0 and _lies_in(origin, odd):
         where = f"sample {odd[0]} of {len(peaks)} reaches {peaks[odd[0]]:.3g}, the median of the batch {typical:.3g}"
         yield evidence("origin", DECISIVE, where)
     silent = [row for row, peak in enumerate(peaks) if peak == 0]
-    zero = origin is not None and origin.op in OF_ZERO and set(origin.rows or silent) <= set(silent)
-    if silent and typical > 0 and zero:
+    if silent and typical > 0 and origin is not None and origin.op in OF_ZERO and _lies_in(origin, silent):
         yield evidence("origin", DECISIVE, f"sample {silent[0]} of {len(peaks)} is 0 everywhere, the others are not")
+
+
+def _lies_in(origin: Origin | None, rows: list[int]) -> bool:
+    """In no other sample, as far as is known."""
+    return set((origin and origin.rows) or rows) <= set(rows)
 
 
 def _of_input(origin: Origin, samples: int) -> Evidence:
@@ -106,9 +110,7 @@ def _of_input(origin: Origin, samples: int) -> Evidence:
         # The loop has computed it of the batch: a sample is to blame where it is bad in some samples alone.
         if origin.op in EXPONENTIALS and 0 < (origin.peak or 0.0) < OUTLYING:
             # The other samples stay just below the limit, which is 89 in float32: none of them is far from the rest.
-            text = (
-                f"{origin.op} overflows at {origin.peak:.4g}, which what goes into it may have grown to in every sample"
-            )
+            text = f"{origin.op} overflows at {origin.peak:.4g}, to which its argument may have grown in every sample"
             return evidence("origin", -STRONG, text)
         rows = len(origin.rows or ()), (origin.shape or (0,))[0]
         if 0 < rows[0] < rows[1] and samples in (0, rows[1]):

@@ -24,8 +24,7 @@ def is_of_numbers(event: Mapping[str, Any]) -> bool:
     """Whether what training did to the numbers may have led to it, as to no tensor of another shape or type, and to no
     graph that is gone.
     """
-    facts: Any = event.get("batch")
-    held = isinstance(facts, list) and any(isinstance(fact, dict) and "values" in fact for fact in facts)  # pyright: ignore[reportUnknownVariableType]
+    held = any("values" in fact for fact in _batch(event))
     return held or NUMBERS.search(str(event.get("text", ""))) is not None
 
 
@@ -54,5 +53,10 @@ def observed(event: Mapping[str, Any]) -> dict[str, Observation]:
 
 
 def _facts(event: Mapping[str, Any]) -> list[str]:
+    return in_words(_batch(event))
+
+
+def _batch(event: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the batch held, as far as it can be read."""
     facts: Any = event.get("batch")
-    return in_words([fact for fact in facts if isinstance(fact, dict)]) if isinstance(facts, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return [fact for fact in facts if isinstance(fact, dict)] if isinstance(facts, list) else []  # pyright: ignore[reportUnknownVariableType]

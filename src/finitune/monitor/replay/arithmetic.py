@@ -252,10 +252,9 @@ def _result(
         function = _BUILTINS[node.id]
         if function is len and type(args[0]) in (list, tuple, dict):  # whatever it holds
             return len(args[0])
-        if function in _ONCE and all(type(each) in (list, tuple) and len(each) <= MOST for each in args):
-            return asked.made(list(function(*args, **named)))  # likewise
         if function in _ONCE:
-            return asked.made(list(_applied(function, node.id, args, named)))
+            there = all(type(each) in (list, tuple) and len(each) <= MOST for each in args)  # likewise
+            return asked.made(list(function(*args, **named) if there else _applied(function, node.id, args, named)))
     elif isinstance(node, ast.Attribute):
         owner = value_of(node.value, values)
         try:

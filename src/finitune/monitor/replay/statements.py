@@ -48,7 +48,7 @@ from finitune.monitor.replay.source_tree import (
     nodes_in,
     scope_of,
     statements_in,
-)  # fmt: skip
+)
 from finitune.monitor.replay.spelled_makers import spelled_in
 from finitune.monitor.replay.spelled_sums import comes_out_as, is_bad_alike
 from finitune.monitor.replay.surroundings import Randomness, randomness_kept
