@@ -127,3 +127,42 @@ def test_arguments_that_are_computed_in_the_call_are_those_that_it_was_given(tmp
     origin = recording.events("origin")[0]["origin"]
     assert (origin["op"], origin["phase"]) == ("aten.log", "forward")
     assert '(weights["w"].abs() * x).log().sum()' in origin["line"]
+
+
+OF_A_MODULE = """
+class Scale(nn.Module):
+    def forward(self, x):
+        calls.append(1)
+        return x.abs().log()
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.out = Scale(), nn.Linear(4, 1)
+    def forward(self, x):
+        return self.out(self.scale(x)).sum()
+
+model = Model()
+weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+def loss(weights, x):
+    return functional_call(model, weights, (x,)) ** 2
+step = grad_and_value(loss)
+for n in range(BAD + 2):
+    gradients, value = step(weights, (torch.rand(2, 4) + 0.1) * (n + 1 < BAD))
+    weights = {name: w - 0.01 * gradients[name] for name, w in weights.items()}
+"""
+
+
+def test_a_module_with_weights_of_the_loop_is_named_and_its_forward_not_called_again(tmp_path):
+    idle = nn.Linear(1, 1)
+    transforms = {"functional_call": functional_call, "grad_and_value": torch.func.grad_and_value}
+    with pytest.raises(Stopped), watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1), run_dir=tmp_path / "run"):
+        user_program.run(OF_A_MODULE, nn=nn, torch=torch, calls=(calls := []), BAD=BAD, __name__="own", **transforms)
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    incident = recording.events("incident")[0]
+    assert (incident["step"], incident["symptom"]) == (BAD, "nonfinite-loss")
+    origin = recording.events("origin")[0]["origin"]
+    assert (origin["op"], origin["module"]) == ("aten.log", "scale")
+    assert origin["line"].endswith("in forward: return x.abs().log()")
+    assert len(calls) == BAD + 2

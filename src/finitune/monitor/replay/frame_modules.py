@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -44,14 +45,18 @@ def bad_tensor(known: set[int]) -> Origin | None:
 
 def module_of(line: str, modules: Modules) -> str | None:
     """The name of the module within another in whose method the line stands, as `user_line` gives it; None where it
-    stands in none, or several are of that class.
+    stands in none, or several are of that class. Where none of those that train is meant, as where functional_call is
+    given weights, it is one that a variable holds.
     """
     place = _IN_FUNCTION.match(line)
     if place is None:
         return None
     file, number, function = place[1], int(place[2]), place[3]
-    held = {id(module): name for name, module in _inner(modules) if _holds(type(module), file, number, function)}
-    return next(iter(held.values())) if len(held) == 1 else None
+    for inner in (_inner(modules), _inner_of_variables()):
+        held = {id(module): name for name, module in inner if _holds(type(module), file, number, function)}
+        if held:
+            return next(iter(held.values())) if len(held) == 1 else None
+    return None
 
 
 def is_inner(name: str | None, modules: Modules) -> bool:
@@ -62,6 +67,12 @@ def is_inner(name: str | None, modules: Modules) -> bool:
 def _inner(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
     roots = {id(root) for root in modules.roots()}
     return ((name, module) for name, module in modules.module_names() if id(module) not in roots)
+
+
+def _inner_of_variables() -> Iterator[tuple[str, nn.Module]]:
+    held = (module for frame in user_frames() for _, module in _modules(frame.f_locals))
+    for root in islice(held, MOST_MODULES):
+        yield from ((name, module) for name, module in root.named_modules() if name)
 
 
 def _holds(kind: type, file: str, number: int, function: str) -> bool:

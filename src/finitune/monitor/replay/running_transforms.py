@@ -22,11 +22,12 @@ from finitune.monitor.replay.transforms import is_transform, is_transformed
 
 
 def calls_of_transforms(nodes: Iterable[ast.AST], values: Mapping[str, Any]) -> Iterator[ast.Call]:
-    """The calls of functions that torch.func has returned, or returns there, among the nodes."""
+    """The calls of functions that torch.func has returned, or returns there, and of functional_call."""
     for node in nodes:
         if isinstance(node, ast.Call):
             made = isinstance(node.func, ast.Call) and is_transform(value_of(node.func.func, values))
-            if made or is_transformed(value_of(node.func, values)):
+            called = value_of(node.func, values)
+            if made or is_transformed(called) or called is torch.func.functional_call:
                 yield node
 
 

@@ -26,8 +26,9 @@ def is_transform(called: Any) -> bool:
 
 
 def is_transformed(value: Any) -> bool:
-    """What a transform has returned."""
-    return isinstance(value, FunctionType) and str(value.__globals__.get("__name__")).startswith(_HOME)
+    """What a transform has returned: functional_call, beside it, holds nothing of the user's."""
+    made = isinstance(value, FunctionType) and bool(value.__closure__)
+    return made and str(value.__globals__.get("__name__")).startswith(_HOME)
 
 
 def with_functions(transformed: FunctionType, again: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -35,7 +36,7 @@ def with_functions(transformed: FunctionType, again: Callable[[Any], Any]) -> Ca
 
     def inner(value: Any) -> Any:
         if is_transformed(value):
-            return with_functions(value, again) if value.__closure__ else value
+            return with_functions(value, again)
         users = callable(value) and not str(getattr(value, "__module__", "")).startswith("torch.")
         return again(value) if users or isinstance(value, nn.Module) else value
 
