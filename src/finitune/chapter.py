@@ -195,8 +195,8 @@ def ask(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Answer:
     An exception inside the function is returned as `broken`, because one bad chapter must not silence the others.
     """
     parameters = _parameters(function)
-    given = {p.name: inputs[p.name] for p in parameters if inputs.get(p.name) is not None}
-    missing = tuple(p.name for p in parameters if p.name not in given and p.default is p.empty)
+    given = {name: value for name in parameters if (value := inputs.get(name)) is not None}
+    missing = tuple(name for name, is_required in parameters.items() if is_required and name not in given)
     if missing:
         return Answer(missing=missing)
     try:
@@ -210,13 +210,13 @@ def ask(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Answer:
 
 def required(function: Callable[..., Any]) -> frozenset[str]:
     """The inputs without which it is not asked."""
-    return frozenset(p.name for p in _parameters(function) if p.default is p.empty)
+    return frozenset(name for name, is_required in _parameters(function).items() if is_required)
 
 
 @cache
-def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """Symptoms are asked at every step, so the signature is read once."""
-    return tuple(inspect.signature(function).parameters.values())
+def _parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
+    """Name -> whether it is required. Symptoms are asked at every step, so the signature is read once."""
+    return {name: one.default is one.empty for name, one in inspect.signature(function).parameters.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,11 +279,11 @@ def sightings(signals: Signals, step: int | None = None) -> list[Sighting]:
     if step is None:
         step = max((series.last_step for series in signals.values() if series), default=-1)
     found: list[Sighting] = []
-    for name, judged, see in _seen_by():  # twice at every step of a run, so that nothing else is looked at
+    for symptom, judged, see in _seen_by():  # twice at every step of a run, so that nothing else is looked at
         newest = signals.get(judged)
         if newest and newest.last_step == step:
-            given = {one.name: series for one in _parameters(see) if (series := signals.get(one.name))}
-            found += _named(name, ask(see, given))
+            given = {name: series for name in _parameters(see) if (series := signals.get(name))}
+            found += _named(symptom, ask(see, given))
     return found
 
 
@@ -302,7 +302,7 @@ def _named(name: str, answer: Answer) -> list[Sighting]:
 def _seen_by() -> tuple[tuple[str, str, Callable[..., Any]], ...]:
     """Of every symptom its slug, the signal that it judges, and its function; asked at every step, so read once."""
     named = ((name, chapter.function("see")) for name, chapter in symptoms().items())
-    return tuple((name, _parameters(see)[0].name, see) for name, see in named if see and _parameters(see))
+    return tuple((name, next(iter(_parameters(see))), see) for name, see in named if see and _parameters(see))
 
 
 def remedies() -> Mapping[str, Chapter]:

@@ -68,7 +68,7 @@ class Series:
         return len(self._steps) - self._begin
 
     def __bool__(self) -> bool:
-        return len(self) > 0
+        return len(self._steps) > self._begin
 
     def __repr__(self) -> str:
         return f"Series({len(self)} steps, last {self.last_step}: {self.last})"
@@ -86,7 +86,7 @@ class Series:
     @property
     def last_step(self) -> int:
         """The newest step; -1 when empty."""
-        return self._steps[-1] if self else -1
+        return self._steps[-1] if len(self._steps) > self._begin else -1
 
     @property
     def steps(self) -> npt.NDArray[np.int64]:
