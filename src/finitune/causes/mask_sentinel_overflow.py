@@ -40,7 +40,7 @@ LARGEST = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028e38}
 NEAR = 0.25
 ROUNDED = 2.0**-8
 """As bfloat16 rounds."""
-_SUMS = ("aten.add", "aten.add_", "aten.sub", "aten.sub_", "aten.mul", "aten.mul_")
+_SUMS = ("aten.add", "aten.sub", "aten.mul")
 
 remedies = ["change-settings"]
 public_incidents = 3

@@ -244,7 +244,7 @@ length = len(history)
 found()
 assert len(history) == length
 """)
-    assert origin.op in ("aten.div", "aten.div_"), origin
+    assert origin.op == "aten.div", origin
     assert " in shares: " in origin.line or " in ratio: " in origin.line or "lambda" in origin.line, origin.line
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -9,6 +11,12 @@ from torch import nn
 def dtype_name(dtype: torch.dtype) -> str:
     """`torch.float16` -> `float16`."""
     return str(dtype).removeprefix("torch.")
+
+
+def operator_name(operator: Any) -> str:
+    """`aten.div_.Tensor` -> `div`: what is wrong is the same where it works in place."""
+    name = operator.overloadpacket.__name__
+    return name if name.endswith("__") else name.removesuffix("_")
 
 
 def parameter_names(model: nn.Module) -> dict[int, str]:

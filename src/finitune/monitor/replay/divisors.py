@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-_DIVISIONS = ("div", "div_", "true_divide", "_div_by")
+_DIVISIONS = ("div", "true_divide", "_div_by")
 _MEANS = ("mean", "var", "var_mean", "std", "std_mean")
 
 
