@@ -20,6 +20,7 @@ from finitune.monitor.loop_writes import LoopWrites
 from finitune.monitor.micro_steps import Pending, all_zero, gradients_now
 from finitune.monitor.optimizers import BadEvaluation, Deferred, Optimizers, Watched, step_of
 from finitune.monitor.probes.finite import are_finite
+from finitune.monitor.probes.foreign import is_foreign
 from finitune.monitor.probes.measurement import NOTHING_MEASURED, SPOILS, Measured, Reading, any_bad, confirmed
 from finitune.monitor.probes.optimizers import BeforeStep, kept_before
 from finitune.monitor.probes.readback import Readback
@@ -102,7 +103,8 @@ class Gate:
         bad, measured, reading = self._verdict(watched, capture, pairs)
         alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients
-        leaves_it = leaves_it or (late and watched.before is None)
+        runs = late or (not skippable and is_foreign(watched.optimizer()))
+        leaves_it = leaves_it or (runs and watched.before is None)
         discard = bad and self._run.guards and not leaves_it and not alone
         if reading is not None and not bad and self.spikes is not None:
             discard = self.spikes.skips(watched, reading)
@@ -197,7 +199,7 @@ class Gate:
             capture = Capture(micro_steps=self._pending.of(watched.number)[-1:])
             reading = self.measures.read_alone(self.step, watched, capture, gradients, scaled=False)
             reading.parameters = [p for p, _ in pairs]
-            weights = BeforeStep(watched.optimizer())
+            weights = BeforeStep(watched.optimizer(), watched.parameters())
             watched.evaluation = BadEvaluation(reading=reading, capture=capture, weights=weights)
 
     # After it.
@@ -238,7 +240,7 @@ class Gate:
         self.finish(watched, reading, Capture(micro_steps=on))
 
     def _keep(self, watched: Watched) -> None:
-        watched.kept = kept_before(watched.optimizer())
+        watched.kept = kept_before(watched.optimizer(), watched.parameters())
 
     def _undo_spoilt(self, watched: Watched, reading: Reading, on: list[MicroStep], kept: BeforeStep) -> None:
         """The update of finite gradients may have spoilt weights or their state, which are then what they were."""

@@ -10,6 +10,7 @@ import contextlib
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -90,6 +91,8 @@ class Intervals:
         self._searched = 0
         self._candidates: dict[int, weakref.ref[Any]] = {}
         self._ran_backward = False
+        self._closure: Any = None
+        """Of the trial that runs."""
 
     @property
     def _pending(self) -> Pending:
@@ -101,7 +104,7 @@ class Intervals:
 
     def backward_begins(self, roots: Sequence[Tensor]) -> None:
         """The leaves are found in the graph, which is gone after the backward."""
-        self._ran_backward = True
+        self._ran_backward = self._ran_backward or not _is_running(self._closure)
         self._leaves = []
         unseen = [watched for watched in self._optimizers if self._stepped_unseen(watched)]
         if unseen:
@@ -251,8 +254,10 @@ class Intervals:
                 optimizer_steps.observe_class(type(thing))
 
     @contextlib.contextmanager
-    def trial(self, thing: Any) -> Iterator[None]:
-        """Around a call of the `step` of an object: it is an optimizer if it writes to leaves and runs no backward."""
+    def trial(self, thing: Any, closure: Any) -> Iterator[None]:
+        """Around a call of the `step` of an object: it is an optimizer if it writes to leaves and runs no backward but
+        in the closure that it was given; then only where its step can be taken back.
+        """
         known = self._candidates.pop(id(thing), lambda: None)()
         if known is not thing:
             yield
@@ -260,10 +265,14 @@ class Intervals:
         update = foreign.ForeignUpdate(thing)
         parameters = update.parameters()
         before = [_look(p) for p in parameters]
-        self._ran_backward = False
-        yield
+        self._ran_backward, self._closure = False, closure
+        can = closure is None or update.before_step() is not None
+        try:
+            yield
+        finally:
+            self._closure = None
         wrote = any(not torch.equal(_look(p), was) for p, was in zip(parameters, before, strict=True))
-        if wrote and not self._ran_backward:
+        if wrote and can and not self._ran_backward:
             watched = self._optimizers.add(thing, born=self._gate.step, modules=self._run.modules)
             watched.last, watched.steps = self._gate.step, 1
             self._run.modules.find(parameters)
@@ -280,13 +289,32 @@ def _look(parameter: Tensor) -> Tensor:
 
 
 def _running_objects() -> set[int]:
-    """Objects whose method runs now: one that runs the backward is a trainer, and no optimizer."""
+    """Objects whose method runs now: one that runs the backward is a trainer, and no optimizer. A `step` may have been
+    given what runs it.
+    """
     found: set[int] = set()
-    frame = sys._getframe(1)
-    while frame is not None:
-        found |= {id(value) for name, value in frame.f_locals.items() if name in ("self", "cls")}
-        frame = frame.f_back
+    within: set[CodeType] = set()
+    for frame in _running_frames():
+        given = frame.f_code.co_name == "step" and any(
+            getattr(value, "__code__", None) in within for value in frame.f_locals.values()
+        )
+        if not given:
+            found |= {id(value) for name, value in frame.f_locals.items() if name in ("self", "cls")}
+        within.add(frame.f_code)
     return found
+
+
+def _is_running(function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and any(frame.f_code is code for frame in _running_frames())
+
+
+def _running_frames() -> Iterator[FrameType]:
+    """Innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _parameters(tensors: Sequence[Tensor]) -> bool:

@@ -229,16 +229,16 @@ class Listener:
             begin()
         if self._open is not None:  # a step within the backward, as where each parameter has an optimizer of its own
             self._open.touched.add(watched.number)
-        closure = kwargs.get("closure", args[0] if args else None)
-        if not callable(closure):
+        closure = optimizer_steps.closure_in(args, kwargs)
+        if closure is None:
             watched.arguments = (args, kwargs)
             return None if self._opens(watched, skippable=skippable) else SKIP
         watched.before, watched.gated = watched.update.before_step() if self._run.guards else None, False
         gated = self._gated(watched, closure)
         return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((gated, *args[1:]), kwargs)
 
-    def trial(self, optimizer: Any) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self.here.busy else self._intervals.trial(optimizer)
+    def trial(self, optimizer: Any, closure: Any) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.here.busy else self._intervals.trial(optimizer, closure)
 
     def step_ended(self, optimizer: Any, *, failed: bool) -> None:
         watched = None if self.here.busy else self._optimizers.get(optimizer)

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from finitune.monitor.probes.gc_objects import living
 from finitune.monitor.probes.graph_nodes import nodes_behind
+from finitune.monitor.probes.optimizers import BeforeStep, kept_before
 
 DEPTH = 3
 """Lists and dicts within attributes are looked through so far."""
@@ -66,7 +67,9 @@ class LeavesUpdate:
 
 
 class ForeignUpdate(LeavesUpdate):
-    """That of an object with a `step`. A discarded step is not called at all."""
+    """That of an object with a `step`. A discarded step is not called at all; where it has evaluated a closure, it is
+    taken back.
+    """
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = weakref.ref(optimizer)
@@ -88,8 +91,8 @@ class ForeignUpdate(LeavesUpdate):
     def save(self, directory: Path) -> None:
         pass
 
-    def before_step(self) -> None:
-        return None
+    def before_step(self) -> BeforeStep | None:
+        return kept_before(self.optimizer, self.parameters())
 
 
 def _held(thing: Any) -> Iterator[Tensor]:

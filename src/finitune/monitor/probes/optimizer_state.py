@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from torch.utils import _pytree as pytree
 _OF_TORCH = ("state", "param_groups", "defaults", "_opt_called", "_step_count")
 """Attributes of `torch.optim.Optimizer`, and those by which its schedules know that the step was called."""
 _CONTAINERS = (list, deque, dict, set)
+_WITHOUT_STATE = (FunctionType, BuiltinFunctionType, type, torch.dtype, torch.device, torch.Generator)
+"""What an optimizer may hold besides, whose changes need not be taken back."""
 MOST_NESTED = 4
 
 
@@ -30,7 +33,8 @@ class StateKept:
         self._tensors: dict[int, tuple[Tensor, Tensor]] = {}
         self._held: dict[int, tuple[Any, Any]] = {}
         self._history = isinstance(optimizer, torch.optim.LBFGS)
-        self._keep(optimizer.state, MOST_NESTED)
+        if isinstance(optimizer, torch.optim.Optimizer):
+            self._keep(optimizer.state, MOST_NESTED)
         for value in self._attributes.values():
             self._keep(value, MOST_NESTED)
 
@@ -61,14 +65,26 @@ def are_small(tensors: Sequence[Tensor], most_bytes: int) -> bool:
 
 def attributes_of(optimizer: Any) -> dict[str, Any]:
     """Tensors, numbers and containers of them that it keeps beside its state, as an estimate of the learning rate."""
-    kept = ((name, value) for name, value in vars(optimizer).items() if name not in _OF_TORCH)
+    of_torch = _OF_TORCH if isinstance(optimizer, torch.optim.Optimizer) else ()
+    kept = ((name, value) for name, value in vars(optimizer).items() if name not in of_torch)
     own = {name: value for name, value in kept if not name.endswith("_hooks")}
     return {name: value for name, value in own.items() if all(map(is_plain, pytree.tree_leaves(value)))}
 
 
 def leaves_kept(optimizer: Any) -> list[Any]:
     """What its state and attributes hold, at whatever depth."""
-    return pytree.tree_leaves([*optimizer.state.values(), *attributes_of(optimizer).values()])
+    state = optimizer.state.values() if isinstance(optimizer, torch.optim.Optimizer) else ()
+    return pytree.tree_leaves([*state, *attributes_of(optimizer).values()])
+
+
+def can_be_put_back(thing: Any) -> bool:
+    """Whether all that an object of any class holds is kept here, or has no state."""
+    own, kind = getattr(thing, "__dict__", None), type(thing)
+    if not isinstance(own, dict) or kind.__setattr__ is not object.__setattr__:
+        return False
+    if any(vars(base).get("__slots__") for base in kind.__mro__):
+        return False
+    return all(is_plain(leaf) or isinstance(leaf, _WITHOUT_STATE) for leaf in pytree.tree_leaves(list(own.values())))
 
 
 def is_plain(leaf: Any) -> bool:

@@ -31,7 +31,7 @@ class Listener(Protocol):
 
     def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, skippable: bool) -> Any: ...
     def step_ended(self, optimizer: Any, *, failed: bool) -> None: ...
-    def trial(self, optimizer: Any) -> AbstractContextManager[None]: ...
+    def trial(self, optimizer: Any, closure: Any) -> AbstractContextManager[None]: ...
 
 
 _listener: list[Listener] = []
@@ -82,7 +82,7 @@ def _observing(original: Callable[..., Any]) -> Callable[..., Any]:
         listener = _listener[0]
         answer = listener.step_begins(self, args, kwargs, skippable=True)
         if answer is UNWATCHED:
-            with listener.trial(self):
+            with listener.trial(self, closure_in(args, kwargs)):
                 return original(self, *args, **kwargs)
         failed, _now.optimizer = True, self
         try:
@@ -98,6 +98,12 @@ def _observing(original: Callable[..., Any]) -> Callable[..., Any]:
             listener.step_ended(self, failed=failed)
 
     return step
+
+
+def closure_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the step was given to evaluate the loss with; None where that is nothing that can be called."""
+    given = kwargs.get("closure", args[0] if args else None)
+    return given if callable(given) else None
 
 
 def _before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

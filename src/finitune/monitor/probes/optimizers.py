@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from finitune.monitor.probes import adam_update
 from finitune.monitor.probes.finite import are_finite
-from finitune.monitor.probes.optimizer_state import StateKept, are_small, is_plain, leaves_kept
+from finitune.monitor.probes.optimizer_state import StateKept, are_small, can_be_put_back, is_plain, leaves_kept
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.SGD)
 """Their fused kernels leave everything as it is where `found_inf` is 1."""
@@ -184,20 +184,20 @@ class TorchUpdate:
 
     def before_step(self) -> BeforeStep | None:
         """LBFGS moves the weights between the evaluations of its closure, so they are copied before; others may too."""
-        optimizer = self.optimizer
-        return BeforeStep(optimizer) if isinstance(optimizer, torch.optim.LBFGS) else kept_before(optimizer)
+        moves = isinstance(self.optimizer, torch.optim.LBFGS)
+        return (BeforeStep if moves else kept_before)(self.optimizer, self.parameters())
 
 
 class BeforeStep:
     """Copies of weights and optimizer state before a step that may have to be taken back."""
 
-    def __init__(self, optimizer: Any) -> None:
-        self._optimizer = optimizer
-        self._weights = [(p, p.detach().clone()) for p in parameters_of(optimizer)]
+    def __init__(self, optimizer: Any, parameters: Iterable[Any]) -> None:
+        self._weights = [(p, p.detach().clone()) for p in parameters]
         self._state = StateKept(optimizer)
+        groups = optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else []
         self._numbers = [
-            {name: value for name, value in group.items() if isinstance(value, int | float)}
-            for group in optimizer.param_groups
+            (group, {name: value for name, value in group.items() if isinstance(value, int | float)})
+            for group in groups
         ]
 
     def restore(self) -> None:
@@ -205,7 +205,7 @@ class BeforeStep:
             for p, saved in self._weights:
                 p.copy_(saved)
         self._state.restore()
-        for group, numbers in zip(self._optimizer.param_groups, self._numbers, strict=True):
+        for group, numbers in self._numbers:
             group.update(numbers)
 
     def spoilt(self) -> list[nn.Parameter]:
@@ -217,15 +217,16 @@ class BeforeStep:
         return [p for p, saved in self._weights if are_finite([saved]) and not are_finite([p.detach()])]
 
 
-def kept_before(optimizer: Any) -> BeforeStep | None:
+def kept_before(optimizer: Any, parameters: Sequence[Any]) -> BeforeStep | None:
     """Copies before a step that finite gradients do not make sure of; None where nothing speaks for one: more than
     `MOST_KEPT`, or state that is no tensors and numbers. On a GPU whether they are needed is one more read in the step.
     """
-    if not isinstance(optimizer, torch.optim.Optimizer) or not may_spoil(optimizer):
+    if not (may_spoil if isinstance(optimizer, torch.optim.Optimizer) else can_be_put_back)(optimizer):
         return None
     kept = leaves_kept(optimizer)
-    held = [*parameters_of(optimizer), *(leaf for leaf in kept if isinstance(leaf, Tensor))]
-    return BeforeStep(optimizer) if all(map(is_plain, kept)) and are_small(held, MOST_KEPT) else None
+    held = {id(t): t for t in (*parameters, *kept) if isinstance(t, Tensor)}
+    can = all(map(is_plain, kept)) and are_small(list(held.values()), MOST_KEPT)
+    return BeforeStep(optimizer, parameters) if can else None
 
 
 def _has_state(entries: Any) -> bool:
