@@ -344,7 +344,7 @@ def train_with_own_class(directory, with_closure, optimizer_of=OfNoBase):
     with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1), run_dir=directory):
         for step in range(1, 9):
 
-            def closure():
+            def closure(step=step):
                 model.weight.grad = None
                 loss = (model(torch.ones(2, 4)) - 1).square().mean()
                 loss.backward()
@@ -420,7 +420,7 @@ class OfNoBaseWithHistory(OfNoBase):
 
 @pytest.mark.parametrize("with_closure", [False, True])
 def test_what_cannot_be_put_back_whole_is_not_put_back(tmp_path, with_closure):
-    model, optimizer, recording = train_with_own_class(tmp_path / "run", with_closure, OfNoBaseWithHistory)
+    model, _, recording = train_with_own_class(tmp_path / "run", with_closure, OfNoBaseWithHistory)
     assert not recording.events("broken")
     first, *_ = recording.events("incident")
     assert (first["step"], first["action"]) == (6, "none")
