@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import pytest
 import torch
 from torch import nn
 
 from finitune.monitor.intervals import LoopUpdate
+from finitune.monitor.optimizers import Watched, step_of
+from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.optimizers import TorchUpdate, innermost, learning_rate, will_spoil
+from finitune.monitor.replay.capture import MicroStep
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -123,3 +127,15 @@ def test_an_edit_of_gradients_is_known_of_an_optimizer_that_is_made_anew(tmp_pat
     first = Recording.load(tmp_path / "run").events("origin")[0]
     assert first["step"] == 5
     assert "model.weight.grad.add_(correction)" in first["origin"]["line"]
+
+
+@pytest.mark.parametrize(("backwards", "step"), [(0, 9), (1, 10)])
+def test_an_optimizer_without_a_backward_of_its_own_takes_part_in_the_step_of_another(backwards, step):
+    """As a server that averages what others have learnt, the first time as later."""
+    model = nn.Linear(4, 1)
+    server = torch.optim.Adam(model.parameters())
+    watched = Watched(number=2, optimizer=weakref.ref(server), born=0, modules=Modules())
+    on = [MicroStep() for _ in range(backwards)]
+    assert step_of(watched, 9, on) == step
+    watched.last = 5
+    assert step_of(watched, 9, []) == 9

@@ -425,3 +425,35 @@ def test_what_cannot_be_put_back_whole_is_not_put_back(tmp_path, with_closure):
     first, *_ = recording.events("incident")
     assert (first["step"], first["action"]) == (6, "none")
     assert not model.weight.isfinite().all()
+
+
+@pytest.mark.parametrize("as_data", [False, True])
+def test_weights_that_a_callback_has_spoilt_are_not_blamed_on_the_optimizer(tmp_path, as_data):
+    """The program's loop lies in a library, so that no statement of it is seen."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def callback(step):
+        if step == 7:
+            table = model[0].weight.data if as_data else model[0].weight.detach()
+            table.copy_(table / (torch.arange(8.0)[:, None] * table / table) * 0)
+
+    library = {"torch": torch, "model": model, "optimizer": optimizer, "callback": callback}
+    with pytest.raises(SystemExit), watch(model, optimizer, run_dir=tmp_path / "run"):
+        exec(compile(OF_A_LIBRARY, "site-packages/trainer.py", "exec"), library)
+    first, *_ = Recording.load(tmp_path / "run").events("incident")
+    assert (first["step"], first["symptom"]) == (7, "nonfinite-update")
+    origin = Recording.load(tmp_path / "run").events("origin")[0]["origin"]
+    assert (origin["phase"], origin["tensor"], origin["rows"]) == ("parameter", "0.weight", [0])
+
+
+OF_A_LIBRARY = """
+for step in range(1, 13):
+    ids = torch.arange(8)
+    loss = torch.nn.functional.cross_entropy(model(ids), ids % 2)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    callback(step)
+"""

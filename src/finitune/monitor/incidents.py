@@ -25,7 +25,7 @@ from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading, of_modules
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
-from finitune.monitor.probes.optimizers import learning_rate
+from finitune.monitor.probes.optimizers import learning_rate, may_make_nan
 from finitune.monitor.probes.ranks import local
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.replay.capture import Call, Capture, MicroStep
@@ -88,7 +88,7 @@ class Incidents:
         if self.open is not None and self.open.event["step"] == reading.step:
             return  # another optimizer of the same step has reported it
         self.bad_steps += 1
-        if reading.bad_loss and watched.past is None and watched.group.size == 1 and watched.has_spoilt():
+        if reading.bad_loss and watched.past is None and watched.group.size == 1 and watched.has_lost_weights():
             self.bad_weights(watched, reading)
         if self._is_open_for(watched):
             self._continue(watched, reading, acted=acted)
@@ -133,7 +133,8 @@ class Incidents:
         inquiry = self._inquiry(watched, made, Capture(micro_steps=[]), "nonfinite-update", text, acted=False)
         inquiry.event["bad"] = [name for name, _ in bad[:100]]
         inquiry.origin = origin if written is None else replace(written.origin, tensor=origin.tensor, rows=origin.rows)
-        if written is None and watched.finite_weights and not watched.written_by_loop:
+        lost = [p for p in weights if self._run.modules.name(p) == origin.tensor and watched.wrote_last(p)]
+        if written is None and not watched.written_by_loop and any(may_make_nan(watched.optimizer(), p) for p in lost):
             inquiry.blame_optimizer(origin)
         if watched.group.size == 1:  # other ranks may not have seen it
             self._opened(inquiry, watched)

@@ -134,9 +134,9 @@ class Watched:
         left = zip(self.parameters(), self.versions_left, strict=False)
         return self.finite_weights and any(p is parameter and p._version == version for p, version in left)
 
-    def has_spoilt(self) -> bool:
-        """Trained weights are not finite, and it wrote them last. Waits for the device."""
-        return any(not is_finite(p) and self.wrote_last(p) for p in self.parameters())
+    def has_lost_weights(self) -> bool:
+        """Trained weights that were finite are not, whoever wrote to them. Waits for the device."""
+        return self.finite_weights and any(not is_finite(p) for p in self.parameters())
 
     @property
     def group(self) -> Group:
@@ -282,6 +282,6 @@ def step_of(watched: Watched, now: int, stepping_on: Sequence[MicroStep], *, new
     shared = used or new is False
     if watched.last == now or (new and not used) or (watched.born >= now and now > 0 and not shared):
         return now + 1
-    if watched.last == 0 and now > 1 and not shared:
+    if watched.last == 0 and now > 1 and stepping_on and not shared:
         return now + 1
     return max(now, 1)

@@ -99,6 +99,19 @@ def filled_and_overwritten(x):
     return (y * 1e30) * 1e30
 
 
+def whole_numbers_over_zero(x):
+    counts = (x.detach().abs() > 1e9).long()
+    return x * (counts / counts)
+
+
+def logarithm_of_a_negative_whole_number(x):
+    return x * (torch.zeros_like(x, dtype=torch.long) - 3).log()
+
+
+def whole_numbers_beyond_float16(x):
+    return x * torch.full_like(x, 100_000, dtype=torch.long).half() * 0
+
+
 ORIGINS = {
     overflow: "aten.mul",
     log_of_minus_one: "aten.log",
@@ -114,6 +127,9 @@ ORIGINS = {
     in_place_on_a_masked_row: "aten.sub",
     not_a_number_left_from_the_start: "aten.full_like",
     infinite_minus_infinite: "aten.full_like",
+    whole_numbers_over_zero: "aten.div",
+    logarithm_of_a_negative_whole_number: "aten.log",
+    whole_numbers_beyond_float16: "aten._to_copy",
 }
 
 
@@ -122,7 +138,8 @@ def test_forward(function):
     located, body = origin_of(function)
     origin = located.origin
     assert not located.outcome.passed
-    assert (origin.op, origin.phase, origin.module, origin.dtype) == (ORIGINS[function], "forward", "body", "float32")
+    dtype = "float16" if function is whole_numbers_beyond_float16 else "float32"
+    assert (origin.op, origin.phase, origin.module, origin.dtype) == (ORIGINS[function], "forward", "body", dtype)
     file, line = origin.line.split(" in ")[0].split(":")
     assert file == HERE
     assert int(line) in body.lines

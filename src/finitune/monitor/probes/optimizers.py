@@ -90,6 +90,16 @@ def may_spoil(optimizer: Any) -> bool:
     return skips_whole_call(optimizer) or any(map(adam_update.divides_by_zero, groups))
 
 
+def may_make_nan(optimizer: Any, parameter: Tensor) -> bool:
+    """Whether its arithmetic may have made the NaN in a parameter of a finite gradient: that of torch's commonest would
+    have left infinities there, or in its state, but for half precision and for what divides by zero.
+    """
+    if type(optimizer) not in FUSED or may_spoil(optimizer) or parameter.element_size() < 4:
+        return True
+    state = [value for value in optimizer.state.get(parameter, {}).values() if isinstance(value, Tensor)]
+    return bool(torch.isinf(parameter).any()) or not are_finite(state)
+
+
 class TorchUpdate:
     """Any torch optimizer; see `finitune.monitor.probes.update.Update`.
 

@@ -199,7 +199,8 @@ class OperatorWatch(TorchDispatchMode):
         self._minus_inf.clear()
 
     def _inputs(self, func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-        values = [t for t in pytree.tree_leaves(put_in(func, args, kwargs)) if isinstance(t, Tensor) and is_inexact(t)]
+        given = [t for t in pytree.tree_leaves(put_in(func, args, kwargs)) if isinstance(t, Tensor)]
+        values = list(filter(is_inexact, given)) or [t for t in given if t.dtype != torch.bool]  # 0/0 of whole numbers
         lost = args[:1] if func.overloadpacket.__name__ in _OVERWRITES_SELF else ()
         return [t for t in values if not any(t is one for one in lost)]
 
