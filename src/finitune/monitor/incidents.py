@@ -88,7 +88,7 @@ class Incidents:
         if self.open is not None and self.open.event["step"] == reading.step:
             return  # another optimizer of the same step has reported it
         self.bad_steps += 1
-        if reading.bad_loss and watched.past is None and watched.group.size == 1 and watched.has_lost_weights():
+        if reading.bad_loss and watched.past is None and watched.group.size == 1 and watched.has_spoilt():
             self.bad_weights(watched, reading)
         if self._is_open_for(watched):
             self._continue(watched, reading, acted=acted)

@@ -134,9 +134,9 @@ class Watched:
         left = zip(self.parameters(), self.versions_left, strict=False)
         return self.finite_weights and any(p is parameter and p._version == version for p, version in left)
 
-    def has_lost_weights(self) -> bool:
-        """Trained weights that were finite are not, whoever wrote to them. Waits for the device."""
-        return self.finite_weights and any(not is_finite(p) for p in self.parameters())
+    def has_spoilt(self) -> bool:
+        """Trained weights are not finite, and it wrote them last. Waits for the device."""
+        return any(not is_finite(p) and self.wrote_last(p) for p in self.parameters())
 
     @property
     def group(self) -> Group:

@@ -81,7 +81,7 @@ def test_what_containers_and_attributes_keep_is_taken_back(steps):
     trial_update(optimizer, 1.0, [(p, p.grad) for p in model.parameters()], lambda: (1.0,))
     assert optimizer.kept() == before
     assert [p.tolist() for p in model.parameters()] == weights
-    kept = kept_before(optimizer)
+    kept = kept_before(optimizer, list(optimizer.param_groups[0]["params"]))
     optimizer.step()
     optimizer.step()
     kept.restore()

@@ -45,6 +45,8 @@ NOT_COMPUTED = (
 )  # fmt: skip
 """What is raised where an expression cannot be computed again."""
 _LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, nn.Module.named_buffers)
+_PARTS = ("get_input_embeddings", "get_output_embeddings", "get_submodule", "get_parameter", "get_buffer")
+"""Methods of models that give a part of theirs."""
 _OF_DICTS = ("items", "keys", "values")
 
 
@@ -167,6 +169,8 @@ class Evaluation(Statements):
                     return list(getattr(held, node.attr)())
             if isinstance(called, MethodType) and called.__func__ in _LISTS:
                 return list(called(*args, **named))
+            if isinstance(called, MethodType) and called.__name__ in _PARTS and isinstance(called.__self__, nn.Module):
+                return called(*args, **named)
         return self._call(called, ast.unparse(node), args, named)
 
     def _call(self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import nn
 
+from finitune.monitor.replay.callbacks import Callback
 from finitune.monitor.replay.looked_up import function_behind, names_within, value_of
 from finitune.monitor.replay.node_operators import operator_name
 from finitune.monitor.replay.source_line import described, is_users, user_frames
@@ -130,7 +131,7 @@ def _behind(frame: FrameType, roots: list[ast.expr]) -> list[ast.AST]:
     return nodes
 
 
-def reached(frame: FrameType, nodes: Iterable[ast.AST], *, variables: bool = True) -> Iterator[Code]:
+def reached(frame: FrameType | Callback, nodes: Iterable[ast.AST], *, variables: bool = True) -> Iterator[Code]:
     """These nodes of the frame's own code, and all functions of the user's that they call. Without its `variables`
     those of global names alone: Python keeps what the variables of a function hold once they are read.
     """

@@ -21,8 +21,10 @@ from torch import Tensor
 
 from finitune.finding import Origin
 from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.replay.callbacks import Callback, callbacks
 from finitune.monitor.replay.edits import Edits
 from finitune.monitor.replay.operator_watch import LIFTED, OperatorWatch
+from finitune.monitor.replay.plain_statements import Returned
 from finitune.monitor.replay.source_line import described, user_frames
 from finitune.monitor.replay.source_tree import after_line, before_line, is_in_place, loops_at, scope_of
 from finitune.monitor.replay.spelled import reached
@@ -66,7 +68,7 @@ def may_write() -> bool:
     """Whether the frames that run show a statement, outside of the `step` of an optimizer, that may write to weights in
     each pass of a loop.
     """
-    parts = [*_parts(after=True), *_parts(after=False)]
+    parts = [*_parts(after=True), *_parts(after=False), *_of_callbacks(given=False)]
     return any(_writes_weights(frame, one, variables=False) for frame, statements, _ in parts for one in statements)
 
 
@@ -86,9 +88,9 @@ def bad_write(left: Sequence[Left], now: Sequence[Tensor]) -> Written | None:
     computed = True
     with warnings.catch_warnings(), torch.enable_grad(), _given(left):
         warnings.simplefilter("ignore")  # the program has had them
-        for frame, statements, in_next in [*_parts(after=True), *_parts(after=False)]:
+        for frame, statements, in_next in [*_parts(after=True), *_of_callbacks(given=True), *_parts(after=False)]:
             values = _with(stands_for, {**frame.f_globals, **frame.f_locals})
-            values |= {} if in_next else _counted(frame)
+            values |= {} if in_next or isinstance(frame, Callback) else _counted(frame)
             for one in statements:
                 if _steps(one):
                     continue
@@ -98,6 +100,8 @@ def bad_write(left: Sequence[Left], now: Sequence[Tensor]) -> Written | None:
                 try:
                     with watch:
                         evaluation.run([one], values, frame.f_code)
+                except Returned:
+                    break
                 except Exception:  # one that cannot be computed
                     computed &= not writes
                 if evaluation.wrote_bad or _is_bad(values, one, stands_for):
@@ -112,8 +116,15 @@ def _statement(left: Sequence[Left], line: str) -> Origin:
     return Origin(module=None, op="optimizer", phase="optimizer", dtype=dtype_name(left[0].value.dtype), line=line)
 
 
-def _line(frame: FrameType, statement: ast.stmt) -> str:
+def _line(frame: FrameType | Callback, statement: ast.stmt) -> str:
     return described(frame.f_code.co_filename, statement.lineno, frame.f_code.co_name)
+
+
+def _of_callbacks(*, given: bool) -> Iterator[tuple[Callback, list[ast.stmt], bool]]:
+    """Of each that may write to weights, its statements, and whether they run before the step."""
+    for one in callbacks(given=given):
+        if any(_writes_weights(one, each, variables=False) for each in one.scope.body):
+            yield one, one.scope.body, one.begins
 
 
 def _parts(*, after: bool) -> Iterator[tuple[FrameType, list[ast.stmt], bool]]:
@@ -134,12 +145,31 @@ def _parts(*, after: bool) -> Iterator[tuple[FrameType, list[ast.stmt], bool]]:
             yield frame, list(before_line(loops[-1] if loops else scope, frame.f_lineno)), True
 
 
-def _writes_weights(frame: FrameType, statement: ast.stmt, *, variables: bool = True) -> bool:
-    """It writes to tensors as only what is not tracked by autograd may, or calls a function of the user's that does."""
+def _writes_weights(frame: FrameType | Callback, statement: ast.stmt, *, variables: bool = True) -> bool:
+    """It writes to tensors as only what is not tracked by autograd may, or calls a function of the user's that does. A
+    callback is given the model, and writes to it by whatever name.
+    """
     if _steps(statement):
         return False
-    codes = (code for code in reached(frame, [statement], variables=variables) if code.function != "step")
-    return any(_is_untracked_write(node, code.node) for code in codes for node in ast.walk(code.node))
+    codes = [code for code in reached(frame, [statement], variables=variables) if code.function != "step"]
+    nodes = ((node, code.node) for code in codes for node in ast.walk(code.node))
+    return any(_is_untracked_write(*one) or (isinstance(frame, Callback) and _is_write(one[0])) for one in nodes)
+
+
+def _is_write(node: ast.AST) -> bool:
+    match node:
+        case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(attr=name))]):
+            return name in ("weight", "bias")
+        case _:
+            return _is_in_place(node)
+
+
+def _is_in_place(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return is_in_place(name) and name != "requires_grad_"
+        case _:
+            return False
 
 
 def _steps(statement: ast.stmt) -> bool:
@@ -154,7 +184,7 @@ def _is_untracked_write(node: ast.AST, within: ast.AST) -> bool:
     match node:
         case ast.Assign(targets=[target]) | ast.AugAssign(target=target):
             return _is_of_data(target) or (isinstance(node, ast.AugAssign) and _is_untracked(node, within))
-        case ast.Call(func=ast.Attribute(value=owner, attr=name)) if is_in_place(name) and name != "requires_grad_":
+        case ast.Call(func=ast.Attribute(value=owner)) if _is_in_place(node):
             return _is_of_data(owner) or _is_untracked(node, within)
         case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
             return name in _WRITES
