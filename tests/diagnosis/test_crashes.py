@@ -41,7 +41,8 @@ def test_a_loss_that_climbed_explains_a_crash_of_numbers_alone(tmp_path: Path, t
     recorder = Recorder(tmp_path)
     for step in range(1, 41):
         recorder.step(step, loss=1.0 if step < 30 else 2.0 ** (step - 29), lr=1e-2, skipped=0.0)
-    recorder.event("incident", step=41, id=1, level="incident", symptom="crash", text=text, action="none")
+    facts = {"optimizer": {"name": "Adam", "lr": 0.08}}
+    recorder.event("incident", step=41, id=1, level="incident", symptom="crash", text=text, action="none", facts=facts)
     recorder.close()
     (incident,) = finitune.diagnose(tmp_path).incidents
     assert ("lr-too-high" in [cause.cause for cause in incident.causes]) is climbs

@@ -1,5 +1,6 @@
 """A step that is watched live ends as it would have ended unwatched, whatever the watch meets."""
 
+import math
 from functools import partial
 
 import pytest
@@ -9,12 +10,14 @@ from torch import nn
 from finitune.diagnosis.recorded import diagnose
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.probes import optimizers
+from finitune.monitor.probes.measurement import measure
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.process import Stopped
 from finitune.monitor.replay import operator_watch
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.replay.live_watch import LiveWatch
+from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -213,3 +216,14 @@ def test_what_a_loop_makes_bad_of_its_targets_is_followed_in_the_next_step(tmp_p
     assert then["origin"]["line"].endswith("in boxcox: return (y.pow(power) - 1) / power")
     (incident,) = diagnose(tmp_path / "run").incidents
     assert "bad-data-sample" not in [one.cause for one in incident.causes[:1]]
+
+
+@pytest.mark.parametrize("bad", [1.0, math.nan, math.inf, -math.inf])
+def test_what_is_measured_of_a_step_is_no_part_of_it(bad):
+    """A verdict is reached while the watch still runs, with arithmetic of its own."""
+    watch = OperatorWatch.of_arithmetic()
+    loss, gradient = torch.tensor(bad), torch.full((3,), bad)
+    with watch:
+        measured = measure(1, [loss], [gradient], None, scale=None, scaled=False)
+    assert not watch.operators
+    assert measured.read().bad is not math.isfinite(bad)

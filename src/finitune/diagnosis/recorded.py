@@ -159,11 +159,14 @@ def incident_of(
     own = event.get("facts")
     facts = (facts_from_json(own) if isinstance(own, Mapping) and ranked else Facts()).over(run_facts)  # pyright: ignore[reportUnknownArgumentType]
     crashed = event.get("symptom") == "crash"
-    if crashed and not (origin and origin.get("origin")) and not crashes.is_of_numbers(event):
+    of_numbers = not crashed or bool(origin and origin.get("origin")) or crashes.is_of_numbers(event)
+    if not of_numbers:
         signals = {name: series for name, series in signals.items() if name not in OF_DYNAMICS}
     inputs = inputs_of(facts, event, origin, signals)
     if crashed:
         inputs["observations"] = crashes.observed(event)
+    if not of_numbers:
+        del inputs["optimizer"]
     arms = [e for e in following if e["event"] == "arm"]
     weighed = rank(inputs, arms) if ranked else []
     shown = [cause for cause in weighed if cause.proved or cause.bits > 0][:SHOWN]

@@ -7,18 +7,21 @@ optimizer itself can take the verdict on the device, nothing waits for that tran
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from operator import sub
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite, as_real, is_finite, largest, norms, values_of
 from finitune.monitor.probes.ranks import ALONE, Group, copies, whole
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 Gradients = tuple[list[int], list[int]]
 """Identity and version of each gradient that is there."""
@@ -220,6 +223,20 @@ class Measured:
         )
 
 
+def _unseen(measures: _Function) -> _Function:
+    """By dispatch modes, as one that watches the step operator by operator: what is measured is no part of it."""
+
+    @wraps(measures)
+    def measured(*args: Any, **kwargs: Any) -> Any:
+        if not torch._C._len_torch_dispatch_stack():
+            return measures(*args, **kwargs)
+        with _disable_current_modes():
+            return measures(*args, **kwargs)
+
+    return cast(_Function, measured)
+
+
+@_unseen
 def measure(
     step: int,
     roots: Sequence[Tensor],
