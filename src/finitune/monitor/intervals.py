@@ -7,10 +7,9 @@ the loop's own code and cannot be discarded, which is said once; a fault that pe
 from __future__ import annotations
 
 import contextlib
-import sys
 import weakref
 from collections.abc import Iterator, Sequence
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from finitune.monitor.probes import foreign, model_calls, optimizer_steps
 from finitune.monitor.probes.measurement import Gradients, Measured, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
 from finitune.monitor.replay.capture import Calls, Capture, MicroStep
+from finitune.monitor.replay.source_line import running_frames
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, all_finite
 from finitune.monitor.threads import EachThread
@@ -294,7 +294,7 @@ def _running_objects() -> set[int]:
     """
     found: set[int] = set()
     within: set[CodeType] = set()
-    for frame in _running_frames():
+    for frame in running_frames():
         given = frame.f_code.co_name == "step" and any(
             getattr(value, "__code__", None) in within for value in frame.f_locals.values()
         )
@@ -306,15 +306,7 @@ def _running_objects() -> set[int]:
 
 def _is_running(function: Any) -> bool:
     code = getattr(function, "__code__", None)
-    return code is not None and any(frame.f_code is code for frame in _running_frames())
-
-
-def _running_frames() -> Iterator[FrameType]:
-    """Innermost first."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+    return code is not None and any(frame.f_code is code for frame in running_frames())
 
 
 def _parameters(tensors: Sequence[Tensor]) -> bool:

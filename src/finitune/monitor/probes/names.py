@@ -13,7 +13,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def operator_name(operator: Any) -> str:
+def aten_name(operator: Any) -> str:
     """`aten.div_.Tensor` -> `div`: what is wrong is the same where it works in place."""
     name = operator.overloadpacket.__name__
     return name if name.endswith("__") else name.removesuffix("_")

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from torch import nn
@@ -19,7 +18,7 @@ from torch import nn
 from finitune.monitor.probes.gc_objects import living
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay.looked_up import function_behind
-from finitune.monitor.replay.source_line import is_ours, is_users
+from finitune.monitor.replay.source_line import is_ours, is_users, running_frames
 from finitune.monitor.replay.source_tree import scope_of
 
 _BEFORE = ("begin", "start", "before")
@@ -80,9 +79,7 @@ def _attributes(one: Any, names: list[str]) -> dict[str, Any]:
 
 def _running_objects() -> Iterator[Any]:
     """In whose methods the program runs, innermost first."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame in running_frames():
         own = None if is_ours(frame.f_code.co_filename) else frame.f_locals.get("self")
         if own is not None:
             yield own
-        frame = frame.f_back

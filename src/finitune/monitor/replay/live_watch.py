@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_
 from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.operator_watch import OperatorWatch
+from finitune.monitor.replay.source_line import running_frames
 
 _HOOKS_FIRE_TWICE = r"Using `torch\.compile\(module\)` when there are global hooks"
 _COMPILED = str(Path("torch", "_dynamo", "eval_frame.py"))
@@ -108,9 +109,4 @@ def within_compiled() -> bool:
     """True where a compiled function has called us. When it returns, the compiler puts the dispatcher of this thread
     back to what it was when the function was called, so a mode that comes or goes in between leaves it inconsistent.
     """
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_filename.endswith(_COMPILED):
-            return True
-        frame = frame.f_back
-    return False
+    return any(frame.f_code.co_filename.endswith(_COMPILED) for frame in running_frames())

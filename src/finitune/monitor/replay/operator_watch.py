@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import Places, is_finite, is_inexact, places
-from finitune.monitor.probes.names import dtype_name, operator_name
+from finitune.monitor.probes.names import aten_name, dtype_name
 from finitune.monitor.replay import objective
 from finitune.monitor.replay.batch_places import batch_places
 from finitune.monitor.replay.capture import Call
@@ -171,7 +171,7 @@ class OperatorWatch(TorchDispatchMode):
         before = self._inputs(func, args, kwargs)
         overwritten = [t for t in before if overwritten_later(func, args, t) and not is_finite(t)]
         spoilt = {id(t): _only_minus_inf(t) for t in overwritten}
-        divisor = zeros_in(operator_name(func), args)
+        divisor = zeros_in(aten_name(func), args)
         return lambda out: self._look(func, args, kwargs, out, before, spoilt, node, divisor)
 
     def found(self, *, bad_loss: bool = False) -> Origin | None:
@@ -208,7 +208,7 @@ class OperatorWatch(TorchDispatchMode):
         self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], spoilt: dict[int, bool], node: Any,
         divisor: str | None,
     ) -> None:  # fmt: skip
-        name = operator_name(func)
+        name = aten_name(func)
         tensors = [t for t in pytree.tree_leaves(put_out(func, out)) if isinstance(t, Tensor)]
         if "empty" in name or func.namespace in _COMMUNICATION:
             # A bad value that comes in from another rank is seen there; what fills an empty tensor may not be seen.

@@ -49,10 +49,14 @@ def calling_line() -> str | None:
 
 def user_frames() -> Iterator[FrameType]:
     """The running frames of the user's own program, innermost first."""
+    return (frame for frame in running_frames() if is_users(frame.f_code.co_filename))
+
+
+def running_frames() -> Iterator[FrameType]:
+    """All of this thread, innermost first: that of whoever asks is the first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            yield frame
+        yield frame
         frame = frame.f_back
 
 
