@@ -358,6 +358,13 @@ def test_another_loss_begins_where_tensors_have_gradients_that_never_had(joined,
     assert any(one is not None and one.level == "suspicion" for one in found) is expected
 
 
+def test_one_step_of_another_loss_is_no_level():
+    """As where the generator of a GAN steps for the first time, after three steps of its critic."""
+    loss = Series(range(1, 11), [8.45, 8.5, 8.47, 0.09, 7.99, 8.05, 7.81, 7.92, 7.9, 7.86])
+    trained = Series([1, 4], [5.0, 9.0])
+    assert [see(loss.until(step), trained.until(step)) for step in range(2, 11)] == [None] * 9
+
+
 LATE = [68.0, 54, 62, 68, 65, 60, 53, 70, 20, 3.2, 6, 38, 71, 177, 165, 433, 329, 475, 456, 272, 233, 125, 31, 53, 118,
         406, 982, 973, 1481, 1898, 1647, 2232, 1717, 1483]  # fmt: skip
 GUESSED = [1.099] * 16 + [1.13, 1.08, 0.98, 0.6, 0.74, 4, 3.3, 4.7, 2.4, 1.8, 1.6, 6.5, 5.9, 8.7, 28, 24, 26, 48, 26,

@@ -14,24 +14,23 @@ the rise: median and deviation (from the MAD, at least 0.02) of the 128 steps be
 at least a fifth above. What climbs too slowly, or has long been up, is compared with the lowest level held for 32
 steps, read at distances from both ends that quadruple: twice that level, two deviations, and back at the beginning.
 
-Other data raise the loss as well: parts of a data set differ by a factor of up to three, and another language is
-learned again: a rise is a note. It is a suspicion where three quarters of the last 32 losses are back where the run
-began (0.95 of it) after a loss of a quarter, or of a half where it began by guessing (its first four are within 3 %);
-at three times the beginning after a loss that was a sixth lower; else, as where the rewards of a value function are
-found, at a hundred times. Three steps in a row at 10^8 times it are beyond any data. Early (fewer than 48 steps): three
-in a row above twice the median so far and above the first; a suspicion at ten times the largest so far, at a hundred
-times the largest of the first 16, or with three quarters of the last 8 at ten times the first four, after a loss of a
-quarter of these, or a sixth lower where it began by guessing, unless it comes in stages (see `is_of_stages`). Where
-tensors have gradients that never had (a part that is no longer frozen, a term that is added) another loss begins.
+Other data raise the loss too, by up to three times, another language by more: a rise is a note. It is a suspicion where
+three quarters of the last 32 losses are back where the run began (0.95 of it) after a loss of a quarter, or of a half
+where it began by guessing (its first four are within 3 %); at three times the beginning after a loss that was a sixth
+lower; else, as where a value function finds rewards, at a hundred times. Three steps in a row at 10^8 times it are
+beyond any data. Early (fewer than 48 steps): three in a row above twice the median so far and above the first; a
+suspicion at ten times the largest so far, at a hundred times the largest of the first 16, or with three quarters of the
+last 8 at ten times the first four, after a loss of a quarter of these, or a sixth lower where it began by guessing,
+unless it comes in stages (see `is_of_stages`). Tensors that never had a gradient begin another loss.
 
-A loss that is negative now and then, or begins at zero, as those of policy gradients, has no such levels. It is judged
-on differences: three quarters of the last 32 further from the median of the 128 before than 100 of their deviations,
-which are at least 0.1: TRL's GRPO logs losses up to that size in healthy runs. One that was always below zero, as a
-density's, falls because it learns, or is annealed: there a fall counts from a hundred times its level before. A fall
-that comes to a level (of a sampler, the mode) is none; one without a bound goes on: of four parts of the last values
-the last is twice as far as the second, and a quarter further than the third. One that swings about zero diverges where
-its swings grow and grow, as those of two players who learn at once (Mescheder et al. 2018, "Which Training Methods for
-GANs do actually Converge?"): each of four parts swings to both sides three times as far as the one before.
+A loss that is negative now and then, or begins at zero, as in policy gradients, is judged on differences: three
+quarters of the last 32 further from the median of the 128 before than 100 of their deviations, which are at least 0.1:
+TRL's GRPO logs losses up to that size in healthy runs. One that was always below zero, as a density's, falls because it
+learns, or is annealed: there a fall counts from a hundred times its level before. A fall that comes to a level is none;
+one without a bound goes on: of four parts of the last values the last is twice as far as the second, and a quarter
+further than the third. One that swings about zero diverges where its swings grow and grow, as those of two players who
+learn at once (Mescheder et al. 2018, "Which Training Methods for GANs do actually Converge?"): each of four parts
+swings to both sides three times as far as the one before.
 """
 
 from __future__ import annotations
@@ -58,11 +57,12 @@ SLOWER = "the same loss at a lower learning rate: its swings do not grow"
 
 
 def see(loss: Series, trained_tensors: Series | None = None) -> Sighting | None:
+    least = 2
     if trained_tensors and len(trained_tensors) > 1:
-        loss = loss.since(trained_tensors.last_step - 1)
+        loss, least = loss.since(trained_tensors.last_step - 1), FIRST + IN_A_ROW
     last, head = loss.last, beginning(loss)
     values = finite(loss.window(BASELINE + RECENT))
-    if not math.isfinite(last) or len(head) < 2:
+    if not math.isfinite(last) or len(head) < least:
         return None
     if head[0] < NEAR_ZERO or min(*head, *values) < 0:
         return _runaway(loss, values)
