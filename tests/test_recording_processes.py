@@ -40,6 +40,31 @@ def test_a_second_process_records_in_a_directory_of_its_own_and_says_so(tmp_path
     assert Recording.load(place).signals["loss"].values.tolist() == [7.0]
 
 
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("same", [False, True])
+def test_processes_of_one_command_are_not_worth_a_word(tmp_path: Path, same: bool, ended: bool, monkeypatch) -> None:
+    monkeypatch.setenv("FINITUNE_MARKS", "/marks/finitune-1")
+    recorder = Recorder(tmp_path / "run")
+    recorder.step(1, loss=1.0, skipped=0.0)
+    if ended:
+        recorder.close()
+    monkeypatch.setenv("FINITUNE_MARKS", "/marks/finitune-1" if same else "/marks/finitune-2")
+    place, said = other_process(tmp_path / "run")
+    recorder.close()
+    assert place != tmp_path / "run"
+    assert ("records here" in said or "is recorded here" in said) is not same
+
+
+def test_a_process_that_looked_while_the_other_began_records_elsewhere(tmp_path: Path) -> None:
+    first, second = Recorder(tmp_path / "run"), Recorder(tmp_path / "run")
+    assert second.earlier_incidents == 0
+    first.step(1, loss=1.0, skipped=0.0)
+    first.close()
+    second.step(1, loss=7.0, skipped=0.0)
+    second.close()
+    assert Recording.load(tmp_path / "run").signals["loss"].values.tolist() == [1.0]
+
+
 def test_a_process_that_comes_later_continues_the_recording(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run")
     recorder.close()

@@ -80,7 +80,7 @@ class Recorder:
         self._file: FileIO | None = None
         self._closed = False
         self.is_second = False
-        """Another process of the same command has recorded a training before."""
+        """Another process of the same command records a training, or has recorded one before."""
 
     @property
     def opened(self) -> bool:
@@ -114,9 +114,10 @@ class Recorder:
             return
         asked, why, launch = self.directory, "", Path(os.environ.get("FINITUNE_MARKS", "")).name
         try:
-            self._lock = _locked(asked, self.rank)
+            self._lock, self._earlier = _locked(asked, self.rank), None
             begun = step <= 1 and len(self._before().signals["skipped"]) > 0
-            self.is_second = begun and bool(launch) and self._before().launch == launch
+            theirs = self._before().launch or (launch if self._lock is None else "")  # it has not written it yet
+            self.is_second = (begun or self._lock is None) and bool(launch) and theirs == launch
             if self._lock is None or self.is_second:
                 self.directory, why = asked / f"process{os.getpid()}", "another process records here"
             elif begun:

@@ -1,5 +1,6 @@
 """Programs that train tensors without a module, by a backward or by `torch.autograd.grad`."""
 
+import pytest
 import torch
 
 from finitune.monitor.watch import watch
@@ -78,3 +79,61 @@ def test_autograd_grad_is_located(tmp_path):
     origin = [event["origin"] for event in Recording.load(tmp_path / "run").events("origin")][-1]
     assert (origin["op"], origin["phase"]) == ("aten.div", "backward")
     assert "sqrt().sum()" in origin["line"]
+
+
+class NewtonSteps:
+    """Solves for each update with products of the Hessian, derived one by one."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def step(self, loss):
+        gradients = torch.autograd.grad(loss, self.weights, create_graph=True)
+        curvatures = [
+            torch.autograd.grad(gradient.sum(), weight, retain_graph=True)[0]
+            for gradient, weight in zip(gradients, self.weights, strict=True)
+        ]
+        for weight, gradient, curvature in zip(self.weights, gradients, curvatures, strict=True):
+            weight.data -= 0.5 * gradient.detach() / curvature
+
+
+@pytest.mark.parametrize("bad", [None, torch.nan, torch.inf, -torch.inf])
+def test_derivatives_of_a_derivative_belong_to_its_step(tmp_path, bad):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    newton = NewtonSteps(list(model.parameters()))
+    x = torch.randn(16, 3)
+    with unoptimized(tmp_path):
+        for step in range(1, 7):
+            if step == 4 and bad is not None:
+                x = x.clone()
+                x[2] = bad
+            newton.step(torch.cosh(model(x)).mean())
+    recording = Recording.load(tmp_path / "run")
+    assert recording.signals["loss"].last_step == 6
+    incidents = [event["step"] for event in recording.events("incident")]
+    assert incidents[:1] == ([] if bad is None else [4])
+
+
+def test_losses_that_are_derived_by_turns_are_steps_where_weights_change_between(tmp_path):
+    weight = torch.nn.Parameter(torch.ones(3))
+    with unoptimized(tmp_path):
+        for step in range(6):
+            loss = (weight * torch.arange(3.0)).square().sum()
+            (gradient,) = torch.autograd.grad(loss, weight, create_graph=step % 3 == 0)
+            weight.data -= 0.01 * gradient.detach()
+    assert Recording.load(tmp_path / "run").signals["loss"].last_step == 6
+
+
+def test_a_derivative_within_the_step_of_an_optimizer_is_no_step(tmp_path):
+    """The inner steps of MAML keep their graph, which the outer loss is derived through."""
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with watch(torch.nn.Module(), optimizer, run_dir=tmp_path / "run"):
+        for _ in range(4):
+            (inner,) = torch.autograd.grad((weight - torch.randn(3)).square().sum(), weight, create_graph=True)
+            optimizer.zero_grad()
+            (weight - 0.1 * inner).square().sum().backward()
+            optimizer.step()
+    assert Recording.load(tmp_path / "run").signals["loss"].last_step == 4

@@ -52,6 +52,24 @@ class LoopUpdate(foreign.LeavesUpdate):
         return self
 
 
+class Unchanged:
+    """Weights as they were; what is derived by them before they change belongs to one step."""
+
+    def __init__(self, weights: dict[int, tuple[weakref.ref[Tensor], int, Tensor]]) -> None:
+        self._weights = weights
+
+    @staticmethod
+    def of(weights: Sequence[Tensor]) -> Unchanged:
+        return Unchanged({id(w): (weakref.ref(w), w._version, _sum(w)) for w in weights})
+
+    def holds(self, weights: Sequence[Tensor], *, nan_equals: bool = True) -> bool:
+        """All of `weights` are among these, and none of these has changed, as far as NaN shows."""
+        return bool(self._weights) and all(id(w) in self._weights for w in weights) and all(
+            (w := was()) is not None and w._version == version and torch.allclose(_sum(w), total, 0, 0, nan_equals)
+            for was, version, total in self._weights.values()
+        )  # fmt: skip
+
+
 class Intervals:
     """Backwards that belong to no optimizer."""
 
@@ -80,6 +98,8 @@ class Intervals:
         """Of the call of `torch.autograd.grad` that runs."""
         self._of_data = False
         """It asks for the gradient of what is no parameter."""
+        self._derived = Unchanged({})
+        """By what a derivative of this step is derived again."""
         self._first_of_data: tuple[Capture, Measured] | None = None
         self._unseen: set[int] = set()
         """Numbers of optimizers whose steps are not seen."""
@@ -112,7 +132,7 @@ class Intervals:
         elif not any(watched.steps for watched in self._optimizers):
             self._leaves = foreign.leaves_of(roots, MOST_NODES)
         before = gradients_now(self._leaves)
-        if not any_gradient(before) or before != self._before:
+        if (not any_gradient(before) or before != self._before) and not self._derived.holds(self._leaves):
             self._group = []  # the gradients of the group before were set to zero, or are others
 
     def _stepped_unseen(self, watched: Watched) -> bool:
@@ -160,15 +180,24 @@ class Intervals:
         self._judge(self._group, [leaf.grad for leaf in leaves if leaf.grad is not None])
         self._before = gradients_now(leaves)
 
-    def gradients_asked(self, calls: Calls, roots: list[Tensor], inputs: Sequence[Any]) -> None:
-        """`torch.autograd.grad` begins: a step of a loop that updates by itself, where it is no optimizer's."""
+    def gradients_asked(self, calls: Calls, roots: list[Tensor], inputs: Sequence[Any], *, derived_again: bool) -> None:
+        """`torch.autograd.grad` begins: a step of a loop that updates by itself, where it is no optimizer's. One whose
+        result is `derived_again` is such a step where it is taken by parameters.
+        """
         self._asked = None
         leaves = [t for t in inputs if isinstance(t, Tensor) and t.is_leaf]
+        if derived_again and not _parameters(leaves):
+            return
         own = {id(p) for watched in self._optimizers for p in watched.parameters()}
         trained = [t for t in leaves if id(t) not in own]
         if not trained or len(trained) != len(inputs) or (len(self._optimizers) and not _parameters(trained)):
             return
         roots = [root for root in roots if isinstance(root, Tensor)]
+        if self._derived.holds(trained, nan_equals=not derived_again):
+            trained = self._update.parameters()
+        else:
+            self._group = []
+            self._derived = Unchanged.of(trained) if derived_again else Unchanged({})
         self._asked, self._of_data = calls.micro_step(roots), not _parameters(trained)
         self._gate.loss_seen(roots, self._asked)
         self._begin(trained)
@@ -179,7 +208,7 @@ class Intervals:
         gradients = [g for g in gradients if isinstance(g, Tensor)]
         if micro is None or not gradients:
             return
-        self._group = [micro]
+        self._group.append(micro)
         measured = self._measured(self._group, gradients)
         if self._of_data:
             self._unclaimed += 1
@@ -222,6 +251,8 @@ class Intervals:
         if len(capture.micro_steps) == 1:
             self._gate.step += 1
             watched.last, watched.steps = self._gate.step, watched.steps + 1
+        elif watched.bad_in_a_row:
+            return  # this step is known to be bad
         measured.step = self._gate.step
         watched.written_by_loop = self._update.parameters()
         reading = confirmed(measured.read(), measured)
@@ -282,6 +313,10 @@ class Intervals:
 def _is_scaled(capture: Capture) -> bool:
     """Every loss is multiplied with a large number of the loop's own: whoever does that skips what overflows."""
     return all(m.objective is not None and abs(m.objective.factor) >= A_SCALE for m in capture.micro_steps)
+
+
+def _sum(weight: Tensor) -> Tensor:
+    return weight.detach().sum(dtype=torch.complex128)
 
 
 def _look(parameter: Tensor) -> Tensor:

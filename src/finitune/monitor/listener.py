@@ -160,17 +160,17 @@ class Listener:
             with self.paused():
                 self._intervals.backward_ended(micro)
 
-    def gradients_asked(self, roots: list[Tensor], inputs: list[Tensor]) -> None:
+    def gradients_asked(self, roots: list[Tensor], inputs: list[Tensor], *, derived_again: bool = False) -> None:
         if self.here.busy:
             return
         self._training_begins()
         asked = {id(tensor) for tensor in inputs}
-        if any(not asked.isdisjoint(map(id, watched.parameters())) for watched in self._optimizers):
+        if derived_again or all(asked.isdisjoint(map(id, watched.parameters())) for watched in self._optimizers):
+            self._intervals.gradients_asked(self._calls, roots, inputs, derived_again=derived_again)
+        else:
             micro = self._calls.micro_step(roots, self._pending.calls())
             self._gate.loss_seen(roots, micro)
             self._pending.ask(micro)
-        else:
-            self._intervals.gradients_asked(self._calls, roots, inputs)
 
     def gradients_returned(self, gradients: Sequence[Any]) -> None:
         if not self.here.busy:
