@@ -33,8 +33,9 @@ def known_values(root: Any, outputs: set[int]) -> dict[Edge, Value]:
         if node is None or node in seen or node._sequence_nr() in ends:
             continue
         seen.add(node)
+        keeps = _keeps_inputs(node)
         for place, edge in enumerate(node.next_functions):
-            if _keeps_inputs(node) and edge[0] is not None and edge not in found:
+            if keeps and edge[0] is not None and edge not in found:
                 found[edge] = partial(_given, node, place)
             open_.append(edge[0])
     if len(seen) > MAX_NODES:

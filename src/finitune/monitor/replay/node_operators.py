@@ -68,7 +68,7 @@ def kept_of(node: Any, output: int) -> Mapping[str, Any] | None:
 
 def keeps_inputs(node: Any) -> bool:
     """True where a node keeps some tensor that went into it."""
-    return any(hasattr(node, f"_saved_{name}") for names in _tensors_of(node) for name in names)
+    return _keeps_some(name_of(node), len(node.next_functions), type(node))
 
 
 def given_to(node: Any) -> tuple[Tensor | None, ...]:
@@ -83,6 +83,11 @@ def given_to(node: Any) -> tuple[Tensor | None, ...]:
 def _tensors_of(node: Any) -> tuple[tuple[str, ...], ...]:
     """For each form that has as many tensors as the node has edges, their names."""
     return _tensor_names(name_of(node), len(node.next_functions), type(node))
+
+
+@cache
+def _keeps_some(name: str, edges: int, kind: type) -> bool:
+    return any(hasattr(kind, f"_saved_{one}") for names in _tensor_names(name, edges, kind) for one in names)
 
 
 @cache

@@ -331,12 +331,13 @@ def _read(
     alone = sum(child is not None for child, _ in edges) == 1
     passes = name in LINEAR and (alone or name not in ("MulBackward0", "DivBackward0"))
     below = (linear or RESULT in kept) and passes
-    before = replace(walk, targets=list(walk.targets), uses=set(walk.uses))
+    again = not below and name in SUMS and value is not None
+    before = replace(walk, targets=list(walk.targets), uses=set(walk.uses)) if again else walk
     try:
         inputs = _inputs(node, walk, linear=below, covered=RESULT in kept or covered, value=value)
     except NotReadable:
         # A constant beneath is found from the result of this term where only sums lie between.
-        result = None if below or name not in SUMS or value is None else value()
+        result = value() if again and value is not None else None
         if result is None:
             raise
         walk.restore(before)
