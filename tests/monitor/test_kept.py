@@ -11,7 +11,8 @@ from torch import nn
 
 from finitune.chapter import Sighting
 from finitune.monitor.earlier_batches import EarlierBatch
-from finitune.monitor.replay.capture import LONGEST_CHAIN, MAX_CALLS, Capture
+from finitune.monitor.replay.calls import LONGEST_CHAIN, MAX_CALLS
+from finitune.monitor.replay.capture import Capture
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 from finitune.series import Series

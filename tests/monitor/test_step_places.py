@@ -13,12 +13,16 @@ SAME = [
     "for n in range(3):\n    STEP\n    if n == 2:\n        STEP\n",
     "def update(n):\n    STEP\n    if n == 2:\n        STEP\n\nfor n in range(3):\n    update(n)\n",
     "for epoch in range(2):\n    for n in range(3):\n        STEP\n        (epoch,\n         STEP)\n",
+    "for n in range(3):\n    for k in range(2):\n        STEP\n    STEP\n",  # the last of several
+    "def update():\n    STEP\n\nfor n in range(3):\n    update()\n    STEP\n",
+    "def update():\n    STEP\n\nupdate()\nSTEP\n",
 ]
 OTHER = [
     "for n in range(3):\n    STEP\nfor n in range(1):\n    STEP\n",
     "for n in range(3):\n    if n == 2:\n        STEP\n    elif n == 1:\n        STEP\n",  # the pass before
-    "for n in range(3):\n    for k in range(2):\n        STEP\n    STEP\n",  # the last of several
-    "def update():\n    STEP\n\nupdate()\nSTEP\n",
+    "def update():\n    for n in range(3):\n        STEP\n\nupdate()\nSTEP\n",
+    "def update():\n    for n in range(3):\n        STEP\n\nfor n in range(2):\n    STEP\n    update()\n",
+    "for n in range(3):\n    for k in range(2):\n        STEP\n    for k in range(1):\n        STEP\n",
 ]
 
 
@@ -63,6 +67,29 @@ def test_the_next_pass_of_the_only_loop(source, follows):
     assert answers[-1] == follows
 
 
+ABOVE = [
+    "for n in range(3):\n    if n == 2:\n        STEP\n    if n < 2:\n        STEP\n",
+    "def a():\n    STEP\n\ndef b():\n    STEP\n\nfor n in 0, 1:\n    if n:\n        a()\n    if not n:\n        b()\n",
+    "def update(n):\n    if n:\n        STEP\n    if not n:\n        STEP\n\nfor n in range(2):\n    update(n)\n",
+    "for k in 0, 1:\n    for n in 0, 1:\n        if n:\n            STEP\n        if not n:\n            STEP\n",
+]
+NOT_ABOVE = [
+    "for n in range(3):\n    STEP\n    STEP\n",
+    "for n in range(3):\n    STEP\n",
+    "for n in range(3):\n    for k in range(2):\n        if k:\n            STEP\n        else:\n            STEP\n",
+    "def update(k):\n    if k:\n        STEP\n    else:\n        STEP\n\nfor k in range(2):\n    update(k)\n",
+    "STEP\nSTEP\n",
+]
+
+
+@pytest.mark.parametrize(("source", "above"), [*((one, True) for one in ABOVE), *((one, False) for one in NOT_ABOVE)])
+def test_a_place_above_the_last_is_in_the_next_pass(source, above):
+    answers, places = [], [None]
+    step = "answers.append(here().stands_above(places[-1])); places.append(here())"
+    user_program.run(source.replace("STEP", step), answers=answers, places=places, here=StepPlace.now)
+    assert answers[-1] == above
+
+
 AFTER_STEP = """
 model = torch.nn.Linear(4, 2)
 optimizers = [torch.optim.SGD([one], lr=0.1) for one in model.parameters()]
@@ -88,6 +115,38 @@ for n in range(6):
     model(torch.randn(3, 4)).sum().backward()
     optimizer.step()
 """
+
+
+DELAYED = """
+def update_actor():
+    loss = critic(actor(torch.randn(4, 3))).mean() * (torch.inf if n == 6 else 1.0)
+    of_actor.zero_grad()
+    loss.backward()
+    of_actor.step()
+
+def update_critic():
+    of_critic.zero_grad()
+    critic(torch.randn(4, 2)).square().mean().backward()
+    of_critic.step()
+
+actor, critic = torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)
+of_actor, of_critic = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (actor, critic))
+for one, optimizer in ((actor, of_actor), (critic, of_critic)):
+    watch(one, optimizer)
+for n in range(1, 9):
+    if n % 2 == 0:
+        update_actor()
+    update_critic()
+"""
+
+
+def test_an_actor_that_steps_before_its_critic_in_each_second_pass_steps_with_it():
+    idle = torch.nn.Linear(1, 1)
+    with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1)) as monitor:
+        user_program.run(DELAYED, torch=torch, watch=watch)
+    recording = Recording.load(monitor.run_dir)
+    assert recording.signals["loss"].last_step == 8
+    assert [incident["step"] for incident in recording.events("incident")] == [6]
 
 
 def test_what_a_step_raises_belongs_to_it():

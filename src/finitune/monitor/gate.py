@@ -355,7 +355,7 @@ class Gate:
             watched.last = earlier
         place, new = StepPlace.now(), None
         if place is not None and self._optimizers.several:
-            if place.follows(self._place):
+            if place.follows(self._place) or place.stands_above(self._place):
                 new = True
             elif watched.last == 0 and place.is_in_pass_of(self._place):
                 new = False

@@ -24,7 +24,8 @@ from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import foreign, model_calls, optimizer_steps
 from finitune.monitor.probes.measurement import Gradients, Measured, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
-from finitune.monitor.replay.capture import Calls, Capture, MicroStep
+from finitune.monitor.replay.calls import Calls
+from finitune.monitor.replay.capture import Capture, MicroStep
 from finitune.monitor.replay.source_line import running_frames
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, all_finite

@@ -26,7 +26,8 @@ from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
 from finitune.monitor.probes.optimizers import innermost
 from finitune.monitor.probes.out_of_range import Flags
 from finitune.monitor.probes.torch_calls import is_transformed_now
-from finitune.monitor.replay.capture import Call, Calls, MicroStep
+from finitune.monitor.replay.calls import Calls
+from finitune.monitor.replay.capture import Call, MicroStep
 from finitune.monitor.replay.ended_frames import GivenGradient
 from finitune.monitor.run import Run
 from finitune.monitor.step_measures import is_of_device

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ast
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType
 
@@ -16,11 +17,13 @@ class StepPlace:
     """The identity of the innermost running frame of the user's; it is not kept alive."""
     code: CodeType
     line: int
+    around: tuple[StepPlace, ...] = ()
+    """Of all running frames of the user's, outermost first; this one is the last."""
 
     @staticmethod
     def now() -> StepPlace | None:
-        frame = next(user_frames(), None)
-        return None if frame is None else StepPlace(frame=id(frame), code=frame.f_code, line=frame.f_lineno)
+        around = [StepPlace(frame=id(frame), code=frame.f_code, line=frame.f_lineno) for frame in user_frames()]
+        return replace(around[0], around=tuple(reversed(around))) if around else None
 
     def follows(self, before: StepPlace | None) -> bool:
         """True where it is the same place as that of the step that was taken last, or in another branch of an `if`, in
@@ -33,16 +36,43 @@ class StepPlace:
         loops = [_loops_around(frame.f_code, frame.f_lineno) for frame in user_frames()]
         return loops[0] == sum(loops) == 1  # in this function itself, whose frame is the same one for certain
 
-    def is_in_pass_of(self, before: StepPlace | None) -> bool:
-        """True where it stands below the step that was taken last, in the same call of a function, and within the
-        innermost loop that this stands in.
+    def stands_above(self, before: StepPlace | None) -> bool:
+        """True where the program has come back to a place above that of the step that was taken last: in the next pass
+        of a loop, or in another call. Branches of an `if` are taken by turns, also by several optimizers of one batch.
         """
-        if before is None or not self._stands_below(before) or (scope := scope_of(self.code)) is None:
+        n = self._parts_from(before)
+        return before is not None and n is not None and self.around[n].line < before.around[n].line
+
+    def is_in_pass_of(self, before: StepPlace | None) -> bool:
+        """True where it stands below the step that was taken last, in the same call of a function, and in no loop that
+        does not hold both; where no loop does, neither stands in one.
+        """
+        n = self._parts_from(before)
+        if before is None or n is None or self.around[n].line < before.around[n].line:
             return False
-        if _are_in_branches(self.code, self.line, before.line):
+        if any(one.frame != other.frame for one, other in zip(self.around[: n + 1], before.around, strict=False)):
             return False
-        loops = loops_at(scope, before.line)
-        return not loops or holds_line(loops[-1], self.line)
+        loops = self.around[n].loops()
+        if any(one.loops() for one in self.around[n + 1 :]) or not all(
+            holds_line(loop, before.around[n].line) for loop in loops
+        ):
+            return False
+        within_one = bool(loops) or any(one.loops() for one in self.around[:n])
+        return within_one or not any(one.loops() for one in before.around[n:])
+
+    def loops(self) -> list[ast.For | ast.While]:
+        """Those around it in its function, outermost first."""
+        scope = scope_of(self.code)
+        return [] if scope is None else loops_at(scope, self.line)
+
+    def _parts_from(self, before: StepPlace | None) -> int | None:
+        """The last of the frames around both that is of one function; None where they are in branches of an `if`."""
+        for n, (here, last) in enumerate(zip(self.around, before.around, strict=False) if before is not None else ()):
+            if here.code is not last.code:
+                return None
+            if here.line != last.line:
+                return None if _are_in_branches(here.code, here.line, last.line) else n
+        return None
 
     def is_below(self, before: StepPlace | None) -> bool:
         """True where it stands below the step that was taken last, in the same call of a function, and in no loop that

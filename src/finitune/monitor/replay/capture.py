@@ -6,34 +6,23 @@ Nothing is copied on a healthy step but the random number state (5 KB on a CPU).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
-from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.replay import objective
-from finitune.monitor.replay.carried_state import Carried, CarriedStates
-from finitune.monitor.replay.ended_frames import EndedFrame, GivenGradient, remembered
+from finitune.monitor.replay.carried_state import Carried
+from finitune.monitor.replay.ended_frames import EndedFrame, GivenGradient
 from finitune.monitor.replay.objective import Edge, Objective, edge
-from finitune.monitor.replay.outputs import output_tensors
 from finitune.monitor.replay.padding import Padding, padding_of
 from finitune.monitor.replay.surroundings import Autocast, Randomness
 
 MASKS = ("attention_mask", "mask", "padding_mask", "key_padding_mask", "src_key_padding_mask", "attn_mask")
 """Names of a mask over tokens. Those of a key padding mask are True where padding is."""
-MAX_CALLS = 16
-"""Model calls kept since the last backward; older ones belong to an evaluation with gradients on. Of a longer chain, in
-which each call is fed by the one before, more are kept, but how they are fed is read only where the loss is known to be
-bad: that would cost more than a recurrent cell.
-"""
-LONGEST_CHAIN = 512
-"""Calls that feed one another, beyond which none is kept."""
 MAX_LOOSE_BYTES = 2**26
 """Of what a loss that is computed without a module is made of, beside the trained tensors."""
 
@@ -57,6 +46,8 @@ class Call:
     """Their nodes, in a step that is watched operator by operator."""
     unfed: str | None = None
     """Why an argument with a graph is none of these."""
+    is_read: bool = True
+    """How it is fed is known; its arguments hold no graph."""
     within: list[Call] = field(default_factory=list["Call"])
     """Calls with token ids that a wrapper makes of what it was given: those are what the experiments change."""
     carried: tuple[Carried, ...] = ()
@@ -80,12 +71,13 @@ class Call:
         of what it was `given`; see `feed`.
         """
         return Call(
-            module=module, args=args, kwargs=dict(kwargs), randomness=None, autocast=self.autocast,
+            module=module, args=args, kwargs=dict(kwargs), randomness=None, autocast=self.autocast, is_read=False,
             versions=tuple((tensor, tensor._version) for tensor in given),
         )  # fmt: skip
 
     def feed(self, before: list[Call]) -> None:
         """Read how its arguments are computed of the outputs of the calls before it, while their graph is there."""
+        self.is_read = True
         if self.overwritten:
             self.unfed = "it was overwritten in place"
             return
@@ -95,7 +87,7 @@ class Call:
             if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
                 try:
                     with _disable_current_modes():
-                        self.fed[place], leaves[place] = _read(leaf, before, exact=True), None
+                        self.fed[place], leaves[place] = objective_of(leaf, before, exact=True), None
                     self.edges |= {place: edge(leaf)} if watched else {}
                 except (objective.NotReadable, AttributeError, RuntimeError) as error:
                     self.unfed = str(error)
@@ -234,166 +226,8 @@ class Capture:
         return sum(call.nbytes for micro in self.micro_steps for call in micro.calls)
 
 
-class Calls:
-    """The calls of watched models since the last backward, which makes a micro-step of them."""
-
-    def __init__(self) -> None:
-        self._calls: list[Call] = []
-        self._depth = 0
-        self._within: Call | None = None
-        """The call within the present one that is running now."""
-        self._packed = False
-        self._chain = 0
-        """How many calls in a row were fed by earlier ones, as those of a recurrent cell are."""
-        self._carried = CarriedStates()
-        self.fruitful: set[int] = set()
-        """Identities of the modules whose calls put out something with a graph."""
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def kept(self) -> list[Call]:
-        """The calls since the last backward."""
-        return list(self._calls)
-
-    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """A model is called: what is kept of it; None for one without gradients, or within one that has token ids."""
-        self._depth += 1
-        given = list(_given((args, kwargs))) if torch.is_grad_enabled() else None
-        if given is None or any(map(_is_batched, given)):
-            return None  # vmap calls it, and its tensors have no values outside
-        if objective.packs_now() and (self._depth > 1 or any(tensor.grad_fn is not None for tensor in given)):
-            return None
-        if self._depth > 1:
-            outer = self._calls[-1] if self._calls else None
-            if outer is None or self._within or "input_ids" in outer.kwargs or "input_ids" not in kwargs:
-                return None
-            self._within = Call.of(module, args, kwargs, [])
-            outer.within = [*outer.within, self._within][-MAX_CALLS:]
-            return self._within
-        self._chain = self._chain + 1 if any(tensor.grad_fn is not None for tensor in given) else 0
-        if self._chain >= LONGEST_CHAIN:
-            return None
-        if self._chain >= MAX_CALLS and self._calls:
-            call = self._calls[-1].next(module, args, kwargs, given)
-        else:
-            # Those of a longer chain that has ended were never read, and hold its graph.
-            self._calls = [call for call in self._calls if call.randomness is not None]
-            call = Call.of(module, args, kwargs, self._calls)
-            call.carried = self._carried.before(module)
-            del self._calls[: 1 - MAX_CALLS]
-        self._calls.append(call)
-        return call
-
-    def end(self, call: Call | None, output: Any, *, failed: bool) -> None:
-        """The call has returned, or raised."""
-        self._depth -= 1
-        if call is self._within:
-            self._within = None
-        if call is None or failed:
-            return
-        if self._depth == 0:
-            call.callers = remembered(call.randomness)
-        for place, tensor in enumerate(output_tensors(output)):
-            number = objective.number_of(tensor)
-            if number is not None:
-                call.outputs.setdefault(number, place)
-                self.fruitful.add(id(call.module))
-
-    def packs(self) -> None:
-        """Hooks on saved tensors are set: outside the model they are not read, as what they keep can be taken once."""
-        self._packed = self._packed or self._depth == 0
-
-    def micro_step(self, roots: list[Tensor], earlier: Sequence[Call] = ()) -> MicroStep:
-        """What the backward of `roots` closes; a retained graph may use `earlier` calls of the step once more."""
-        micro = MicroStep()
-        scalars = [root.detach() for root in roots if root.numel() == 1]
-        if scalars:
-            micro.root = torch.stack([scalar.reshape(()) for scalar in scalars]).sum() if len(scalars) > 1 else (
-                scalars[0].reshape(()).clone()
-            )  # fmt: skip
-        self._depth, self._within = 0, None  # a forward that was interrupted has not come back
-        packed, self._packed = self._packed, False
-        chain, self._chain = self._chain, 0
-        try:
-            if packed:
-                raise objective.NotReadable("its tensors are packed by hooks")
-            if len(roots) != 1 or micro.root is None:
-                raise objective.NotReadable("backward was given no single number")
-            if chain >= MAX_CALLS:
-                self._feed_all(chain, micro.root)
-            with _disable_current_modes():  # a live watch must not see how nodes are read
-                calls, read = self._objective(roots[0], [*earlier, *self._calls])
-            micro.objective = read
-            # Calls whose outputs the loss does not use need not be run again.
-            micro.calls = _used(calls, read)
-            used = {id(call) for call in micro.calls}
-            self._calls = [call for call in self._calls if used.isdisjoint({id(c) for c in (call, *call.within)})]
-        except (objective.NotReadable, AttributeError, RuntimeError) as error:
-            micro.unreadable = str(error)
-            micro.calls, self._calls = self._calls[:MAX_CALLS], []
-        return micro
-
-    def _feed_all(self, chain: int, loss: Tensor) -> None:
-        """Read how the calls of a long chain are fed. Raises NotReadable where that is not worth its cost: the loss is
-        finite, or lies on a device where to look at it is to wait.
-        """
-        if chain >= LONGEST_CHAIN or loss.device.type != "cpu" or is_finite(loss):
-            raise objective.NotReadable(f"more than {MAX_CALLS} calls of modules feed one another")
-        for n, call in enumerate(self._calls):
-            if call.randomness is None:  # made by `next`
-                call.feed(self._calls[:n])
-
-    def _objective(self, root: Tensor, calls: list[Call]) -> tuple[list[Call], objective.Objective]:
-        """The loss in terms of the calls within wrappers where it can be read so, else of those of the wrappers.
-
-        Raises NotReadable.
-        """
-        inner = [each for call in calls for each in call.within or [call]]
-        if any(call.unfed is not None for call in inner) or not any(call.within for call in calls):
-            return calls, _read(root, calls)
-        try:
-            read = _read(root, inner)
-        except objective.NotReadable:
-            return calls, _read(root, calls)
-        if read.constant:
-            with suppress(objective.NotReadable):
-                whole = _read(root, calls)
-                if not whole.constant:
-                    return calls, whole
-        return inner, read
-
-    def forget(self) -> None:
-        """What was called before belongs to no later backward."""
-        self._calls, self._depth, self._within, self._chain = [], 0, None, 0
-
-
-def _given(values: Any) -> Iterator[Tensor]:
-    """The tensors in these containers."""
-    for value in values.values() if isinstance(values, dict) else values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, dict | tuple | list):
-            yield from _given(value)
-
-
-def _is_batched(tensor: Tensor) -> bool:
-    while is_functorch_wrapped_tensor(tensor) and not is_batchedtensor(tensor):
-        tensor = get_unwrapped(tensor)
-    return is_batchedtensor(tensor)
-
-
-def _used(calls: list[Call], loss: Objective) -> list[Call]:
-    """Of the calls those that the loss is made of."""
-    uses, used = set(loss.uses), list[Call]()
-    for call in reversed(calls):
-        if uses & call.outputs.keys():
-            used.append(call)
-            uses.update(*(each.uses for each in call.fed.values()))
-    return used[::-1]
-
-
-def _read(root: Tensor, calls: list[Call], *, exact: bool = False) -> Objective:
+def objective_of(root: Tensor, calls: Sequence[Call], *, exact: bool = False) -> Objective:
+    """What `root` is of the outputs of these calls. `exact`: see `objective.read`. Raises NotReadable."""
     outputs = {number for call in calls for number in call.outputs}
     most = 4 * sum(call.nbytes for call in calls) if calls else MAX_LOOSE_BYTES
     return objective.read(root, outputs, most_bytes=most, exact=exact)

@@ -22,7 +22,8 @@ from finitune.monitor.probes.finite import Places, is_finite, places, values_of
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.names import dtype_name, parameter_names
 from finitune.monitor.replay.batch_places import bad_rows
-from finitune.monitor.replay.capture import MAX_CALLS, Call, Capture
+from finitune.monitor.replay.calls import MAX_CALLS
+from finitune.monitor.replay.capture import Call, Capture
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.objective import Place
 from finitune.monitor.replay.operator_watch import Layer, OperatorWatch
