@@ -259,10 +259,14 @@ def test_a_buffer_of_minus_infinity_is_a_mask():
     assert locate(capture_of(model, lambda _: model(torch.randn(2, 5)).mean())).origin.op == "aten.mul"
 
 
-def test_an_input():
+@pytest.mark.parametrize("derived_by", [False, True])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_input(value, derived_by):
+    """`derived_by`: its gradient goes on to another half of the network, as in a pipeline."""
     model = Net(tanh)
     x = torch.randn(2, 5)
-    x[1, 3] = math.inf
+    x[1, 3] = value
+    x.requires_grad_(derived_by)
     origin = locate(capture_of(model, lambda _: model(x).mean())).origin
     assert (origin.op, origin.phase, origin.module) == ("input", "input", None)
     assert origin.rows == [1]

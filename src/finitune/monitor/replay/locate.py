@@ -147,7 +147,9 @@ def _bad_tensor(tensors: Iterable[tuple[str, Tensor]]) -> Origin | None:
 def _bad_argument(calls: Iterable[Call]) -> Origin | None:
     for call in calls:
         for path, leaf in pytree.tree_flatten_with_path((call.args, call.kwargs))[0]:
-            if isinstance(leaf, Tensor) and leaf.is_floating_point() and not leaf.requires_grad and not is_finite(leaf):
+            if not isinstance(leaf, Tensor) or isinstance(leaf, nn.Parameter) or leaf.grad_fn is not None:
+                continue
+            if leaf.is_floating_point() and not is_finite(leaf):
                 found = places(leaf)
                 if found.nan or found.inf:
                     return leaf_origin("input", _input_name(path), leaf, found)
