@@ -1,5 +1,7 @@
 """Two places where optimizers step: in the same pass of a loop or not."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tests.monitor.replay import user_program
@@ -115,6 +117,50 @@ for n in range(6):
     model(torch.randn(3, 4)).sum().backward()
     optimizer.step()
 """
+
+
+OWN = [
+    "for r in 0, 1:\n    for n in 0, 1:\n        STEP\n    for n in 0, 1:\n        loss.backward()\n        STEP\n",
+    "def b():\n    for n in 0, 1:\n        loss.backward()\n        STEP\n\nfor n in 0, 1:\n    STEP\n    b()\n",
+]
+NOT_OWN = [
+    "for r in 0, 1:\n    loss.backward()\n    STEP\n    loss.backward()\n    for n in (0,):\n        STEP\n",
+    "for r in 0, 1:\n    for n in 0, 1:\n        loss.backward()\n        STEP\n    loss.backward()\n    STEP\n",
+    "for n in 0, 1:\n    loss.backward()\n    STEP\n",
+]
+
+
+@pytest.mark.parametrize(("source", "own"), [*((one, True) for one in OWN), *((one, False) for one in NOT_OWN)])
+def test_a_loop_of_its_own(source, own):
+    answers, places = [], [None]
+    step = "answers.append(here().has_loop_since(places[-1])); places.append(here())"
+    loss = SimpleNamespace(backward=lambda: None)
+    user_program.run(source.replace("STEP", step), answers=answers, places=places, here=StepPlace.now, loss=loss)
+    assert (True in answers) == own
+
+
+TURNS = """
+critic, actor = (torch.nn.Linear(3, 1) for _ in range(2))
+of_critic, of_actor = (torch.optim.SGD(one.parameters(), lr=0.1) for one in (critic, actor))
+for one, optimizer in ((critic, of_critic), (actor, of_actor)):
+    watch(one, optimizer)
+for turn in range(3):
+    for model, optimizer in ((critic, of_critic),) * 3:
+        optimizer.zero_grad()
+        model(torch.randn(4, 3)).square().mean().backward()
+        optimizer.step()
+    for model, optimizer in ((actor, of_actor),) * 2:
+        optimizer.zero_grad()
+        model(torch.randn(4, 3)).square().mean().backward()
+        optimizer.step()
+"""
+
+
+def test_parts_of_a_training_that_take_turns_in_loops_of_their_own_are_counted_one_by_one():
+    idle = torch.nn.Linear(1, 1)
+    with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1)) as monitor:
+        user_program.run(TURNS, torch=torch, watch=watch)
+    assert Recording.load(monitor.run_dir).signals["loss"].last_step == 15
 
 
 DELAYED = """

@@ -355,9 +355,10 @@ class Gate:
             watched.last = earlier
         place, new = StepPlace.now(), None
         if place is not None and self._optimizers.several:
-            if place.follows(self._place) or place.stands_above(self._place):
+            last = self._place
+            if place.follows(last) or place.stands_above(last) or place.has_loop_since(last):
                 new = True
-            elif watched.last == 0 and place.is_in_pass_of(self._place):
+            elif watched.last == 0 and place.is_in_pass_of(last):
                 new = False
         self.step, self._place = step_of(watched, self.step, on, new=new), place
         watched.last = self.step

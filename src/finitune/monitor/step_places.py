@@ -60,6 +60,17 @@ class StepPlace:
         within_one = bool(loops) or any(one.loops() for one in self.around[:n])
         return within_one or not any(one.loops() for one in before.around[n:])
 
+    def has_loop_since(self, before: StepPlace | None) -> bool:
+        """True where it stands below the step that was taken last, and in a loop of its own, which runs backwards too:
+        another part of the training, not one of several optimizers that step on one batch.
+        """
+        n = self._parts_from(before)
+        if before is None or n is None or self.around[n].line < before.around[n].line:
+            return False
+        return _runs_backward(self.around[n].code, self.around[n].line, before.around[n].line) or any(
+            _runs_backward(one.code, one.line, None) for one in self.around[n + 1 :]
+        )
+
     def loops(self) -> list[ast.For | ast.While]:
         """Those around it in its function, outermost first."""
         scope = scope_of(self.code)
@@ -84,6 +95,15 @@ class StepPlace:
 
     def _stands_below(self, before: StepPlace) -> bool:
         return (before.frame, before.code) == (self.frame, self.code) and before.line < self.line
+
+
+@lru_cache(maxsize=256)
+def _runs_backward(code: CodeType, line: int, last: int | None) -> bool:
+    """A loop around the line, which does not hold the line `last`, calls a backward."""
+    scope = scope_of(code)
+    loops = loops_at(scope, line) if scope is not None else []
+    own = [loop for loop in loops if last is None or not holds_line(loop, last)]
+    return any(isinstance(node, ast.Attribute) and "backward" in node.attr for loop in own for node in ast.walk(loop))
 
 
 @lru_cache(maxsize=256)
