@@ -49,6 +49,23 @@ def test_a_budget_that_is_used_up_does_not_either():
     assert isinstance(live.watch.failed, OverBudget)
 
 
+def test_gradients_of_zero_that_autograd_keeps_no_memory_for_are_not_read():
+    """As in the second derivative of MAML: read below a dispatch mode, such a tensor ends the process (SIGSEGV)."""
+    weight, x = torch.ones(2, 1, requires_grad=True), torch.tensor([[1.0, 2.0], [3.0, -1.0]])
+    live = LiveWatch({}, {}, list[Call])
+    live.begin()
+    try:
+        inner = (x @ weight).abs().pow(1.5).mean()
+        (gradient,) = torch.autograd.grad(inner, weight, create_graph=True)
+        (x @ (weight - gradient)).abs().pow(1.5).mean().backward()
+        zero = torch._efficientzerotensor((2, 1)) + weight.detach()
+    finally:
+        live.end()
+    assert live.watch.failed is None
+    assert live.watch.found() is None
+    assert zero.tolist() == [[1.0], [1.0]]
+
+
 def test_what_was_watched_only_in_part_is_said(monkeypatch):
     said: list[str] = []
     live = LiveStep(Modules(), list[Call], said.append)

@@ -73,6 +73,8 @@ def _norms(tensors: Sequence[Tensor], order: float) -> Tensor:
 
 def is_finite(tensor: Tensor) -> bool:
     """True when every element is finite. Reads the tensor once where all is well."""
+    if tensor._is_zerotensor() or tensor.is_meta:  # autograd has such in place of a gradient of 0, without memory
+        return True
     tensor = as_real(values_of(tensor).detach())
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return True
