@@ -42,7 +42,7 @@ def test_the_value_is_that_of_python(source):
         "a.add_(1)", "torch.rand(3)", "F.dropout(a)", "model(a)", "open('x')", "a.sum().backward()",
         "torch.save(a, 'x')",
         "torch.load('x')", "a.numpy()", "torch.add(a, a, out=a)", "F.relu(a, inplace=True)",
-        "torch.ops.load_library('x')", "text.upper()", "a.__class__", "a.grad_fn", "torch.manual_seed(0)",
+        "torch.ops.load_library('x')", "text.encode()", "a.__class__", "a.grad_fn", "torch.manual_seed(0)",
         "F.batch_norm(a, a, a)", "torch.hub.load('x', 'y')", "a.bernoulli()", "(lambda: a)()", "a if model else a",
         "np.random.rand(3)", "np.random.default_rng()", "r.sort()", "r.tofile('x')", "np.save('x', r)", "np.log(r, r)",
         "np.nan_to_num(r, copy=False)", "np.add(r, r, out=r)", "np.load('x')", "np.fromfile('x')", "np.copyto(r, 0)",

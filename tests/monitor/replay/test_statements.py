@@ -46,6 +46,44 @@ found()
 """
 
 
+LATTICE = """
+LETTERS = "abc"
+
+def log_add(*terms):
+    stack = torch.stack(terms)
+    shifted = stack - stack.max()
+    return stack.max() + shifted.exp().sum().log()
+
+def cost(row, target):
+    labels = [0]
+    for symbol in target:
+        labels += [symbol, 0]
+    alpha = [torch.tensor(float("-inf"))] * len(labels)
+    alpha[0], alpha[1] = row[0], row[labels[1]]
+    for n in range(2, len(labels)):
+        alpha[n] = log_add(alpha[n - 1], alpha[n - 2]) if NOT_BAD else log_add(alpha[n], alpha[-1])
+    return -alpha[-1]
+
+costs = []
+for word in WORDS:
+    costs.append(cost((x @ w).log_softmax(0), [LETTERS.index(c) for c in word]) / len(word))
+loss = sum(costs)
+found()
+"""
+
+
+def test_what_was_appended_last_is_computed_again_with_lists_that_a_function_fills():
+    origin = users(LATTICE.replace("NOT_BAD", "target != [1, 1]").replace("WORDS", "('ab', 'bb')"))
+    assert (origin.op, origin.tensor) == ("aten.sub", "costs")
+    assert origin.line == "user_program.py:6 in log_add: shifted = stack - stack.max()"
+
+
+def test_what_was_appended_before_is_not():
+    origin = users(LATTICE.replace("NOT_BAD", "target != [1, 1]").replace("WORDS", "('bb', 'ab')"))
+    assert not origin.is_operator
+    assert "costs.append" in origin.line
+
+
 @pytest.mark.parametrize(
     "given",
     ["y = torch.ones(4)", "y = batch['y']", "_, y = load(n)", "y = batch['y']\ny = y * 2", "y = torch.ones(4)\ny *= 3"],

@@ -73,6 +73,14 @@ FILLS = {
     deque: ("append", "appendleft", "extend", "pop", "popleft", "clear"),
 }
 """Methods that write into containers."""
+_LOOKS: dict[type, tuple[str, ...]] = {
+    list: ("count", "index"), tuple: ("count", "index"), range: ("count", "index"),
+    str: (
+        "count", "endswith", "find", "index", "isalpha", "isdigit", "isspace", "join", "lower", "partition", "replace",
+        "split", "splitlines", "startswith", "strip", "upper",
+    ),
+}  # fmt: skip
+"""Methods of Python's own that only look at what they belong to."""
 DICTIONARIES = (dict, OrderedDict, defaultdict)
 MOST = 1024
 """Elements of a container whose values are taken for plain."""
@@ -152,7 +160,8 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], asked: Asked | None = No
             return asked.read(value_of(node.value, values), found)
         case ast.BinOp():
             left, right = of(node.left), of(node.right)
-            return asked.computed(applied(node.op, left, right), SYMBOLS.get(type(node.op), ""), (left, right))
+            found = asked.computed(applied(node.op, left, right), SYMBOLS.get(type(node.op), ""), (left, right))
+            return asked.made(found) if type(found) is list else found
         case ast.Compare() if all(type(one) in _BINARY for one in node.ops):
             return _compared(of(node.left), node.ops, map(of, node.comparators))
         case ast.BoolOp():
@@ -336,6 +345,8 @@ def computes(name: str) -> bool:
 
 def _function(owner: Any, name: str, *, draws: bool) -> Callable[..., Any]:
     if draws and ((owner is torch and name in _DRAWS) or (is_distribution(type(owner)) and name in _SAMPLES)):
+        return getattr(owner, name)
+    if name in _LOOKS.get(type(owner), ()):
         return getattr(owner, name)
     if name == "requires_grad_" and isinstance(owner, Tensor):
         return partial(_with_graph, owner)

@@ -150,12 +150,18 @@ class Statements(Asked):
         try:
             value = self._held(node, values)
             for target in targets:
-                if isinstance(target, ast.Subscript):
-                    self._set_item(target, value, values)
-                else:
-                    assign(target, value, values)
+                self._give_one(target, value, values)
         except NotPlain:
             values.update(dict.fromkeys(stored_in(targets), MISSING))
+
+    def _give_one(self, target: ast.expr, value: Any, values: dict[str, Any]) -> None:
+        if isinstance(target, ast.Subscript):
+            self._set_item(target, value, values)
+        elif isinstance(target, ast.Tuple | ast.List) and any(isinstance(one, ast.Subscript) for one in target.elts):
+            for inner, part in zip(target.elts, list(value), strict=True):
+                self._give_one(inner, part, values)
+        else:
+            assign(target, value, values)
 
     def _set_item(self, target: ast.Subscript, value: Any, values: Mapping[str, Any]) -> None:
         owner = self._held(target.value, values)

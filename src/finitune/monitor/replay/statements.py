@@ -261,13 +261,16 @@ def _operator(
     """
     watch = OperatorWatch.of_arithmetic()
     evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None, draws=draws)
-    lost = _lost(statements, at)
+    lost, seen = _lost(statements, at), values.get(name)
+    expression = statements[at].expression
+    if (appended := _appended(statements[at].value)) is not None and type(seen) is list and seen:
+        expression, seen = appended, seen[-1]
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # the program has had them
             given = {**values, **{each: _seen_by(statements, at, each, values) for each in lost}}
             with watch:
-                value = evaluation.value(statements[at].expression, given)
+                value = evaluation.value(expression, given)
     except StateSpoilt:
         value = values.get(name)
     except NOT_COMPUTED:
@@ -275,10 +278,19 @@ def _operator(
     made = evaluation.bad_number or watch.found(bad_loss=True) or _spoilt_state(evaluation)
     if made is not None and made.op == LIFTED:
         return None
-    seen, again = values.get(name), _given_to(statements[at], name, value)
+    again = _given_to(statements[at], name, value)
     if made is None or ((lost or draws) and not comes_out_as(again, seen) and not is_bad_alike(seen, again)):
         return None  # in the last pass of a loop an earlier one may have gone into it too
     return replace(made, line=made.line or evaluation.line)
+
+
+def _appended(value: ast.expr) -> ast.expr | None:
+    """What `losses.append(x)` appends: the last element, as the statement has left it."""
+    match value:
+        case ast.Call(func=ast.Attribute(attr="append"), args=[one], keywords=[]):
+            return one
+        case _:
+            return None
 
 
 def _given_to(one: Statement, name: str, value: Any) -> Any:
