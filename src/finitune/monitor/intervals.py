@@ -22,6 +22,7 @@ from finitune.monitor.loop_writes import LoopWrites
 from finitune.monitor.micro_steps import NO_GRADIENTS, Pending, any_gradient, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import foreign, model_calls, optimizer_steps
+from finitune.monitor.probes.finite import as_real, values_of
 from finitune.monitor.probes.measurement import Gradients, Measured, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
 from finitune.monitor.replay.calls import Calls
@@ -317,7 +318,8 @@ def _is_scaled(capture: Capture) -> bool:
 
 
 def _sum(weight: Tensor) -> Tensor:
-    return weight.detach().sum(dtype=torch.complex128)
+    values = as_real(values_of(weight).detach())
+    return values.sum(dtype=torch.float32 if values.device.type == "mps" else torch.float64)  # which knows no float64
 
 
 def _look(parameter: Tensor) -> Tensor:
