@@ -33,8 +33,8 @@ class StepPlace:
             return False
         if self.line != before.line and not _are_in_branches(self.code, self.line, before.line):
             return False
-        loops = [_loops_around(frame.f_code, frame.f_lineno) for frame in user_frames()]
-        return loops[0] == sum(loops) == 1  # in this function itself, whose frame is the same one for certain
+        loops = [len(one.loops) for one in self.around]
+        return loops[-1] == sum(loops) == 1  # in this function itself, whose frame is the same one for certain
 
     def stands_above(self, before: StepPlace | None) -> bool:
         """True where the program has come back to a place above that of the step that was taken last: in the next pass
@@ -52,13 +52,10 @@ class StepPlace:
             return False
         if any(one.frame != other.frame for one, other in zip(self.around[: n + 1], before.around, strict=False)):
             return False
-        loops = self.around[n].loops()
-        if any(one.loops() for one in self.around[n + 1 :]) or not all(
-            holds_line(loop, before.around[n].line) for loop in loops
-        ):
+        if _own_loops(self.around[n], before.around[n]) or any(one.loops for one in self.around[n + 1 :]):
             return False
-        within_one = bool(loops) or any(one.loops() for one in self.around[:n])
-        return within_one or not any(one.loops() for one in before.around[n:])
+        within_one = any(one.loops for one in self.around[: n + 1])
+        return within_one or not any(one.loops for one in before.around[n:])
 
     def has_loop_since(self, before: StepPlace | None) -> bool:
         """True where it stands below the step that was taken last, and in a loop of its own, which runs backwards too:
@@ -67,14 +64,13 @@ class StepPlace:
         n = self._parts_from(before)
         if before is None or n is None or self.around[n].line < before.around[n].line:
             return False
-        return _runs_backward(self.around[n].code, self.around[n].line, before.around[n].line) or any(
-            _runs_backward(one.code, one.line, None) for one in self.around[n + 1 :]
-        )
+        within = [loop for one in self.around[n + 1 :] for loop in one.loops]
+        return any(map(_runs_backward, [*_own_loops(self.around[n], before.around[n]), *within]))
 
-    def loops(self) -> list[ast.For | ast.While]:
+    @property
+    def loops(self) -> tuple[ast.For | ast.While, ...]:
         """Those around it in its function, outermost first."""
-        scope = scope_of(self.code)
-        return [] if scope is None else loops_at(scope, self.line)
+        return _loops_around(self.code, self.line)
 
     def _parts_from(self, before: StepPlace | None) -> int | None:
         """The last of the frames around both that is of one function; None where they are in branches of an `if`."""
@@ -89,27 +85,25 @@ class StepPlace:
         """True where it stands below the step that was taken last, in the same call of a function, and in no loop that
         this does not stand in.
         """
-        if before is None or not self._stands_below(before) or (scope := scope_of(self.code)) is None:
+        if before is None or (before.frame, before.code) != (self.frame, self.code) or before.line >= self.line:
             return False
-        return all(holds_line(loop, before.line) for loop in loops_at(scope, self.line))
-
-    def _stands_below(self, before: StepPlace) -> bool:
-        return (before.frame, before.code) == (self.frame, self.code) and before.line < self.line
+        return scope_of(self.code) is not None and not _own_loops(self, before)
 
 
-@lru_cache(maxsize=256)
-def _runs_backward(code: CodeType, line: int, last: int | None) -> bool:
-    """A loop around the line, which does not hold the line `last`, calls a backward."""
-    scope = scope_of(code)
-    loops = loops_at(scope, line) if scope is not None else []
-    own = [loop for loop in loops if last is None or not holds_line(loop, last)]
-    return any(isinstance(node, ast.Attribute) and "backward" in node.attr for loop in own for node in ast.walk(loop))
+def _own_loops(here: StepPlace, last: StepPlace) -> list[ast.For | ast.While]:
+    """Those around the one place that do not hold the other, in the same function."""
+    return [loop for loop in here.loops if not holds_line(loop, last.line)]
 
 
 @lru_cache(maxsize=256)
-def _loops_around(code: CodeType, line: int) -> int:
+def _runs_backward(loop: ast.For | ast.While) -> bool:
+    return any(isinstance(node, ast.Attribute) and "backward" in node.attr for node in ast.walk(loop))
+
+
+@lru_cache(maxsize=256)
+def _loops_around(code: CodeType, line: int) -> tuple[ast.For | ast.While, ...]:
     scope = scope_of(code)
-    return 0 if scope is None else len(loops_at(scope, line))
+    return () if scope is None else tuple(loops_at(scope, line))
 
 
 @lru_cache(maxsize=256)

@@ -61,7 +61,7 @@ def cost(row, target):
     alpha = [torch.tensor(float("-inf"))] * len(labels)
     alpha[0], alpha[1] = row[0], row[labels[1]]
     for n in range(2, len(labels)):
-        alpha[n] = log_add(alpha[n - 1], alpha[n - 2]) if NOT_BAD else log_add(alpha[n], alpha[-1])
+        alpha[n] = log_add(alpha[n - 1], alpha[n - 2]) if target != [1, 1] else log_add(alpha[n], alpha[-1])
     return -alpha[-1]
 
 costs = []
@@ -73,13 +73,13 @@ found()
 
 
 def test_what_was_appended_last_is_computed_again_with_lists_that_a_function_fills():
-    origin = users(LATTICE.replace("NOT_BAD", "target != [1, 1]").replace("WORDS", "('ab', 'bb')"))
+    origin = users(LATTICE.replace("WORDS", "('ab', 'bb')"))
     assert (origin.op, origin.tensor) == ("aten.sub", "costs")
     assert origin.line == "user_program.py:6 in log_add: shifted = stack - stack.max()"
 
 
 def test_what_was_appended_before_is_not():
-    origin = users(LATTICE.replace("NOT_BAD", "target != [1, 1]").replace("WORDS", "('bb', 'ab')"))
+    origin = users(LATTICE.replace("WORDS", "('bb', 'ab')"))
     assert not origin.is_operator
     assert "costs.append" in origin.line
 

@@ -71,9 +71,14 @@ def _norms(tensors: Sequence[Tensor], order: float) -> Tensor:
     return torch.stack(out)
 
 
+def has_memory(tensor: Tensor) -> bool:
+    """False for what autograd has in place of a gradient of 0: to read it below a dispatch mode ends the process."""
+    return not (tensor._is_zerotensor() or tensor.is_meta)
+
+
 def is_finite(tensor: Tensor) -> bool:
     """True when every element is finite. Reads the tensor once where all is well."""
-    if tensor._is_zerotensor() or tensor.is_meta:  # autograd has such in place of a gradient of 0, without memory
+    if not has_memory(tensor):
         return True
     tensor = as_real(values_of(tensor).detach())
     if not tensor.is_floating_point() or tensor.numel() == 0:

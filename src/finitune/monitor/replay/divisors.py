@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from finitune.monitor.probes.finite import has_memory
+
 _DIVISIONS = ("div", "true_divide", "_div_by")
 _MEANS = ("mean", "var", "var_mean", "std", "std_mean")
 
@@ -16,7 +18,7 @@ def zeros_in(operator: str, args: Sequence[Any]) -> str | None:
     if operator in _MEANS and isinstance(args[0], Tensor) and not args[0].numel():
         return "no element goes in"
     divisor = args[1] if operator in _DIVISIONS and len(args) > 1 else None
-    if isinstance(divisor, Tensor) and divisor.numel() and not (divisor.is_meta or divisor._is_zerotensor()):
+    if isinstance(divisor, Tensor) and divisor.numel() and has_memory(divisor):
         zeros = int((divisor == 0).sum())
         return f"{zeros} of {divisor.numel()} elements of the divisor are 0" if zeros else None
     return "the divisor is 0" if isinstance(divisor, int | float) and divisor == 0 else None

@@ -331,13 +331,13 @@ def _read(
     alone = sum(child is not None for child, _ in edges) == 1
     passes = name in LINEAR and (alone or name not in ("MulBackward0", "DivBackward0"))
     below = (linear or RESULT in kept) and passes
-    again = not below and name in SUMS and value is not None
-    before = replace(walk, targets=list(walk.targets), uses=set(walk.uses)) if again else walk
+    again = None if below or name not in SUMS else value
+    before = walk if again is None else replace(walk, targets=list(walk.targets), uses=set(walk.uses))
     try:
         inputs = _inputs(node, walk, linear=below, covered=RESULT in kept or covered, value=value)
     except NotReadable:
         # A constant beneath is found from the result of this term where only sums lie between.
-        result = value() if again and value is not None else None
+        result = None if again is None else again()
         if result is None:
             raise
         walk.restore(before)

@@ -157,7 +157,7 @@ class Statements(Asked):
     def _give_one(self, target: ast.expr, value: Any, values: dict[str, Any]) -> None:
         if isinstance(target, ast.Subscript):
             self._set_item(target, value, values)
-        elif isinstance(target, ast.Tuple | ast.List) and any(isinstance(one, ast.Subscript) for one in target.elts):
+        elif isinstance(target, ast.Tuple | ast.List):
             for inner, part in zip(target.elts, list(value), strict=True):
                 self._give_one(inner, part, values)
         else:

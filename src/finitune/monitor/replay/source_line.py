@@ -6,6 +6,7 @@ import linecache
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 
@@ -72,6 +73,7 @@ def is_ours(file: str) -> bool:
     return file.startswith(_OURS)
 
 
+@lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
     """True for a file of the user's own program."""
     return not (file.startswith((_TORCH, _OURS, "<frozen", "<string>")) or _is_library(file))
