@@ -28,6 +28,7 @@ from heal_faults import FAULTS, Plain
 from finitune.gym.healthy import CONTROLS
 from finitune.gym.loop import train
 from finitune.gym.models import embedding_rows
+from finitune.monitor.capture.loss_scalers import scaler_of
 from finitune.monitor.heal.cure import Case, Unable
 from finitune.monitor.heal.float32_forward import compute_in_float32
 from finitune.monitor.heal.policy import MOST_PER_RUN, Healing
@@ -35,7 +36,6 @@ from finitune.monitor.heal.remedies.float32_trainable_weights import Masters
 from finitune.monitor.heal.remedies.reinit_token_rows import new_rows, write_rows
 from finitune.monitor.heal.step_again import check_able, followed, put_gradients
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
-from finitune.monitor.probes.loss_scalers import scaler_of
 from finitune.monitor.process import Stopped
 from finitune.monitor.replay.attention import take_kernel
 from finitune.monitor.replay.fewer_rows import rows_of, without

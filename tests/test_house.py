@@ -179,6 +179,15 @@ def test_every_action_that_a_report_has_a_sentence_for_is_taken_by_a_run() -> No
     assert {name for name in actions if f'"{name}"' in taken} == actions
 
 
+def test_the_overview_of_the_house_names_each_room_and_nothing_else() -> None:
+    overview = (PACKAGE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## The house\n")[1]
+    overview = overview.split("\n## ")[0]
+    rooms = {path.parent for path in SOURCES if path.parent.parent in (PACKAGE, PACKAGE / "monitor")}
+    assert {f"{room.name}/" for room in rooms} == set(re.findall(r"(?<![/\w])[a-z_]+/(?=\s)", overview))
+    modules = {path.name for path in SOURCES if path.parent in (PACKAGE, PACKAGE / "monitor")}
+    assert set(re.findall(r"\b[a-z_]+\.py\b", overview)) <= modules
+
+
 def _table_length(text: str) -> int:
     """Lines of a chapter's table `tells`: one observation each, however many it has."""
     assigned = [node for node in ast.parse(text).body if isinstance(node, ast.AnnAssign)]

@@ -70,7 +70,7 @@ OF_USERS = {
     "14a to decide decides nothing": f"{FINDINGS}:test_users_3_what_an_experiment_refuted_is_not_proposed",
     "14b a detached term is called non-finite": f"{FINDINGS}:test_users_14_a_term_that_is_detached_hides_no_overflow",
     "14c the target is nan": f"{FINDINGS}:test_users_14_the_statement_that_makes_the_target_nan",
-    "14d the divisor": "monitor/replay/test_statements.py:test_a_target_that_was_divided_by_its_own_spread",
+    "14d the divisor": "monitor/statements/test_bad_statement.py:test_a_target_that_was_divided_by_its_own_spread",
     "14e ratios of policies": "causes/test_weighed.py:test_speaks_for_it",
     "15 an empty row of the mask is unknown": f"{FINDINGS}:test_users_15_an_empty_row_of_the_mask_is_named",
     "16a names of the README": "test_live_objects.py:test_the_names_of_the_readme_are_there",

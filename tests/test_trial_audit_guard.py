@@ -80,7 +80,7 @@ OF_GPU = {
     "26 input buffers that are filled again": f"{REVIEWS}:test_a_buffer_that_is_filled_again_is_no_divergence",
     "27 Python state of modules": f"{REVIEWS}:test_a_replay_leaves_the_attributes_of_modules",
     "28 sequence numbers of threads": (
-        "monitor/replay/test_locate_backward.py:test_a_backward_that_runs_its_forward_again_names_the_module"
+        "monitor/origin/test_locate_backward.py:test_a_backward_that_runs_its_forward_again_names_the_module"
     ),
     "29 devices that are neither cpu nor cuda": f"{REVIEWS}:test_the_accelerator_that_is_there_is_used",
     "30 attention that refuses float32": f"{REVIEWS}:test_attention_that_refuses_float32",

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from finitune.crashes import in_words
+from finitune.monitor.capture.crash_facts import facts_of_frames
 from finitune.monitor.crash import vocabulary_in_question
-from finitune.monitor.probes.crash_facts import facts_of_frames
 
 SCORES = torch.zeros(3, 4)
 

@@ -9,9 +9,9 @@ from torch.nn.utils import clip_grad_norm_ as clip_imported_early
 
 from finitune.diagnosis.recorded import diagnose
 from finitune.monitor import incidents, step_measures
+from finitune.monitor.capture.step import Call
 from finitune.monitor.probes import measurement
 from finitune.monitor.probes.optimizers import TorchUpdate
-from finitune.monitor.replay.capture import Call
 from finitune.monitor.samples import Samples
 from finitune.monitor.watch import watch
 from finitune.recording import Recording

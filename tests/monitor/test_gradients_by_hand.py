@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from finitune.monitor.capture.step import MicroStep
 from finitune.monitor.intervals import LoopUpdate
 from finitune.monitor.optimizers import Watched, step_of
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.optimizers import TorchUpdate, innermost, learning_rate, will_spoil
-from finitune.monitor.replay.capture import MicroStep
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 

@@ -10,9 +10,9 @@ from tests.monitor.loop import SETUPS, Loop, batch
 from torch import nn
 
 from finitune.chapter import Sighting
+from finitune.monitor.capture.calls import LONGEST_CHAIN, MAX_CALLS
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.earlier_batches import EarlierBatch
-from finitune.monitor.replay.calls import LONGEST_CHAIN, MAX_CALLS
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 from finitune.series import Series

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from tests.monitor.replay import user_program
+from tests.monitor import user_program
 
 from finitune.monitor.process import Monitor, Stopped
 from finitune.recording import Recording

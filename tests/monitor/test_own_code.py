@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributions import Beta, Independent, Normal
 
-from finitune.monitor.replay.spelled_sums import sums
+from finitune.monitor.user_code.sums import sums
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 

@@ -67,7 +67,7 @@ PITFALLS = {
         "device/test_budget.py", "test_a_healthy_step_stays_within_the_budget",
     ),
     "hooks that break checkpointing": (
-        "monitor/replay/test_locate.py", "test_a_real_model",
+        "monitor/origin/test_locate.py", "test_a_real_model",
     ),
     "hooks that break shared modules and dict outputs": (
         "monitor/test_pitfalls.py", "test_modules_that_are_shared_and_outputs_in_a_dict",

@@ -18,8 +18,8 @@ from tests.monitor.test_proof import copy, llama, strike_out, without_weights  #
 
 from finitune.cli.main import main  # noqa: E402
 from finitune.gym.models import tiny  # noqa: E402
+from finitune.monitor.capture.model_keys import configuration, lora  # noqa: E402
 from finitune.monitor.proof import prove  # noqa: E402
-from finitune.monitor.replay.model_keys import configuration, lora  # noqa: E402
 
 LORA = {"peft_type": "LORA", "r": 2, "target_modules": ["q_proj"], "lora_alpha": 4, "megatron_core": "megatron.core"}
 EVIL = {**LORA, "megatron_config": {"a": 1}, "megatron_core": "megatron.evil"}

@@ -16,11 +16,11 @@ from torch import nn
 
 from finitune.diagnosis.recorded import diagnose
 from finitune.monitor import process
+from finitune.monitor.origin.operator_watch import OperatorWatch
+from finitune.monitor.probes import module_state
+from finitune.monitor.probes.module_state import attributes_kept
 from finitune.monitor.process import Stopped
-from finitune.monitor.replay import module_state
 from finitune.monitor.replay.limits import Limits
-from finitune.monitor.replay.module_state import attributes_kept
-from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.watch import watch
 
 
@@ -363,7 +363,7 @@ def test_attention_that_refuses_float32(tmp_path):
 
 
 def test_the_accelerator_that_is_there_is_used(monkeypatch):
-    from finitune.monitor.replay import surroundings
+    from finitune.monitor.probes import surroundings
 
     states = {0: torch.arange(3), 1: torch.arange(4)}
 

@@ -25,7 +25,7 @@ blind = faults.pop("blind", None) is not None
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 if blind and rank == 1:
-    from finitune.monitor.replay.operator_watch import OperatorWatch
+    from finitune.monitor.origin.operator_watch import OperatorWatch
 
     def look(*_args, **_more):
         raise RuntimeError("an operator of a new kind")

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tests.monitor.replay import user_program
+from tests.monitor import user_program
 
 from finitune.monitor.crash import record_crash
 from finitune.monitor.step_places import StepPlace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.monitor.replay import user_program
+from tests.monitor import user_program
 from torch import nn
 from torch.func import functional_call, jacrev, vmap
 

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 from finitune.diagnosis.recorded import diagnose
+from finitune.monitor.capture.step import Call
 from finitune.monitor.live_step import LiveStep
+from finitune.monitor.origin import operator_watch
+from finitune.monitor.origin.live_watch import LiveWatch
+from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes import optimizers
 from finitune.monitor.probes.measurement import measure
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.process import Stopped
-from finitune.monitor.replay import operator_watch
-from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.limits import Limits, OverBudget
-from finitune.monitor.replay.live_watch import LiveWatch
-from finitune.monitor.replay.operator_watch import OperatorWatch
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -77,7 +77,7 @@ def test_what_was_watched_only_in_part_is_said(monkeypatch):
 
 
 def test_a_replay_does_raise():
-    from finitune.monitor.replay.operator_watch import OperatorWatch
+    from finitune.monitor.origin.operator_watch import OperatorWatch
 
     with pytest.raises(OverBudget), OperatorWatch({}, list[Call], Limits(seconds=-1.0)):
         torch.ones(3).sum()

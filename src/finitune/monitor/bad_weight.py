@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from finitune.finding import Origin
 from finitune.monitor.optimizers import Optimizers
+from finitune.monitor.origin.locate import bad_leaf, named_tensors
 from finitune.monitor.probes.modules import Modules
-from finitune.monitor.replay.locate import bad_leaf, named_tensors
 
 
 def bad_weight(modules: Modules, optimizers: Optimizers) -> Origin | None:

@@ -10,10 +10,10 @@ from types import TracebackType
 
 from torch.optim import lr_scheduler
 
-from finitune.monitor.probes.crash_facts import facts_of_batch, facts_of_frames
+from finitune.monitor.capture.crash_facts import facts_of_batch, facts_of_frames
 from finitune.monitor.process import Monitor, Stopped
-from finitune.monitor.replay.source_line import described, is_ours, is_users
 from finitune.monitor.step_places import StepPlace
+from finitune.monitor.user_code.source_line import described, is_ours, is_users
 
 LONGEST = 1000
 _OUT_OF_BOUNDS = re.compile(r"is out of bounds for dimension -?\d+ with size (\d+)")

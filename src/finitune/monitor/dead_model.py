@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from finitune.chapter import Sighting
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.optimizers import Watched
-from finitune.monitor.replay.capture import Capture
+from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.replay.rerun import Setting, rerun
-from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.series import Signals
 from finitune.symptoms.zero_gradient import IN_A_ROW
 

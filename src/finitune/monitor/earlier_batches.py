@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from finitune.chapter import Sighting
-from finitune.monitor.replay.capture import Capture
+from finitune.monitor.capture.step import Capture
+from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
-from finitune.monitor.replay.surroundings import randomness_kept
 from finitune.monitor.run import MOST_VALUES
 from finitune.outliers import beginning, level_at_beginning, median
 from finitune.series import Series, Signals, usual_low

@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.replay.arms import arm
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.fewer_rows import guilty, rows_of
 from finitune.monitor.replay.limits import empty_cache
 from finitune.monitor.replay.placeholders import placeholders

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from finitune.monitor.capture.step import Capture, MicroStep
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.loop_writes import LoopWrites
 from finitune.monitor.micro_steps import Pending, all_zero, gradients_now
 from finitune.monitor.optimizers import BadEvaluation, Deferred, Optimizers, Watched, step_of
+from finitune.monitor.origin.watched_update import bad_operator
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.foreign import is_foreign
 from finitune.monitor.probes.measurement import NOTHING_MEASURED, SPOILS, Measured, Reading, any_bad, confirmed
@@ -26,8 +28,6 @@ from finitune.monitor.probes.optimizers import BeforeStep, kept_before
 from finitune.monitor.probes.readback import Readback
 from finitune.monitor.probes.resumed_steps import steps_before
 from finitune.monitor.probes.schedules import Schedules
-from finitune.monitor.replay.capture import Capture, MicroStep
-from finitune.monitor.replay.watched_update import bad_operator
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, WEIGHTS_BEFORE
 from finitune.monitor.spikes import Spikes

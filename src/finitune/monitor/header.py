@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.optimizers import Watched
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.run import Run
 
 

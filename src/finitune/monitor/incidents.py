@@ -14,6 +14,7 @@ from torch import Tensor
 
 from finitune.chapter import Sighting, sightings
 from finitune.finding import Origin, as_json
+from finitune.monitor.capture.step import Call, Capture, MicroStep
 from finitune.monitor.consequences import consequence, forecast, persistence
 from finitune.monitor.dead_model import death
 from finitune.monitor.earlier_batches import EarlierBatch, is_beyond_data
@@ -21,24 +22,23 @@ from finitune.monitor.experiments import STANDS_STILL, result, try_causes
 from finitune.monitor.header import header_written
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.origin.live_watch import LiveWatch
+from finitune.monitor.origin.locate import bad_leaf
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading, of_modules
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.probes.optimizers import learning_rate, may_make_nan
 from finitune.monitor.probes.ranks import local
+from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.reduction import ReductionCheck
-from finitune.monitor.replay.capture import Call, Capture, MicroStep
-from finitune.monitor.replay.computed_rates import bad_rate
 from finitune.monitor.replay.limits import Limits
-from finitune.monitor.replay.live_watch import LiveWatch
-from finitune.monitor.replay.locate import bad_leaf
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
-from finitune.monitor.replay.surroundings import randomness_kept
-from finitune.monitor.replay.weight_edits import Written
 from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, is_spent, settles
 from finitune.monitor.speech import lines_of_crash
+from finitune.monitor.statements.computed_rates import bad_rate
+from finitune.monitor.statements.weight_edits import Written
 
 OWN = (
     "divergence", "loss-scale-collapse", "nonfinite-loss", "nonfinite-gradient", "nonfinite-update", "wrong-reduction",

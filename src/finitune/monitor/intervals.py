@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from finitune.monitor.capture.calls import Calls
+from finitune.monitor.capture.step import Capture, MicroStep
 from finitune.monitor.gate import Gate
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
@@ -25,12 +27,10 @@ from finitune.monitor.probes import foreign, model_calls, optimizer_steps
 from finitune.monitor.probes.finite import as_real, values_of
 from finitune.monitor.probes.measurement import Gradients, Measured, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
-from finitune.monitor.replay.calls import Calls
-from finitune.monitor.replay.capture import Capture, MicroStep
-from finitune.monitor.replay.source_line import running_frames
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, all_finite
 from finitune.monitor.threads import EachThread
+from finitune.monitor.user_code.source_line import running_frames
 
 MOST_NODES = 50_000
 """Of the graph of one backward, when its leaves are looked for."""

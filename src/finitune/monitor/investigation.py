@@ -16,28 +16,28 @@ import torch
 from torch import Tensor, nn
 
 from finitune.finding import Origin, as_json
+from finitune.monitor.capture.loose_tensors import LooseTensors
+from finitune.monitor.capture.step import Call, Capture, MicroStep
+from finitune.monitor.loss_graph.objective import Place, node_at, same_form
 from finitune.monitor.not_repeated import why_not_repeated
+from finitune.monitor.origin.frame_modules import is_inner, module_of
+from finitune.monitor.origin.live_watch import LiveWatch, compiles
+from finitune.monitor.origin.locate import all_named_tensors, bad_leaf, calls_of, locate, locate_in_calls
+from finitune.monitor.origin.spoilt_buffers import made_by_step
+from finitune.monitor.origin.waiting_calls import made_by_call
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.ranks import ALONE, Group
-from finitune.monitor.replay.capture import Call, Capture, MicroStep
-from finitune.monitor.replay.data_sets import made_by_data_set
 from finitune.monitor.replay.fewer_rows import peaks
-from finitune.monitor.replay.frame_modules import is_inner, module_of
-from finitune.monitor.replay.gradient_edits import Gradients, bad_edit
 from finitune.monitor.replay.limits import Limits, empty_cache
-from finitune.monitor.replay.live_watch import LiveWatch, compiles
-from finitune.monitor.replay.locate import all_named_tensors, bad_leaf, calls_of, locate, locate_in_calls
-from finitune.monitor.replay.loose_tensors import LooseTensors
-from finitune.monitor.replay.objective import Place, node_at, same_form
-from finitune.monitor.replay.own_code import seen
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, why_not_runnable
-from finitune.monitor.replay.source_line import calling_line
-from finitune.monitor.replay.spelled_makers import operator_in
-from finitune.monitor.replay.spoilt_buffers import made_by_step
-from finitune.monitor.replay.waiting_calls import made_by_call
 from finitune.monitor.speech import plainly
+from finitune.monitor.statements.bad_value_operators import operator_in
+from finitune.monitor.statements.data_sets import made_by_data_set
+from finitune.monitor.statements.gradient_edits import Gradients, bad_edit
+from finitune.monitor.statements.own_code import seen
+from finitune.monitor.user_code.source_line import calling_line
 from finitune.recording import Recorder
 from finitune.series import Signals
 
@@ -301,7 +301,7 @@ class Investigation:
     def record(self) -> None:
         """Write the incident with the facts of its batch, then the origin. What fails of it is left out, alone."""
         try:
-            from finitune.monitor.probes.batch_facts import facts_of_batch
+            from finitune.monitor.capture.batch_facts import facts_of_batch
 
             self.event["facts"] = facts_of_batch(self.model, self.capture)
         except Exception as error:  # no numpy here, no memory left, a tensor that cannot be read
@@ -328,7 +328,7 @@ class Investigation:
         if self.model is None:
             return {"capture": None, "runs_elsewhere": False}
         try:
-            from finitune.monitor.replay.capture_files import save_capture
+            from finitune.monitor.capture.files import save_capture
 
             saved = save_capture(
                 self.capture, self.model, self.recorder.captures,

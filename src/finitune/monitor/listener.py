@@ -13,6 +13,9 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from finitune.monitor.capture.calls import Calls
+from finitune.monitor.capture.loss_scalers import carries_scale, scale_seen
+from finitune.monitor.capture.step import Call, MicroStep
 from finitune.monitor.gate import Gate
 from finitune.monitor.intervals import MOST_NODES, Intervals
 from finitune.monitor.micro_steps import Pending, gradients_now
@@ -20,18 +23,15 @@ from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import model_calls, optimizer_steps
 from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.foreign import leaves_of
-from finitune.monitor.probes.loss_scalers import carries_scale, scale_seen
 from finitune.monitor.probes.measurement import EachNorm, Unclipped
 from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
 from finitune.monitor.probes.optimizers import innermost
 from finitune.monitor.probes.out_of_range import Flags
 from finitune.monitor.probes.torch_calls import is_transformed_now
-from finitune.monitor.replay.calls import Calls
-from finitune.monitor.replay.capture import Call, MicroStep
-from finitune.monitor.replay.ended_frames import GivenGradient
 from finitune.monitor.run import Run
 from finitune.monitor.step_measures import is_of_device
 from finitune.monitor.threads import EachThread
+from finitune.monitor.user_code.ended_frames import GivenGradient
 
 DEEPEST = 4
 """Backwards after which the modules within the watched ones are watched too, where the loss comes from none of them."""

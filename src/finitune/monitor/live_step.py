@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from finitune.monitor.capture.step import Call
+from finitune.monitor.origin.live_watch import LiveWatch, within_compiled
 from finitune.monitor.probes.modules import Modules
-from finitune.monitor.replay.capture import Call
-from finitune.monitor.replay.live_watch import LiveWatch, within_compiled
 
 
 class LiveStep:

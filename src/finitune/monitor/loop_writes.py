@@ -18,8 +18,8 @@ from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.optimizer_state import are_small
-from finitune.monitor.replay.statements import bad_statement
-from finitune.monitor.replay.weight_edits import Left, Written, bad_write, may_write
+from finitune.monitor.statements.bad_statement import bad_statement
+from finitune.monitor.statements.weight_edits import Left, Written, bad_write, may_write
 from finitune.monitor.step_places import StepPlace
 
 MOST_KEPT = 2**22

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from finitune.monitor.capture.step import Call, MicroStep
 from finitune.monitor.probes.finite import values_of
 from finitune.monitor.probes.measurement import Gradients, versions_of
-from finitune.monitor.replay.capture import Call, MicroStep
-from finitune.monitor.replay.surroundings import Randomness
+from finitune.monitor.probes.surroundings import Randomness
 
 ALL = 2048
 """Parameters of which every gradient is compared; of more a sample, evenly spaced."""

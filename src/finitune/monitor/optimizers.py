@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from finitune.monitor.capture.step import Capture, MicroStep
 from finitune.monitor.micro_steps import NO_GRADIENTS, gradients_now
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Gradients, Measured, Reading, Unclipped
@@ -19,7 +20,6 @@ from finitune.monitor.probes.optimizer_state import are_small
 from finitune.monitor.probes.optimizers import MOST_KEPT, BeforeStep, parameters_of
 from finitune.monitor.probes.ranks import Group, connected, group_of
 from finitune.monitor.probes.update import Update, update_of
-from finitune.monitor.replay.capture import Capture, MicroStep
 
 RECENT = 20
 

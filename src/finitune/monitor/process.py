@@ -19,6 +19,7 @@ from typing import Any
 from torch import nn
 
 from finitune.monitor.bad_weight import bad_weight
+from finitune.monitor.capture.step import Call, Capture
 from finitune.monitor.checkpoints import SUFFIX, Checkpoints
 from finitune.monitor.gate import Gate
 from finitune.monitor.incidents import Incidents
@@ -33,7 +34,6 @@ from finitune.monitor.probes.modules import Modules, entry_points, unwrapped
 from finitune.monitor.probes.optimizers import innermost, skips_whole_call
 from finitune.monitor.probes.ranks import rank_and_world
 from finitune.monitor.probes.update import update_of
-from finitune.monitor.replay.capture import Call, Capture
 from finitune.monitor.run import Mode, Run
 from finitune.monitor.speech import Speech
 from finitune.monitor.spikes import Spikes
@@ -278,7 +278,7 @@ class Monitor:
         first, of_weights = self._optimizers.first(), {}
         if first is not None:
             with contextlib.suppress(Exception):
-                from finitune.monitor.probes.batch_facts import facts_of_batch
+                from finitune.monitor.capture.batch_facts import facts_of_batch
 
                 self._incidents.describe_run(first, Capture(micro_steps=[]))
                 of_weights = {"facts": facts_of_batch(first.model, Capture(micro_steps=[]))} if weight else {}

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from finitune.monitor.capture.step import MicroStep
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.checkpointed_segments import cut_off
 from finitune.monitor.probes.deepspeed import DeepSpeedUpdate, parts
 from finitune.monitor.probes.embeddings import input_embedding
 from finitune.monitor.probes.finite import largest
 from finitune.monitor.probes.optimizers import may_spoil
+from finitune.monitor.probes.padding import IGNORED_LABEL
 from finitune.monitor.probes.ranks import local
-from finitune.monitor.replay.capture import MicroStep
-from finitune.monitor.replay.padding import IGNORED_LABEL
 from finitune.monitor.run import Run
 
 UPDATE_EVERY, BATCH_EVERY, EMBEDDING_EVERY, REPLICAS_EVERY = 16, 64, 256, 50

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from finitune.chapter import sightings
+from finitune.monitor.capture.loss_scalers import scaler_of
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.optimizers import Watched
-from finitune.monitor.probes.loss_scalers import scaler_of
 from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.probes.modules import device_of
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.limits import Limits, empty_cache
 from finitune.monitor.replay.rerun import Setting, rerun, why_not_runnable
 from finitune.monitor.run import Run

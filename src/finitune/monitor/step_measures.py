@@ -8,13 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes import activations
 from finitune.monitor.probes.activations import Activations
 from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, confirmed, measure, shares_of
 from finitune.monitor.probes.optimizers import learning_rate, will_spoil
 from finitune.monitor.reduction import ReductionCheck
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.run import Run
 from finitune.monitor.samples import Samples
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType
 
-from finitune.monitor.replay.source_line import user_frames
-from finitune.monitor.replay.source_tree import are_in_branches, holds_line, loops_at, scope_of
+from finitune.monitor.user_code.source_line import user_frames
+from finitune.monitor.user_code.source_tree import are_in_branches, holds_line, loops_at, scope_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from tests.monitor.heal.scales import FixedScale, in_float16, short_window, with
 from finitune.diagnosis.recorded import diagnose
 from finitune.gym.loop import train
 from finitune.gym.loss_scale import DynamicLossScaler
+from finitune.monitor.capture.loss_scalers import LossScaler, scaler_of
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
-from finitune.monitor.probes.loss_scalers import LossScaler, scaler_of
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 from finitune.repairs.repair import repair

@@ -10,7 +10,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.monitor.replay.steps import capture_of
+from tests.monitor.steps import capture_of
 from torch import nn
 
 from finitune.monitor.replay.arms import arm, arm_names, input_embedding

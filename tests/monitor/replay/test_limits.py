@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.monitor.replay.steps import capture_of
+from tests.monitor.steps import capture_of
 from torch import nn
 
 from finitune.monitor.probes.ranks import Group

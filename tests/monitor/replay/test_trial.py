@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 import torch
-from tests.monitor.replay.steps import capture_of
+from tests.monitor.steps import capture_of
 from torch import nn
 
 from finitune.monitor.probes.optimizers import kept_before

@@ -26,13 +26,13 @@ from typing import Any
 from torch import nn
 
 from finitune.chapter import causes
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.clean_saves import CleanSave, CleanSaves
 from finitune.monitor.experiments import outcome
 from finitune.monitor.heal.undo import Undo
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.measurement import Reading, Unclipped
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import Setting
 from finitune.series import Series
 

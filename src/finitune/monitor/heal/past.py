@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.heal.averaging import averaged
 from finitune.monitor.heal.bounds import Bound, Shrink, bound_of
 from finitune.monitor.heal.scaled_gradients import unscaled, why_not_unscaled, without_scale
@@ -38,7 +39,6 @@ from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.ranks import ALONE, Group
 from finitune.monitor.probes.update import why_not_by_hand
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.limits import free_bytes
 from finitune.monitor.replay.rerun import Setting, gradients
 

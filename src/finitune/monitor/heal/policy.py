@@ -14,6 +14,7 @@ from typing import Any
 
 from finitune.chapter import causes, remedies
 from finitune.finding import Remedy
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.experiments import STANDS_STILL
 from finitune.monitor.heal.applied import (
     FOR_ITS_STEP,
@@ -34,7 +35,6 @@ from finitune.monitor.incidents import Incidents
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.measurement import ASKS, Reading, Unclipped
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.run import Run
 from finitune.reports.sentences import counted, several

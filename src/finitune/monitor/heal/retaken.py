@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.heal.bounds import Bound
 from finitune.monitor.heal.cure import Case, Unable, Undo
 from finitune.monitor.heal.past import Past, State
 from finitune.monitor.heal.step_again import UNLIKE
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.finite import is_finite
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun
 
 WORSE = 1.05

@@ -14,8 +14,8 @@ import torch
 
 from finitune.monitor.heal.past import Past
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
-from finitune.monitor.replay.surroundings import randomness_kept
 
 TIMES = 2.0
 LEAST_STEPS = 16

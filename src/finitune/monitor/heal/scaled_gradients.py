@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from finitune.monitor.capture.loss_scalers import verdicts
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.optimizers import Watched
-from finitune.monitor.probes.loss_scalers import verdicts
 from finitune.monitor.probes.measurement import Unclipped
-from finitune.monitor.replay.capture import Capture
 
 
 def why_not_unscaled(capture: Capture, clip: Unclipped | None) -> str | None:

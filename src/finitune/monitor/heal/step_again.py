@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.heal.averaging import averaged
 from finitune.monitor.heal.cure import Now, Unable
 from finitune.monitor.heal.scaled_gradients import forget_overflow, may_forget_overflow, unscaled, why_not_unscaled
@@ -18,7 +19,6 @@ from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.deepspeed import is_partitioned, put_in_parts, trained_by
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.update import why_not_by_hand
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import gradients, silences_hooks, trained_in
 
 UNLIKE = 10.0

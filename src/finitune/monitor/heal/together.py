@@ -12,15 +12,15 @@ from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.heal.cure import Now, Unable, Undo
 from finitune.monitor.heal.past import Past, State
 from finitune.monitor.heal.step_again import take_back
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.ranks import ALONE
-from finitune.monitor.replay.capture import Capture
+from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.replay.rerun import Setting
-from finitune.monitor.replay.surroundings import randomness_kept
 
 
 def may_act(watched: Watched) -> bool:

@@ -28,8 +28,8 @@ from finitune.facts import (
 )
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.probes.padding import IGNORED_LABEL
 from finitune.monitor.probes.ranks import is_sharded, local
-from finitune.monitor.replay.padding import IGNORED_LABEL
 
 PACKAGES = (
     "torch",

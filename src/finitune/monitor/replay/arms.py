@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.capture.step import Call
 from finitune.monitor.probes.embeddings import input_embedding, vocabulary_size
 from finitune.monitor.probes.optimizers import fresh_state, parameters_of
+from finitune.monitor.probes.padding import IGNORED_LABEL, Run, in_reverse, on_the_other_side, one_row_at_a_time
 from finitune.monitor.replay.attention import PLAIN, TORCHS, by_mathematics, kernel_of, on_copies, take_kernel
-from finitune.monitor.replay.capture import Call
 from finitune.monitor.replay.empty_rows import EmptyRows
 from finitune.monitor.replay.fewer_rows import without
-from finitune.monitor.replay.padding import IGNORED_LABEL, Run, in_reverse, on_the_other_side, one_row_at_a_time
 from finitune.monitor.replay.rerun import Setting
 from finitune.monitor.replay.rounding import ByChance, Rounding, no_room, to_nearest
 from finitune.monitor.replay.trial import refuse_large

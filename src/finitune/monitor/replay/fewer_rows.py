@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from finitune.monitor.replay.capture import Call, Capture, MicroStep
-from finitune.monitor.replay.loss_operators import WEIGHT
-from finitune.monitor.replay.objective import Input, Term, terms
+from finitune.monitor.capture.step import Call, Capture, MicroStep
+from finitune.monitor.loss_graph.loss_operators import WEIGHT
+from finitune.monitor.loss_graph.objective import Input, Term, terms
 
 MAX_RUNS = 64
 """Runs of the step in which the samples at fault are looked for: k samples of n take about 2 k log2 n."""

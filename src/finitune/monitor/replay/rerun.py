@@ -14,19 +14,19 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.capture.outputs import output_tensors
+from finitune.monitor.capture.step import Call, Capture, MicroStep
+from finitune.monitor.loss_graph.loss_operators import WEIGHT
+from finitune.monitor.loss_graph.objective import terms
 from finitune.monitor.probes.finite import norms
 from finitune.monitor.probes.graph_nodes import nodes_behind
+from finitune.monitor.probes.module_state import untouched
 from finitune.monitor.probes.modules import device_of
+from finitune.monitor.probes.padding import Run
 from finitune.monitor.probes.ranks import ALONE, Group, is_sharded
-from finitune.monitor.replay.capture import Call, Capture, MicroStep
+from finitune.monitor.probes.surroundings import Autocast
 from finitune.monitor.replay.limits import Limits, OverBudget
-from finitune.monitor.replay.loss_operators import WEIGHT
-from finitune.monitor.replay.module_state import untouched
-from finitune.monitor.replay.objective import terms
-from finitune.monitor.replay.outputs import output_tensors
-from finitune.monitor.replay.padding import Run
 from finitune.monitor.replay.rounding import Rounding, trial_rounded
-from finitune.monitor.replay.surroundings import Autocast
 from finitune.monitor.replay.trial import Trial, trial_update
 
 

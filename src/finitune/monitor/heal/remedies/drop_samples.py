@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.heal.cure import Case, Cure, Now, Unable
 from finitune.monitor.heal.step_again import check_able, put_gradients
 from finitune.monitor.replay.arms import leave_rows_out
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.fewer_rows import guilty, rows_of, without
 from finitune.monitor.replay.rerun import rerun
 from finitune.reports.sentences import counted, several

@@ -11,10 +11,10 @@ import math
 
 import torch
 
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.heal.cure import Case, Cure, Unable
 from finitune.monitor.heal.step_again import check_able, put_gradients
 from finitune.monitor.replay.arms import label_every_token, shuffle_tokens
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import losses_of
 
 action = "skipped-batch"

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from finitune.monitor.capture.loss_scalers import LossScaler, scaler_of
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.heal.cure import Case, Change, Cure, Unable
 from finitune.monitor.heal.undo import Undo, of_all
 from finitune.monitor.optimizers import Watched
-from finitune.monitor.probes.loss_scalers import LossScaler, scaler_of
-from finitune.monitor.replay.capture import Capture
 from finitune.monitor.replay.rerun import Setting
 
 action = "healed"

@@ -16,8 +16,8 @@ from finitune.monitor.heal.cure import Case, Change, Cure, Unable, for_one_run
 from finitune.monitor.heal.float32_forward import compute_in_float32, half_bytes
 from finitune.monitor.heal.undo import Undo, of_all
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.origin.locate import locate
 from finitune.monitor.probes.ranks import is_sharded
-from finitune.monitor.replay.locate import locate
 from finitune.reports.sentences import counted
 
 action = "healed"

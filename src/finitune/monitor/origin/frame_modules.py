@@ -1,0 +1,93 @@
+"""A tensor that is not finite in a module that no optimizer trains: a codebook, running statistics, a frozen network.
+
+Such modules are known to nobody but the program itself: they are looked for in the variables of the frames that run.
+And the module in whose code a line stands.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from torch import nn
+
+from finitune.finding import Origin
+from finitune.monitor.origin.locate import bad_leaf, named_tensors
+from finitune.monitor.probes.modules import Modules
+from finitune.monitor.user_code.source_line import user_frames
+
+MOST_MODULES = 64
+"""Looked at in the variables of all frames together."""
+_IN_FUNCTION = re.compile(r"(.+?):(\d+) in (\w+): ")
+
+
+def bad_tensor(known: set[int]) -> Origin | None:
+    """The first parameter or buffer that holds NaN or +inf, under the name of its variable; None where there is none.
+    `known` are the identities of modules that were looked at before.
+    """
+    left = MOST_MODULES
+    for frame in user_frames():
+        for name, module in _modules(frame.f_locals):
+            if id(module) in known or not left:
+                continue
+            left -= 1
+            known |= {id(inner) for inner in module.modules()}
+            found = bad_leaf([(f"{name}.{own}", tensor) for own, tensor in named_tensors(module)], ())
+            if found is not None:
+                return found
+    return None
+
+
+def module_of(line: str, modules: Modules) -> str | None:
+    """The name of the module within another in whose method the line stands, as `user_line` gives it; None where it
+    stands in none, or several are of that class. Where none of those that train is meant, as where functional_call is
+    given weights, it is one that a variable holds.
+    """
+    place = _IN_FUNCTION.match(line)
+    if place is None:
+        return None
+    file, number, function = place[1], int(place[2]), place[3]
+    for inner in (_inner(modules), _inner_of_variables()):
+        held = {id(module): name for name, module in inner if _holds(type(module), file, number, function)}
+        if held:
+            return next(iter(held.values())) if len(held) == 1 else None
+    return None
+
+
+def is_inner(name: str | None, modules: Modules) -> bool:
+    """Whether this is the name of a module within another."""
+    return any(name == each for each, _ in _inner(modules))
+
+
+def _inner(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
+    roots = {id(root) for root in modules.roots()}
+    return ((name, module) for name, module in modules.module_names() if id(module) not in roots)
+
+
+def _inner_of_variables() -> Iterator[tuple[str, nn.Module]]:
+    held = (module for frame in user_frames() for _, module in _modules(frame.f_locals))
+    for root in islice(held, MOST_MODULES):
+        yield from ((name, module) for name, module in root.named_modules() if name)
+
+
+def _holds(kind: type, file: str, number: int, function: str) -> bool:
+    methods = (vars(each).get(function) for each in kind.__mro__)
+    codes = (inspect.unwrap(method).__code__ for method in methods if isinstance(method, FunctionType))
+    return any(
+        Path(code.co_filename).name == file and number in {at for *_, at in code.co_lines() if at} for code in codes
+    )
+
+
+def _modules(variables: Mapping[str, Any]) -> Iterator[tuple[str, nn.Module]]:
+    """Those that a variable holds, and those of the object whose method runs."""
+    own = variables.get("self")
+    inner = vars(own) if hasattr(own, "__dict__") and not isinstance(own, nn.Module) else {}
+    for prefix, held in (("", variables), ("self.", inner)):
+        for name, value in list(held.items()):
+            if isinstance(value, nn.Module):
+                yield f"{prefix}{name}", value

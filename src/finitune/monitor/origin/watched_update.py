@@ -1,0 +1,34 @@
+"""The step of an optimizer taken once more, operator by operator, where a copy of weights and state can undo it."""
+
+from __future__ import annotations
+
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+import torch
+
+from finitune.finding import Origin
+from finitune.monitor.origin.operator_watch import OperatorWatch
+from finitune.monitor.probes.optimizers import BeforeStep
+
+
+def bad_operator(
+    optimizer: Any, before: BeforeStep, name: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]
+) -> Origin | None:
+    """The first operator of the update that makes something bad of finite numbers, on its way to the parameter `name`;
+    None where none is seen. Weights and state are those of before the step, then and afterwards; it is taken with
+    these `arguments`.
+    """
+    watch = OperatorWatch.of_arithmetic(goes_on=True)
+    try:
+        args, kwargs = arguments
+        with watch, torch.no_grad(), redirect_stdout(StringIO()):  # what it prints has been printed
+            type(optimizer).step(optimizer, *args, **kwargs)
+    except Exception:  # a step that cannot be taken twice
+        return None
+    finally:
+        before.restore()
+    found = watch.found()
+    return found and replace(found, module=None, tensor=name, phase="optimizer")

@@ -1,0 +1,393 @@
+"""The user's own statement that made a loss bad, read off the variables in the frames that run when the step is judged.
+
+What a loop computes without a graph (normalised targets, advantages, weights of samples), or with a function that
+cannot be run again, its variables still hold. From the bad loss back: which of what it was computed of is not finite,
+and so on, up to a statement all of whose operands are finite. Nothing of the user's is called; plain arithmetic on
+tensors is computed again, to name its operator.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import inf, isnan
+from numbers import Real
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from finitune.finding import Origin
+from finitune.monitor.origin.locate import leaf_origin
+from finitune.monitor.origin.operator_watch import LIFTED, OperatorWatch
+from finitune.monitor.probes.finite import is_finite, places
+from finitune.monitor.probes.model_calls import is_observed
+from finitune.monitor.probes.modules import unwrapped
+from finitune.monitor.probes.surroundings import Randomness, randomness_kept
+from finitune.monitor.statements.bad_value_operators import spelled_in
+from finitune.monitor.statements.earlier_draws import go_back
+from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
+from finitune.monitor.statements.plain_statements import StateSpoilt
+from finitune.monitor.statements.running_transforms import calls_of_transforms, made_in_transform
+from finitune.monitor.statements.table_columns import column_written
+from finitune.monitor.user_code import numpy_arithmetic
+from finitune.monitor.user_code.arithmetic import NotPlain, assign
+from finitune.monitor.user_code.ended_frames import EndedFrame
+from finitune.monitor.user_code.generators import YIELDED, waiting, yields
+from finitune.monitor.user_code.model_outputs import is_of_model
+from finitune.monitor.user_code.source_line import described, user_frames
+from finitune.monitor.user_code.source_tree import (
+    Statement,
+    holds_line,
+    loops_at,
+    names_in,
+    nodes_in,
+    scope_of,
+    statements_in,
+)
+from finitune.monitor.user_code.sums import comes_out_as, is_bad_alike
+from finitune.monitor.user_code.variables import models_called
+
+LOSSES = 16  # elements of a container of losses; a longer one is a history
+BATCH = 1024  # elements of a container that may be a batch; a larger one is a data set, which is not walked
+HELD = "what is held"
+"""Its name where no variable is meant."""
+BadIn = Callable[[Any], Tensor | None]
+
+
+def bad_statement(
+    *, of_input: bool = False, began: Randomness | None = None, given: Iterable[Tensor] = ()
+) -> Origin | None:
+    """The statement, in the innermost of the running frames that holds a bad loss, or in one that has handed to it what
+    made it bad; None where none can be found. With `of_input`, something that is known to be bad is put into the loss:
+    -inf alone is no mask. `began`: the random numbers as the step before has left them. Of a loss that is not bad: what
+    was `given` to it.
+    """
+    known = list(given)
+    found = (_in_frame(frame, known, of_input=of_input, began=began) for frame in user_frames())
+    return next((origin for origin in found if origin is not None), None) or made_in_transform()
+
+
+def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
+    """The statement of a function that has ended which made an operand of its loss bad: that operand comes out again,
+    bit for bit, when what follows the call of the model is computed from what is known; or, where an object has since
+    overwritten what it was computed with, a variable is bad in just the same elements. None where neither does.
+    """
+    scope = scope_of(one.f_code)
+    statements = sorted(statements_in(scope), key=lambda each: each.line) if scope is not None else []
+    values = {**one.f_globals, **one.f_locals}
+    with randomness_kept(), torch.no_grad():
+        if one.randomness is not None:
+            one.randomness.restore()
+        for later in (each for each in statements if each.line >= one.f_lineno):
+            written: dict[str, Any] = dict.fromkeys(later.writes)
+            with suppress(*NOT_COMPUTED):
+                if later.target is not None:
+                    evaluation = Evaluation(lambda: False, draws=one.randomness is not None)
+                    assign(later.target, evaluation.value(later.expression, values), written)
+            values |= written
+    spelled = next((node for node in nodes_in(scope) if _is_value(node, values, operand)), None) if scope else None
+    bad_in = partial(bad_tensor_in, minus=True)
+    if isinstance(spelled, ast.expr):
+        last, bad = spelled.lineno, [name for name in names_in([spelled]) if bad_in(values.get(name)) is not None]
+    else:
+        last, bad = inf, [name for name, value in values.items() if is_bad_alike(value, operand)]
+    wrote = [n for n, each in enumerate(statements) if each.writes & set(bad) and each.line <= last]
+    at = _first_bad(statements, wrote[-1], values, bad_in) if wrote else None
+    return None if at is None else _origin(one, statements, at, values, bad_in)
+
+
+def _is_value(node: ast.AST, values: Mapping[str, Any], wanted: Tensor) -> bool:
+    """Whether the expression, with variables that are known, is that tensor."""
+    if not isinstance(node, ast.expr) or not names_in([node]):
+        return False
+    try:
+        with torch.no_grad():
+            return comes_out_as(Evaluation(lambda: False).value(node, values), wanted)
+    except NOT_COMPUTED:
+        return False
+
+
+def line_of_call() -> str | None:
+    """The line of the innermost running frame that calls an observed model; None where several do, or none."""
+    for frame in user_frames():
+        scope, names = scope_of(frame.f_code), {**frame.f_globals, **frame.f_locals}
+        nodes = [] if scope is None else nodes_in(scope)
+        called = [call for call, m in models_called(nodes, names) if is_observed(m) or is_observed(unwrapped(m))]
+        if called:
+            file, function = frame.f_code.co_filename, frame.f_code.co_name
+            return described(file, called[0].lineno, function) if len(called) == 1 else None
+    return None
+
+
+def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool, began: Randomness | None) -> Origin | None:
+    """`given` are the bad tensors that frames within this one were given; those that this one was given are added."""
+    bad_in = partial(bad_tensor_in, minus=of_input)
+    values = {**frame.f_globals, **frame.f_locals}
+    losses = {name for name, value in frame.f_locals.items() if _holds_bad_loss(value)}
+    losses = losses or {name for name, value in frame.f_locals.items() if _holds_any(value, given)}
+    statements = executed(frame)
+    losses = losses or _bad_of_transforms(statements, values, bad_in)
+    if not losses:
+        return None
+    # The last one: another loss of the pass before may be bad too, with an optimizer of its own.
+    written = [n for n, one in enumerate(statements) if one.writes & losses - written_after(statements, n)]
+    if not written:
+        return None
+    at = _first_bad(statements, written[-1], values, bad_in, given)
+    origin = None if at is None else _origin(frame, statements, at, values, bad_in, began)
+    if of_input and origin is not None and origin.is_statement and has_graph(values.get(origin.tensor or "")):
+        return None  # what is made of the input: less than is known
+    return origin
+
+
+def _bad_of_transforms(statements: list[Statement], values: Mapping[str, Any], bad_in: BadIn) -> set[str]:
+    """The variables with what torch.func has made of a loss: numbers without a graph."""
+    written = {name for one in statements if _transforms(one, values) for name in one.writes}
+    return {name for name in written if bad_in(values.get(name)) is not None}
+
+
+def _transforms(one: Statement, values: Mapping[str, Any]) -> bool:
+    return next(calls_of_transforms(ast.walk(one.value), values), None) is not None
+
+
+def _first_bad(
+    statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn, given: list[Tensor] | None = None
+) -> int | None:
+    """From a statement with a bad result back to one without a bad operand; None where a bad operand came from
+    elsewhere, which is added to `given` where no statement wrote it.
+    """
+    while True:
+        one = statements[at]
+        made_by: list[int] = []
+        for name in one.reads - one.writes:
+            bad = bad_in(values.get(name))
+            if bad is None:
+                continue
+            before = [n for n in range(at) if name in statements[n].writes]
+            if not before or name in written_after(statements, at):
+                if given is not None and not before:
+                    given.append(bad)
+                return None
+            made_by.append(before[-1])
+        if not made_by:
+            return at
+        at = min(made_by)
+
+
+def _origin(
+    frame: FrameType | EndedFrame, statements: list[Statement], at: int, values: Mapping[str, Any], bad_in: BadIn,
+    began: Randomness | None = None,
+) -> Origin | None:  # fmt: skip
+    one = statements[at]
+    name, bad = next(((n, t) for n in sorted(one.writes) if (t := bad_in(values.get(n))) is not None), (None, None))
+    if name is None or bad is None:
+        return None
+    if (within := _in_generator(one, values, bad, bad_in)) is not None:
+        return replace(within, tensor=name) if within.tensor == YIELDED else within
+    if (written := column_written(frame, statements, at, values)) is not None:
+        return written
+    operator = _operator(statements, at, values, name)
+    if operator is not None and operator.tensor is not None:
+        return operator
+    if operator is None and began is not None:
+        with suppress(*NOT_COMPUTED):
+            go_back(began, frame, statements[:at])
+            operator = _operator(statements, at, values, name, draws=True)
+    computed = bad.requires_grad or _transforms(one, values) or is_of_model(frame, statements, at, values)
+    phase = "forward" if computed else "input"
+    spelled = spelled_in(one.value) if not one.reads & one.writes else None
+    at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
+    whole = leaf_origin(phase, name, bad, places(bad))
+    if operator is None:
+        return replace(whole, op=spelled or phase, peak=None, line=at_line)
+    rows, shape = operator.rows or (whole.rows if operator.shape == whole.shape else None), operator.shape
+    if shape is not None and whole.shape is not None and len(whole.shape) > 1 and shape == whole.shape[1:]:
+        rows, shape = whole.rows, whole.shape  # it is applied to one sample after the other
+    line = operator.line or at_line
+    return replace(operator, module=None, phase=phase, tensor=name, rows=rows, shape=shape, line=line)
+
+
+def made_in(
+    frame: FrameType | EndedFrame, taken: Statement, value: Tensor, bad_in: BadIn | None = None
+) -> Origin | None:
+    """The statement of a frame that has made a bad value, which `taken` writes there; None where it may have been bad
+    already in what that statement has overwritten.
+    """
+    bad_in = bad_in or partial(bad_tensor_in, minus=True)
+    statements = [*executed(frame), taken]
+    values = {**frame.f_globals, **frame.f_locals, **dict.fromkeys(taken.writes, value)}
+    at = _first_bad(statements, len(statements) - 1, values, bad_in)
+    origin = None if at is None else _origin(frame, statements, at, values, bad_in)
+    if at is None or origin is None or (not origin.is_operator and statements[at].reads & statements[at].writes):
+        return None
+    return origin
+
+
+def _in_generator(taken: Statement, values: Mapping[str, Any], bad: Tensor, bad_in: BadIn) -> Origin | None:
+    """Of a bad value that the statement takes from a generator of the user's: the statement in that which made it, or
+    the one that made what the generator was given.
+    """
+    frame = waiting(taken.value, values)
+    statement = None if frame is None else yields(frame)
+    if frame is None or statement is None:
+        return None
+    held = [value for value in frame.f_locals.values() if bad_in(value) is not None]
+    return made_in(frame, statement, bad, bad_in) or made_in_frames(held)
+
+
+def made_in_frames(held: Sequence[Any]) -> Origin | None:
+    """The operator that has made one of these bad, where a variable of a running frame holds the same object."""
+    for frame in user_frames():
+        for name in [name for name, value in frame.f_locals.items() if any(value is each for each in held)]:
+            node = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), ast.Constant(0, lineno=1, col_offset=0))
+            found = made_in(frame, Statement.of(node, HELD), frame.f_locals[name])
+            if found is not None and found.is_operator:
+                return found
+    return None
+
+
+def _operator(
+    statements: list[Statement], at: int, values: Mapping[str, Any], name: str, *, draws: bool = False
+) -> Origin | None:
+    """The operator that makes what the statement writes bad, and its line where that lies in a function; None where it
+    cannot be computed again without calling what is the user's, or comes out in another way.
+    """
+    watch = OperatorWatch.of_arithmetic()
+    evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None, draws=draws)
+    lost, seen = _lost(statements, at), values.get(name)
+    expression = statements[at].expression
+    if (appended := _appended(statements[at].value)) is not None and type(seen) is list and seen:
+        expression, seen = appended, seen[-1]
+    try:
+        with warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")  # the program has had them
+            given = {**values, **{each: _seen_by(statements, at, each, values) for each in lost}}
+            with watch:
+                value = evaluation.value(expression, given)
+    except StateSpoilt:
+        value = values.get(name)
+    except NOT_COMPUTED:
+        return None
+    made = evaluation.bad_number or watch.found(bad_loss=True) or _spoilt_state(evaluation)
+    if made is not None and made.op == LIFTED:
+        return None
+    again = _given_to(statements[at], name, value)
+    if made is None or ((lost or draws) and not comes_out_as(again, seen) and not is_bad_alike(seen, again)):
+        return None  # in the last pass of a loop an earlier one may have gone into it too
+    return replace(made, line=made.line or evaluation.line)
+
+
+def _appended(value: ast.expr) -> ast.expr | None:
+    """What `losses.append(x)` appends: the last element, as the statement has left it."""
+    match value:
+        case ast.Call(func=ast.Attribute(attr="append"), args=[one], keywords=[]):
+            return one
+        case _:
+            return None
+
+
+def _given_to(one: Statement, name: str, value: Any) -> Any:
+    """What of the value the statement gives to that variable."""
+    written: dict[str, Any] = {}
+    with suppress(*NOT_COMPUTED):
+        if one.target is not None:
+            assign(one.target, value, written)
+    return written.get(name, value)
+
+
+def _spoilt_state(evaluation: Evaluation) -> Origin | None:
+    """What an object keeps: in the steps before, whose losses were finite, it was finite too. A -inf is a bound."""
+    state = evaluation.spoilt
+    found = None if state is None else places(state.value)
+    if state is None or found is None or not (found.nan or found.inf):
+        return None
+    origin = leaf_origin("forward", state.name, state.value, found)
+    return replace(origin, op=f"aten.{state.operator}" if state.operator else "forward", peak=None, line=state.line)
+
+
+def _lost(statements: list[Statement], at: int) -> frozenset[str]:
+    """The variables that the statement reads and whose values are no longer those that it saw."""
+    one = statements[at]
+    return one.reads & (one.writes | written_after(statements, at))
+
+
+def _seen_by(statements: list[Statement], at: int, name: str, values: Mapping[str, Any]) -> Any:
+    """The value of a variable that was overwritten since, from the statement that wrote it before."""
+    before = [n for n in range(at) if name in statements[n].writes]
+    made = statements[before[-1]] if before else None
+    if made is None or made.target is None:
+        raise NotPlain(name)
+    lost = {each: _seen_by(statements, before[-1], each, values) for each in _lost(statements, before[-1])}
+    written: dict[str, Any] = {}
+    assign(made.target, Evaluation(lambda: False).value(made.expression, {**values, **lost}), written)
+    return written[name]
+
+
+def has_graph(value: Any) -> bool:
+    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(value))
+
+
+def _holds_any(value: Any, tensors: list[Tensor], depth: int = 2) -> bool:
+    """It is one of the tensors, or a small container of them."""
+    if isinstance(value, dict | list | tuple) and tensors and depth and len(value) <= BATCH:
+        inner = list(value.values()) if isinstance(value, dict) else value
+        return any(_holds_any(each, tensors, depth - 1) for each in inner)
+    return any(value is tensor for tensor in tensors)
+
+
+def _holds_bad_loss(value: Any) -> bool:
+    """It is one, or a container of several."""
+    if isinstance(value, dict | list | tuple):
+        return len(value) <= LOSSES and any(map(_is_bad_loss, value.values() if isinstance(value, dict) else value))
+    return _is_bad_loss(value)
+
+
+def _is_bad_loss(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad and value.numel() == 1 and not is_finite(value)
+
+
+def bad_tensor_in(value: Any, *, minus: bool) -> Tensor | None:
+    """The tensor, or the first in a container, that holds NaN or +inf; a -inf alone is a mask without `minus`.
+
+    Arrays and lists of numbers are looked at as tensors. A single number is bad where it is NaN; an infinite one is a
+    bound.
+    """
+    if isinstance(value, float):
+        return torch.tensor(value) if isnan(value) else None
+    if isinstance(value, dict | list | tuple) and len(value) > BATCH:
+        return None
+    leaves = pytree.tree_leaves(value) if isinstance(value, Tensor | dict | list | tuple) else [value]
+    if leaves and all(isinstance(leaf, Real) for leaf in leaves):
+        leaves = [torch.tensor([float(leaf) for leaf in leaves])]
+    for leaf in leaves:
+        tensor = torch.as_tensor(leaf).clone() if numpy_arithmetic.is_array(leaf) else leaf
+        if isinstance(tensor, Tensor) and not is_finite(tensor):
+            found = places(tensor, limit=0)
+            if minus or found.nan or found.inf or tensor.numel() == 1:
+                return tensor
+    return None
+
+
+def written_after(statements: list[Statement], at: int) -> set[str]:
+    """The variables whose values are no longer those that the statement saw or wrote."""
+    return {name for later in statements[at + 1 :] for name in later.writes}
+
+
+def executed(frame: FrameType | EndedFrame) -> list[Statement]:
+    """The assignments of the frame's function in the order in which they ran last, up to the line that runs now."""
+    scope = scope_of(frame.f_code)
+    now = frame.f_lineno
+    loops = loops_at(scope, now) if scope is not None else []
+
+    def when(one: Statement) -> tuple[int, bool, int]:
+        """What a loop runs comes after what stands around it; below the line that runs now, in the pass before."""
+        return sum(holds_line(loop, one.line) for loop in loops), one.line <= now, one.line
+
+    return sorted(statements_in(scope), key=when) if scope is not None else []

@@ -1,0 +1,56 @@
+"""The statement that has made a learning rate bad, where the loop computes it of tensors: of gradients, of the loss, of
+how noisy they are. What a schedule computes of the number of the step is not looked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from types import FrameType
+
+from torch import Tensor
+
+from finitune.finding import Origin
+from finitune.monitor.statements.bad_statement import bad_tensor_in, made_in
+from finitune.monitor.user_code.source_line import user_frames
+from finitune.monitor.user_code.source_tree import Statement, names_in, nodes_in, scope_of
+
+_RATE = "lr"
+
+
+def bad_rate(rate: Tensor | float | None) -> Origin | None:
+    """The first statement with a bad result that this learning rate was computed of, in a frame that runs; None where
+    it is finite, or nothing shows it.
+    """
+    if rate is None or math.isfinite(float(rate)):
+        return None
+    with suppress(Exception):  # a variable that cannot be looked at
+        found = (_made_of_tensors(frame, value) for frame in user_frames() for value in _rates_set_in(frame))
+        return next((origin for origin in found if origin is not None), None)
+    return None
+
+
+def _made_of_tensors(frame: FrameType, value: ast.expr) -> Origin | None:
+    held = {**frame.f_globals, **frame.f_locals}
+    bad = next((t for name in names_in([value]) if (t := _bad(held.get(name))) is not None), None)
+    found = None if bad is None else made_in(frame, Statement.of(value, _RATE), bad)
+    return None if found is None else replace(found, module=None, phase="optimizer")
+
+
+_bad = partial(bad_tensor_in, minus=True)
+
+
+def _rates_set_in(frame: FrameType) -> Iterator[ast.expr]:
+    """What `group["lr"] = ...` assigns."""
+    scope = scope_of(frame.f_code)
+    for node in nodes_in(scope) if scope is not None else ():
+        if isinstance(node, ast.Assign) and any(map(_is_rate, node.targets)):
+            yield node.value
+
+
+def _is_rate(target: ast.expr) -> bool:
+    return isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and target.slice.value == _RATE

@@ -1,0 +1,167 @@
+"""What a loop writes into gradients between its backward and its step, computed again on those that the backward left:
+clipping, scaling or noise by hand, the projections of several tasks; and where there is no backward, a derivative in
+closed form.
+
+The statements are read off the frames that still run, and computed on copies. Nothing of the user's is called.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+import torch
+from torch import Tensor
+
+from finitune.finding import Origin
+from finitune.monitor.origin.operator_watch import OperatorWatch
+from finitune.monitor.probes.finite import are_finite
+from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.replay.limits import Communicates
+from finitune.monitor.statements.bad_statement import bad_tensor_in
+from finitune.monitor.statements.edits import Edits
+from finitune.monitor.statements.operator_lines import reached
+from finitune.monitor.user_code.source_line import described, user_frames
+from finitune.monitor.user_code.source_tree import before_line, is_in_place, loops_at, scope_of
+
+Gradients = Sequence[tuple[Tensor, Tensor | None]]
+"""Parameters with copies of the gradients that the last backward left them; None where no backward has."""
+_BACKWARDS, _ASKS = ("backward", "manual_backward"), ("grad",)
+
+
+def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
+    """The operator, or the statement alone, with which the program has made gradients bad that its backward has left
+    finite; None where its frames do not show it. `asked`: the loop has asked for gradients, and puts into parameters
+    what it makes of them; these may have been bad themselves, so that only the operator is named.
+    """
+    by_backward = any(gradient is not None for _, gradient in left)
+    edits = _edits(_BACKWARDS) if by_backward else _edits(_ASKS) if asked else _of_iteration()
+    if not edits or (asked and any(_reads_what_is_bad(frame, statements) for frame, statements in edits)):
+        return None
+    watch = OperatorWatch.of_arithmetic()
+    evaluation = Edits(watch, [p for p, _ in left])
+    with warnings.catch_warnings(), torch.enable_grad(), _given(left):
+        warnings.simplefilter("ignore")  # the program has had them
+        for frame, statements in edits:
+            values = {**frame.f_globals, **frame.f_locals}
+            for statement in statements:
+                shared = False
+                try:
+                    with watch:
+                        evaluation.run([statement], values, frame.f_code)
+                except Communicates:
+                    shared = watch.found() is not None  # what this rank gives to the others is bad
+                except Exception:  # one that cannot be computed
+                    pass
+                if shared or not are_finite([p.grad for p, _ in left if p.grad is not None]):
+                    found = watch.found()
+                    own = found and replace(found, module=None, phase="backward", line=evaluation.line)
+                    return own or (None if asked else _statement(frame, statement, left, evaluation.line))
+    # Where a single statement can have written to gradients, it did.
+    wrote = [(frame, one) for frame, statements in edits for one in statements if _may_write(one, frame)]
+    return _statement(*wrote[0], left) if len(wrote) == 1 and not asked else None
+
+
+def _reads_what_is_bad(frame: FrameType, statements: list[ast.stmt]) -> bool:
+    """A variable that they do not write, such as a gradient that was asked for."""
+    values = {**frame.f_globals, **frame.f_locals}
+    names = [node for one in statements for node in ast.walk(one) if isinstance(node, ast.Name)]
+    read = {name.id for name in names} - {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return any(bad_tensor_in(values.get(name), minus=True) is not None for name in read)
+
+
+def _statement(frame: FrameType, statement: ast.stmt, left: Gradients, line: str | None = None) -> Origin:
+    """Nothing is known but the statement; `line` is one within it."""
+    line = line or described(frame.f_code.co_filename, statement.lineno, frame.f_code.co_name)
+    return Origin(module=None, op="backward", phase="backward", dtype=dtype_name(left[0][0].dtype), line=line)
+
+
+def _edits(begins: tuple[str, ...]) -> list[tuple[FrameType, list[ast.stmt]]]:
+    """The statements that have run since the last call of one of these, outermost frame first; empty where no frame
+    shows it.
+    """
+    edits: list[tuple[FrameType, list[ast.stmt]]] = []
+    for frame in user_frames():
+        scope = scope_of(frame.f_code)
+        if scope is None:
+            continue
+        before = list(before_line(scope, frame.f_lineno))
+        backwards = [n for n, one in enumerate(before) if _calls(one, frame, begins)]
+        edits.insert(0, (frame, before[backwards[-1] + 1 :] if backwards else before))
+        if backwards:
+            return edits
+    return []
+
+
+def _of_iteration() -> list[tuple[FrameType, list[ast.stmt]]]:
+    """The statements of this turn of the innermost loop that write gradients, and those that they depend on, outermost
+    frame first; empty where no frame shows a loop.
+    """
+    edits: list[tuple[FrameType, list[ast.stmt]]] = []
+    for frame in user_frames():
+        scope = scope_of(frame.f_code)
+        if scope is None:
+            continue
+        loops = loops_at(scope, frame.f_lineno)
+        before = before_line(loops[-1] if loops else scope, frame.f_lineno)
+        edits.insert(0, (frame, _writing(list(before), frame)))
+        if loops:
+            return edits
+    return []
+
+
+def _writing(statements: list[ast.stmt], frame: FrameType) -> list[ast.stmt]:
+    """Those that may write to gradients, and those that assign what these read."""
+    kept: list[ast.stmt] = []
+    read: set[str] = set()
+    for one in reversed(statements):
+        names = [node for node in ast.walk(one) if isinstance(node, ast.Name)]
+        assigned = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+        if _may_write(one, frame) or not read.isdisjoint(assigned):
+            kept.insert(0, one)
+            read |= {name.id for name in names if isinstance(name.ctx, ast.Load)}
+    return kept
+
+
+def _calls(statement: ast.stmt, frame: FrameType, names: tuple[str, ...]) -> bool:
+    nodes = (node for code in reached(frame, [statement]) for node in ast.walk(code.node))
+    return any(
+        isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", None)) in names
+        for node in nodes
+    )
+
+
+def _may_write(statement: ast.stmt, frame: FrameType) -> bool:
+    """It writes to gradients, or calls a function of the user's that speaks of them and writes to tensors."""
+    scopes = (code.node for code in reached(frame, [statement]))
+    return any(_writes(scope) and (scope is statement or _reads(scope)) for scope in scopes)
+
+
+def _reads(scope: ast.AST) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(scope))
+
+
+def _writes(scope: ast.AST) -> bool:
+    return any(
+        isinstance(node, ast.AugAssign)
+        or (isinstance(node, ast.Attribute) and node.attr == "grad" and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_in_place(node.func.attr))
+        for node in ast.walk(scope)
+    )
+
+
+@contextmanager
+def _given(left: Gradients) -> Iterator[None]:
+    """The parameters have copies of the gradients that the backward left; afterwards those that they have now."""
+    now = [(p, p.grad) for p, _ in left]
+    try:
+        for p, gradient in left:
+            p.grad = None if gradient is None else gradient.clone()
+        yield
+    finally:
+        for p, gradient in now:
+            p.grad = gradient

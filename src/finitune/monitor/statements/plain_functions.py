@@ -1,0 +1,260 @@
+"""An expression of the user's computed again, with the functions that it calls, where all of it is plain arithmetic.
+
+A function, or the forward of a model, is not called: its statements are read off its source and computed one after the
+other, as `arithmetic` does it, so that nothing of the user's is written to; what the computation has made by itself is.
+Modules of torch, and what is TorchScript, are called where they write nothing and draw no random numbers; autograd
+functions as torch calls them. What is more than that has no value, and what is computed from it has none.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from finitune.finding import Origin
+from finitune.monitor.origin.operator_watch import UNSEEN
+from finitune.monitor.probes.graph_nodes import nodes_behind
+from finitune.monitor.probes.modules import unwrapped
+from finitune.monitor.replay.limits import Communicates, OverBudget
+from finitune.monitor.statements.new_tensors import MadeHere
+from finitune.monitor.statements.plain_modules import is_plain_module, is_plain_record, is_plain_script
+from finitune.monitor.statements.plain_statements import MISSING, Returned, Statements, is_bad
+from finitune.monitor.user_code import numpy_arithmetic
+from finitune.monitor.user_code.arithmetic import DICTIONARIES, NotPlain, applied_by_name, evaluate, is_distribution
+from finitune.monitor.user_code.ended_frames import EndedFrame
+from finitune.monitor.user_code.source_line import is_users
+from finitune.monitor.user_code.source_tree import lambda_of, scope_of
+from finitune.monitor.user_code.transforms import is_transform, is_transformed, weights_of, with_functions
+from finitune.monitor.user_code.variables import function_behind, names_within, value_of
+
+MOST_CALLS = 16
+"""Of functions within one another."""
+NOT_COMPUTED = (
+    NotPlain, OverBudget, Communicates,
+    RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError,
+)  # fmt: skip
+"""What is raised where an expression cannot be computed again."""
+_LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, nn.Module.named_buffers)
+_PARTS = ("get_input_embeddings", "get_output_embeddings", "get_submodule", "get_parameter", "get_buffer")
+"""Methods of models that give a part of theirs."""
+_OF_DICTS = ("items", "keys", "values")
+
+
+class Evaluation(Statements):
+    """`found` tells whether what is looked for was made by now. `line` is the statement within a function that made it,
+    as `user_line` gives it, and `now` the one that is computed. A function that has `ended` is computed from what it
+    held when it called a model, whatever it was given.
+    """
+
+    def __init__(self, found: Callable[[], bool], ended: Iterable[EndedFrame] = (), *, draws: bool = False) -> None:
+        super().__init__(found)
+        self.draws = draws
+        self.bad_number: Origin | None = None
+        """The first operation of numbers or numpy that made something bad, where no operator of torch did before."""
+        self._began = torch.autograd._get_sequence_nr()
+        self._depth = 0
+        self._ended = {one.f_code: one for one in ended}
+        self._returned: dict[str, Any] = {}
+        self._made = MadeHere()
+        self._is_within = False
+
+    def value(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
+        """Raises NotPlain, and what torch raises."""
+        if self._is_within:
+            if self._ended:
+                node, values = self._with_returned(node, values)
+            return evaluate(node, values, self)
+        self._is_within = True
+        try:
+            with self._made:
+                return self.value(node, values)
+        finally:
+            self._is_within = False
+
+    def computed(self, value: Any, name: str, operands: Iterable[Any]) -> Any:
+        operands = list(operands)
+        if numpy_arithmetic.is_own(value) and not any(value is each for each in operands):
+            self._made.add(value)
+        if self.bad_number is None and numpy_arithmetic.is_bad(value) and not self.found():
+            given = pytree.tree_leaves(operands)
+            spelled = any(isinstance(each, str) for each in given)  # float("inf") is meant
+            if not spelled and not any(map(is_bad, given)):
+                self.bad_number = _origin(name, value, self.now)
+        return value
+
+    def result(self, function: Any, *args: Any, **named: Any) -> Any:
+        """What a function of the user's gives for these arguments. Raises as `value` does."""
+        names = {f"argument {n}": each for n, each in enumerate(args)}
+        given: list[ast.expr] = [ast.Name(id=name, ctx=ast.Load()) for name in names]
+        keywords = [ast.keyword(arg=name, value=ast.Name(id=name, ctx=ast.Load())) for name in named]
+        call = ast.Call(func=ast.Name(id="the function", ctx=ast.Load()), args=given, keywords=keywords)
+        return self.value(call, {"the function": function, **names, **named})
+
+    def made(self, container: Any) -> Any:
+        self._made.add(container)
+        return container
+
+    def owns(self, value: Any) -> bool:
+        return self._made.owns(value)
+
+    def read(self, owner: Any, attribute: property) -> Any:
+        return self._call(attribute.fget, "a property", (owner,), {})
+
+    def function(self, node: ast.Lambda, values: Mapping[str, Any]) -> Callable[..., Any]:
+        return _Nested(self, node, dict(values), None)
+
+    def nested(self, node: ast.FunctionDef, values: dict[str, Any], code: CodeType) -> Callable[..., Any]:
+        return _Nested(self, node, values, code)
+
+    def returned(self, one: EndedFrame) -> Any:
+        """What a function that has ended returned, from its call of the model on."""
+        scope = scope_of(one.f_code)
+        if not isinstance(scope, ast.FunctionDef):
+            raise NotPlain(one.f_code.co_name)
+        body = [each for each in scope.body if (each.end_lineno or each.lineno) >= one.f_lineno]
+        return self._result_of(body, {**one.f_globals, **one.f_locals}, one.f_code)
+
+    def _with_returned(self, node: ast.expr, values: Mapping[str, Any]) -> tuple[ast.expr, Mapping[str, Any]]:
+        """Calls of functions that have ended replaced by names for what they returned."""
+        there = {**values, **self._returned}
+        evaluation = self
+
+        class Replaced(ast.NodeTransformer):
+            def visit_Call(self, node: ast.Call) -> ast.AST:
+                function, _ = function_behind(value_of(node.func, values), of_models=True)
+                one = None if function is None else evaluation._ended.get(function.__code__)
+                if one is None:
+                    return self.generic_visit(node)
+                name = f"{one.f_code.co_name} has returned"
+                if name not in there:
+                    del evaluation._ended[one.f_code]  # it may call itself
+                    there[name] = evaluation._returned[name] = evaluation.returned(one)
+                    evaluation._ended[one.f_code] = one
+                return ast.copy_location(ast.Name(id=name, ctx=ast.Load()), node)
+
+        return Replaced().visit(copy.deepcopy(node)), there
+
+    def called(self, node: ast.expr, values: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        if isinstance(node, ast.Name) and node.id == "map" and node.id not in values and args and not named:
+            return self.made([self._call(args[0], "map", each, {}) for each in zip(*args[1:], strict=False)])
+        called = self.value(node, values) if isinstance(node, ast.Call) else value_of(node, values)
+        if _are_known(args, named):
+            if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):
+                return self._gradients(*args, **named)
+            if is_transformed(called):
+                return with_functions(called, self._again)(*args, **named)
+            if called is torch.func.functional_call:
+                return self._functional_call(*args, **named)
+            owner = value_of(node.value, values) if isinstance(node, ast.Attribute) and node.attr == "apply" else None
+            owner = owner or (getattr(called, "__self__", None) if getattr(called, "__name__", "") == "apply" else None)
+            if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+                return owner.apply(*args, **named)
+            makes = is_transform(called) or is_distribution(called) or is_plain_record(called)
+            compares = called is torch.distributions.kl_divergence and all(is_distribution(type(one)) for one in args)
+            if makes or compares or called is functools.partial:
+                return called(*args, **named)
+            if isinstance(node, ast.Attribute) and node.attr in _OF_DICTS:
+                held = value_of(node.value, values)
+                if type(held) in DICTIONARIES:
+                    return list(getattr(held, node.attr)())
+            if isinstance(called, MethodType) and called.__func__ in _LISTS:
+                return list(called(*args, **named))
+            if isinstance(called, MethodType) and called.__name__ in _PARTS and isinstance(called.__self__, nn.Module):
+                return called(*args, **named)
+        return self._call(called, ast.unparse(node), args, named)
+
+    def _call(self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        if isinstance(called, _Nested):
+            return called(*args, **named)
+        if isinstance(called, functools.partial):
+            return self._call(called.func, name, (*called.args, *args), {**called.keywords, **named})
+        if _are_known(args, named):
+            with suppress(NotPlain):
+                return applied_by_name(called, args, named, draws=self.draws)
+            if isinstance(called, nn.Module) and is_plain_module(model := unwrapped(called)):
+                return type(model).forward(model, *args, **named)
+            if isinstance(called, torch.jit.ScriptFunction | torch.jit.ScriptModule) and is_plain_script(called):
+                return (called.forward if isinstance(called, torch.jit.ScriptModule) else called)(*args, **named)
+        function, own = function_behind(called, of_models=True)
+        if function is None or not is_users(function.__code__.co_filename) or self._depth >= MOST_CALLS:
+            raise NotPlain(name)
+        scope = scope_of(function.__code__) or lambda_of(function.__code__)
+        if not isinstance(scope, ast.FunctionDef | ast.Lambda):
+            raise NotPlain(name)
+        bound = inspect.signature(function).bind(*([] if own is None else [own]), *args, **named)
+        bound.apply_defaults()
+        return self._result_of(scope, {**names_within(function), **bound.arguments}, function.__code__)
+
+    def _again(self, function: Any) -> Any:
+        """A function of the user's, computed here when torch calls it."""
+        return lambda *args, **named: self._call(function, getattr(function, "__name__", ""), args, named)
+
+    def _functional_call(self, module: nn.Module, weights: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = args if isinstance(args, tuple) else (args,)
+        with weights_of(module, weights):
+            return self._call(module, type(module).__name__, given, kwargs or {})
+
+    def _result_of(
+        self, scope: ast.FunctionDef | ast.Lambda | Sequence[ast.stmt], values: dict[str, Any], code: CodeType | None
+    ) -> Any:
+        self.look(self.now)  # at what it is given
+        now, self._depth = self.now, self._depth + 1
+        try:
+            if isinstance(scope, ast.Lambda):
+                return self.value(scope.body, values)
+            assert code is not None, "only a lambda may have none"
+            self.run(scope.body if isinstance(scope, ast.FunctionDef) else scope, values, code)
+        except Returned as returned:
+            if returned.value is MISSING:
+                raise NotPlain("what is returned") from None
+            return returned.value
+        finally:
+            self.now, self._depth = now, self._depth - 1
+        return None
+
+    def _gradients(self, outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> Any:
+        """Of what was computed here: a graph that was there before may have hooks of the user's, and ends with use."""
+        nodes = nodes_behind([outputs] if isinstance(outputs, Tensor) else outputs)
+        if any(node._sequence_nr() < self._began for node in nodes):
+            raise NotPlain("gradients through a graph of the user's")
+        return inspect.unwrap(torch.autograd.grad)(outputs, inputs, grad_outputs, **{**options, "retain_graph": True})
+
+
+class _Nested:
+    """A function that is defined within one that is computed here, and is computed as that one is."""
+
+    def __init__(
+        self, evaluation: Evaluation, node: ast.FunctionDef | ast.Lambda, values: dict[str, Any], code: CodeType | None
+    ) -> None:
+        self._evaluation, self._node, self._values, self._code = evaluation, node, values, code
+        self._defaults = [evaluation.value(each, values) for each in node.args.defaults]
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        names = [one.arg for one in (*self._node.args.posonlyargs, *self._node.args.args)]
+        defaults = dict(zip(names[len(names) - len(self._defaults) :], self._defaults, strict=True))
+        given = {**defaults, **dict(zip(names, args, strict=False)), **named}
+        if len(args) > len(names) or set(given) != set(names):
+            raise NotPlain(ast.unparse(self._node.args))
+        return self._evaluation._result_of(self._node, {**self._values, **given}, self._code)
+
+
+def _origin(name: str, value: Any, line: str | None) -> Origin:
+    shape = list(getattr(value, "shape", ()))
+    return Origin(
+        module=None, op=f"aten.{name}" if hasattr(torch.ops.aten, name) else UNSEEN, phase="input",
+        dtype=str(getattr(value, "dtype", "float64")), shape=shape, line=line,
+    )  # fmt: skip
+
+
+def _are_known(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    return not any(each is MISSING for each in (*args, *named.values()))

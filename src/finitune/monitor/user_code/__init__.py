@@ -1,0 +1,1 @@
+"""The user's own source: its lines and trees, what its names stand for, and its plain arithmetic computed again."""

@@ -1,0 +1,45 @@
+"""The module in whose code a line of the user's stands."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from finitune.monitor.origin.frame_modules import module_of
+from finitune.monitor.probes.modules import Modules
+from finitune.monitor.user_code.source_line import described
+
+
+class Likelihood(nn.Module):
+    def forward(self, x):
+        return x.log()
+
+
+class Model(nn.Module):
+    def __init__(self, parts):
+        super().__init__()
+        self.likelihoods = nn.ModuleList(Likelihood() for _ in range(parts))
+
+    def training_step(self, x):
+        return self.likelihoods[0](x)
+
+
+def at(function):
+    code = function.__code__
+    return described(code.co_filename, code.co_firstlineno + 1, code.co_name)
+
+
+def module_at(function, parts=1):
+    modules, model = Modules(), Model(parts)
+    modules.add(model)
+    return module_of(at(function), modules)
+
+
+def test_the_only_module_of_the_class():
+    assert module_at(Likelihood.forward) == "likelihoods.0"
+
+
+def test_none_where_several_are_of_the_class_or_the_line_is_in_none():
+    assert module_at(Likelihood.forward, parts=2) is None
+    assert module_at(Model.training_step) is None, "the whole model is no module within another"
+    assert module_at(at) is None
+    assert module_of("user_program.py:3: loss = x.log()", Modules()) is None
