@@ -43,12 +43,13 @@ class Callback:
 
 def callbacks(*, given: bool) -> Iterator[Callback]:
     """Those of all objects that live; with what they were `given`, which is looked for in the variables of frames."""
+    things = living()
+    methods = _methods_of(set(map(type, things)))
+    if not methods:
+        return
     running = list(_running_objects()) if given else []
-    methods: dict[type, list[FunctionType]] = {}
-    for thing in living():
-        if (kind := type(thing)) not in methods:
-            methods[kind] = list(_methods(kind))
-        for function in methods[kind]:
+    for thing in things:
+        for function in methods.get(type(thing), ()):
             scope = scope_of(function.__code__)
             if isinstance(scope, ast.FunctionDef):
                 own = next(iter(inspect.signature(function).parameters), "self")
@@ -56,8 +57,16 @@ def callbacks(*, given: bool) -> Iterator[Callback]:
                 yield Callback(f_code=function.__code__, f_globals=function.__globals__, f_locals=there, scope=scope)
 
 
-def _methods(kind: type) -> Iterator[FunctionType]:
-    for name in sorted({name for base in kind.__mro__ for name in vars(base) if name.startswith("on_")}):
+def _methods_of(kinds: set[type]) -> dict[type, list[FunctionType]]:
+    """Of each class that has any. Of a thousand classes in a process few bases have such names; each is read once."""
+    bases = {base for kind in kinds for base in kind.__mro__}
+    named = {base: names for base in bases if (names := {name for name in vars(base) if name.startswith("on_")})}
+    found = {kind: list(_methods(kind, named)) for kind in kinds if not named.keys().isdisjoint(kind.__mro__)}
+    return {kind: methods for kind, methods in found.items() if methods}
+
+
+def _methods(kind: type, named: Mapping[type, set[str]]) -> Iterator[FunctionType]:
+    for name in sorted({name for base in kind.__mro__ for name in named.get(base, ())}):
         function, _ = function_behind(inspect.getattr_static(kind, name))
         if function is not None and is_users(function.__code__.co_filename):
             yield function
