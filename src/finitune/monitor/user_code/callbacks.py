@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -22,6 +25,8 @@ from finitune.monitor.user_code.source_tree import scope_of
 from finitune.monitor.user_code.variables import function_behind
 
 _BEFORE = ("begin", "start", "before")
+_DEFINED = re.compile(r"\s+(async\s+)?def\s+on_|\s+on_\w+\s*=")
+"""A line of a class that gives it such a method."""
 _ALSO = {"pl_module": "lightning_module"}
 """Parameters that are attributes of another name."""
 
@@ -43,6 +48,8 @@ class Callback:
 
 def callbacks(*, given: bool) -> Iterator[Callback]:
     """Those of all objects that live; with what they were `given`, which is looked for in the variables of frames."""
+    if not any(map(_defines_any, _files())):
+        return
     things = living()
     methods = _methods_of(set(map(type, things)))
     if not methods:
@@ -55,6 +62,17 @@ def callbacks(*, given: bool) -> Iterator[Callback]:
                 own = next(iter(inspect.signature(function).parameters), "self")
                 there = {**_given(function, running), own: thing}
                 yield Callback(f_code=function.__code__, f_globals=function.__globals__, f_locals=there, scope=scope)
+
+
+def _files() -> set[str]:
+    """The user's files of which anything is imported or has run: with all that lives there is much more to look at."""
+    modules = [getattr(module, "__dict__", {}).get("__file__") for module in list(sys.modules.values())]
+    files = {*modules, *linecache.cache, *(frame.f_code.co_filename for frame in running_frames())}
+    return {file for file in files if isinstance(file, str) and is_users(file)}
+
+
+def _defines_any(file: str) -> bool:
+    return any(_DEFINED.match(line) for line in linecache.getlines(file))
 
 
 def _methods_of(kinds: set[type]) -> dict[type, list[FunctionType]]:
