@@ -141,3 +141,16 @@ def test_what_becomes_a_suspicion_is_asked_of_though_it_was_a_note_a_few_steps_a
     earlier = EarlierBatch()
     asked = [earlier.asked_at(*one) for one in [(23, "note"), (24, "note"), (38, "suspicion"), (39, "suspicion")]]
     assert asked == [False, True, False, True]
+
+
+def test_a_batch_whose_loss_is_zero_is_no_measure(tmp_path):
+    """As of an episode with one way to go, whose reward is that of the baseline."""
+    loop = Loop(bad=-1)
+    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run") as watched:
+        loop.step()
+        (earlier,) = watched._incidents._earlier.values()
+        first = earlier.step
+        earlier.keep(99, Capture(micro_steps=earlier._kept[1].micro_steps), (0.0,), Series([1], [1.0]))
+        assert earlier.step == first == 1
+    seen = Sighting(step=100, text="", level="note", numbers={"loss": 8.0, "before": 0.5})
+    assert earlier.lost(Series([1, 2], [0.0, 0.0]), seen) == pytest.approx(4.0)

@@ -154,7 +154,7 @@ def weigh(
     elif early or ratio is not None:
         text = "failed before the learning rate could act" if early else "had not climbed before it failed"
         yield evidence("loss curve", -DECISIVE, f"the loss {text}")
-        if "error" in found:
+        if early and "error" in found:
             yield evidence("loss curve", DECISIVE, "one step at such a learning rate is enough, without a climb")
     norms = climb(grad_norm.values) if grad_norm is not None else None
     if norms is not None and norms > CLIMBED:

@@ -45,11 +45,11 @@ class EarlierBatch:
         return self._kept[0] if self._kept else 0
 
     def keep(self, step: int, capture: Capture, losses: tuple[float, ...], loss: Series) -> None:
-        """Remember the first micro-batch of this step if its turn has come and it is finite. One whose loss is on its
-        way up is not kept: beside it a loss that climbs further is no rise. Where one cannot be kept, the next is
-        tried an eighth of the steps later.
+        """Remember the first micro-batch of this step if its turn has come and its loss is finite and above 0, so that
+        it can rise. One whose loss is on its way up is not kept: beside it a loss that climbs further is no rise. Where
+        one cannot be kept, the next is tried an eighth of the steps later.
         """
-        if step < self._next or not losses or not math.isfinite(losses[0]):
+        if step < self._next or not losses or not 0 < losses[0] < math.inf:
             return
         low = usual_low(loss.window(len(loss)))
         if low is not None and losses[0] > JUMP * low:
@@ -138,8 +138,8 @@ class EarlierBatch:
         if "swings" in seen.numbers:
             return None
         rise = seen.numbers["loss"] / seen.numbers["before"] if seen.numbers["before"] > 0 else 1.0
-        learned = _began_at(loss) / loss.at(self.step) if seen.level == "note" and self.step else 1.0
-        return max(math.sqrt(max(rise, 1.0)), learned if math.isfinite(learned) else 1.0)
+        own = loss.at(self.step) if seen.level == "note" and self.step else math.nan
+        return max(math.sqrt(max(rise, 1.0)), _began_at(loss) / own if own > 0 else 1.0)
 
     @randomness_kept()
     def is_damaged(self, model: nn.Module | None, times: float | None = RISE) -> bool | None:
@@ -152,7 +152,7 @@ class EarlierBatch:
         if self._kept is None or model is None or times is None:
             return None
         _, capture, loss = self._kept
-        if capture.runnable is not None or not loss > 0:
+        if capture.runnable is not None:
             return None
         try:
             with torch.no_grad():

@@ -94,7 +94,8 @@ class Incidents:
             self._continue(watched, reading, acted=acted)
             self._seen_live(live, reading, capture)
         else:
-            self._investigate(watched, reading, capture, limits, may_settle=may_settle, acted=acted, live=live)
+            with limits.shared():
+                self._investigate(watched, reading, capture, limits, may_settle=may_settle, acted=acted, live=live)
 
     @randomness_kept()
     def bad_update(self, watched: Watched, reading: Reading, capture: Capture) -> None:

@@ -202,9 +202,10 @@ def _update_in_numbers(
     after = [_sample(weight) for weight, _, _ in taken]
     changed = [now != was for now, (_, was, _) in zip(after, taken, strict=True)]
     lengths = [(now.float() - was.float()).norm() for now, (_, was, _) in zip(after, taken, strict=True)]
-    ratios = torch.stack([
-        (length / was.float().norm().clamp_min(1e-30)).to(device)
-        for length, (_, was, _) in zip(lengths, taken, strict=True)
+    levels = [was.float().norm() for _, was, _ in taken]
+    ratios = torch.stack([  # of weights that begin at 0 an update is no part
+        torch.where(level > 0, length / level.clamp_min(1e-30), torch.nan).to(device)
+        for length, level in zip(lengths, levels, strict=True)
     ])  # fmt: skip
     pushed = [gradient != 0 for _, _, gradient in taken]
     largest_gradient = torch.stack([gradient.abs().max().float().to(device) for _, _, gradient in taken])
@@ -217,7 +218,7 @@ def _update_in_numbers(
     moved = torch.stack([(m & p).sum().to(device) for m, p in zip(changed, pushed, strict=True)]).sum()
     of = torch.stack([p.sum().to(device) for p in pushed]).sum()
     return {
-        "update_ratio": ratios.median(),
+        "update_ratio": ratios.nanmedian(),
         "moved": torch.where(of > 0, moved / of.clamp_min(1), torch.nan),
         "unmoved_tensors": still.float().sum(),
     }

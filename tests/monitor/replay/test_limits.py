@@ -7,6 +7,7 @@ import torch
 from tests.monitor.steps import capture_of
 from torch import nn
 
+from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.ranks import Group
 from finitune.monitor.replay import limits
 from finitune.monitor.replay.limits import Limits, OverBudget
@@ -64,3 +65,14 @@ def test_a_run_ends_in_the_middle_where_other_ranks_wait(clock, monkeypatch):
 
 def test_the_budget_is_well_below_the_time_out_of_a_collective():
     assert 5 * limits.SECONDS < 600
+
+
+def test_what_is_computed_again_beside_a_replay_has_the_same_budget(clock):
+    """A backward of ten thousand operators took the whole of it three times."""
+    x = torch.ones(2)
+    with Limits(seconds=10, began=clock.now).shared():
+        clock.now = 11
+        with OperatorWatch.of_arithmetic(), pytest.raises(OverBudget, match="more than 10 seconds"):
+            x.exp()
+    with OperatorWatch.of_arithmetic():
+        x.exp()

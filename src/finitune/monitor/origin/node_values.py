@@ -6,13 +6,13 @@ takes the logarithm of a base of 0 and drops it. What does not outlive the node 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from finitune.finding import Origin
+from finitune.monitor.origin.tensor_map import TensorMap
 from finitune.monitor.probes.finite import is_finite
 
 
@@ -21,30 +21,32 @@ class NodeValues:
 
     def __init__(self) -> None:
         self._node: Any = None
-        self._of: list[tuple[Origin, list[weakref.ref[Tensor]]]] = []
+        self._origins: list[Origin] = []
+        self._of = TensorMap[int]()
+        """The number of the origin that a value comes of."""
 
     def add(self, node: Any, origin: Origin, value: Tensor) -> None:
         self._node = node
-        self._of.append((origin, [weakref.ref(value)]))
+        self._of.add(value, len(self._origins))
+        self._origins.append(origin)
 
     def follow(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
         """Whether an operator within the node was given such a value; what it has made of it is one as well."""
-        for _, values in self._of:
-            if any(value() is given for value in values for given in inputs):
-                values += [weakref.ref(each) for each in outputs]
-                return True
-        return False
+        numbers = self._of.of(inputs)
+        if not numbers:
+            return False
+        for each in outputs:
+            self._of.add(each, min(numbers))
+        return True
 
     def is_over(self, node: Any) -> bool:
         """Whether another node runs, or none, and there is something to ask of the last."""
-        return bool(self._of) and node is not self._node
+        return bool(self._origins) and node is not self._node
 
     def put_out(self) -> Origin | None:
         """The first operator of the node of which something is left; None where it has masked everything."""
-        of, self._of, self._node = self._of, [], None
-        return next((origin for origin, values in of if any(map(_is_left, values))), None)
-
-
-def _is_left(value: weakref.ref[Tensor]) -> bool:
-    tensor = value()
-    return tensor is not None and not is_finite(tensor)
+        # Let go of first: what looks at a value may be seen by the watch that asks.
+        origins, of = self._origins, self._of
+        self._origins, self._of, self._node = [], TensorMap[int](), None
+        left = [min(numbers) for value, numbers in of.living() if not is_finite(value)]
+        return origins[min(left)] if left else None

@@ -8,7 +8,6 @@ autograd gives both. A value that no operator of aten was seen to make is blamed
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +28,7 @@ from finitune.monitor.origin.batch_places import batch_places
 from finitune.monitor.origin.divisors import zeros_in
 from finitune.monitor.origin.kernel_values import PRODUCTS, overwritten_later, put_in, put_out, written_down
 from finitune.monitor.origin.node_values import NodeValues
+from finitune.monitor.origin.tensor_map import TensorMap
 from finitune.monitor.probes.finite import Places, is_finite, is_inexact, places
 from finitune.monitor.probes.names import aten_name, dtype_name
 from finitune.monitor.probes.surroundings import Autocast
@@ -54,19 +54,11 @@ class Layer:
 
 @dataclass(slots=True, kw_only=True)
 class _Made:
-    """Where a value came from that may be meant: the operator that made it, None for a -inf put there on purpose.
+    """Where a value came from that may be meant: the operator that made it, None for a -inf put there on purpose."""
 
-    The tensor is not kept alive: masked scores are large.
-    """
-
-    tensor: weakref.ref[Tensor]
     origin: Origin | None
     batch: Tensor | None = None
     """Of the batch, whose -inf it holds, cast or computed with."""
-
-    def is_any(self, tensors: list[Tensor]) -> bool:
-        own = self.tensor()
-        return own is not None and any(own is tensor for tensor in tensors)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +103,7 @@ class OperatorWatch(TorchDispatchMode):
         self._outside: torch.dtype | None = None
         self._creators: dict[tuple[int, int], _Creator] = {}
         self._home = threading.get_ident()
-        self._made: list[_Made] = []
+        self._made = TensorMap[_Made]()
         self._within = NodeValues()
         self._minus_inf, self._numbered = list[Origin](), list[tuple[Origin, objective.Place | None]]()
         self._empty: dict[int, tuple[Any, _Creator | None]] = {}
@@ -125,7 +117,7 @@ class OperatorWatch(TorchDispatchMode):
     @classmethod
     def of_arithmetic(cls, *, goes_on: bool = False) -> OperatorWatch:
         """Of statements that are computed again by themselves: there is no model, and no layer to measure."""
-        watch = cls({}, list, Limits(), goes_on=goes_on)
+        watch = cls({}, list, Limits.of_the_investigation(), goes_on=goes_on)
         watch.measures_layers = False
         return watch
 
@@ -183,7 +175,7 @@ class OperatorWatch(TorchDispatchMode):
         forward = next((one for one in reversed(self._minus_inf) if one.phase == "forward"), None)
         if bad_loss and forward is not None and (self.origin is None or self.origin.phase == "backward"):
             return forward
-        return self.origin or next((made.origin for made in reversed(self._made) if made.origin), None)
+        return self.origin or next((made.origin for made in self._made.latest() if made.origin), None)
 
     def _decide(self) -> None:
         """A node of the backward has ended: has it put out what it made?"""
@@ -221,10 +213,9 @@ class OperatorWatch(TorchDispatchMode):
         if self._within.follow(inputs, tensors):
             return
         if func.is_view and name != "lift_fresh":  # the same values under another shape
-            of = [made for made in self._made if made.is_any(inputs)]
-            self._made += [
-                _Made(tensor=weakref.ref(view), origin=made.origin, batch=made.batch) for made in of for view in tensors
-            ]
+            for made in self._made.of(inputs):
+                for view in tensors:
+                    self._made.add(view, made)
             return
         written = name == "lift_fresh" or written_down(args, kwargs)
         for tensor in tensors:
@@ -240,13 +231,14 @@ class OperatorWatch(TorchDispatchMode):
         minus_only = not (found.nan or found.inf)
         quiet = node is None and not torch.is_grad_enabled()
         bad = {id(t): _only_minus_inf(t) for t in inputs if t is not tensor and not is_finite(t)} | spoilt
-        history = [made for made in self._made if made.is_any([t for t in inputs if id(t) in bad])]
-        known = {id(made.tensor()) for made in history}
+        bad_inputs = [t for t in inputs if id(t) in bad]
+        history = self._made.of(bad_inputs)
+        known = {id(t) for t in bad_inputs if self._made.has(t)}
         if any(not minus_inf and t not in known for t, minus_inf in bad.items()):
             # An input was NaN or +inf already: its maker was looked at when it was made, or no operator of aten was.
             maker = self._unseen_maker(inputs, known, node)
             if quiet:
-                self._made.append(_Made(tensor=weakref.ref(tensor), origin=maker))
+                self._made.add(tensor, _Made(origin=maker))
                 return False
             self.origin = maker
             return True
@@ -254,16 +246,16 @@ class OperatorWatch(TorchDispatchMode):
         new = not bad or found.nan or all(bad.values())  # else an infinity that was known is passed on
         if origin is None and new and inputs and not (bad and minus_only):
             origin = self._as_origin(name, tensor, inputs, found, node, divisor)
-            self.bad_input = self._brought(inputs, bad, history) if name in PRODUCTS else None
+            self.bad_input = self._brought(bad_inputs, known, history) if name in PRODUCTS else None
         if quiet and not minus_only and inputs and not (bad and not new):
             # A metric, or a target: it is to blame only where something with a gradient is made of it.
-            self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
+            self._made.add(tensor, _Made(origin=origin))
         elif not bad and written:  # put there on purpose, as a mask or a bound; to blame where a NaN comes of it
             origin = None if minus_only else self._as_origin(name, tensor, inputs, found, node, divisor)
-            self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin))
+            self._made.add(tensor, _Made(origin=origin))
         elif minus_only or not new:
-            batch = self._brought(inputs, bad, history)
-            self._made.append(_Made(tensor=weakref.ref(tensor), origin=origin, batch=batch))
+            batch = self._brought(bad_inputs, known, history)
+            self._made.add(tensor, _Made(origin=origin, batch=batch))
             self._minus_inf += [origin] if origin is not None and not quiet else []
         elif inputs and origin is not None and node is not None and not self.modules:
             self._within.add(node, origin, tensor)
@@ -272,10 +264,9 @@ class OperatorWatch(TorchDispatchMode):
             self._made.clear()
         return self.origin is not None
 
-    def _brought(self, inputs: list[Tensor], bad: Mapping[int, bool], history: list[_Made]) -> Tensor | None:
+    def _brought(self, bad: list[Tensor], known: set[int], history: list[_Made]) -> Tensor | None:
         """What the batch itself has brought of the `bad` inputs, as it is or computed with."""
-        known = {id(made.tensor()) for made in history}
-        own = [t for t in inputs if id(t) in bad and id(t) not in known and self._is_input(t)]
+        own = [t for t in bad if id(t) not in known and self._is_input(t)]
         return next((t for t in [*own, *(made.batch for made in history)] if t is not None), None)
 
     def _unseen_maker(self, inputs: list[Tensor], known: set[int], node: Any) -> Origin | None:

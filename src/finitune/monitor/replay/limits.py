@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ SECONDS = 60.0
 """Well below the time-out of a collective (NCCL: 600 s, gloo: 1800 s), which other ranks wait in."""
 SHARE = 0.5
 """Of the free memory of the device, for the gradients of one more backward beside those of the step."""
+_shared: ContextVar[Limits | None] = ContextVar("the budget of the investigation that runs", default=None)
 COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "fsdp")
 
 
@@ -46,6 +48,20 @@ class Limits:
         """Raises OverBudget."""
         if self.left <= 0:
             raise OverBudget(f"more than {self.seconds:g} seconds")
+
+    @classmethod
+    def of_the_investigation(cls) -> Limits:
+        """Those that are shared now; where nothing is investigated, new ones."""
+        return _shared.get() or cls()
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """All that is computed again in the meantime has these together."""
+        token = _shared.set(self)
+        try:
+            yield
+        finally:
+            _shared.reset(token)
 
     def why_not(self, model: nn.Module, *, together: bool = False) -> str | None:
         """Why there is no room for a run of `model`; None when there is. Where ranks can only run it `together`, one
