@@ -202,6 +202,8 @@ CASES: Table = {
         [over(5, origin=origin("aten._softmax", values="16 nan in rows 0", padding=True))],
         [
             under(0, "No softmax.", origin=origin()),
+            under(0, "A log_softmax weighs no values: the modes of a mixture, of which none is left.",
+                  origin=origin("aten._log_softmax", values="3 nan in rows 0")),
             under(1, "Real tokens see themselves.",
                   origin=origin("aten._softmax", values="16 nan in rows 0", padding=False)),
         ],

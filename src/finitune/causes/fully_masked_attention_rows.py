@@ -117,7 +117,7 @@ def foresee(
 
 
 def weigh(origin: Origin) -> Iterator[Evidence]:
-    softmax = "softmax" in origin.op or "attention" in origin.op
+    softmax = ("softmax" in origin.op and "log_softmax" not in origin.op) or "attention" in origin.op
     if not softmax or origin.phase not in ("forward", "backward"):
         yield evidence("origin", -DECISIVE, f"the first bad value is in {origin.op}, not in the softmax of attention")
         return

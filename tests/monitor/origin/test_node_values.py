@@ -60,3 +60,11 @@ def test_an_infinity_that_the_derivative_of_logaddexp_divides_by_is_meant():
     with OperatorWatch.of_arithmetic() as watch:
         torch.logaddexp(torch.logaddexp(x, other), far).sum().backward()
     assert watch.found().op == "aten.sub"
+
+
+def test_what_only_looks_at_a_bad_value_made_none():
+    """As clipping does, after the backward of a loss whose inputs were bad."""
+    bad = torch.tensor([1.0, math.nan])
+    with OperatorWatch.of_arithmetic() as watch, torch.no_grad():
+        torch.stack([bad.norm(), torch.ones(())]) * 2
+    assert watch.found() is None

@@ -162,7 +162,7 @@ class OperatorWatch(TorchDispatchMode):
             return None
         before = self._inputs(func, args, kwargs)
         overwritten = [t for t in before if overwritten_later(func, args, t) and not is_finite(t)]
-        spoilt = {id(t): _only_minus_inf(t) for t in overwritten}
+        spoilt = {id(t): places(t, limit=0) for t in overwritten}
         divisor = zeros_in(aten_name(func), args)
         return lambda out: self._look(func, args, kwargs, out, before, spoilt, node, divisor)
 
@@ -197,7 +197,7 @@ class OperatorWatch(TorchDispatchMode):
         return [t for t in values if not any(t is one for one in lost)]
 
     def _look(
-        self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], spoilt: dict[int, bool], node: Any,
+        self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], spoilt: dict[int, Places], node: Any,
         divisor: str | None,
     ) -> None:  # fmt: skip
         name = aten_name(func)
@@ -223,18 +223,18 @@ class OperatorWatch(TorchDispatchMode):
                 return
 
     def _judge(
-        self, name: str, tensor: Tensor, inputs: list[Tensor], spoilt: dict[int, bool], node: Any,
+        self, name: str, tensor: Tensor, inputs: list[Tensor], spoilt: dict[int, Places], node: Any,
         divisor: str | None, *, written: bool,
     ) -> bool:  # fmt: skip
         """Look at one output that is not finite; True when no further output need be looked at."""
         found = places(tensor)
-        minus_only = not (found.nan or found.inf)
+        minus_only = _is_minus_inf(found)
         quiet = node is None and not torch.is_grad_enabled()
-        bad = {id(t): _only_minus_inf(t) for t in inputs if t is not tensor and not is_finite(t)} | spoilt
+        bad = {id(t): places(t, limit=0) for t in inputs if t is not tensor and not is_finite(t)} | spoilt
         bad_inputs = [t for t in inputs if id(t) in bad]
         history = self._made.of(bad_inputs)
         known = {id(t) for t in bad_inputs if self._made.has(t)}
-        if any(not minus_inf and t not in known for t, minus_inf in bad.items()):
+        if any(not _is_minus_inf(held) and t not in known for t, held in bad.items()):
             # An input was NaN or +inf already: its maker was looked at when it was made, or no operator of aten was.
             maker = self._unseen_maker(inputs, known, node)
             if quiet:
@@ -243,7 +243,8 @@ class OperatorWatch(TorchDispatchMode):
             self.origin = maker
             return True
         origin = min((made.origin for made in history if made.origin), key=self._number, default=None)
-        new = not bad or found.nan or all(bad.values())  # else an infinity that was known is passed on
+        # Else what was known is passed on: an infinity, or a NaN that none of them made.
+        new = all(map(_is_minus_inf, bad.values())) or (found.nan and not any(held.nan for held in bad.values()))
         if origin is None and new and inputs and not (bad and minus_only):
             origin = self._as_origin(name, tensor, inputs, found, node, divisor)
             self.bad_input = self._brought(bad_inputs, known, history) if name in PRODUCTS else None
@@ -385,6 +386,6 @@ class OperatorWatch(TorchDispatchMode):
                 self.layers.append(Layer(module=name, peak=found.peak, nonfinite=found.count))
 
 
-def _only_minus_inf(tensor: Tensor) -> bool:
-    found = places(tensor, limit=0)
+def _is_minus_inf(found: Places) -> bool:
+    """Alone."""
     return not (found.nan or found.inf)
