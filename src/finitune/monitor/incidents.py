@@ -95,7 +95,7 @@ class Incidents:
             self._seen_live(live, reading, capture)
         else:
             with limits.shared():
-                self._investigate(watched, reading, capture, limits, may_settle=may_settle, acted=acted, live=live)
+                self._investigate(watched, reading, capture, may_settle=may_settle, acted=acted, live=live)
 
     @randomness_kept()
     def bad_update(self, watched: Watched, reading: Reading, capture: Capture) -> None:
@@ -250,13 +250,12 @@ class Incidents:
         self._run.speech.rarer(f"incident {self.open.event['id']}", f"step {reading.step}: {text}")
 
     def _investigate(
-        self, watched: Watched, reading: Reading, capture: Capture, limits: Limits, *, may_settle: bool, acted: bool,
-        live: LiveWatch | None,
+        self, watched: Watched, reading: Reading, capture: Capture, *, may_settle: bool, acted: bool, live: LiveWatch | None
     ) -> None:  # fmt: skip
         symptom = "nonfinite-loss" if reading.bad_loss else "nonfinite-gradient"
         symptom = symptom if watched.settling_from is None else "loss-scale-collapse"
         inquiry = self._inquiry(watched, reading, capture, symptom, reading.what, acted=acted)
-        inquiry.passes, inquiry.limits = self._looked, limits
+        inquiry.passes, inquiry.limits = self._looked, Limits.of_the_investigation()
         self._opened(inquiry, watched)
         self._run.signals["loss"].add(reading.step, reading.loss)
         self._run.signals["grad_norm"].add(reading.step, reading.grad_norm)
@@ -276,7 +275,7 @@ class Incidents:
         unscaled_bad = may_settle and repeats and result(inquiry, "loss-scale-1") != "finite"
         inquiry.event["settles"] = may_settle and repeats and not group.agree(unscaled_bad, device=device)[0]
         if speaker is not None and speaker != group.rank:
-            text = f"step {reading.step}: {reading.what}; rank {speaker} investigates, for at most {limits.seconds:g} s"
+            text = f"step {reading.step}: {reading.what}; rank {speaker} investigates, for at most {inquiry.limits.seconds:g} s"
             self._run.speech.once(f"waits {reading.step}", text)
         self._record_and_tell(inquiry, watched, speaker)
 
