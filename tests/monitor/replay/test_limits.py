@@ -10,7 +10,7 @@ from torch import nn
 from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.ranks import Group
 from finitune.monitor.replay import limits
-from finitune.monitor.replay.limits import Limits, OverBudget
+from finitune.monitor.replay.limits import Limits, OverBudget, one_budget
 from finitune.monitor.replay.rerun import rerun
 
 
@@ -70,7 +70,7 @@ def test_the_budget_is_well_below_the_time_out_of_a_collective():
 def test_what_is_computed_again_beside_a_replay_has_the_same_budget(clock):
     """A backward of ten thousand operators took the whole of it three times."""
     x = torch.ones(2)
-    with Limits(seconds=10, began=clock.now).shared():
+    with one_budget(Limits(seconds=10, began=clock.now)):
         clock.now = 11
         with OperatorWatch.of_arithmetic(), pytest.raises(OverBudget, match="more than 10 seconds"):
             x.exp()

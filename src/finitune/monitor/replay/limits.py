@@ -54,15 +54,6 @@ class Limits:
         """Those that are shared now; where nothing is investigated, new ones."""
         return _shared.get() or cls()
 
-    @contextmanager
-    def shared(self) -> Iterator[None]:
-        """All that is computed again in the meantime has these together."""
-        token = _shared.set(self)
-        try:
-            yield
-        finally:
-            _shared.reset(token)
-
     def why_not(self, model: nn.Module, *, together: bool = False) -> str | None:
         """Why there is no room for a run of `model`; None when there is. Where ranks can only run it `together`, one
         that is out of memory in the middle leaves the others waiting: there must be room for all that a step has taken.
@@ -86,6 +77,16 @@ class Limits:
             return
         with _Watch(self, refuse=group.size > 1 and not group.split):
             yield
+
+
+@contextmanager
+def one_budget(limits: Limits | None = None) -> Iterator[None]:
+    """All that is computed again in the meantime shares one budget, which begins now."""
+    token = _shared.set(limits or Limits())
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
 class _Watch(TorchDispatchMode):
