@@ -72,8 +72,8 @@ class Incidents:
         self, watched: Watched, reading: Reading, capture: Capture, *, may_settle: bool, acted: bool,
         live: LiveWatch | None = None, by_hand: bool = False,
     ) -> None:  # fmt: skip
-        """A step is not finite. `may_settle`: the loop's own scaler skips it, normal until proved otherwise; `by_hand`: the
-        loop skips it, with a scale that nobody knows; `acted`: finitune has discarded the update; `live` has watched it.
+        """A step is not finite. `may_settle`: the loop's own scaler skips it, normal until proved otherwise; `by_hand`:
+        the loop skips it, with a scale nobody knows; `acted`: finitune has discarded the update; `live` has watched it.
         """
         watched.skips_by_hand = by_hand
         self.describe_run(watched, capture)
