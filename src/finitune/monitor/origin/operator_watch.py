@@ -243,9 +243,9 @@ class OperatorWatch(TorchDispatchMode):
             self.origin = maker
             return True
         origin = min((made.origin for made in history if made.origin), key=self._number, default=None)
-        # Else what was known is passed on: an infinity, or a NaN that none of them made.
-        new = all(map(_is_minus_inf, bad.values())) or (found.nan and not any(held.nan for held in bad.values()))
-        if origin is None and new and inputs and not (bad and minus_only):
+        new = found.nan or all(map(_is_minus_inf, bad.values()))  # else an infinity that was known is passed on
+        carried = any(held.nan for held in bad.values())  # a NaN that no operator was seen to make
+        if origin is None and new and not carried and inputs and not (bad and minus_only):
             origin = self._as_origin(name, tensor, inputs, found, node, divisor)
             self.bad_input = self._brought(bad_inputs, known, history) if name in PRODUCTS else None
         if quiet and not minus_only and inputs and not (bad and not new):
