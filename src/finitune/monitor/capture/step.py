@@ -5,7 +5,7 @@ Nothing is copied on a healthy step but the random number state (5 KB on a CPU).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from finitune.monitor.capture.carried_state import Carried
 from finitune.monitor.loss_graph import objective
 from finitune.monitor.loss_graph.objective import Edge, Objective, edge
 from finitune.monitor.probes.padding import Padding, padding_of
+from finitune.monitor.probes.random_sources import state_kept
 from finitune.monitor.probes.surroundings import Autocast, Randomness
 from finitune.monitor.user_code.ended_frames import EndedFrame, GivenGradient
 
@@ -52,6 +53,8 @@ class Call:
     """Calls with token ids that a wrapper makes of what it was given: those are what the experiments change."""
     carried: tuple[Carried, ...] = ()
     """What the module carries from call to call, as it was before this one."""
+    sources: tuple[Callable[[], object], ...] = ()
+    """What gives the sources of random numbers among its arguments the states back that they had before it."""
     callers: tuple[EndedFrame, ...] = ()
     """The functions that called it and have ended since, innermost first."""
     range_flag: Any = None
@@ -60,8 +63,10 @@ class Call:
     @staticmethod
     def of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], before: list[Call]) -> Call:
         """`before` are the calls of whose outputs its arguments may be computed."""
+        sources = tuple(back for leaf in pytree.tree_leaves((args, kwargs)) if (back := state_kept(leaf)) is not None)
         call = Call(
-            module=module, args=args, kwargs=kwargs, randomness=Randomness.now(), autocast=Autocast.now(), versions=()
+            module=module, args=args, kwargs=kwargs, randomness=Randomness.now(), autocast=Autocast.now(), versions=(),
+            sources=sources,
         )  # fmt: skip
         call.feed(before)
         return call

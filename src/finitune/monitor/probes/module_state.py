@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from finitune.monitor.probes.random_sources import state_kept
 from finitune.monitor.probes.surroundings import Randomness
 
 SMALL_BUFFER = 2**20
@@ -100,10 +101,12 @@ def _plain(held: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in held.items() if isinstance(value, kinds) and not name.startswith("__")]
 
 
-def _restore(value: Any, depth: int = 0) -> Callable[[], None] | None:
+def _restore(value: Any, depth: int = 0) -> Callable[[], object] | None:
     """What gives a container its entries back, or a tensor its values; None for what cannot change or is too large."""
     if isinstance(value, Tensor):
         return _restore_tensor(value)
+    if (source := state_kept(value)) is not None:
+        return source
     if type(value) not in _CONTAINERS or len(value) > LARGEST or depth == DEEPEST:
         return None
     copy = value.copy()
@@ -119,7 +122,7 @@ def _restore(value: Any, depth: int = 0) -> Callable[[], None] | None:
     return back
 
 
-def _restore_tensor(tensor: Tensor) -> Callable[[], None] | None:
+def _restore_tensor(tensor: Tensor) -> Callable[[], object] | None:
     if tensor.numel() > LARGEST or tensor.requires_grad or tensor.layout != torch.strided:
         return None
     version, copy = tensor._version, tensor.detach().clone()

@@ -23,11 +23,13 @@ from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.module_state import untouched
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.padding import Run
+from finitune.monitor.probes.random_sources import state_kept
 from finitune.monitor.probes.ranks import ALONE, Group, is_sharded
 from finitune.monitor.probes.surroundings import Autocast
 from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.replay.rounding import Rounding, trial_rounded
 from finitune.monitor.replay.trial import Trial, trial_update
+from finitune.monitor.user_code.program_values import program_values
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,7 +134,7 @@ def rerun(setting: Setting, arm: AbstractContextManager[None] | None = None) -> 
 
 def _run(setting: Setting, arm: AbstractContextManager[None] | None) -> Outcome:
     parameters = trained_in(setting)
-    with untouched(*setting.models), _compiling_nothing(eager=setting.eager), setting.limits.alone(setting.group):
+    with _untouched(setting), _compiling_nothing(eager=setting.eager), setting.limits.alone(setting.group):
         with arm or nullcontext():  # around the step alone: what is measured of it is no part of it
             losses, sums = _summed(setting, parameters)
             trial = None
@@ -164,7 +166,7 @@ def _summed(setting: Setting, parameters: list[nn.Parameter]) -> tuple[list[floa
 def gradients(setting: Setting) -> list[tuple[nn.Parameter, Tensor | None]]:
     """Every trained tensor with its gradient in this step, None where none reaches it; raises as `rerun` does."""
     parameters = trained_in(setting)
-    with untouched(*setting.models), _compiling_nothing(), setting.limits.alone(setting.group):
+    with _untouched(setting), _compiling_nothing(), setting.limits.alone(setting.group):
         return list(zip(parameters, _summed(setting, parameters)[1], strict=True))
 
 
@@ -185,14 +187,14 @@ def why_not_runnable(setting: Setting) -> str | None:
 
 def losses_of(setting: Setting) -> tuple[float, ...]:
     """Forward only, of every micro-step; wrap in `torch.no_grad()` to keep no graph."""
-    with untouched(*setting.models), _compiling_nothing():
+    with _untouched(setting), _compiling_nothing():
         return tuple(float(_loss(setting, micro)) for micro in setting.capture.micro_steps)
 
 
 def outputs_of(setting: Setting) -> list[Tensor]:
     """What all calls of the step put out, without its loss. Raises what the model raises."""
     with (
-        untouched(*setting.models), _compiling_nothing(eager=setting.eager), setting.limits.alone(setting.group),
+        _untouched(setting), _compiling_nothing(eager=setting.eager), setting.limits.alone(setting.group),
         torch.enable_grad(),
     ):  # fmt: skip
         return [out for micro in setting.capture.micro_steps for out in _call_all(setting, micro, {})]
@@ -200,7 +202,7 @@ def outputs_of(setting: Setting) -> list[Tensor]:
 
 def own_gradients(setting: Setting, parameters: list[nn.Parameter]) -> list[Tensor]:
     """What this rank computes in the step, summed over micro-steps; hooks of the loop, which reduce, do not run."""
-    with untouched(*setting.models), _compiling_nothing(), setting.limits.alone(setting.group), torch.enable_grad():
+    with _untouched(setting), _compiling_nothing(), setting.limits.alone(setting.group), torch.enable_grad():
         each = [torch.autograd.grad(_loss(setting, micro), parameters) for micro in setting.capture.micro_steps]
         sums = list(each[0])
         for gradients in each[1:]:
@@ -226,6 +228,20 @@ def silences_hooks(model: nn.Module, but_of: str | None = None) -> bool:
     """
     hooks = (hook for p in model.parameters() for hook in (p._post_accumulate_grad_hooks or {}).values())
     return any(but_of is None or not str(getattr(hook, "__module__", "")).startswith(f"{but_of}.") for hook in hooks)
+
+
+@contextmanager
+def _untouched(setting: Setting) -> Iterator[None]:
+    """The models, and the sources of random numbers that the program has handed to them or keeps in variables."""
+    calls = [call for micro in setting.capture.micro_steps for call in micro.calls]
+    values = [*pytree.tree_leaves([(call.args, call.kwargs) for call in calls]), *program_values()]
+    sources = list({id(each): back for each in values if (back := state_kept(each)) is not None}.values())
+    with untouched(*setting.models):
+        try:
+            yield
+        finally:
+            for back in sources:
+                back()
 
 
 def _compiling_nothing(*, eager: bool = False) -> AbstractContextManager[Any]:
@@ -326,6 +342,8 @@ def _call(setting: Setting, call: Call, before: dict[int, Tensor]) -> list[Tenso
     """`before` has the outputs of the calls before it, by their numbers."""
     if call.randomness is not None:
         call.randomness.restore()
+    for back in call.sources:
+        back()
     for one in call.carried:
         one.put_back()
     args, kwargs = call.args, dict(call.kwargs)
