@@ -104,3 +104,37 @@ def test_so_is_what_the_program_keeps_in_a_variable(tmp_path):
     for _ in range(9):
         torch.rand(4, generator=drawn)
     assert torch.equal(after, torch.rand(4, generator=drawn))
+
+
+class Explorer(torch.optim.Optimizer):
+    """A step with noise from its own source, or from torch's, which divides 0 by 0 where the gradient is 0."""
+
+    def __init__(self, parameters, source):
+        super().__init__(parameters, {"lr": 0.01})
+        self.source = source
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                noise = torch.rand(p.shape, generator=self.source)
+                p.sub_(group["lr"] * noise * p.grad / p.grad.abs())
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_update_that_is_taken_once_more_draws_nothing(tmp_path, own):
+    model = nn.Linear(4, 1, bias=False)
+    torch.manual_seed(7)
+    source = torch.Generator().manual_seed(7) if own else torch.default_generator
+    optimizer = Explorer(model.parameters(), source if own else None)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            optimizer.zero_grad()
+            model(torch.full((2, 4), float(step != 3))).sum().backward()
+            optimizer.step()
+    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    assert origin["origin"]["op"] == "aten.div"
+    drawn = torch.Generator().manual_seed(7)
+    for _ in range(5):
+        torch.rand((1, 4), generator=drawn)
+    assert torch.equal(source.get_state(), drawn.get_state())

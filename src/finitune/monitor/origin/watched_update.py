@@ -12,6 +12,13 @@ import torch
 from finitune.finding import Origin
 from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.optimizers import BeforeStep
+from finitune.monitor.probes.surroundings import randomness_kept
+from finitune.monitor.user_code.held_sources import attributes, sources_kept
+
+
+def _silently() -> redirect_stdout[StringIO]:
+    """What it prints has been printed."""
+    return redirect_stdout(StringIO())
 
 
 def bad_operator(
@@ -24,7 +31,7 @@ def bad_operator(
     watch = OperatorWatch.of_arithmetic(goes_on=True)
     try:
         args, kwargs = arguments
-        with watch, torch.no_grad(), redirect_stdout(StringIO()):  # what it prints has been printed
+        with randomness_kept(), sources_kept(attributes(optimizer)), watch, torch.no_grad(), _silently():
             type(optimizer).step(optimizer, *args, **kwargs)
     except Exception:  # a step that cannot be taken twice
         return None

@@ -23,13 +23,12 @@ from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.module_state import untouched
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.padding import Run
-from finitune.monitor.probes.random_sources import state_kept
 from finitune.monitor.probes.ranks import ALONE, Group, is_sharded
 from finitune.monitor.probes.surroundings import Autocast
 from finitune.monitor.replay.limits import Limits, OverBudget
 from finitune.monitor.replay.rounding import Rounding, trial_rounded
 from finitune.monitor.replay.trial import Trial, trial_update
-from finitune.monitor.user_code.program_values import program_values
+from finitune.monitor.user_code.held_sources import attributes, sources_kept
 
 
 @dataclass(slots=True, kw_only=True)
@@ -234,14 +233,9 @@ def silences_hooks(model: nn.Module, but_of: str | None = None) -> bool:
 def _untouched(setting: Setting) -> Iterator[None]:
     """The models, and the sources of random numbers that the program has handed to them or keeps in variables."""
     calls = [call for micro in setting.capture.micro_steps for call in micro.calls]
-    values = [*pytree.tree_leaves([(call.args, call.kwargs) for call in calls]), *program_values()]
-    sources = list({id(each): back for each in values if (back := state_kept(each)) is not None}.values())
-    with untouched(*setting.models):
-        try:
-            yield
-        finally:
-            for back in sources:
-                back()
+    given = pytree.tree_leaves([(call.args, call.kwargs) for call in calls])
+    with untouched(*setting.models), sources_kept([*given, *attributes(setting.optimizer)]):
+        yield
 
 
 def _compiling_nothing(*, eager: bool = False) -> AbstractContextManager[Any]:
