@@ -118,6 +118,11 @@ WALKED = {
 }  # fmt: skip
 
 
+OF_EACH_FORMAT = ("trainer-half", "trainer-lora", "trainer-int8", "engine-half", "disagreeing", "script",
+                  "script-of-accelerate", "accelerate", "axolotl", "factory", "ludwig")  # fmt: skip
+NAMES = [name if name in OF_EACH_FORMAT else pytest.param(name, marks=pytest.mark.slow) for name in WORLDS]
+
+
 def world(folder: Path, name: str) -> list[str]:
     """The files of one world, a model whose tokenizer pads with its end on the left, and the arguments of check."""
     for file, content in WORLDS[name].items():
@@ -154,7 +159,7 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_command_of_a_patch_works_and_leads_back(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,7 +204,7 @@ def test_the_worlds_ask_for_most_remedies(tmp_path: Path, monkeypatch: pytest.Mo
     assert asked >= WALKED
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", NAMES)
 def test_all_patches_at_once_leave_none(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
