@@ -10,8 +10,8 @@ from tests.monitor.loop import SETUPS, Loop, batch
 from torch import nn
 
 from finitune.chapter import Sighting
-from finitune.monitor.capture.calls import LONGEST_CHAIN, MAX_CALLS
 from finitune.monitor.capture.step import Capture
+from finitune.monitor.capture.step_calls import LONGEST_CHAIN, MAX_CALLS
 from finitune.monitor.earlier_batches import EarlierBatch
 from finitune.monitor.watch import watch
 from finitune.recording import Recording

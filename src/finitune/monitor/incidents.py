@@ -32,7 +32,7 @@ from finitune.monitor.probes.optimizers import learning_rate, may_make_nan
 from finitune.monitor.probes.ranks import local
 from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.reduction import ReductionCheck
-from finitune.monitor.replay.limits import Limits, one_budget
+from finitune.monitor.replay.limits import SECONDS, Limits, one_budget
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
 from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, is_spent, settles
@@ -77,11 +77,11 @@ class Incidents:
         """
         watched.skips_by_hand = by_hand
         self.describe_run(watched, capture)
-        self._looked, limits = 0, Limits.of_the_investigation()
+        self._looked = 0
         may_settle = may_settle and not reading.bad_loss and not self._is_open_for(watched)
         may_settle = may_settle and not is_spent(watched, reading, capture, self._run)
         if may_settle and not has_collapsed(self._run.signals, reading):
-            settled, self._looked = settles(watched, reading, capture, limits, by_hand=by_hand)
+            settled, self._looked = settles(watched, reading, capture, Limits.of_the_investigation(), by_hand=by_hand)
             if settled:
                 return
         watched.bad_in_a_row += 1
@@ -94,7 +94,7 @@ class Incidents:
             self._continue(watched, reading, acted=acted)
             self._seen_live(live, reading, capture)
         else:
-            self._investigate(watched, reading, capture, limits, may_settle=may_settle, acted=acted, live=live)
+            self._investigate(watched, reading, capture, may_settle=may_settle, acted=acted, live=live)
 
     @randomness_kept()
     def bad_update(self, watched: Watched, reading: Reading, capture: Capture) -> None:
@@ -249,13 +249,13 @@ class Incidents:
         self._run.speech.rarer(f"incident {self.open.event['id']}", f"step {reading.step}: {text}")
 
     def _investigate(
-        self, watched: Watched, reading: Reading, capture: Capture, limits: Limits, *, may_settle: bool, acted: bool,
+        self, watched: Watched, reading: Reading, capture: Capture, *, may_settle: bool, acted: bool,
         live: LiveWatch | None,
     ) -> None:  # fmt: skip
         symptom = "nonfinite-loss" if reading.bad_loss else "nonfinite-gradient"
         symptom = symptom if watched.settling_from is None else "loss-scale-collapse"
         inquiry = self._inquiry(watched, reading, capture, symptom, reading.what, acted=acted)
-        inquiry.passes, inquiry.limits = self._looked, limits
+        inquiry.passes = self._looked
         self._opened(inquiry, watched)
         self._run.signals["loss"].add(reading.step, reading.loss)
         self._run.signals["grad_norm"].add(reading.step, reading.grad_norm)
@@ -275,7 +275,7 @@ class Incidents:
         unscaled_bad = may_settle and repeats and result(inquiry, "loss-scale-1") != "finite"
         inquiry.event["settles"] = may_settle and repeats and not group.agree(unscaled_bad, device=device)[0]
         if speaker is not None and speaker != group.rank:
-            text = f"step {reading.step}: {reading.what}; rank {speaker} investigates, for at most {limits.seconds:g} s"
+            text = f"step {reading.step}: {reading.what}; rank {speaker} investigates, for at most {SECONDS:g} s"
             self._run.speech.once(f"waits {reading.step}", text)
         self._record_and_tell(inquiry, watched, speaker)
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from finitune.monitor.capture.calls import Calls
 from finitune.monitor.capture.step import Capture, MicroStep
+from finitune.monitor.capture.step_calls import Calls
 from finitune.monitor.gate import Gate
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep

@@ -69,7 +69,7 @@ class Investigation:
     """Calls of models in this step whose backward is still to come."""
     past: Any = None
     """The last steps, where mode `heal` keeps them."""
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=Limits.of_the_investigation)
     origin: Origin | None = None
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     repeats: bool | None = None
@@ -328,7 +328,7 @@ class Investigation:
         if self.model is None:
             return {"capture": None, "runs_elsewhere": False}
         try:
-            from finitune.monitor.capture.files import save_capture
+            from finitune.monitor.capture.step_files import save_capture
 
             saved = save_capture(
                 self.capture, self.model, self.recorder.captures,

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from finitune.monitor.capture.calls import Calls
 from finitune.monitor.capture.loss_scalers import carries_scale, scale_seen
 from finitune.monitor.capture.step import Call, MicroStep
+from finitune.monitor.capture.step_calls import Calls
 from finitune.monitor.gate import Gate
 from finitune.monitor.intervals import MOST_NODES, Intervals
 from finitune.monitor.micro_steps import Pending, gradients_now

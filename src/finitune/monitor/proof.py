@@ -24,9 +24,9 @@ from finitune.diagnosis.ranking import SHOWN
 from finitune.diagnosis.recorded import incident_of, of_same_incident
 from finitune.facts_json import facts_as_json
 from finitune.finding import Incident, UnreadableInput
-from finitune.monitor.capture.files import load_capture, read_capture
 from finitune.monitor.capture.model_files import build, why_not
 from finitune.monitor.capture.model_keys import checked
+from finitune.monitor.capture.step_files import load_capture, read_capture
 from finitune.monitor.experiments import try_causes
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.precision.float16_on_cpu import float16_on_cpu

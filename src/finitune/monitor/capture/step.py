@@ -63,10 +63,8 @@ class Call:
     @staticmethod
     def of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], before: list[Call]) -> Call:
         """`before` are the calls of whose outputs its arguments may be computed."""
-        sources = tuple(back for leaf in pytree.tree_leaves((args, kwargs)) if (back := state_kept(leaf)) is not None)
         call = Call(
-            module=module, args=args, kwargs=kwargs, randomness=Randomness.now(), autocast=Autocast.now(), versions=(),
-            sources=sources,
+            module=module, args=args, kwargs=kwargs, randomness=Randomness.now(), autocast=Autocast.now(), versions=()
         )  # fmt: skip
         call.feed(before)
         return call
@@ -99,6 +97,9 @@ class Call:
         # Own containers: a trainer may pop keys from its batch.
         self.args, self.kwargs = pytree.tree_unflatten(leaves, shape)
         self.versions = tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor))
+        if self.randomness is not None:  # else it goes on from where the call before has left them too
+            others = (leaf for leaf in leaves if not isinstance(leaf, Tensor))
+            self.sources = tuple(back for leaf in others if (back := state_kept(leaf)) is not None)
 
     @property
     def nbytes(self) -> int:

@@ -18,8 +18,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin, Phase
-from finitune.monitor.capture.calls import MAX_CALLS
 from finitune.monitor.capture.step import Call, Capture
+from finitune.monitor.capture.step_calls import MAX_CALLS
 from finitune.monitor.loss_graph.objective import Place
 from finitune.monitor.origin.batch_places import bad_rows
 from finitune.monitor.origin.operator_watch import Layer, OperatorWatch

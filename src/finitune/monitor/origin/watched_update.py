@@ -16,11 +16,6 @@ from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.user_code.held_sources import attributes, sources_kept
 
 
-def _silently() -> redirect_stdout[StringIO]:
-    """What it prints has been printed."""
-    return redirect_stdout(StringIO())
-
-
 def bad_operator(
     optimizer: Any, before: BeforeStep, name: str, arguments: tuple[tuple[Any, ...], dict[str, Any]]
 ) -> Origin | None:
@@ -31,7 +26,8 @@ def bad_operator(
     watch = OperatorWatch.of_arithmetic(goes_on=True)
     try:
         args, kwargs = arguments
-        with randomness_kept(), sources_kept(attributes(optimizer)), watch, torch.no_grad(), _silently():
+        kept, printed = sources_kept(attributes(optimizer)), redirect_stdout(StringIO())  # which has been printed
+        with randomness_kept(), kept, printed, watch, torch.no_grad():
             type(optimizer).step(optimizer, *args, **kwargs)
     except Exception:  # a step that cannot be taken twice
         return None

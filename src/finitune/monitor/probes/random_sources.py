@@ -11,15 +11,20 @@ from typing import Any
 import torch
 
 
+def kinds() -> tuple[type, ...]:
+    """The classes of such sources; those of numpy where the program has imported it."""
+    numpy: Any = sys.modules.get("numpy")
+    of_numpy = (numpy.random.Generator, numpy.random.RandomState) if numpy is not None else ()
+    return (torch.Generator, random.Random, *of_numpy)
+
+
 def state_kept(source: Any) -> Callable[[], object] | None:
     """What gives a source the state back that it has now; None for what is none."""
-    if isinstance(source, torch.Generator):
-        return partial(source.set_state, source.get_state())
+    if not isinstance(source, kinds()) or isinstance(source, random.SystemRandom):
+        return None
     if isinstance(source, random.Random):
-        return None if isinstance(source, random.SystemRandom) else partial(source.setstate, source.getstate())
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(source, numpy.random.Generator):
-        return partial(setattr, source.bit_generator, "state", source.bit_generator.state)
-    if numpy is not None and isinstance(source, numpy.random.RandomState):
-        return partial(source.set_state, source.get_state())
-    return None
+        return partial(source.setstate, source.getstate())
+    bits = getattr(source, "bit_generator", None)
+    if bits is not None:  # numpy's Generator
+        return partial(setattr, bits, "state", bits.state)
+    return partial(source.set_state, source.get_state())

@@ -10,7 +10,6 @@ import ast
 import inspect
 import linecache
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -20,7 +19,7 @@ from torch import nn
 
 from finitune.monitor.probes.gc_objects import living
 from finitune.monitor.probes.modules import unwrapped
-from finitune.monitor.user_code.source_line import is_ours, is_users, running_frames
+from finitune.monitor.user_code.source_line import is_ours, is_users, running_frames, user_modules
 from finitune.monitor.user_code.source_tree import scope_of
 from finitune.monitor.user_code.variables import function_behind
 
@@ -66,9 +65,8 @@ def callbacks(*, given: bool) -> Iterator[Callback]:
 
 def _files() -> set[str]:
     """The user's files of which anything is imported or has run: with all that lives there is much more to look at."""
-    modules = [getattr(module, "__dict__", {}).get("__file__") for module in list(sys.modules.values())]
-    files = {*modules, *linecache.cache, *(frame.f_code.co_filename for frame in running_frames())}
-    return {file for file in files if isinstance(file, str) and is_users(file)}
+    others = {*linecache.cache, *(frame.f_code.co_filename for frame in running_frames())}
+    return {space["__file__"] for space in user_modules()} | {file for file in others if is_users(file)}
 
 
 def _defines_any(file: str) -> bool:

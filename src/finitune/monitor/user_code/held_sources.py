@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from finitune.monitor.probes.random_sources import state_kept
-from finitune.monitor.user_code.source_line import is_users, user_frames
+from finitune.monitor.user_code.source_line import user_frames, user_modules
 
 
 @contextmanager
@@ -31,10 +30,6 @@ def _variables() -> Iterator[Any]:
     """The value of each, some more than once."""
     frames = list(user_frames())
     spaces = {id(frame.f_globals): frame.f_globals for frame in frames}
-    for module in list(sys.modules.values()):
-        space = getattr(module, "__dict__", {})
-        file = space.get("__file__")
-        if isinstance(file, str) and is_users(file):
-            spaces[id(space)] = space
+    spaces |= {id(space): space for space in user_modules()}
     for space in (*(frame.f_locals for frame in frames), *spaces.values()):
         yield from list(space.values())

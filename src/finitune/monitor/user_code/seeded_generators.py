@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from finitune.monitor.probes.random_sources import kinds
+
 
 def is_source(value: Any) -> bool:
-    return type(value) in _kinds()
+    return type(value) in kinds()
 
 
 def makes_source(called: Any, args: Sequence[Any]) -> bool:
@@ -28,9 +30,3 @@ def draws_from(named: Mapping[str, Any]) -> Any:
     """The source that a function of torch is told to draw from; None where it is told none."""
     given = named.get("generator")
     return given if is_source(given) else None
-
-
-def _kinds() -> tuple[type, ...]:
-    np: Any = sys.modules.get("numpy")
-    of_numpy = (np.random.Generator, np.random.RandomState) if np is not None else ()
-    return (torch.Generator, random.Random, *of_numpy)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 
@@ -51,6 +52,15 @@ def calling_line() -> str | None:
 def user_frames() -> Iterator[FrameType]:
     """The running frames of the user's own program, innermost first."""
     return (frame for frame in running_frames() if is_users(frame.f_code.co_filename))
+
+
+def user_modules() -> Iterator[dict[str, Any]]:
+    """The variables of each imported module that is a file of the user's."""
+    for module in list(sys.modules.values()):
+        space = getattr(module, "__dict__", {})
+        file = space.get("__file__")
+        if isinstance(file, str) and is_users(file):
+            yield space
 
 
 def running_frames() -> Iterator[FrameType]:
