@@ -38,3 +38,9 @@ def test_a_loss_that_was_astronomical_and_came_back_has_ruined_the_weights():
     assert any("the weights with it" in term.text for term in terms("lr-too-high", loss=series(*ruined)))
     spike = [189.0, 150.0, 140.0, 1.1e19, 120.0, 110.0, 100.0, 90.0, 80.0, 70.0, 60.0]
     assert not any("the weights with it" in term.text for term in terms("lr-too-high", loss=series(*spike)))
+
+
+def test_the_loss_of_a_batch_whose_gradient_is_not_finite_is_no_climb():
+    losses = series(5.0, 6.3, 3.3, 5.9, 3.1, 1.6, 0.8, 2.8, 1.2, 0.45, 0.73, 1.8, 1290.0)
+    incident = {"step": 13, "symptom": "nonfinite-gradient"}
+    assert weighed(loss=losses, incident=incident) < weighed(loss=losses) < weighed(loss=CLIMB)

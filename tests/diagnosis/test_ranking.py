@@ -50,3 +50,11 @@ def test_a_cast_that_gives_a_huge_finite_loss_is_a_sign_against_but_refutes_noth
     assert found.remedies
     assert not refuted.remedies
     assert any("proves nothing" in term.text for term in found.evidence)
+
+
+def test_a_placebo_says_nothing_where_no_experiment_cured_and_an_optional_one_that_fails_says_little():
+    failed = {**arm("update-times=0.01", "lr-too-high", "non-finite"), "optional": True}
+    placebo = arm("update-times=1", "lr-too-high", "non-finite", placebo=True)
+    alone, tried, only_placebo = (of("lr-too-high", HALF, ran) for ran in ([], [failed, placebo], [placebo]))
+    assert tried.bits < alone.bits == only_placebo.bits
+    assert tried.bits > of("lr-too-high", HALF, [{**failed, "optional": False}, placebo]).bits

@@ -137,6 +137,8 @@ def weigh(
         return
     measured = measured_update(update_ratio, lr)
     found = [finding.severity for finding in foresee(optimizer)] if optimizer and measured is None else []
+    if incident and incident.get("step") and incident.get("symptom") == "nonfinite-gradient":
+        loss = loss.until(incident["step"] - 1)  # that of the bad batch itself is no climb
     finite = np.isfinite(loss.values)
     losses = loss.values[finite]
     ratio = climb(losses)

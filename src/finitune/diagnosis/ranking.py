@@ -82,7 +82,8 @@ def _weighed(
     warned = foreseen(chapter, inputs) if observed is not None else None
     seen = evidence_of(chapter, observed or {})
     found = strongest([*(answer.results if answer else ()), *seen, *([expected(chapter, warned)] if warned else ())])
-    terms = [prior, *found, *map(_experiment_evidence, experiments)]
+    cured = any(_cures(e) and e.get("result") == "finite" for e in experiments)
+    terms = [prior, *found, *(_experiment_evidence(e, cured=cured) for e in experiments)]
     facts = [inputs[f.name] for f in dataclasses.fields(Facts) if inputs.get(f.name) is not None]
     asked = bool(answer and not answer.missing and not answer.broken)
     proof = proof_of(experiments) if asked else ()
@@ -109,9 +110,8 @@ def _weighed(
 
 def _not_in_vain(remedies: Sequence[Remedy], experiments: Sequence[Mapping[str, Any]]) -> list[Remedy]:
     """Those whose change no experiment made without success."""
-    tried = [e for e in experiments if e.get("expect") == "finite" and not e.get("placebo")]
     results: dict[str, set[Any]] = {}
-    for event in tried:
+    for event in filter(_cures, experiments):
         results.setdefault(str(event.get("arm")).partition("=")[0], set()).add(event.get("result"))
     failed = {arm for arm, found in results.items() if "finite" not in found}
     book = chapters("remedies")
@@ -162,7 +162,7 @@ def proof_of(experiments: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
     Of several arms that cured, the one that changes least is the last.
     """
-    cured = [e for e in experiments if not e.get("placebo") and e.get("expect") == e.get("result") == "finite"]
+    cured = [e for e in experiments if _cures(e) and e.get("result") == "finite"]
     placebos = [e for e in experiments if e.get("placebo")]
     if not cured or not placebos or any(e.get("result") not in ("non-finite", DIVERGED, "stuck") for e in placebos):
         return ()
@@ -176,19 +176,27 @@ def experiments_of(cause: str) -> list[Experiment]:
 
 def _refutes(event: Mapping[str, Any]) -> bool:
     """The arm that should have removed the cause did not: a remedy that does the same would not help."""
-    cures = event.get("expect") == "finite" and not event.get("placebo") and not event.get("optional")
-    return cures and event.get("result") not in ("finite", DIVERGED)
+    return _cures(event) and not event.get("optional") and event.get("result") not in ("finite", DIVERGED)
 
 
-def _experiment_evidence(event: Mapping[str, Any]) -> Evidence:
-    """Experiments outweigh circumstances; a placebo, or a prediction of no change, says little when it comes true."""
-    as_predicted = event.get("result") == event.get("expect")
+def _cures(event: Mapping[str, Any]) -> bool:
+    """It removes the cause, if this is the cause."""
+    return event.get("expect") == "finite" and not event.get("placebo")
+
+
+def _experiment_evidence(event: Mapping[str, Any], *, cured: bool) -> Evidence:
+    """Experiments outweigh circumstances. A placebo, or a prediction of no change, says little when it comes true, and
+    nothing where no experiment `cured`; an optional one removes but a part of the cause, and says little when it fails.
+    """
+    as_predicted, cures = event.get("result") == event.get("expect"), _cures(event)
     kind = "placebo" if event.get("placebo") else "experiment"
-    cured = event.get("expect") == "finite" and not event.get("placebo")
-    if cured and event.get("result") == DIVERGED:  # without some samples a loss is another one
+    if cures and event.get("result") == DIVERGED:  # without some samples a loss is another one
         bits = 0.0 if str(event.get("arm")).startswith("leave-rows-out") else -HINT
         text = f"{kind} {event.get('arm')}: finite, with a loss far above the run's own, which proves nothing"
         return Evidence(text=text, bits=bits)
-    bits = (DECISIVE if cured else HINT) if as_predicted else 0 if event.get("optional") else -DECISIVE
+    if as_predicted:
+        bits = DECISIVE if cures else HINT if cured else 0.0
+    else:
+        bits = -DECISIVE if not event.get("optional") else -HINT if cures and not cured else 0.0
     verb = "as predicted" if as_predicted else f"but {event.get('expect')} was predicted"
     return Evidence(text=f"{kind} {event.get('arm')}: {event.get('result')}, {verb}", bits=bits)
