@@ -55,7 +55,9 @@ def diagnose(run_dir: str | Path) -> Diagnosis:
     if len(events) > MOST_RANKED:
         problems.append(f"{len(events)} incidents: the causes of the first {MOST_RANKED} were ranked, no later ones")
     failed = recording.events("broken")
-    problems += [f"finitune itself failed in step {one['step']}, and saw less of it ({one['text']})" for one in failed]
+    for one in failed:
+        place = "".join(f", {frame}" for frame in one.get("frames", ())[-1:])
+        problems.append(f"finitune itself failed in step {one['step']}, and saw less of it ({one['text']}{place})")
     steps = max(max((rank.signals["skipped"].last_step for rank in recording.ranks), default=0), 0)
     ended = _unexplained_end(recording, steps)
     return Diagnosis(

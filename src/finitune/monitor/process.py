@@ -248,12 +248,7 @@ class Monitor:
 
     def broken(self, error: BaseException) -> None:
         """A fault of finitune itself: said once, recorded, and training goes on."""
-        text = f"{type(error).__name__}: {str(error)[:300]}"
-        if self._run.speech.knows(text):
-            return
-        with contextlib.suppress(Exception):
-            self._run.recorder.event("broken", step=self.step, text=text)
-        self._run.speech.once(text, f"step {self.step}: finitune itself failed here, and the training goes on ({text})")
+        self._run.broken(self.step, error)
 
     def note(self, what: str, **fields: Any) -> None:
         """Recorded where a recording has begun, and not said."""

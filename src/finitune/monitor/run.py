@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 from finitune.monitor.clean_saves import CleanSaves
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.speech import Speech
+from finitune.monitor.user_code.source_line import frames_of
 from finitune.recording import Recorder
 from finitune.series import Series
 from finitune.signals import SIGNALS, Level
@@ -44,3 +46,12 @@ class Run:
     @property
     def world(self) -> int:
         return self.recorder.world
+
+    def broken(self, step: int, error: BaseException) -> None:
+        """A fault of finitune itself: said once, recorded with its frames, and training goes on."""
+        text = f"{type(error).__name__}: {str(error)[:300]}"
+        if self.speech.knows(text):
+            return
+        with contextlib.suppress(Exception):
+            self.recorder.event("broken", step=step, text=text, frames=frames_of(error))
+        self.speech.once(text, f"step {step}: finitune itself failed here, and the training goes on ({text})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,8 @@ _TRANSPARENT = (__file__, *(str(Path(_OURS, *name.split("/"))) for name in _WATC
 """What observes the calls of the user's program lies between its frames."""
 _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 LONGEST = 100
+FRAMES = 8
+"""Of an error of finitune itself, that are recorded."""
 
 
 def user_line() -> str | None:
@@ -76,6 +79,12 @@ def described(file: str, line: int, function: str) -> str:
     text = linecache.getline(file, line).strip()
     where = f"{Path(file).name}:{line}" + ("" if function == "<module>" else f" in {function}")
     return f"{where}: {text[:LONGEST]}" if text else where
+
+
+def frames_of(error: BaseException) -> list[str]:
+    """Where it was raised, innermost last: the last `FRAMES` frames of its traceback, as `described`."""
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    return [described(frame.filename, frame.lineno or 0, frame.name) for frame in frames]
 
 
 def is_ours(file: str) -> bool:
