@@ -137,7 +137,7 @@ def weigh(
         return
     measured = measured_update(update_ratio, lr)
     found = [finding.severity for finding in foresee(optimizer)] if optimizer and measured is None else []
-    if incident and incident.get("step") and incident.get("symptom") == "nonfinite-gradient":
+    if incident and incident.get("symptom") == "nonfinite-gradient":
         loss = loss.until(incident["step"] - 1)  # that of the bad batch itself is no climb
     finite = np.isfinite(loss.values)
     losses = loss.values[finite]
@@ -161,15 +161,12 @@ def weigh(
     norms = climb(grad_norm.values) if grad_norm is not None else None
     if norms is not None and norms > CLIMBED:
         yield evidence("gradient norm", HINT, f"the gradient norm climbed to {norms:.3g} times its level before")
+    rate = optimizer.lr if optimizer is not None else None
     if measured is not None:
         size = -STRONG if measured < LARGE else STRONG if measured < REPLACED else DECISIVE
         yield evidence("learning rate", size, f"an update was measured as {measured:.2g} of the weights")
-        return
-    if optimizer is None or optimizer.lr is None:
-        return
-    if "error" in found:
-        yield evidence("learning rate", DECISIVE, f"the learning rate {optimizer.lr:g} is far beyond any recipe")
-    elif found:
-        yield evidence("learning rate", STRONG, f"the learning rate {optimizer.lr:g} is beyond usual recipes")
-    elif optimizer.lr < USUAL:
-        yield evidence("learning rate", -STRONG, f"the learning rate {optimizer.lr:g} is one of usual recipes")
+    elif rate is not None and found:
+        size, beyond = (DECISIVE, "far beyond any recipe") if "error" in found else (STRONG, "beyond usual recipes")
+        yield evidence("learning rate", size, f"the learning rate {rate:g} is {beyond}")
+    elif rate is not None and rate < USUAL:
+        yield evidence("learning rate", -STRONG, f"the learning rate {rate:g} is one of usual recipes")
