@@ -108,6 +108,7 @@ CASES: Table = {
             less("Something else went bad first.", labels=labels(0, 0), origin=OVERFLOW),
             under(0, "One token has a target.", labels=labels(0, 0, 1), origin=ZERO_OVER_ZERO),
             exactly(0, "A loss that is not 0, divided by 0.", origin=mean(peak=3.0)),
+            exactly(0, "A mean of no targets is bad in the forward.", origin=mean(line=None, phase="backward")),
             exactly(0, "No mean over the whole batch.", origin=mean(line="train.py:15: p = a / b.sum()", shape=[4])),
             exactly(0, "No loss of tokens.", origin=mean(line="train.py:9: a.sum(1) / b.sum(1)", shape=[4], peak=3.0)),
             exactly(0, "Pairs in a batch.", origin=mean(line="a.py:9: (pair * p).sum(1) / pair.sum(1)", shape=[4])),

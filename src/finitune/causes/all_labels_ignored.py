@@ -144,7 +144,7 @@ def _cut(labels: Labels) -> Iterator[Finding]:
 def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
     line, of_all = origin.line or "", origin.shape == [] and not origin.peak
     zero_over_zero = origin.op == "aten.div" and origin.divisor and "nan" in (origin.values or "")
-    if zero_over_zero and origin.phase != "optimizer" and (of_all or _OF_TOKENS.search(line)):
+    if zero_over_zero and origin.phase not in ("optimizer", "backward") and (of_all or _OF_TOKENS.search(line)):
         yield evidence("origin", STRONG, f"0 is divided by 0 ({origin.divisor})")
         if _COUNT.search(line):
             yield evidence("statement", STRONG, "what it is divided by is a number of targets")
