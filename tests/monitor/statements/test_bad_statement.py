@@ -32,6 +32,28 @@ found()
     assert origin.line == "user_program.py:3: target = (y - y.mean()) / y.std()"
 
 
+SCALED = """
+class Scaling:
+    def __init__(self, spread):
+        self.spread = spread
+    def __call__(self, x):
+        return (x - x.mean(0)) / self.spread
+
+net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(), torch.nn.Linear(2, 1))
+scaling = Scaling(torch.tensor([1.0, SPREAD, 1.0]))
+loss = net(scaling(x)).sum() * float("FACTOR")
+found()
+"""
+
+
+def test_what_a_model_was_given_that_draws_random_numbers_and_is_not_called_again():
+    origin = users(SCALED.replace("SPREAD", "0.0").replace("FACTOR", "1"))
+    assert (origin.op, origin.divisor) == ("aten.div", "1 of 3 elements of the divisor are 0")
+    assert origin.line == "user_program.py:6 in __call__: return (x - x.mean(0)) / self.spread"
+    healthy = users(SCALED.replace("SPREAD", "1.0").replace("FACTOR", "inf"))
+    assert healthy.op != "aten.div"
+
+
 OVERWRITTEN = """
 def load(n):
     x = torch.rand(4, 3)

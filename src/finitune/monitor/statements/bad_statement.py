@@ -274,7 +274,9 @@ def _operator(
     except StateSpoilt:
         value = values.get(name)
     except NOT_COMPUTED:
-        return None
+        if lost or draws or not evaluation.gave_bad:
+            return None
+        value = None
     made = evaluation.bad_number or watch.found(bad_loss=True) or _spoilt_state(evaluation)
     if made is not None and made.op == LIFTED:
         return None

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin
 from finitune.monitor.origin.operator_watch import UNSEEN
+from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay.limits import Communicates, OverBudget
@@ -61,6 +62,8 @@ class Evaluation(Statements):
         self.draws = draws
         self.bad_number: Origin | None = None
         """The first operation of numbers or numpy that made something bad, where no operator of torch did before."""
+        self.gave_bad = False
+        """A model that cannot be computed again was given NaN or +inf."""
         self._began = torch.autograd._get_sequence_nr()
         self._depth = 0
         self._ended = {one.f_code: one for one in ended}
@@ -174,6 +177,16 @@ class Evaluation(Statements):
         return self._call(called, ast.unparse(node), args, named)
 
     def _call(self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        try:
+            return self._result_of_call(called, name, args, named)
+        except NOT_COMPUTED:
+            if isinstance(called, nn.Module):
+                given = [each for each in pytree.tree_leaves((args, named)) if isinstance(each, Tensor)]
+                found = [places(each, limit=0) for each in given if is_bad(each)]
+                self.gave_bad |= any(one.nan or one.inf for one in found)
+            raise
+
+    def _result_of_call(self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         if isinstance(called, _Nested):
             return called(*args, **named)
         if isinstance(called, functools.partial):
