@@ -89,8 +89,11 @@ class Gate:
         on = self._pending.of(watched.number)
         pairs = watched.update.gradients()
         begun = on or self.step or self._pending.micro_steps
-        if not pairs or (not begun and all_zero([gradient for _, gradient in pairs])):
-            return True  # nothing to step with, or a framework that has its optimizer make its state
+        if not pairs:
+            self._safely(self._keep, watched)
+            return True
+        if not begun and all_zero([gradient for _, gradient in pairs]):
+            return True  # a framework that has its optimizer make its state
         self._safely(self._number, watched, on)
         self._safely(self._look_for_writes, watched)
         self._is_open, watched.stepping_on = True, on
@@ -111,7 +114,7 @@ class Gate:
         if discard:
             self.discard(watched, skippable=skippable)
         watched.reading, watched.kept = reading, None
-        if not bad and self._run.guards and watched.group.size == 1:
+        if not bad:
             self._safely(self._keep, watched)
         if reading is not None and measured is not None:
             reading.parameters = [p for p, _ in pairs]
@@ -223,6 +226,9 @@ class Gate:
             evaluation.weights.restore()
             self._safely(self._consider, watched, reading, evaluation.capture, acted=True)
             before.restore()
+        if reading is None and kept is not None:
+            self._safely(self._stepped_without_gradients, watched, on, kept)
+            return
         if kept is not None and reading is not None and not watched.discarded:
             self._safely(self._undo_spoilt, watched, reading, on, kept)
         # The gradients of the last evaluation are still there, and no further step uses them.
@@ -240,7 +246,19 @@ class Gate:
         self.finish(watched, reading, Capture(micro_steps=on))
 
     def _keep(self, watched: Watched) -> None:
-        watched.kept = kept_before(watched.optimizer(), watched.parameters())
+        guards = self._run.guards and watched.group.size == 1
+        watched.kept = kept_before(watched.optimizer(), watched.parameters()) if guards else None
+
+    def _stepped_without_gradients(self, watched: Watched, on: list[MicroStep], kept: BeforeStep) -> None:
+        """An optimizer of the program's own may be given its update as an argument. Where it writes, it has stepped."""
+        if not kept.written():
+            return
+        self._number(watched, on)
+        reading = replace(NOTHING_MEASURED, step=self.step)
+        self._undo_spoilt(watched, reading, on, kept)
+        reading.skipped = watched.discarded
+        self._pending.stepped(watched.number, on)
+        self.finish(watched, reading, Capture(micro_steps=on))
 
     def _undo_spoilt(self, watched: Watched, reading: Reading, on: list[MicroStep], kept: BeforeStep) -> None:
         """The update of finite gradients may have spoilt weights or their state, which are then what they were."""

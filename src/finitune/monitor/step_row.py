@@ -17,7 +17,7 @@ def record_step(run: Run, watched: Watched, reading: Reading, seconds: float) ->
     rate = learning_rate(watched.optimizer()) if "lr" not in reading.more else reading.more["lr"]
     row: dict[str, float | None] = {
         "loss": reading.loss if reading.losses else None,
-        "grad_norm": reading.grad_norm,
+        "grad_norm": reading.grad_norm if len(reading.norms) else None,
         "lr": rate if isinstance(rate, float) else None,
         "loss_scale": reading.scale if reading.scale != 1 else None,
         "skipped": float(reading.skipped),

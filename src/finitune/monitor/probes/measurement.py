@@ -156,7 +156,7 @@ class Reading:
     @property
     def what(self) -> str:
         if self.bad_update:
-            return "the update is not finite, although loss and gradients are"
+            return "the update is not finite" + (", although loss and gradients are" if len(self.norms) else "")
         if not self.own_bad:
             return "loss or gradients of another rank are not finite"
         if self.losses and not math.isfinite(self.loss):
