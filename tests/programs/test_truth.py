@@ -14,7 +14,7 @@ from finitune.chapter import chapters
 
 HERE = Path(__file__).parent
 TRUTHS = truths(HERE)
-OURS = {path.stem for path in HERE.glob("t*.py")}
+OURS = {"table", "trial", "truth", *(path.stem for path in HERE.glob("test_*.py"))}
 NEEDED = {
     "healthy": {"steps"},
     "untrained": set(),
