@@ -168,8 +168,11 @@ def climb(losses: Iterable[float]) -> float | None:
 
     The newest are the last three, by their median. The level before is the first loss, or the median of the lowest
     quarter of the run, so that noise makes no climb. Below eight losses, the highest is compared with the first.
+    Where no multiple tells it, as of losses of both signs, it is 1 while the newest are at the lowest level of the run.
     """
     known = [loss for loss in losses if loss and math.isfinite(loss)]
+    if len(known) >= 2 * QUARTERS and lowest_level(known) is None:
+        return 1.0 if median(known[-NEWEST:]) <= min(_medians_of_quarters(known)) else None
     if len(known) < 2 or lowest_level(known) is None:
         return None
     if len(known) < 2 * QUARTERS:

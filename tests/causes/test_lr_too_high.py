@@ -44,3 +44,10 @@ def test_the_loss_of_a_batch_whose_gradient_is_not_finite_is_no_climb():
     losses = series(5.0, 6.3, 3.3, 5.9, 3.1, 1.6, 0.8, 2.8, 1.2, 0.45, 0.73, 1.8, 1290.0)
     incident = {"step": 13, "symptom": "nonfinite-gradient"}
     assert weighed(loss=losses, incident=incident) < weighed(loss=losses) < weighed(loss=CLIMB)
+
+
+def test_a_loss_of_both_signs_that_has_fallen_to_its_end_had_not_climbed():
+    falls = [0.8 - 0.1 * n for n in range(14)]
+    rate = Optimizer(name="Adam", lr=0.12, lora=False)
+    fell, rose = (weighed(loss=series(*losses), optimizer=rate) for losses in (falls, falls[::-1]))
+    assert fell <= 0 < rose

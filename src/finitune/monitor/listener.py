@@ -178,15 +178,14 @@ class Listener:
             with self.paused():
                 self._intervals.gradients_returned(gradients)
 
-    def summed_over_ranks(self, tensor: Tensor, group: Any) -> None:
-        """The loop itself reduces: gradients, while they wait for a step; within a backward maybe what flows between
-        the parts of a model.
-        """
+    def tensor_shared(self, tensor: Tensor, group: Any, summed: bool) -> None:  # noqa: FBT001
+        """The loop itself reduces or gathers gradients, or has `summed` what flows between the parts of a model."""
         if self.here.busy or tensor.numel() < 2 or not tensor.is_floating_point() or not self._pending.micro_steps:
             return
         for watched in self._trained():
-            own = self._open is None or any(g.data_ptr() == tensor.data_ptr() for g in watched.gradients())
-            watched.reduced_over(group, gradients=own)
+            own = any(g.data_ptr() == tensor.data_ptr() for g in watched.gradients()) or (summed and self._open is None)
+            if own or summed:
+                watched.reduced_over(group, gradients=own)
 
     # Clipping.
 

@@ -10,10 +10,12 @@ Whatever runs such a model must be called by every rank of the group alike.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,3 +189,12 @@ def copies(tensor: Tensor, size: int) -> float:
     mesh = sharded.device_mesh
     parts = [mesh.size(place) for place, how in enumerate(sharded.placements) if not how.is_replicate()]
     return size / math.prod(parts)
+
+
+def given_to_others(collective: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Of a call of torch.distributed the tensor that this rank gives, None where there is none, and the group."""
+    with suppress(TypeError):  # which the call itself raises
+        given = inspect.signature(collective).bind(*args, **kwargs).arguments
+        own = given.get("input_tensor", given.get("tensor"))
+        return own if isinstance(own, Tensor) else None, given.get("group")
+    return None, None

@@ -29,7 +29,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from finitune.monitor.probes import checkpointed_segments, fetches, transform_calls
+from finitune.monitor.probes import checkpointed_segments, fetches, ranks, transform_calls
 from finitune.monitor.probes.measurement import EachNorm
 from finitune.monitor.probes.optimizers import parameters_of
 
@@ -51,7 +51,7 @@ class Listener(Protocol):
     def gradients_emptied(self, optimizer: Any) -> None: ...
     def scheduler_may_step(self, scheduler: Any) -> bool: ...
     def tensors_packed(self) -> None: ...
-    def summed_over_ranks(self, tensor: Tensor, group: Any) -> None: ...
+    def tensor_shared(self, tensor: Tensor, group: Any, summed: bool) -> None: ...  # noqa: FBT001
     def broken(self, error: BaseException) -> None: ...
 
 
@@ -142,7 +142,8 @@ def _install() -> None:
         _replace(fetches.ITERATOR, "_next_index", fetches.remembering(fetches.ITERATOR._next_index))
     _replace(checkpointed_segments.CheckpointFunction, "apply", checkpointed_segments.counting)
     if torch.distributed.is_available():
-        _replace(torch.distributed, "all_reduce", _all_reduce(torch.distributed.all_reduce))
+        for name in ("all_reduce", "all_gather", "all_gather_into_tensor"):
+            _replace(torch.distributed, name, _collective(getattr(torch.distributed, name)))
 
 
 def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -351,15 +352,15 @@ def _packing(original: Callable[..., Any]) -> Callable[..., Any]:
     return enter
 
 
-def _all_reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+def _collective(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def all_reduce(tensor: Any, op: Any = None, group: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(tensor, Tensor) and not unobservable():
-            report("summed_over_ranks", tensor, group)
-        given = {} if op is None else {"op": op}
-        return original(tensor, *args, group=group, **given, **kwargs)
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        own, group = (None, None) if unobservable() else ranks.given_to_others(original, args, kwargs)
+        if own is not None:
+            report("tensor_shared", own, group, original.__name__ == "all_reduce")
+        return original(*args, **kwargs)
 
-    return all_reduce
+    return collective
 
 
 def _schedules() -> list[Any]:
