@@ -509,3 +509,32 @@ found()
 """)
     assert (origin.op, origin.phase) == ("aten.log", "input")
     assert origin.line == "user_program.py:6: logs = torch.log(torch.arange(8.0) - 2)"
+
+
+DRAWN = """
+generator = torch.Generator().manual_seed(0)
+
+def unit_range(y):
+    low, high = y[:, :2].amin(1, keepdim=True), y[:, :2].amax(1, keepdim=True)
+    return (y - low) / (high - low)
+
+def readings():
+    y = torch.randn(4, 3, generator=generator)
+    y[2] = DRAWN
+    return y
+
+y = readings()
+y = unit_range(y)
+loss = ((x @ w).unsqueeze(1) - y).square().mean()
+found()
+"""
+
+
+@pytest.mark.parametrize(("drawn", "op", "line"), [
+    ("torch.tensor([0.5, 0.5, 0.7])", "aten.div", "user_program.py:6 in unit_range: return (y - low) / (high - low)"),
+    ("0.5", "input", "user_program.py:14: y = unit_range(y)"),
+])  # fmt: skip
+def test_the_only_operation_of_a_function_that_can_make_it_bad_where_what_it_was_given_is_overwritten(drawn, op, line):
+    """A NaN may have been there before; what is infinite now was not."""
+    origin = users(DRAWN.replace("DRAWN", drawn))
+    assert (origin.op, origin.line) == (op, line)

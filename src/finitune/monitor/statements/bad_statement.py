@@ -30,7 +30,7 @@ from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.probes.surroundings import Randomness, randomness_kept
-from finitune.monitor.statements.bad_value_operators import spelled_in
+from finitune.monitor.statements.bad_value_operators import only_maker_within, spelled_in
 from finitune.monitor.statements.earlier_draws import go_back
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.statements.plain_statements import StateSpoilt
@@ -202,11 +202,15 @@ def _origin(
             operator = _operator(statements, at, values, name, draws=True)
     computed = bad.requires_grad or _transforms(one, values) or is_of_model(frame, statements, at, values)
     phase = "forward" if computed else "input"
-    spelled = spelled_in(one.value) if not one.reads & one.writes else None
+    overwrites = bool(one.reads & one.writes)
+    spelled = spelled_in(one.value) if not overwrites else None
     at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
     whole = leaf_origin(phase, name, bad, places(bad))
     if operator is None:
-        return replace(whole, op=spelled or phase, peak=None, line=at_line)
+        made_here = not overwrites or bool(torch.isinf(bad).any())  # a NaN may come from what was overwritten
+        within = only_maker_within(one.value, values) if made_here else None
+        op, line = within or (spelled or phase, at_line)
+        return replace(whole, op=op, peak=None, line=line)
     rows, shape = operator.rows or (whole.rows if operator.shape == whole.shape else None), operator.shape
     if shape is not None and whole.shape is not None and len(whole.shape) > 1 and shape == whole.shape[1:]:
         rows, shape = whole.rows, whole.shape  # it is applied to one sample after the other

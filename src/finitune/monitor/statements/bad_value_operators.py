@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
+from types import CodeType
 from typing import Any
 
 from torch import Tensor
+
+from finitune.monitor.user_code.source_line import described, is_users
+from finitune.monitor.user_code.source_tree import scope_of
+from finitune.monitor.user_code.variables import function_behind, names_within, value_of
 
 _MAKERS = {
     ast.Div: "div", "div": "div", "true_divide": "div", "log": "log", "log2": "log2", "log10": "log10", "sqrt": "sqrt",
@@ -13,6 +19,10 @@ _MAKERS = {
     ast.Pow: "pow", "pow": "pow", "exp": "exp", "atanh": "atanh", "logit": "logit",
 }  # fmt: skip
 """Operations that make NaN or inf of finite numbers, by their spelling, and the operators that they are."""
+_HARMLESS = frozenset(("ones", "zeros", "full", "arange", "tensor", "as_tensor", "stack", "cat", "len", "range", "zip"))
+"""What makes no finite number bad, beside methods of tensors."""
+MOST_CALLS = 4
+"""Of functions within one another."""
 
 
 def operator_in(line: str) -> str | None:
@@ -32,6 +42,43 @@ def spelled_in(value: ast.expr) -> str | None:
         return None
     makers = {_MAKERS[one] for one in operations if one in _MAKERS}
     return f"aten.{makers.pop()}" if len(makers) == 1 else None
+
+
+def only_maker_within(value: ast.expr, values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Of an expression that can make a finite number bad by one operation alone, which stands in a function of the
+    user's that it calls: the operator, and its line. None where several can, or where a call of something else may.
+    """
+    found: list[tuple[str, str] | None] = []
+    try:
+        _collect(value, values, None, found, 0)
+    except LookupError:
+        return None
+    return found[0] if len(found) == 1 else None
+
+
+def _collect(
+    root: ast.AST, values: Mapping[str, Any], code: CodeType | None, found: list[tuple[str, str] | None], depth: int
+) -> None:
+    """All such operations, None for one outside of a function. Raises LookupError where a call is of nothing known."""
+    for node in ast.walk(root):
+        if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign):
+            continue
+        operation = type(node.op) if isinstance(node, ast.AugAssign) else _operation(node)
+        function = function_behind(value_of(node.func, values))[0] if isinstance(node, ast.Call) else None
+        if function is not None and is_users(function.__code__.co_filename):
+            scope = scope_of(function.__code__)
+            if scope is None or depth == MOST_CALLS:
+                raise LookupError(function.__name__)
+            _collect(scope, names_within(function), function.__code__, found, depth + 1)
+        elif operation in _MAKERS:
+            line = described(code.co_filename, node.lineno, code.co_name) if code is not None else None
+            found.append((f"aten.{_MAKERS[operation]}", line) if line is not None else None)
+        elif isinstance(node, ast.Call) and not hasattr(Tensor, _name(node) or "?") and _name(node) not in _HARMLESS:
+            raise LookupError(ast.unparse(node.func))
+
+
+def _name(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def _operation(node: ast.Call | ast.BinOp) -> Any:
