@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
-from types import CodeType
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -44,35 +43,40 @@ def spelled_in(value: ast.expr) -> str | None:
     return f"aten.{makers.pop()}" if len(makers) == 1 else None
 
 
-def only_maker_within(value: ast.expr, values: Mapping[str, Any]) -> tuple[str, str] | None:
+Maker = tuple[str, str]
+"""The operator, and its line."""
+
+
+def only_maker_within(value: ast.expr, values: Mapping[str, Any]) -> Maker | None:
     """Of an expression that can make a finite number bad by one operation alone, which stands in a function of the
-    user's that it calls: the operator, and its line. None where several can, or where a call of something else may.
+    user's that it calls; None where several can, or where a call of something else may.
     """
-    found: list[tuple[str, str] | None] = []
     try:
-        _collect(value, values, None, found, 0)
+        found = list(dict.fromkeys(makers_in(value, values, None)))
     except LookupError:
         return None
     return found[0] if len(found) == 1 else None
 
 
-def _collect(
-    root: ast.AST, values: Mapping[str, Any], code: CodeType | None, found: list[tuple[str, str] | None], depth: int
-) -> None:
-    """All such operations, None for one outside of a function. Raises LookupError where a call is of nothing known."""
+def makers_in(
+    root: ast.AST, values: Mapping[str, Any], where: tuple[str, str] | None, depth: int = 0
+) -> Iterator[Maker | None]:
+    """All such operations, in functions too that it calls. `where` are the file and the function in which it stands;
+    None for one where that is not given. Raises LookupError where a call is of nothing known.
+    """
     for node in ast.walk(root):
         if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign):
             continue
         operation = type(node.op) if isinstance(node, ast.AugAssign) else _operation(node)
         function = function_behind(value_of(node.func, values))[0] if isinstance(node, ast.Call) else None
         if function is not None and is_users(function.__code__.co_filename):
-            scope = scope_of(function.__code__)
+            code, scope = function.__code__, scope_of(function.__code__)
             if scope is None or depth == MOST_CALLS:
                 raise LookupError(function.__name__)
-            _collect(scope, names_within(function), function.__code__, found, depth + 1)
+            yield from makers_in(scope, names_within(function), (code.co_filename, code.co_name), depth + 1)
         elif operation in _MAKERS:
-            line = described(code.co_filename, node.lineno, code.co_name) if code is not None else None
-            found.append((f"aten.{_MAKERS[operation]}", line) if line is not None else None)
+            line = described(where[0], node.lineno, where[1]) if where is not None else None
+            yield (f"aten.{_MAKERS[operation]}", line) if line is not None else None
         elif isinstance(node, ast.Call) and not hasattr(Tensor, _name(node) or "?") and _name(node) not in _HARMLESS:
             raise LookupError(ast.unparse(node.func))
 

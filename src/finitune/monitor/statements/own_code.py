@@ -14,6 +14,7 @@ from finitune.monitor.loss_graph.objective import Place, placed
 from finitune.monitor.origin.frame_modules import bad_tensor
 from finitune.monitor.origin.locate import calls_of
 from finitune.monitor.probes.finite import is_finite, is_inexact
+from finitune.monitor.statements.attribute_writers import written_bad
 from finitune.monitor.statements.bad_statement import bad_operand_in, bad_statement, line_of_call
 from finitune.monitor.statements.given_gradients import bad_gradient
 from finitune.monitor.statements.operator_lines import only_place, only_place_of
@@ -71,8 +72,10 @@ def _seen(
             return replace(own, line=given) if given else None
         objectives = [micro.objective for micro in capture.micro_steps if micro.objective is not None]
         operand = next((bad[1] for one in objectives if (bad := one.bad_operand()) is not None), None)
-        made = (bad_operand_in(one, operand) for one in ended(callers)) if operand is not None else ()
-        return next((origin for origin in made if origin is not None), None)
+        if operand is None:
+            return None
+        made = (bad_operand_in(one, operand) for one in ended(callers))
+        return next((origin for origin in made if origin is not None), None) or written_bad(operand)
     if found is not None and not found.is_statement and found.op == own.op and found.phase == own.phase:
         return replace(own, line=found.line, tensor=found.tensor)  # the first in the order in which the program runs
     line = _line(term)

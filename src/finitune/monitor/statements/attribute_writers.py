@@ -1,0 +1,71 @@
+"""The statement, in a function that has ended, that made an attribute of an object of the program's bad.
+
+What a callback has written into a state that all share is bad when a later step takes it, and what it was computed of
+is gone. Where of all statements that write an attribute of that name, and of those that these take variables from, one
+alone can make a finite number bad, it is that one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import Tensor
+
+from finitune.finding import Origin
+from finitune.monitor.origin.locate import leaf_origin
+from finitune.monitor.probes.finite import places
+from finitune.monitor.statements.bad_value_operators import Maker, makers_in
+from finitune.monitor.user_code.source_line import user_frames, user_modules
+from finitune.monitor.user_code.source_tree import names_in, nodes_in, parsed, scope_of, statements_in
+from finitune.monitor.user_code.variables import value_of
+
+
+def written_bad(value: Tensor) -> Origin | None:
+    """Where the attribute that holds this bad tensor, in a running frame, was made bad; None where that is not sure."""
+    for frame in user_frames():
+        scope, values = scope_of(frame.f_code), {**frame.f_globals, **frame.f_locals}
+        for node in nodes_in(scope) if scope is not None else ():
+            if isinstance(node, ast.Attribute) and _is(value_of(node, values), value):
+                made = _only_maker(node.attr)
+                whole = leaf_origin("input", ast.unparse(node), value, places(value))
+                return None if made is None else replace(whole, op=made[0], line=made[1], peak=None)
+    return None
+
+
+def _is(held: object, value: Tensor) -> bool:
+    return isinstance(held, Tensor) and held.data_ptr() == value.data_ptr() and held.shape == value.shape
+
+
+def _only_maker(attribute: str) -> Maker | None:
+    try:
+        found = list(dict.fromkeys(_makers(attribute)))
+    except LookupError:
+        return None
+    return found[0] if len(found) == 1 else None
+
+
+def _makers(attribute: str) -> Iterator[Maker | None]:
+    """Of all functions of the program's that write an attribute of that name."""
+    for file, space in {str(space.get("__file__")): space for space in user_modules()}.items():
+        tree = parsed(file)
+        for scope in ast.walk(tree) if tree is not None else ():
+            if isinstance(scope, ast.FunctionDef):
+                for value in _taken(scope, attribute):
+                    yield from makers_in(value, space, (file, scope.name))
+
+
+def _taken(scope: ast.FunctionDef, attribute: str) -> list[ast.AST]:
+    """What the function writes into such an attribute, and what it has written into variables that this takes."""
+    taken: list[ast.AST] = []
+    for node in nodes_in(scope):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        if value is not None and any(isinstance(one, ast.Attribute) and one.attr == attribute for one in targets):
+            taken.append(node if isinstance(node, ast.AugAssign) else value)
+    statements, names = list(statements_in(scope)) if taken else [], set(names_in(taken))
+    while more := [one for one in statements if one.writes & names and one.value not in taken]:
+        taken += (one.value for one in more)
+        names |= {name for one in more for name in one.reads}
+    return taken
