@@ -10,6 +10,7 @@ Whatever runs such a model must be called by every rank of the group alike.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import os
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 
 from finitune.monitor.probes.gc_objects import living
 
+_signature = functools.cache(inspect.signature)
 ENGINES = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
@@ -194,7 +196,7 @@ def copies(tensor: Tensor, size: int) -> float:
 def given_to_others(collective: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """Of a call of torch.distributed the tensor that this rank gives, None where there is none, and the group."""
     with suppress(TypeError):  # which the call itself raises
-        given = inspect.signature(collective).bind(*args, **kwargs).arguments
+        given = _signature(collective).bind(*args, **kwargs).arguments
         own = given.get("input_tensor", given.get("tensor"))
         return own if isinstance(own, Tensor) else None, given.get("group")
     return None, None
