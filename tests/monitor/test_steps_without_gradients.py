@@ -38,11 +38,11 @@ def trained(model, server, bad):
     return left
 
 
-def run(directory=None, *, bad=0):
+def run(directory=None, *, bad=0, mode="guard"):
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
     server = Server(model.parameters())
-    watched = watch(model, server, run_dir=directory) if directory else None
+    watched = watch(model, server, run_dir=directory, mode=mode) if directory else None
     left = trained(model, server, bad)
     if watched is not None:
         watched.close()
@@ -66,6 +66,14 @@ def test_an_update_that_is_not_finite_is_discarded_and_located(bad, tmp_path):
     (origin,) = (event["origin"] for event in Recording.load(tmp_path / "run").events("origin"))
     assert (origin["phase"], origin["op"]) == ("optimizer", "aten.pow")
     assert "loss.pow(-0.5)" in origin["line"]
+
+
+def test_where_it_is_observed_alone_nothing_is_changed(tmp_path):
+    for some, others in zip(run(bad=4), run(tmp_path / "run", bad=4, mode="observe"), strict=True):
+        assert all(torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in zip(some, others, strict=True))
+    recording = Recording.load(tmp_path / "run")
+    assert recording.events("incident")[0]["step"] == 4
+    assert recording.signals["skipped"].last_step == STEPS
 
 
 def test_a_step_that_writes_nothing_is_none(tmp_path):

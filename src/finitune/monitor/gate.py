@@ -90,7 +90,7 @@ class Gate:
         pairs = watched.update.gradients()
         begun = on or self.step or self._pending.micro_steps
         if not pairs:
-            self._safely(self._keep, watched)
+            self._safely(self._keep, watched, wanted=True)
             return True
         if not begun and all_zero([gradient for _, gradient in pairs]):
             return True  # a framework that has its optimizer make its state
@@ -115,7 +115,7 @@ class Gate:
             self.discard(watched, skippable=skippable)
         watched.reading, watched.kept = reading, None
         if not bad:
-            self._safely(self._keep, watched)
+            self._safely(self._keep, watched, wanted=self._run.guards)
         if reading is not None and measured is not None:
             reading.parameters = [p for p, _ in pairs]
             self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
@@ -245,9 +245,9 @@ class Gate:
             self.writes.keep_more(watched.parameters())
         self.finish(watched, reading, Capture(micro_steps=on))
 
-    def _keep(self, watched: Watched) -> None:
-        guards = self._run.guards and watched.group.size == 1
-        watched.kept = kept_before(watched.optimizer(), watched.parameters()) if guards else None
+    def _keep(self, watched: Watched, *, wanted: bool) -> None:
+        wanted = wanted and watched.group.size == 1
+        watched.kept = kept_before(watched.optimizer(), watched.parameters()) if wanted else None
 
     def _stepped_without_gradients(self, watched: Watched, on: list[MicroStep], kept: BeforeStep) -> None:
         """An optimizer of the program's own may be given its update as an argument. Where it writes, it has stepped."""
@@ -255,7 +255,11 @@ class Gate:
             return
         self._number(watched, on)
         reading = replace(NOTHING_MEASURED, step=self.step)
-        self._undo_spoilt(watched, reading, on, kept)
+        if self._run.guards:
+            self._undo_spoilt(watched, reading, on, kept)
+        elif spoilt := kept.spoilt():
+            reading.spoilt, reading.more = spoilt, {SPOILS: 1.0}
+            self._consider(watched, reading, Capture(micro_steps=on), acted=False)
         reading.skipped = watched.discarded
         self._pending.stepped(watched.number, on)
         self.finish(watched, reading, Capture(micro_steps=on))
