@@ -14,6 +14,10 @@ from tests.device.budget import BUDGETS, KEPT, costs, costs_on_a_rank, over, wat
 from tests.device.paths import PATHS, RANKED, VOCABULARY, Training
 from tests.device.two_ranks import on_two_ranks
 
+import finitune
+from finitune import Recording
+from finitune.monitor.gate import Gate
+
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_a_healthy_step_stays_within_the_budget(device, tmp_path, path):
@@ -58,6 +62,22 @@ def test_a_bad_step_changes_nothing_where_memory_is_full(device, tmp_path, name)
         assert same(memory(training), before[1])
         training.step()
     assert all(w.isfinite().all() for w in weights(training.model))
+
+
+def test_a_step_that_the_device_decides_and_whose_weights_are_copied_is_gated(device, tmp_path, monkeypatch):
+    """Its verdict is read a step later; with an eps of 0 it may divide by zero."""
+    ungated = []
+    monkeypatch.setattr(Gate, "_stepped_without_gradients", lambda *args: ungated.append(args))
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3).to("counting")
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True, eps=0.0)
+    with finitune.watch(model, optimizer, run_dir=tmp_path / "run"):
+        for _ in range(3):
+            model(torch.randn(8, 4).to("counting")).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert not ungated
+    assert Recording.load(tmp_path / "run").signals["skipped"].last_step == 3
 
 
 def test_a_step_that_is_captured_is_left_alone(device, tmp_path):

@@ -24,7 +24,7 @@ from finitune.monitor.origin.watched_update import bad_operator
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.foreign import is_foreign
 from finitune.monitor.probes.measurement import NOTHING_MEASURED, SPOILS, Measured, Reading, any_bad, confirmed
-from finitune.monitor.probes.optimizers import BeforeStep, kept_before
+from finitune.monitor.probes.optimizers import BeforeStep, TorchUpdate, kept_before
 from finitune.monitor.probes.readback import Readback
 from finitune.monitor.probes.resumed_steps import steps_before
 from finitune.monitor.probes.schedules import Schedules
@@ -90,7 +90,7 @@ class Gate:
         pairs = watched.update.gradients()
         begun = on or self.step or self._pending.micro_steps
         if not pairs:
-            self._safely(self._keep, watched, wanted=True)
+            self._safely(self._keep_ungated, watched)
             return True
         if not begun and all_zero([gradient for _, gradient in pairs]):
             return True  # a framework that has its optimizer make its state
@@ -114,8 +114,8 @@ class Gate:
         if discard:
             self.discard(watched, skippable=skippable)
         watched.reading, watched.kept = reading, None
-        if not bad:
-            self._safely(self._keep, watched, wanted=self._run.guards)
+        if not bad and self._run.guards and watched.group.size == 1:
+            self._safely(self._keep, watched)
         if reading is not None and measured is not None:
             reading.parameters = [p for p, _ in pairs]
             self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
@@ -218,6 +218,7 @@ class Gate:
         if before is not None and watched.discarded:
             before.restore()
         kept, watched.kept = watched.kept, None
+        ungated, watched.ungated = watched.ungated, None
         self._is_open = failed
         if failed:
             return
@@ -226,8 +227,8 @@ class Gate:
             evaluation.weights.restore()
             self._safely(self._consider, watched, reading, evaluation.capture, acted=True)
             before.restore()
-        if reading is None and kept is not None:
-            self._safely(self._stepped_without_gradients, watched, on, kept)
+        if ungated is not None:
+            self._safely(self._stepped_without_gradients, watched, on, ungated)
             return
         if kept is not None and reading is not None and not watched.discarded:
             self._safely(self._undo_spoilt, watched, reading, on, kept)
@@ -245,9 +246,12 @@ class Gate:
             self.writes.keep_more(watched.parameters())
         self.finish(watched, reading, Capture(micro_steps=on))
 
-    def _keep(self, watched: Watched, *, wanted: bool) -> None:
-        wanted = wanted and watched.group.size == 1
-        watched.kept = kept_before(watched.optimizer(), watched.parameters()) if wanted else None
+    def _keep(self, watched: Watched) -> None:
+        watched.kept = kept_before(watched.optimizer(), watched.parameters())
+
+    def _keep_ungated(self, watched: Watched) -> None:
+        if type(watched.update) is TorchUpdate and watched.group.size == 1:
+            watched.ungated = kept_before(watched.optimizer(), watched.parameters())
 
     def _stepped_without_gradients(self, watched: Watched, on: list[MicroStep], kept: BeforeStep) -> None:
         """An optimizer of the program's own may be given its update as an argument. Where it writes, it has stepped."""
