@@ -32,6 +32,9 @@ step()
     ("", True),
     ("def mark(other): other.name = other.name / 2", True),
     ("def sharpen(): state.weight = state.weight.log()", False),
+    ("def sharpen(): state.weight = log(state.weight)", False),
+    ("def tilt(total):\n    part = total + 1\n    part /= total\n    state.weight = part", False),
+    ("def tilt(total): state.weight, total = total / 2, 0", False),
     ("def load(path): state.weight = torch.load(path)", False),
 ])  # fmt: skip
 def test_the_only_statement_that_can_have_made_it_bad(other, is_sure, monkeypatch):

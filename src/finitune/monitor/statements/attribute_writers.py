@@ -16,7 +16,7 @@ from torch import Tensor
 from finitune.finding import Origin
 from finitune.monitor.origin.locate import leaf_origin
 from finitune.monitor.probes.finite import places
-from finitune.monitor.statements.bad_value_operators import Maker, makers_in
+from finitune.monitor.statements.bad_value_operators import Maker, makers_in, only_one
 from finitune.monitor.user_code.source_line import user_frames, user_modules
 from finitune.monitor.user_code.source_tree import names_in, nodes_in, parsed, scope_of, statements_in
 from finitune.monitor.user_code.variables import value_of
@@ -28,7 +28,7 @@ def written_bad(value: Tensor) -> Origin | None:
         scope, values = scope_of(frame.f_code), {**frame.f_globals, **frame.f_locals}
         for node in nodes_in(scope) if scope is not None else ():
             if isinstance(node, ast.Attribute) and _is(value_of(node, values), value):
-                made = _only_maker(node.attr)
+                made = only_one(_makers(node.attr))
                 whole = leaf_origin("input", ast.unparse(node), value, places(value))
                 return None if made is None else replace(whole, op=made[0], line=made[1], peak=None)
     return None
@@ -36,14 +36,6 @@ def written_bad(value: Tensor) -> Origin | None:
 
 def _is(held: object, value: Tensor) -> bool:
     return isinstance(held, Tensor) and held.data_ptr() == value.data_ptr() and held.shape == value.shape
-
-
-def _only_maker(attribute: str) -> Maker | None:
-    try:
-        found = list(dict.fromkeys(_makers(attribute)))
-    except LookupError:
-        return None
-    return found[0] if len(found) == 1 else None
 
 
 def _makers(attribute: str) -> Iterator[Maker | None]:
@@ -58,14 +50,18 @@ def _makers(attribute: str) -> Iterator[Maker | None]:
 
 def _taken(scope: ast.FunctionDef, attribute: str) -> list[ast.AST]:
     """What the function writes into such an attribute, and what it has written into variables that this takes."""
-    taken: list[ast.AST] = []
-    for node in nodes_in(scope):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        value = getattr(node, "value", None)
-        if value is not None and any(isinstance(one, ast.Attribute) and one.attr == attribute for one in targets):
-            taken.append(node if isinstance(node, ast.AugAssign) else value)
+    taken: list[ast.AST] = [
+        node if isinstance(node, ast.AugAssign) else node.value
+        for node in nodes_in(scope)
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None
+        and any(_is_stored(each, attribute) for each in ast.walk(node))
+    ]  # fmt: skip
     statements, names = list(statements_in(scope)) if taken else [], set(names_in(taken))
-    while more := [one for one in statements if one.writes & names and one.value not in taken]:
-        taken += (one.value for one in more)
+    while more := [one for one in statements if one.writes & names and one.computes not in taken]:
+        taken += (one.computes for one in more)
         names |= {name for one in more for name in one.reads}
     return taken
+
+
+def _is_stored(node: ast.AST, attribute: str) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -51,8 +51,15 @@ def only_maker_within(value: ast.expr, values: Mapping[str, Any]) -> Maker | Non
     """Of an expression that can make a finite number bad by one operation alone, which stands in a function of the
     user's that it calls; None where several can, or where a call of something else may.
     """
+    return only_one(makers_in(value, values, None))
+
+
+def only_one(makers: Iterable[Maker | None]) -> Maker | None:
+    """The only one of these, as `makers_in` gives them; None where there are several, or where a call is of nothing
+    known.
+    """
     try:
-        found = list(dict.fromkeys(makers_in(value, values, None)))
+        found = list(dict.fromkeys(makers))
     except LookupError:
         return None
     return found[0] if len(found) == 1 else None
@@ -67,7 +74,7 @@ def makers_in(
     for node in ast.walk(root):
         if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign):
             continue
-        operation = type(node.op) if isinstance(node, ast.AugAssign) else _operation(node)
+        operation = _name(node) if isinstance(node, ast.Call) else type(node.op)
         function = function_behind(value_of(node.func, values))[0] if isinstance(node, ast.Call) else None
         if function is not None and is_users(function.__code__.co_filename):
             code, scope = function.__code__, scope_of(function.__code__)
@@ -77,8 +84,8 @@ def makers_in(
         elif operation in _MAKERS:
             line = described(where[0], node.lineno, where[1]) if where is not None else None
             yield (f"aten.{_MAKERS[operation]}", line) if line is not None else None
-        elif isinstance(node, ast.Call) and not hasattr(Tensor, _name(node) or "?") and _name(node) not in _HARMLESS:
-            raise LookupError(ast.unparse(node.func))
+        elif isinstance(operation, str) and not hasattr(Tensor, operation) and operation not in _HARMLESS:
+            raise LookupError(operation)
 
 
 def _name(node: ast.Call) -> str:
