@@ -228,7 +228,9 @@ class Gate:
             self._safely(self._consider, watched, reading, evaluation.capture, acted=True)
             before.restore()
         if ungated is not None:
-            self._safely(self._stepped_without_gradients, watched, on, ungated)
+            kept, versions = ungated
+            if watched.versions() != versions:
+                self._safely(self._stepped_without_gradients, watched, on, kept)
             return
         if kept is not None and reading is not None and not watched.discarded:
             self._safely(self._undo_spoilt, watched, reading, on, kept)
@@ -250,13 +252,12 @@ class Gate:
         watched.kept = kept_before(watched.optimizer(), watched.parameters())
 
     def _keep_ungated(self, watched: Watched) -> None:
-        if type(watched.update) is TorchUpdate and watched.group.size == 1:
-            watched.ungated = kept_before(watched.optimizer(), watched.parameters())
+        alone = type(watched.update) is TorchUpdate and watched.group.size == 1
+        kept = kept_before(watched.optimizer(), watched.parameters()) if alone else None
+        watched.ungated = (kept, watched.versions()) if kept is not None else None
 
     def _stepped_without_gradients(self, watched: Watched, on: list[MicroStep], kept: BeforeStep) -> None:
-        """An optimizer of the program's own may be given its update as an argument. Where it writes, it has stepped."""
-        if not kept.written():
-            return
+        """An optimizer of the program's own was given its update as an argument, and has written it."""
         self._number(watched, on)
         reading = replace(NOTHING_MEASURED, step=self.step)
         if self._run.guards:

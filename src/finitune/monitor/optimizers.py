@@ -65,8 +65,10 @@ class Watched:
     evaluation: BadEvaluation | None = None
     kept: BeforeStep | None = None
     """Of a step whose update may be bad although its gradients are not, by arithmetic that is not known."""
-    ungated: BeforeStep | None = None
-    """Of a call for which no parameter has a gradient. It is a step where it writes, as of what it is given."""
+    ungated: tuple[BeforeStep, tuple[int, ...]] | None = None
+    """Of a call for which no parameter has a gradient, with `versions`: it is a step where it writes, as of what it is
+    given.
+    """
     reading: Reading | None = None
     """Of the step that runs now."""
     deferred: Deferred | None = None

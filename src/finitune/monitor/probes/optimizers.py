@@ -203,7 +203,6 @@ class BeforeStep:
 
     def __init__(self, optimizer: Any, parameters: Iterable[Any]) -> None:
         self._weights = [(p, p.detach().clone()) for p in parameters]
-        self._versions = [p._version for p, _ in self._weights]
         self._state = StateKept(optimizer)
         groups = optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else []
         self._numbers = [
@@ -218,10 +217,6 @@ class BeforeStep:
         self._state.restore()
         for group, numbers in self._numbers:
             group.update(numbers)
-
-    def written(self) -> bool:
-        """Some of the weights were written to since."""
-        return self._versions != [p._version for p, _ in self._weights]
 
     def spoilt(self) -> list[nn.Parameter]:
         """Parameters that were finite, and that the step made non-finite. What its state holds is its own business: an
