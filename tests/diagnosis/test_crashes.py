@@ -34,6 +34,7 @@ def test_messages_of_numbers(text: str) -> None:
 def test_messages_of_none(text: str) -> None:
     assert not is_of_numbers({"text": f"the program ended in {text}"})
     assert is_of_numbers({"text": text, "batch": [{"name": "labels", "values": "3 nan"}]})
+    assert is_of_numbers({"text": text, "batch": [{"learning_rate": "0+0.01j", "optimizer": "SGD"}]})
 
 
 @pytest.mark.parametrize(("text", "climbs"), [(OF_NUMBERS[0], True), (OTHERS[0], False)])

@@ -24,7 +24,7 @@ def is_of_numbers(event: Mapping[str, Any]) -> bool:
     """Whether what training did to the numbers may have led to it, as to no tensor of another shape or type, and to no
     graph that is gone.
     """
-    held = any("values" in fact for fact in _batch(event))
+    held = any("values" in fact or "learning_rate" in fact for fact in _batch(event))
     return held or NUMBERS.search(str(event.get("text", ""))) is not None
 
 

@@ -9,6 +9,7 @@ import torch
 from tests.monitor import user_program
 from torch import nn
 
+from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.statements.bad_statement import bad_statement
 from finitune.monitor.statements.plain_functions import Evaluation, is_plain_module, is_plain_script
 from finitune.monitor.user_code.arithmetic import NotPlain
@@ -299,6 +300,13 @@ assert not history and not seen
 
     user_program.found(source, look, x=before)
     assert torch.equal(X, before)
+
+
+def test_the_look_at_what_a_model_was_given_is_no_operator_of_the_step():
+    given = {"model": nn.Dropout(), "mask": torch.full((3, 3), -torch.inf).triu(1)}
+    with OperatorWatch.of_arithmetic() as watch, pytest.raises(NotPlain):
+        Evaluation(lambda: False).value(ast.parse("model(mask)", mode="eval").body, given)
+    assert watch.found(bad_loss=True) is None
 
 
 @torch.jit.script

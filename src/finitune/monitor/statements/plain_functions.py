@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.finding import Origin
 from finitune.monitor.origin.operator_watch import UNSEEN
@@ -182,7 +183,8 @@ class Evaluation(Statements):
         except NOT_COMPUTED:
             if isinstance(called, nn.Module):
                 given = [each for each in pytree.tree_leaves((args, named)) if isinstance(each, Tensor)]
-                found = [places(each, limit=0) for each in given if is_bad(each)]
+                with _disable_current_modes():  # what looks at an input is no operator of the step
+                    found = [places(each, limit=0) for each in given if is_bad(each)]
                 self.gave_bad |= any(one.nan or one.inf for one in found)
             raise
 
