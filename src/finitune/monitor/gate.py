@@ -249,11 +249,11 @@ class Gate:
         self.finish(watched, reading, Capture(micro_steps=on))
 
     def _keep(self, watched: Watched) -> None:
-        watched.kept = kept_before(watched.optimizer(), watched.parameters())
+        watched.kept = kept_before(watched.optimizer(), watched.each_parameter())
 
     def _keep_ungated(self, watched: Watched) -> None:
         alone = type(watched.update) is TorchUpdate and watched.group.size == 1
-        kept = kept_before(watched.optimizer(), watched.parameters()) if alone else None
+        kept = kept_before(watched.optimizer(), watched.each_parameter()) if alone else None
         watched.ungated = (kept, watched.versions()) if kept is not None else None
 
     def _stepped_without_gradients(self, watched: Watched, on: list[MicroStep], kept: BeforeStep) -> None:

@@ -17,7 +17,7 @@ from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Gradients, Measured, Reading, Unclipped
 from finitune.monitor.probes.modules import Modules, unwrapped
 from finitune.monitor.probes.optimizer_state import are_small
-from finitune.monitor.probes.optimizers import MOST_KEPT, BeforeStep, parameters_of
+from finitune.monitor.probes.optimizers import MOST_KEPT, BeforeStep, each_parameter, parameters_of
 from finitune.monitor.probes.ranks import Group, connected, group_of
 from finitune.monitor.probes.update import Update, update_of
 
@@ -123,7 +123,7 @@ class Watched:
         self._keep_gradients()
         if self.measured_by_loop and self.before_gradients == NO_GRADIENTS:
             self.after_gradients = None
-            return any(p.grad is not None for p in self.parameters())
+            return any(p.grad is not None for p in self.each_parameter())
         self.after_gradients = gradients_now(self.parameters())
         return self.after_gradients != self.before_gradients
 
@@ -174,11 +174,19 @@ class Watched:
     def model(self, model: nn.Module | None) -> None:
         self._model = None if model is None else weakref.ref(model)
 
-    def parameters(self) -> list[Any]:
+    def each_parameter(self) -> Iterator[Any]:
         optimizer = self.optimizer()
-        return [] if optimizer is None else parameters_of(optimizer) if hasattr(optimizer, "param_groups") else (
-            self.update.parameters()
-        )  # fmt: skip
+        if optimizer is None:
+            return iter(())
+        return each_parameter(optimizer) if hasattr(optimizer, "param_groups") else iter(self.update.parameters())
+
+    def parameters(self) -> list[Any]:
+        return list(self.each_parameter())
+
+    def count(self) -> int:
+        """How many parameters it trains."""
+        groups = getattr(self.optimizer(), "param_groups", None)
+        return len(self.parameters()) if groups is None else sum(len(group["params"]) for group in groups)
 
     def gradients(self) -> list[Tensor]:
         return [gradient for _, gradient in self.update.gradients()]

@@ -7,6 +7,7 @@ about the update of the step before.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -79,7 +80,7 @@ class Samples:
         self._before_backward = []
         if self._run.level == "gate" or self._kept is False:
             return
-        held = [p.grad for p in self._watched.parameters()[:KEPT_TENSORS] if p.grad is not None]
+        held = [p.grad for p in islice(self._watched.each_parameter(), KEPT_TENSORS) if p.grad is not None]
         chosen = [g for g in held if g.layout == torch.strided and g.numel()]
         if not held:
             self._kept = False

@@ -73,7 +73,7 @@ def _trained(run: Run, watched: Watched, reading: Reading) -> dict[str, float]:
 
 def _without_gradient(watched: Watched, reading: Reading) -> float | None:
     """The fraction of the optimizer's tensors whose gradient is exactly zero or absent."""
-    held, seen = len(watched.parameters()), len(reading.norms)
+    held, seen = watched.count(), len(reading.norms)
     if reading.zero_gradients is None or not held:
         return reading.zero_gradients
     return (held - seen + reading.zero_gradients * seen) / held if held >= seen else reading.zero_gradients

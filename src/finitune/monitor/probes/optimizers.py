@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,13 @@ def innermost(optimizer: Any) -> Any:
     return optimizer
 
 
+def each_parameter(optimizer: Any) -> Iterator[nn.Parameter]:
+    """Where the first few decide, the others are not touched: they lie in no cache after a backward."""
+    return chain.from_iterable(group["params"] for group in getattr(optimizer, "param_groups", None) or ())
+
+
 def parameters_of(optimizer: Any) -> list[nn.Parameter]:
-    return [p for group in getattr(optimizer, "param_groups", None) or () for p in group["params"]]
+    return list(each_parameter(optimizer))
 
 
 def learning_rate(optimizer: Any) -> Tensor | float | None:
@@ -195,7 +201,7 @@ class TorchUpdate:
     def before_step(self) -> BeforeStep | None:
         """LBFGS moves the weights between the evaluations of its closure, so they are copied before; others may too."""
         moves = isinstance(self.optimizer, torch.optim.LBFGS)
-        return (BeforeStep if moves else kept_before)(self.optimizer, self.parameters())
+        return (BeforeStep if moves else kept_before)(self.optimizer, each_parameter(self.optimizer))
 
 
 class BeforeStep:
@@ -227,13 +233,13 @@ class BeforeStep:
         return [p for p, saved in self._weights if are_finite([saved]) and not are_finite([p.detach()])]
 
 
-def kept_before(optimizer: Any, parameters: Sequence[Any]) -> BeforeStep | None:
+def kept_before(optimizer: Any, parameters: Iterable[Any]) -> BeforeStep | None:
     """Copies before a step that finite gradients do not make sure of; None where nothing speaks for one: more than
     `MOST_KEPT`, or state that is no tensors and numbers. On a GPU whether they are needed is one more read in the step.
     """
     if not (may_spoil if isinstance(optimizer, torch.optim.Optimizer) else can_be_put_back)(optimizer):
         return None
-    kept = leaves_kept(optimizer)
+    kept, parameters = leaves_kept(optimizer), list(parameters)
     held = {id(t): t for t in (*parameters, *kept) if isinstance(t, Tensor)}
     can = all(map(is_plain, kept)) and are_small(list(held.values()), MOST_KEPT)
     return BeforeStep(optimizer, parameters) if can else None
