@@ -33,6 +33,7 @@ from finitune.monitor.replay.fewer_rows import peaks
 from finitune.monitor.replay.limits import Limits, empty_cache
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, why_not_runnable
 from finitune.monitor.speech import plainly
+from finitune.monitor.statements.attribute_writers import made_by_writers
 from finitune.monitor.statements.bad_value_operators import operator_in
 from finitune.monitor.statements.data_sets import made_by_data_set
 from finitune.monitor.statements.gradient_edits import Gradients, bad_edit
@@ -272,18 +273,24 @@ class Investigation:
 
     def _made_by_update(self) -> None:
         """Of a parameter that an update of the last steps has made bad, that is the origin; not where the same updates,
-        taken again from weights that were kept, give finite ones.
+        taken again from weights that were kept, give finite ones. Of a buffer, the statement that has written to it.
         """
         own = self.origin
         if own is None or own.phase != "parameter":
             return
         bad = [p for p in parameters_of(self.optimizer) if self.modules.name(p) == own.tensor]
+        if not bad and self.event["step"] > 1 and self._is_buffer(own.tensor):
+            self.origin = made_by_writers(own) or own
         if not bad or not self.written_by(bad[0]):
             return
         if self.past is not None and self.past.gives_finite(self.setting()):
             self.event["changed_in_memory"] = own.tensor
         else:
             self.blame_optimizer(own)
+
+    def _is_buffer(self, name: str | None) -> bool:
+        found = (tensor for known, tensor in all_named_tensors(self.model, self.modules) if known == name)
+        return not isinstance(next(found, None), nn.Parameter | None)
 
     def blame_optimizer(self, seen: Origin) -> None:
         """The origin is the optimizer's own arithmetic, seen at a parameter."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 from tests.monitor import user_program
 
+from finitune.monitor.origin.locate import leaf_origin
+from finitune.monitor.probes.finite import places
 from finitune.monitor.statements import attribute_writers
 
 PROGRAM = """
@@ -36,6 +39,10 @@ step()
     ("def tilt(total):\n    part = total + 1\n    part /= total\n    state.weight = part", False),
     ("def tilt(total): state.weight, total = total / 2, 0", False),
     ("def load(path): state.weight = torch.load(path)", False),
+    ("def scale(total): state.weight.div_(total)", False),
+    ("def scale(total): state.weight[0] = 1 / total", False),
+    ("def scale(total): state.weight[1:] /= total", False),
+    ("def average(rows): state.weight.copy_(rows.mean(0))", True),
 ])  # fmt: skip
 def test_the_only_statement_that_can_have_made_it_bad(other, is_sure, monkeypatch):
     state = SimpleNamespace()
@@ -47,3 +54,30 @@ def test_the_only_statement_that_can_have_made_it_bad(other, is_sure, monkeypatc
         return
     assert (origin.op, origin.phase, origin.tensor) == ("aten.div", "input", "state.weight")
     assert origin.line == "user_program.py:6 in focus: share = errors / errors.sum()"
+
+
+AVERAGES = """
+def start(z):
+    chosen = [z[0]]
+    chosen.append(z[torch.cdist(z, torch.stack(chosen)).argmax()])
+    state.means.copy_(torch.stack(chosen))
+
+def refresh(z, owner):
+    for k in range(2):
+        mine = z[owner == k]
+        state.means[k] = mine.mean(0)
+    state.share.copy_(torch.bincount(owner) / len(z))
+found()
+"""
+
+
+@pytest.mark.parametrize(("value", "is_sure"), [(math.nan, True), (math.inf, False)])
+def test_the_mean_of_nothing_in_a_buffer(value, is_sure, monkeypatch):
+    monkeypatch.setattr(attribute_writers, "user_modules", lambda: [{"__file__": user_program.FILE, "torch": torch}])
+    bad = torch.full((2, 3), value)
+    held = leaf_origin("parameter", "prior.means", bad, places(bad))
+    origin = user_program.found(AVERAGES, lambda: attribute_writers.made_by_writers(held))
+    assert (origin is not None) == is_sure
+    if origin is not None:
+        assert (origin.op, origin.phase, origin.tensor) == ("aten.mean", "input", "prior.means")
+        assert origin.line == "user_program.py:10 in refresh: state.means[k] = mine.mean(0)"

@@ -1,8 +1,8 @@
 """The statement, in a function that has ended, that made an attribute of an object of the program's bad.
 
-What a callback has written into a state that all share is bad when a later step takes it, and what it was computed of
-is gone. Where of all statements that write an attribute of that name, and of those that these take variables from, one
-alone can make a finite number bad, it is that one.
+What a callback has written into a state that all share, or a method of a model into a buffer, is bad when a later step
+takes it, and what it was computed of is gone. Where of all statements that write an attribute of that name, and of
+those that these take variables from, one alone can make a finite number bad, it is that one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from finitune.monitor.origin.locate import leaf_origin
 from finitune.monitor.probes.finite import places
 from finitune.monitor.statements.bad_value_operators import Maker, makers_in, only_one
 from finitune.monitor.user_code.source_line import user_frames, user_modules
-from finitune.monitor.user_code.source_tree import names_in, nodes_in, parsed, scope_of, statements_in
+from finitune.monitor.user_code.source_tree import names_in, nodes_in, parsed, scope_of, statements_in, written_in_place
 from finitune.monitor.user_code.variables import value_of
 
 
@@ -28,10 +28,15 @@ def written_bad(value: Tensor) -> Origin | None:
         scope, values = scope_of(frame.f_code), {**frame.f_globals, **frame.f_locals}
         for node in nodes_in(scope) if scope is not None else ():
             if isinstance(node, ast.Attribute) and _is(value_of(node, values), value):
-                made = only_one(_makers(node.attr))
-                whole = leaf_origin("input", ast.unparse(node), value, places(value))
-                return None if made is None else replace(whole, op=made[0], line=made[1], peak=None)
+                return made_by_writers(leaf_origin("input", ast.unparse(node), value, places(value)))
     return None
+
+
+def made_by_writers(held: Origin) -> Origin | None:
+    """The same of a tensor whose name ends in that of the attribute that holds it, as `prior.means`."""
+    _, _, attribute = (held.tensor or "").rpartition(".")
+    made = only_one(_makers(attribute), of_nothing="inf" not in (held.values or ""))
+    return made and replace(held, phase="input", module=None, op=made[0], line=made[1], peak=None)
 
 
 def _is(held: object, value: Tensor) -> bool:
@@ -50,12 +55,7 @@ def _makers(attribute: str) -> Iterator[Maker | None]:
 
 def _taken(scope: ast.FunctionDef, attribute: str) -> list[ast.AST]:
     """What the function writes into such an attribute, and what it has written into variables that this takes."""
-    taken: list[ast.AST] = [
-        node if isinstance(node, ast.AugAssign) else node.value
-        for node in nodes_in(scope)
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None
-        and any(_is_stored(each, attribute) for each in ast.walk(node))
-    ]  # fmt: skip
+    taken = [written for node in nodes_in(scope) if (written := _written(node, attribute)) is not None]
     statements, names = list(statements_in(scope)) if taken else [], set(names_in(taken))
     while more := [one for one in statements if one.writes & names and one.computes not in taken]:
         taken += (one.computes for one in more)
@@ -63,5 +63,18 @@ def _taken(scope: ast.FunctionDef, attribute: str) -> list[ast.AST]:
     return taken
 
 
-def _is_stored(node: ast.AST, attribute: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Store)
+def _written(node: ast.AST, attribute: str) -> ast.AST | None:
+    """What this node writes into the attribute, or into elements of it; None where it writes none."""
+    match node:
+        case ast.Assign(targets=targets, value=written):
+            pass
+        case ast.AnnAssign(target=target, value=ast.expr() as written):
+            targets = [target]
+        case ast.AugAssign(target=target):
+            targets, written = [target], node
+        case ast.Expr(value=ast.Call() as written) if (owner := written_in_place(written)) is not None:
+            targets = [owner[0]]
+        case _:
+            return None
+    inner = (each for target in targets for each in ast.walk(target))
+    return written if any(isinstance(each, ast.Attribute) and each.attr == attribute for each in inner) else None

@@ -18,7 +18,14 @@ _MAKERS = {
     ast.Pow: "pow", "pow": "pow", "exp": "exp", "atanh": "atanh", "logit": "logit",
 }  # fmt: skip
 """Operations that make NaN or inf of finite numbers, by their spelling, and the operators that they are."""
-_HARMLESS = frozenset(("ones", "zeros", "full", "arange", "tensor", "as_tensor", "stack", "cat", "len", "range", "zip"))
+OF_NOTHING = ("mean", "var", "std", "nanmean")
+"""What is NaN of no elements, and finite of finite ones."""
+_HARMLESS = frozenset((
+    "ones", "zeros", "full", "arange", "eye", "linspace", "tensor", "as_tensor", "ones_like", "zeros_like", "full_like",
+    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "stack", "cat", "cdist", "einsum", "meshgrid",
+    "len", "range", "zip", "enumerate", "list", "tuple", "dict", "set", "sorted", "reversed", "int", "float", "bool",
+    "append", "extend", "items", "keys", "values", "get",
+))  # fmt: skip
 """What makes no finite number bad, beside methods of tensors."""
 MOST_CALLS = 4
 """Of functions within one another."""
@@ -54,14 +61,17 @@ def only_maker_within(value: ast.expr, values: Mapping[str, Any]) -> Maker | Non
     return only_one(makers_in(value, values, None))
 
 
-def only_one(makers: Iterable[Maker | None]) -> Maker | None:
+def only_one(makers: Iterable[Maker | None], *, of_nothing: bool = False) -> Maker | None:
     """The only one of these, as `makers_in` gives them; None where there are several, or where a call is of nothing
-    known.
+    known. Those that need to be given nothing count only where there are no others, and what was made may be NaN
+    `of_nothing`.
     """
     try:
         found = list(dict.fromkeys(makers))
     except LookupError:
         return None
+    others = [one for one in found if one is None or one[0].removeprefix("aten.") not in OF_NOTHING]
+    found = others or (found if of_nothing else [])
     return found[0] if len(found) == 1 else None
 
 
@@ -81,11 +91,17 @@ def makers_in(
             if scope is None or depth == MOST_CALLS:
                 raise LookupError(function.__name__)
             yield from makers_in(scope, names_within(function), (code.co_filename, code.co_name), depth + 1)
-        elif operation in _MAKERS:
+        elif (made := _made_by(operation)) is not None:
             line = described(where[0], node.lineno, where[1]) if where is not None else None
-            yield (f"aten.{_MAKERS[operation]}", line) if line is not None else None
+            yield (f"aten.{made}", line) if line is not None else None
         elif isinstance(operation, str) and not hasattr(Tensor, operation) and operation not in _HARMLESS:
             raise LookupError(operation)
+
+
+def _made_by(operation: str | type[ast.operator]) -> str | None:
+    """The operator, where it can make a finite number bad; `div_` is one as `div` is."""
+    spelled = operation.removesuffix("_") if isinstance(operation, str) else operation
+    return spelled if isinstance(spelled, str) and spelled in OF_NOTHING else _MAKERS.get(spelled)
 
 
 def _name(node: ast.Call) -> str:
