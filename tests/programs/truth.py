@@ -23,7 +23,7 @@ SUMMARY = re.compile(r"finitune: (\d[\d,_]*) steps?\b")  # the one line that end
 NUMBER = re.compile(r"[-+]?(?:nan|inf|\d+\.?\d*(?:e[-+]?\d+)?)", re.IGNORECASE)
 PLACE = re.compile(r"([^/\\\s:\"]+\.py):(\d+)")
 STOPPED = 3  # how `finitune run` ends where it stopped a run that it guarded
-PROGRESS = re.compile(r"it/s|s/it")
+PROGRESS = re.compile(r"it/s|s/it|\d%\|")
 WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "base_model.model.")
 
 Truth = Mapping[str, Any]
