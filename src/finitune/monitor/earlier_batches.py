@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from finitune.chapter import Sighting
+from finitune.monitor.capture.carried_state import settings_of
 from finitune.monitor.capture.step import Capture
 from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
@@ -56,6 +57,8 @@ class EarlierBatch:
             return
         self._next = step + max(1, step // 8)
         one = Capture(micro_steps=capture.micro_steps[:1])
+        for call in [call for micro in one.micro_steps for call in micro.calls]:
+            call.carried = (*settings_of(call.module), *call.carried)
         objectives = [micro.objective for micro in one.micro_steps if micro.objective is not None]
         for objective in objectives:
             objective.look_up_constants()
