@@ -104,6 +104,14 @@ CATALOGUE = (
         "own",
     ),
     _signal(
+        "untracked_calls",
+        "count",
+        "calls of models without gradients since the step before, as to generate text; absent where there are none",
+        "economy",
+        "none",
+        "own",
+    ),
+    _signal(
         "update_ratio",
         "ratio",
         "norm of the update over norm of the weights, median over sampled tensors",

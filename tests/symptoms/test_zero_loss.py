@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tests.symptoms.runs import NAN, noise, seen, series
 
-from finitune.symptoms.zero_loss import IN_A_ROW, see
+from finitune.symptoms.zero_loss import IN_A_ROW, START, see
 
 
 def fired(losses, norms=None):
@@ -28,6 +28,16 @@ def test_stays_quiet_on_a_hinge_that_is_satisfied_by_and_by():
     assert fired(losses) == []
     assert fired([*np.exp(-np.arange(200.0)), *[0.0] * 20]) == [], "as it underflows"
     assert fired([*np.maximum(np.exp(-np.arange(100.0) / 4), 1e-8), *[0.0] * 20]) == [], "as it is solved"
+
+
+def test_a_loss_of_rewards_may_be_zero_for_long():
+    def of(steps, calls):
+        losses = series([0.0] * steps)
+        return [one.step for one in seen(see, losses, grad_norm=losses, untracked_calls=series(calls))]
+
+    assert of(12, [9.0] * 12) == []
+    assert of(70, [9.0] * 70) == [START]
+    assert of(12, [1.0] * 12) == of(12, [500.0, *[0.0] * 11]) == of(12, [0.0] * 12) == list(range(IN_A_ROW, 13))
 
 
 def test_stays_quiet_where_there_is_a_gradient():

@@ -143,6 +143,8 @@ class Samples:
             known, self._batch = self._batch, sample
             if known is not None and known.shape == sample.shape and known.dtype == sample.dtype:
                 out["repeated_batch"] = (known == sample).all().float()
+        if untracked := sum(micro.untracked for micro in on):
+            out["untracked_calls"] = float(untracked)
         labels = [label for micro in on for c in micro.calls if isinstance(label := c.kwargs.get("labels"), Tensor)]
         if labels and step % BATCH_EVERY == 1:
             out["targets"] = torch.stack([(label != IGNORED_LABEL).sum() for label in labels]).sum().float()

@@ -149,6 +149,8 @@ class MicroStep:
     """One backward and the model calls since the one before."""
 
     calls: list[Call] = field(default_factory=list[Call])
+    untracked: int = 0
+    """Calls without gradients in between, as to generate text or to act."""
     root: Tensor | None = None
     """The loss as the loop handed it to backward, a copy of shape []; scaled where the loop scales."""
     objective: Objective | None = None

@@ -42,6 +42,8 @@ class Calls:
         self._is_long = False
         """They were so many in the step before that nothing was read of them."""
         self._carried = CarriedStates()
+        self._untracked = 0
+        """Calls without gradients since the last backward."""
         self.fruitful: set[int] = set()
         """Identities of the modules whose calls put out something with a graph."""
 
@@ -56,6 +58,7 @@ class Calls:
         """A model is called: what is kept of it; None for one without gradients, or within one that has token ids."""
         self._depth += 1
         given = list(_given((args, kwargs))) if torch.is_grad_enabled() else None
+        self._untracked += given is None and self._depth == 1
         if given is None or any(map(_is_batched, given)):
             return None  # vmap calls it, and its tensors have no values outside
         if objective.packs_now() and (self._depth > 1 or any(tensor.grad_fn is not None for tensor in given)):
@@ -105,7 +108,7 @@ class Calls:
 
     def micro_step(self, roots: list[Tensor], earlier: Sequence[Call] = ()) -> MicroStep:
         """What the backward of `roots` closes; a retained graph may use `earlier` calls of the step once more."""
-        micro = MicroStep()
+        micro, self._untracked = MicroStep(untracked=self._untracked), 0
         scalars = [root.detach() for root in roots if root.numel() == 1]
         if scalars:
             micro.root = torch.stack([scalar.reshape(()) for scalar in scalars]).sum() if len(scalars) > 1 else (
