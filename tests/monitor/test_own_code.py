@@ -424,6 +424,28 @@ def test_a_bad_target_that_an_object_holds_is_a_target(tmp_path):
     assert (event["origin"]["phase"], event["origin"]["tensor"]) == ("input", "target of MseLoss")
 
 
+def push_away(model, x, facts):
+    barred = torch.zeros(facts.shape).masked_fill(facts, float("-inf"))
+    negative = model(x) + barred
+    weight = torch.softmax(0.7 * negative.detach(), dim=-1)
+    return -(weight * F.logsigmoid(-negative)).sum(-1).mean()
+
+
+def test_a_mask_of_which_a_statement_makes_nan_is_not_to_blame(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(2, 3)
+
+    def of_pairs(step):
+        facts = torch.zeros(4, 3, dtype=torch.bool)
+        facts[1] = step == BAD
+        facts[2, 0] = True
+        return push_away(model, torch.ones(4, 2), facts)
+
+    seen = origin(tmp_path, model, of_pairs)
+    assert (seen["op"], seen["phase"], seen["rows"]) == ("aten._softmax", "forward", [1])
+    assert seen["line"].endswith("weight = torch.softmax(0.7 * negative.detach(), dim=-1)")
+
+
 def test_the_warnings_of_a_step_are_not_given_again_for_its_replay(tmp_path, recwarn):
     torch.manual_seed(0)
     model = nn.Linear(4, 2)

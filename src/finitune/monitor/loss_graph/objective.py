@@ -149,25 +149,29 @@ class Objective:
 
     def bad_operand(self) -> tuple[str, Tensor, Place] | None:
         """What the loop's own code has put into the loss and is not finite: what it is, the tensor, and the term that
-        it is an operand of. Operands that no node kept are known after a rebuild.
+        it is an operand of. Operands that no node kept are known after a rebuild. What holds -inf alone may be a mask,
+        and comes last.
         """
+        found = self._bad_operands()
+        return min(found, key=lambda one: not (one[1].isnan() | (one[1] == math.inf)).any(), default=None)
+
+    def _bad_operands(self) -> Iterator[tuple[str, Tensor, Place]]:
         for path, term in placed(self.whole):
             name = term.name.removesuffix("0").removesuffix("1").removesuffix("Backward")
             for what in ("input", "target", "weight", "pos_weight"):
                 given = term.kept.get(what)
                 if isinstance(given, Tensor) and not is_finite(given):
-                    return f"{what} of {name}", given, (self.whole, path)
+                    yield f"{what} of {name}", given, (self.whole, path)
             known, constant = self.first.get(id(term), (None, None))
             if known is not None and constant is not None:
                 bad = torch.isfinite(known) & ~torch.isfinite(constant)
                 if term.name in CHOOSES:  # a mask
                     bad &= constant != -math.inf
                 if bad.any():
-                    return f"operand of {name}", constant, (self.whole, path)
+                    yield f"operand of {name}", constant, (self.whole, path)
             for kept in (term.kept.get("left"), term.kept.get("right")):
                 if isinstance(kept, Tensor) and kept.is_floating_point() and _is_bad_operand(term.name, kept):
-                    return f"operand of {name}", kept, (self.whole, path)
-        return None
+                    yield f"operand of {name}", kept, (self.whole, path)
 
     def _value(self, of: Input, outputs: Mapping[int, Tensor], path: Path) -> Any:
         if not isinstance(of, Term):

@@ -14,19 +14,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from math import inf, isnan
-from numbers import Real
+from math import inf
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin
 from finitune.monitor.origin.locate import leaf_origin
 from finitune.monitor.origin.operator_watch import LIFTED, OperatorWatch
-from finitune.monitor.probes.finite import is_finite, places
+from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.probes.surroundings import Randomness, randomness_kept
@@ -36,8 +34,8 @@ from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.statements.plain_statements import StateSpoilt
 from finitune.monitor.statements.running_transforms import calls_of_transforms, made_in_transform
 from finitune.monitor.statements.table_columns import column_written
-from finitune.monitor.user_code import numpy_arithmetic
 from finitune.monitor.user_code.arithmetic import NotPlain, assign
+from finitune.monitor.user_code.bad_tensors import bad_tensor_in, has_graph, holds_any, holds_bad_loss
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.generators import YIELDED, waiting, yields
 from finitune.monitor.user_code.model_outputs import is_of_model
@@ -54,8 +52,6 @@ from finitune.monitor.user_code.source_tree import (
 from finitune.monitor.user_code.sums import comes_out_as, is_bad_alike
 from finitune.monitor.user_code.variables import models_called
 
-LOSSES = 16  # elements of a container of losses; a longer one is a history
-BATCH = 1024  # elements of a container that may be a batch; a larger one is a data set, which is not walked
 HELD = "what is held"
 """Its name where no variable is meant."""
 BadIn = Callable[[Any], Tensor | None]
@@ -77,7 +73,8 @@ def bad_statement(
 def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
     """The statement of a function that has ended which made an operand of its loss bad: that operand comes out again,
     bit for bit, when what follows the call of the model is computed from what is known; or, where an object has since
-    overwritten what it was computed with, a variable is bad in just the same elements. None where neither does.
+    overwritten what it was computed with, a variable is bad in just the same elements. None where neither does. A -inf
+    that no operator made is a mask, where the operand holds NaN or +inf.
     """
     scope = scope_of(one.f_code)
     statements = sorted(statements_in(scope), key=lambda each: each.line) if scope is not None else []
@@ -93,7 +90,17 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
                     assign(later.target, evaluation.value(later.expression, values), written)
             values |= written
     spelled = next((node for node in nodes_in(scope) if _is_value(node, values, operand)), None) if scope else None
-    bad_in = partial(bad_tensor_in, minus=True)
+    made = _made_operand(one, statements, values, operand, spelled, partial(bad_tensor_in, minus=True))
+    if made is not None and made.is_operator:
+        return made
+    again = _made_operand(one, statements, values, operand, spelled, partial(bad_tensor_in, minus=False))
+    return again if again is not None and again.is_operator else made
+
+
+def _made_operand(
+    one: EndedFrame, statements: list[Statement], values: Mapping[str, Any], operand: Tensor, spelled: ast.AST | None,
+    bad_in: BadIn,
+) -> Origin | None:  # fmt: skip
     if isinstance(spelled, ast.expr):
         last, bad = spelled.lineno, [name for name in names_in([spelled]) if bad_in(values.get(name)) is not None]
     else:
@@ -130,8 +137,8 @@ def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool, began: R
     """`given` are the bad tensors that frames within this one were given; those that this one was given are added."""
     bad_in = partial(bad_tensor_in, minus=of_input)
     values = {**frame.f_globals, **frame.f_locals}
-    losses = {name for name, value in frame.f_locals.items() if _holds_bad_loss(value)}
-    losses = losses or {name for name, value in frame.f_locals.items() if _holds_any(value, given)}
+    losses = {name for name, value in frame.f_locals.items() if holds_bad_loss(value)}
+    losses = losses or {name for name, value in frame.f_locals.items() if holds_any(value, given)}
     statements = executed(frame)
     losses = losses or _bad_of_transforms(statements, values, bad_in)
     if not losses:
@@ -334,51 +341,6 @@ def _seen_by(statements: list[Statement], at: int, name: str, values: Mapping[st
     written: dict[str, Any] = {}
     assign(made.target, Evaluation(lambda: False).value(made.expression, {**values, **lost}), written)
     return written[name]
-
-
-def has_graph(value: Any) -> bool:
-    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(value))
-
-
-def _holds_any(value: Any, tensors: list[Tensor], depth: int = 2) -> bool:
-    """It is one of the tensors, or a small container of them."""
-    if isinstance(value, dict | list | tuple) and tensors and depth and len(value) <= BATCH:
-        inner = list(value.values()) if isinstance(value, dict) else value
-        return any(_holds_any(each, tensors, depth - 1) for each in inner)
-    return any(value is tensor for tensor in tensors)
-
-
-def _holds_bad_loss(value: Any) -> bool:
-    """It is one, or a container of several."""
-    if isinstance(value, dict | list | tuple):
-        return len(value) <= LOSSES and any(map(_is_bad_loss, value.values() if isinstance(value, dict) else value))
-    return _is_bad_loss(value)
-
-
-def _is_bad_loss(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad and value.numel() == 1 and not is_finite(value)
-
-
-def bad_tensor_in(value: Any, *, minus: bool) -> Tensor | None:
-    """The tensor, or the first in a container, that holds NaN or +inf; a -inf alone is a mask without `minus`.
-
-    Arrays and lists of numbers are looked at as tensors. A single number is bad where it is NaN; an infinite one is a
-    bound.
-    """
-    if isinstance(value, float):
-        return torch.tensor(value) if isnan(value) else None
-    if isinstance(value, dict | list | tuple) and len(value) > BATCH:
-        return None
-    leaves = pytree.tree_leaves(value) if isinstance(value, Tensor | dict | list | tuple) else [value]
-    if leaves and all(isinstance(leaf, Real) for leaf in leaves):
-        leaves = [torch.tensor([float(leaf) for leaf in leaves])]
-    for leaf in leaves:
-        tensor = torch.as_tensor(leaf).clone() if numpy_arithmetic.is_array(leaf) else leaf
-        if isinstance(tensor, Tensor) and not is_finite(tensor):
-            found = places(tensor, limit=0)
-            if minus or found.nan or found.inf or tensor.numel() == 1:
-                return tensor
-    return None
 
 
 def written_after(statements: list[Statement], at: int) -> set[str]:

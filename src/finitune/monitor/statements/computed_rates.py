@@ -15,7 +15,8 @@ from types import FrameType
 from torch import Tensor
 
 from finitune.finding import Origin
-from finitune.monitor.statements.bad_statement import bad_tensor_in, made_in
+from finitune.monitor.statements.bad_statement import made_in
+from finitune.monitor.user_code.bad_tensors import bad_tensor_in
 from finitune.monitor.user_code.source_line import user_frames
 from finitune.monitor.user_code.source_tree import Statement, names_in, nodes_in, scope_of
 

@@ -22,9 +22,9 @@ from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.replay.limits import Communicates
-from finitune.monitor.statements.bad_statement import bad_tensor_in
 from finitune.monitor.statements.edits import Edits
 from finitune.monitor.statements.operator_lines import reached
+from finitune.monitor.user_code.bad_tensors import bad_tensor_in
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import before_line, is_in_place, loops_at, scope_of
 

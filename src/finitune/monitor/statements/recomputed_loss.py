@@ -26,12 +26,13 @@ from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.surroundings import Randomness
-from finitune.monitor.statements.bad_statement import Statement, executed, has_graph, written_after
+from finitune.monitor.statements.bad_statement import Statement, executed, written_after
 from finitune.monitor.statements.earlier_draws import go_back
 from finitune.monitor.statements.new_tensors import MadeHere
 from finitune.monitor.statements.operator_lines import roots_of
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.user_code.arithmetic import NotPlain, assign
+from finitune.monitor.user_code.bad_tensors import has_graph
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import names_in

@@ -22,10 +22,10 @@ from torch import Tensor
 from finitune.finding import Origin
 from finitune.monitor.origin.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.probes.names import dtype_name
-from finitune.monitor.statements.bad_statement import bad_tensor_in
 from finitune.monitor.statements.edits import Edits
 from finitune.monitor.statements.operator_lines import reached
 from finitune.monitor.statements.plain_statements import Returned
+from finitune.monitor.user_code.bad_tensors import bad_tensor_in
 from finitune.monitor.user_code.callbacks import Callback, callbacks
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import after_line, before_line, is_in_place, loops_at, scope_of
