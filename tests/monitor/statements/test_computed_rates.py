@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from tests.monitor import user_program
 
+from finitune.monitor.statements import attribute_writers, computed_rates
 from finitune.monitor.statements.computed_rates import bad_rate
 
 
@@ -45,3 +47,42 @@ def test_stays_quiet_where_the_rate_is_finite(rate):
 )
 def test_stays_quiet_where_no_tensor_tells(source):
     assert users(source.replace("rate.item()", "float(rate)")) is None
+
+
+FOLLOWS = """
+class Rate:
+    def __init__(self, rate):
+        self.rate, self.before = torch.tensor(rate), None
+
+    def update(self, share):
+        if self.before is not None:
+            progress = self.before / share
+            self.rate = self.rate * progress.clamp(0.7, 1.1)
+        self.before = share
+        for group in groups:
+            group["lr"] = SET
+
+follows = Rate(0.1)
+follows.update(torch.tensor(0.0))
+follows.update(torch.tensor(0.0))
+found()
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "is_found"),
+    [
+        ("float(self.rate)", True),
+        ("self.rate.item()", True),
+        ("self.rate", False),  # a schedule may do so
+        ("float(self.rate / 2)", False),  # one of two
+    ],
+)
+def test_a_method_that_has_ended_and_set_it_to_the_number_in_a_tensor(written, is_found, monkeypatch):
+    for module in (attribute_writers, computed_rates):
+        monkeypatch.setattr(module, "user_modules", lambda: [{"__file__": user_program.FILE, "torch": torch}])
+    origin = users(FOLLOWS.replace("SET", written))
+    assert (origin is not None) == is_found
+    if origin is not None:
+        assert (origin.op, origin.phase, origin.values) == ("aten.div", "optimizer", "1 nan")
+        assert origin.line == "user_program.py:8 in update: progress = self.before / share"

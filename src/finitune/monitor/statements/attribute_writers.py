@@ -8,8 +8,9 @@ those that these take variables from, one alone can make a finite number bad, it
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
@@ -35,27 +36,48 @@ def written_bad(value: Tensor) -> Origin | None:
 def made_by_writers(held: Origin) -> Origin | None:
     """The same of a tensor whose name ends in that of the attribute that holds it, as `prior.means`."""
     _, _, attribute = (held.tensor or "").rpartition(".")
-    made = only_one(_makers(attribute), of_nothing="inf" not in (held.values or ""))
+    made = only_one(_makers(partial(_is_attribute, attribute)), of_nothing="inf" not in (held.values or ""))
     return made and replace(held, phase="input", module=None, op=made[0], line=made[1], peak=None)
+
+
+def only_maker_of(is_target: Callable[[ast.expr], bool], *, of_nothing: bool) -> Maker | None:
+    """The only operation that can have made such a target bad, in all functions of the program's that write to one, or
+    to an attribute that it is computed of.
+    """
+    return only_one(_makers(is_target, set()), of_nothing=of_nothing)
+
+
+def _is_attribute(name: str, target: ast.expr) -> bool:
+    """It is the attribute, or an element of it."""
+    return any(isinstance(each, ast.Attribute) and each.attr == name for each in ast.walk(target))
 
 
 def _is(held: object, value: Tensor) -> bool:
     return isinstance(held, Tensor) and held.data_ptr() == value.data_ptr() and held.shape == value.shape
 
 
-def _makers(attribute: str) -> Iterator[Maker | None]:
-    """Of all functions of the program's that write an attribute of that name."""
+def _makers(is_target: Callable[[ast.expr], bool], followed: set[str] | None = None) -> Iterator[Maker | None]:
+    """Of what is written to such targets; and to the attributes that it is computed of, where those that were
+    `followed` are kept.
+    """
+    read: set[str] = set()
     for file, space in {str(space.get("__file__")): space for space in user_modules()}.items():
         tree = parsed(file)
         for scope in ast.walk(tree) if tree is not None else ():
             if isinstance(scope, ast.FunctionDef):
-                for value in _taken(scope, attribute):
+                for value in _taken(scope, is_target):
                     yield from makers_in(value, space, (file, scope.name))
+                    read |= {each.attr for each in ast.walk(value) if isinstance(each, ast.Attribute)}
+    if followed is not None:
+        read -= followed
+        followed |= read
+        for name in sorted(read):
+            yield from _makers(partial(_is_attribute, name), followed)
 
 
-def _taken(scope: ast.FunctionDef, attribute: str) -> list[ast.AST]:
-    """What the function writes into such an attribute, and what it has written into variables that this takes."""
-    taken = [written for node in nodes_in(scope) if (written := _written(node, attribute)) is not None]
+def _taken(scope: ast.FunctionDef, is_target: Callable[[ast.expr], bool]) -> list[ast.AST]:
+    """What the function writes to such targets, and what it has written into variables that this takes."""
+    taken = [written for node in nodes_in(scope) if (written := _written(node, is_target)) is not None]
     statements, names = list(statements_in(scope)) if taken else [], set(names_in(taken))
     while more := [one for one in statements if one.writes & names and one.computes not in taken]:
         taken += (one.computes for one in more)
@@ -63,8 +85,8 @@ def _taken(scope: ast.FunctionDef, attribute: str) -> list[ast.AST]:
     return taken
 
 
-def _written(node: ast.AST, attribute: str) -> ast.AST | None:
-    """What this node writes into the attribute, or into elements of it; None where it writes none."""
+def _written(node: ast.AST, is_target: Callable[[ast.expr], bool]) -> ast.AST | None:
+    """What this node writes to such a target; None where it writes to none."""
     match node:
         case ast.Assign(targets=targets, value=written):
             pass
@@ -76,5 +98,4 @@ def _written(node: ast.AST, attribute: str) -> ast.AST | None:
             targets = [owner[0]]
         case _:
             return None
-    inner = (each for target in targets for each in ast.walk(target))
-    return written if any(isinstance(each, ast.Attribute) and each.attr == attribute for each in inner) else None
+    return written if any(map(is_target, targets)) else None

@@ -1,5 +1,5 @@
-"""The statement that has made a learning rate bad, where the loop computes it of tensors: of gradients, of the loss, of
-how noisy they are. What a schedule computes of the number of the step is not looked for.
+"""The statement that has made a learning rate bad, where the program computes it of tensors: of gradients, of the loss,
+of how noisy they are. What a schedule computes of the number of the step is not looked for.
 """
 
 from __future__ import annotations
@@ -15,24 +15,52 @@ from types import FrameType
 from torch import Tensor
 
 from finitune.finding import Origin
+from finitune.monitor.statements.attribute_writers import only_maker_of
 from finitune.monitor.statements.bad_statement import made_in
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
-from finitune.monitor.user_code.source_line import user_frames
-from finitune.monitor.user_code.source_tree import Statement, names_in, nodes_in, scope_of
+from finitune.monitor.user_code.source_line import user_frames, user_modules
+from finitune.monitor.user_code.source_tree import Statement, names_in, nodes_in, parsed, scope_of
 
 _RATE = "lr"
 
 
 def bad_rate(rate: Tensor | float | None) -> Origin | None:
-    """The first statement with a bad result that this learning rate was computed of, in a frame that runs; None where
-    it is finite, or nothing shows it.
+    """The first statement with a bad result that this learning rate was computed of, in a frame that runs; else, where
+    it is the number in a tensor, the only operation that can have made it bad. None where it is finite, or nothing
+    shows it.
     """
     if rate is None or math.isfinite(float(rate)):
         return None
     with suppress(Exception):  # a variable that cannot be looked at
         found = (_made_of_tensors(frame, value) for frame in user_frames() for value in _rates_set_in(frame))
-        return next((origin for origin in found if origin is not None), None)
+        return next((origin for origin in found if origin is not None), None) or _made_in_ended_function(float(rate))
     return None
+
+
+def _made_in_ended_function(rate: float) -> Origin | None:
+    made = only_maker_of(_is_rate, of_nothing=math.isnan(rate)) if _is_of_a_tensor() else None
+    if made is None:
+        return None
+    return Origin(
+        module=None, op=made[0], phase="optimizer", dtype="float64", values=f"1 {rate:g}", tensor="the learning rate",
+        line=made[1],
+    )  # fmt: skip
+
+
+def _is_of_a_tensor() -> bool:
+    """All that the program assigns to learning rates is `float(...)` or `....item()`."""
+    trees = [tree for file in {str(s.get("__file__")) for s in user_modules()} if (tree := parsed(file)) is not None]
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    values = [node.value for node in nodes if any(map(_is_rate, node.targets))]
+    return bool(values) and all(map(_is_number_in, values))
+
+
+def _is_number_in(value: ast.expr) -> bool:
+    match value:
+        case ast.Call(func=ast.Name(id="float"), args=[_]) | ast.Call(func=ast.Attribute(attr="item"), args=[]):
+            return True
+        case _:
+            return False
 
 
 def _made_of_tensors(frame: FrameType, value: ast.expr) -> Origin | None:
