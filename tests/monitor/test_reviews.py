@@ -250,29 +250,6 @@ def test_a_buffer_that_is_filled_again_is_no_divergence(tmp_path):
     assert [i for i in diagnose(tmp_path / "run").incidents if i.level == "incident"] == []
 
 
-class Weighted(nn.Linear):
-    """Computes its loss, as models of transformers do, with a weight that the program sets."""
-
-    hardness = 1.0
-
-    def forward(self, x, labels):
-        return self.hardness * nn.functional.cross_entropy(super().forward(x), labels)
-
-
-def test_a_weight_that_the_program_sets_in_its_model_is_no_divergence(tmp_path):
-    torch.manual_seed(0)
-    model = Weighted(4, 4)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    with watch(model, optimizer, run_dir=tmp_path / "run"):
-        for step in range(60):
-            model.hardness = 1.0 if step < 40 else 4.0
-            x = torch.randn(8, 4)
-            model(x, labels=x.argmax(1)).backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    assert [i for i in diagnose(tmp_path / "run").incidents if i.level == "incident"] == []
-
-
 class Counting(nn.Module):
     """Keeps counts, histories and statistics as Python keeps them."""
 

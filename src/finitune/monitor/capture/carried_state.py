@@ -68,12 +68,6 @@ class CarriedStates:
                 seen.changed[key] = holder
 
 
-def settings_of(module: nn.Module) -> tuple[Carried, ...]:
-    """The numbers that it is set to now: the program may set it to others later, as a curriculum does."""
-    held = (one for one in _held(module) if not isinstance(one[2], Tensor) or one[2].numel() == 1)
-    return tuple(Carried(holder=holder, name=name, value=_copy(value)) for holder, name, value in held)
-
-
 def _held(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, Any]]:
     """What torch's own modules carry, as the statistics of a batch norm, does not come into a training step."""
     for one in own_modules(module):
