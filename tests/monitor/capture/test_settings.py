@@ -19,21 +19,28 @@ SET = {
     "entry": lambda model, to: model.weights.update(hardness=to),
     "buffer": lambda model, to: model.buffer.fill_(to),
     "global": lambda _, to: globals().update(hardness=to),
+    "word": lambda model, to: setattr(model, "mode", "hard" if to == 4 else "soft"),
+    "function": lambda model, to: setattr(model, "times", hard if to == 4 else None),
 }
+
+
+def hard():
+    return 4.0
 
 
 class Weighted(nn.Linear):
     def __init__(self, where):
         super().__init__(4, 4)
         self.where, self.hardness, self.weights = where, 1.0, {"hardness": 1.0}
-        self.config = SimpleNamespace(hardness=1.0)
+        self.config, self.mode, self.times = SimpleNamespace(hardness=1.0), "soft", None
         self.register_buffer("buffer", torch.ones(()))
 
     @property
     def weights_by_place(self):
         return {
             "attribute": self.hardness, "config": self.config.hardness, "entry": self.weights["hardness"],
-            "buffer": self.buffer, "global": hardness,
+            "buffer": self.buffer, "global": hardness, "word": {"soft": 1.0, "hard": 4.0}[self.mode],
+            "function": self.times() if self.times is not None else 1.0,
         }  # fmt: skip
 
     def forward(self, x, labels):

@@ -1,4 +1,5 @@
-"""The numbers that a forward reads and that the program may set to others between steps, as a curriculum does.
+"""The numbers, words and functions that a forward reads and that the program may set to others between steps, as a
+curriculum does.
 
 Attributes of modules, those of a configuration that is an attribute, entries of a dictionary that is one, and global
 variables.
@@ -10,7 +11,8 @@ import dataclasses
 import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
+from functools import partial
+from types import FunctionType, MethodType, NoneType, SimpleNamespace
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,7 +20,8 @@ from torch import Tensor, nn
 from finitune.monitor.probes.module_state import attributes_of, own_modules
 
 Setting = tuple[dict[str, Any], str, Any]
-"""What holds the number, its name there, and the number: a tensor of one element is copied."""
+"""What holds it, its name there, and what it is: a tensor of one element is copied."""
+KINDS = (bool, int, float, str, NoneType, FunctionType, MethodType, partial)
 MOST = 1024
 """Of which the values are kept."""
 
@@ -30,14 +33,14 @@ def now_of(modules: Iterable[nn.Module]) -> list[Setting]:
         for one in own_modules(module):
             for holder, names in _holders(one):
                 for name in names:
-                    if _is_number(value := holder.get(name)) and len(found) < MOST:
+                    if _is_setting(value := holder.get(name, ...)) and len(found) < MOST:
                         found.setdefault((id(holder), name), (holder, name, _copy(value)))
     return list(found.values())
 
 
 @contextmanager
 def as_set(settings: Iterable[Setting]) -> Iterator[None]:
-    """With these numbers; afterwards those that are there now."""
+    """With these; afterwards those that are there now."""
     settings = [one for one in settings if one[1] in one[0]]
     now = [(holder, name, holder[name]) for holder, name, _ in settings]
     try:
@@ -68,10 +71,10 @@ def _is_configuration(value: Any) -> bool:
     return (named or dataclasses.is_dataclass(value)) and isinstance(getattr(value, "__dict__", None), dict)
 
 
-def _is_number(value: Any) -> bool:
+def _is_setting(value: Any) -> bool:
     if type(value) is Tensor:
         return value.numel() == 1 and not value.requires_grad and not value.is_inference()
-    return type(value) in (bool, int, float)
+    return type(value) in KINDS
 
 
 def _copy(value: Any) -> Any:
