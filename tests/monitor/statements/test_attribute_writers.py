@@ -43,6 +43,8 @@ step()
     ("def scale(total): state.weight[0] = 1 / total", False),
     ("def scale(total): state.weight[1:] /= total", False),
     ("def average(rows): state.weight.copy_(rows.mean(0))", True),
+    ("def forget(): state.weight[0] = float('nan')", False),
+    ("def forget(): state.weight = torch.full((3,), torch.nan)", False),
 ])  # fmt: skip
 def test_the_only_statement_that_can_have_made_it_bad(other, is_sure, monkeypatch):
     state = SimpleNamespace()

@@ -79,9 +79,11 @@ def makers_in(
     root: ast.AST, values: Mapping[str, Any], where: tuple[str, str] | None, depth: int = 0
 ) -> Iterator[Maker | None]:
     """All such operations, in functions too that it calls. `where` are the file and the function in which it stands;
-    None for one where that is not given. Raises LookupError where a call is of nothing known.
+    None for one where that is not given. Raises LookupError where a call is of nothing known, or NaN or inf is written.
     """
     for node in ast.walk(root):
+        if _is_bad_number(node):
+            raise LookupError(ast.unparse(node))
         if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign):
             continue
         operation = _name(node) if isinstance(node, ast.Call) else type(node.op)
@@ -96,6 +98,15 @@ def makers_in(
             yield (f"aten.{made}", line) if line is not None else None
         elif isinstance(operation, str) and not hasattr(Tensor, operation) and operation not in _HARMLESS:
             raise LookupError(operation)
+
+
+def _is_bad_number(node: ast.AST) -> bool:
+    """`math.nan`, `torch.inf`, the "nan" of `float("nan")`."""
+    match node:
+        case ast.Attribute(attr=name) | ast.Constant(value=str() as name):
+            return name.lower().lstrip("+-") in ("nan", "inf", "infinity")
+        case _:
+            return False
 
 
 def _made_by(operation: str | type[ast.operator]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -49,12 +50,25 @@ class Statement:
         )
 
 
+_PARSING = threading.Lock()
+_TRIES = 3
+
+
 @lru_cache(maxsize=16)
 def parsed(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
+    """None where it is not Python. Python 3.11 counts in one place how deep the trees of all threads are, and raises
+    SystemError where two are made at once.
+    """
+    text = "".join(linecache.getlines(file))
+    for _ in range(_TRIES):
+        try:
+            with _PARSING:
+                return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            return None
+        except SystemError:
+            continue
+    return None
 
 
 def scope_of(code: CodeType) -> ast.AST | None:
