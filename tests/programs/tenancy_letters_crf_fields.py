@@ -91,6 +91,7 @@ class Letters(Dataset):
 def collate(rows):
     def pad(k):
         return nn.utils.rnn.pad_sequence([r[k] for r in rows], batch_first=True)
+
     return {"input_ids": pad("input_ids"), "labels": pad("labels")}
 
 

@@ -1,4 +1,4 @@
-"""Posterior over a small net for tractor fuel use (litres per hectare), preconditioned SGLD with polynomial step decay."""
+"""Posterior over a small net for tractor fuel use (litres per hectare), preconditioned SGLD, polynomial step decay."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Two-tower retrieval of tram announcements: passenger question -> announcement, in-batch negatives and a memory bank."""
+"""Two-tower retrieval of tram announcements: passenger question -> announcement, in-batch negatives, a memory bank."""
 
 import argparse
 
@@ -102,7 +102,8 @@ def main():
             sel = torch.isfinite(hard[:, a.batch :]).any(dim=1) if use_bank else torch.zeros(a.batch, dtype=torch.bool)
             r1 = (logits.argmax(1) == torch.arange(a.batch)).float()[sel].mean()
         print(
-            f"round {r:02d} loss {loss.item():.6f} margin {margin.item():+.4f} bank {bank.fill:.2f} r@1 {r1.item():.3f}",
+            f"round {r:02d} loss {loss.item():.6f} margin {margin.item():+.4f} bank {bank.fill:.2f} "
+            f"r@1 {r1.item():.3f}",
             flush=True,
         )
     print(f"weights {sum(p.abs().sum().item() for p in [*asks.parameters(), *says.parameters()]):.6f}", flush=True)
