@@ -7,7 +7,7 @@ import torch
 from tests.monitor import user_program
 from torch import nn
 
-from finitune.monitor.statements.recomputed_loss import bad_backward
+from finitune.monitor.statements.recomputed_loss import bad_backward, bad_forward
 from finitune.monitor.user_code.ended_frames import EndedFrame
 
 MODEL = """
@@ -152,3 +152,32 @@ def test_through_a_function_that_has_ended_and_returned_the_loss():
     origin = user_program.found(source, lambda: bad_backward(kept[:1], kept[1:]), nn=nn, seen=seen)
     assert (origin.op, origin.phase) == ("aten.div", "backward")
     assert origin.line.endswith('in loss: return {"loss": torch.sqrt(squares).mean(), "batch": x}')
+
+
+SHIFTED = """
+class Step:
+    def loss(self, x, hours):
+        offset = hours.log()
+        out = model(x).sum(1) + offset
+        return -out.mean()
+"""
+
+
+def test_an_infinity_that_was_made_before_the_model_was_called_and_is_carried_on():
+    kept = []
+
+    def seen(loss, step, x, hours):
+        function = type(step).loss
+        kept.extend([loss, EndedFrame(
+            f_code=function.__code__, f_globals=function.__globals__,
+            f_locals={"self": step, "x": x, "hours": hours, "offset": hours.log()},
+            f_lineno=function.__code__.co_firstlineno + 2,
+        )])  # fmt: skip
+
+    source = (
+        MODEL + SHIFTED + "step, hours = Step(), torch.tensor([1.0, 0.0, 2.0])\n"
+        "seen(step.loss(x, hours).item(), step, x, hours)\nfound()\n"
+    )
+    origin = user_program.found(source, lambda: bad_forward(kept[:1], kept[1:]), nn=nn, seen=seen)
+    assert (origin.op, origin.tensor, origin.values) == ("aten.log", "offset", "1 -inf")
+    assert origin.line == "user_program.py:15 in loss: offset = hours.log()"

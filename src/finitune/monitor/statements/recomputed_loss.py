@@ -26,17 +26,21 @@ from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.surroundings import Randomness
-from finitune.monitor.statements.bad_statement import Statement, executed, written_after
+from finitune.monitor.statements.bad_statement import Statement, bad_operand_in, executed, written_after
 from finitune.monitor.statements.earlier_draws import go_back
 from finitune.monitor.statements.new_tensors import MadeHere
 from finitune.monitor.statements.operator_lines import roots_of
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.user_code.arithmetic import NotPlain, assign
-from finitune.monitor.user_code.bad_tensors import has_graph
+from finitune.monitor.user_code.bad_tensors import bad_tensor_in, has_graph
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import names_in
 from finitune.monitor.user_code.sums import comes_out_as
+
+_CARRY = tuple(f"aten.{name}" for name in ("neg", "abs", "add", "sub", "rsub", "sum", "mean"))
+_LARGE = 1e30
+"""Of smaller numbers these make nothing that is not finite."""
 
 
 def bad_backward(
@@ -63,10 +67,21 @@ def bad_backward(
 
 def bad_forward(losses: Sequence[float], ended: Sequence[EndedFrame]) -> Origin | None:
     """The first operator that makes something bad on the way to one of these losses, which is not finite, in a function
-    that has `ended` and returned it; None where none shows it.
+    that has `ended` and returned it; None where none shows it. Where that only carries on an infinity, what made that
+    before the model was called.
     """
-    found = (_in_forward(partial(_returned, one, losses), ended) for one in ended)
-    return next((origin for origin in found if origin is not None), None)
+    for one in ended:
+        found = _in_forward(partial(_returned, one, losses), ended)
+        if found is not None:
+            carries = found.op in _CARRY and found.peak is not None and found.peak < _LARGE
+            return (_made_before_call(one) if carries else None) or found
+    return None
+
+
+def _made_before_call(one: EndedFrame) -> Origin | None:
+    held = (bad_tensor_in(value, minus=True) for value in one.f_locals.values())
+    made = (bad_operand_in(one, bad) for bad in held if bad is not None)
+    return next((origin for origin in made if origin is not None and origin.is_operator), None)
 
 
 def _is_one_of(value: Any, losses: Sequence[float]) -> bool:
