@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from finitune.chapter import Sighting
-from finitune.monitor.capture import settings
+from finitune.monitor.capture.carried_state import Carried
+from finitune.monitor.capture.settings import as_set, settings_of
 from finitune.monitor.capture.step import Capture
 from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
@@ -33,8 +34,8 @@ class EarlierBatch:
 
     def __init__(self) -> None:
         self._kept: tuple[int, Capture, float] | None = None
-        self._settings: list[settings.Setting] = []
-        """As they were in it."""
+        self._settings: list[Carried] = []
+        """What its model was set to in it."""
         self._next = 1
         self._asked, self._asked_of = -ASK_EVERY, ""
         self._reported, self._level = 0.0, 0.0
@@ -64,7 +65,7 @@ class EarlierBatch:
             objective.look_up_constants()
         if one.runnable is None and all(objective.knows_constants for objective in objectives):
             self._kept = (step, one, losses[0])
-            self._settings = settings.now_of([call.module for micro in one.micro_steps for call in micro.calls])
+            self._settings = settings_of([call.module for micro in one.micro_steps for call in micro.calls])
             self._next = 2 * step
 
     def asked_at(self, step: int, level: str) -> bool:
@@ -159,7 +160,7 @@ class EarlierBatch:
         if capture.runnable is not None:
             return None
         try:
-            with torch.no_grad(), settings.as_set(self._settings):
+            with torch.no_grad(), as_set(self._settings):
                 now = sum(losses_of(Setting(model=model, capture=capture)))
         except Exception:
             return None

@@ -128,7 +128,7 @@ class Investigation:
             if known is not None:
                 self.origin, self.repeats = known, True if self.repeats is None else self.repeats
                 self.why_not = None
-                self._made_by_update()
+                self._made_by_write()
             try:
                 bad_loss = self.event["symptom"] == "nonfinite-loss"
                 if self.origin is not None and self.origin.phase == "input" and not self.origin.is_operator:
@@ -271,7 +271,7 @@ class Investigation:
             return self.origin != own
         return False
 
-    def _made_by_update(self) -> None:
+    def _made_by_write(self) -> None:
         """Of a parameter that an update of the last steps has made bad, that is the origin; not where the same updates,
         taken again from weights that were kept, give finite ones. Of a buffer, the statement that has written to it.
         """
@@ -279,9 +279,11 @@ class Investigation:
         if own is None or own.phase != "parameter":
             return
         bad = [p for p in parameters_of(self.optimizer) if self.modules.name(p) == own.tensor]
-        if not bad and self.event["step"] > 1 and self._is_buffer(own.tensor):
-            self.origin = made_by_writers(own) or own
-        if not bad or not self.written_by(bad[0]):
+        if not bad:
+            if self.event["step"] > 1 and self._is_buffer(own.tensor):
+                self.origin = made_by_writers(own) or own
+            return
+        if not self.written_by(bad[0]):
             return
         if self.past is not None and self.past.gives_finite(self.setting()):
             self.event["changed_in_memory"] = own.tensor

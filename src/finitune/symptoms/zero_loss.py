@@ -45,7 +45,7 @@ def see(loss: Series, grad_norm: Series, untracked_calls: Series | None = None) 
         return None
     return Sighting(
         step=loss.last_step,
-        text=f"loss and gradients are exactly 0 for {len(loss) if acts else IN_A_ROW} steps"
+        text=f"loss and gradients are exactly 0 for {START if acts else IN_A_ROW} steps"
         + (", from the first on" if from_the_start else f"; the loss was {before[-1]:.4g}"),
         confirm="whether rewards differ" if acts else "how many labels of a batch are not ignored",
         numbers={"before": before[-1] if before else 0.0},

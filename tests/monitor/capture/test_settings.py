@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from finitune.diagnosis.recorded import diagnose
-from finitune.monitor.capture import settings
+from finitune.monitor.capture.settings import as_set, settings_of
 from finitune.monitor.watch import watch
 
 hardness = 1.0
@@ -68,13 +68,13 @@ def test_a_weight_that_the_program_sets(where, tmp_path):
 
 def test_what_a_run_with_them_writes_is_put_back():
     model = Weighted("buffer")
-    known = settings.now_of([model])
+    known = settings_of([model])
     model.buffer.fill_(3.0)
-    with settings.as_set(known):
+    with as_set(known):
         assert model.buffer == 1
         model.buffer.add_(7)
         model.hardness = 5.0
         del model.weights["hardness"]
-    with settings.as_set(known):
+    with as_set(known):
         assert model.buffer == 1
     assert (model.buffer, model.hardness, model.weights) == (3, 1.0, {"hardness": 1.0})

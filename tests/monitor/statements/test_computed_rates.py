@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.monitor import user_program
 
-from finitune.monitor.statements import attribute_writers, computed_rates
+from finitune.monitor.statements import attribute_writers
 from finitune.monitor.statements.computed_rates import bad_rate
 
 
@@ -79,8 +79,7 @@ found()
     ],
 )
 def test_a_method_that_has_ended_and_set_it_to_the_number_in_a_tensor(written, is_found, monkeypatch):
-    for module in (attribute_writers, computed_rates):
-        monkeypatch.setattr(module, "user_modules", lambda: [{"__file__": user_program.FILE, "torch": torch}])
+    monkeypatch.setattr(attribute_writers, "user_modules", lambda: [{"__file__": user_program.FILE, "torch": torch}])
     origin = users(FOLLOWS.replace("SET", written))
     assert (origin is not None) == is_found
     if origin is not None:

@@ -30,7 +30,7 @@ class Carried:
 
     def put_back(self) -> None:
         """A copy, which a run may write into."""
-        self.holder[self.name] = _copy(self.value)
+        self.holder[self.name] = copied(self.value)
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class CarriedStates:
         seen.calls += 1
         if seen.calls & (seen.calls - 1) == 0:
             self._learn(module, seen)
-        kept = ((holder, name) for (_, name), holder in seen.changed.items() if _is_kept(holder.get(name)))
-        return tuple(Carried(holder=holder, name=name, value=_copy(holder[name])) for holder, name in kept)
+        kept = ((holder, name) for (_, name), holder in seen.changed.items() if is_kept(holder.get(name)))
+        return tuple(Carried(holder=holder, name=name, value=copied(holder[name])) for holder, name in kept)
 
     def _learn(self, module: nn.Module, seen: _Seen) -> None:
         stood, seen.stood = seen.stood, {}
@@ -72,16 +72,17 @@ def _held(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, Any]]:
     """What torch's own modules carry, as the statistics of a batch norm, does not come into a training step."""
     for one in own_modules(module):
         for holder, held in ((one._buffers, one._buffers), (vars(one), attributes_of(one))):
-            yield from ((holder, name, value) for name, value in held.items() if _is_kept(value))
+            yield from ((holder, name, value) for name, value in held.items() if is_kept(value))
 
 
-def _is_kept(value: Any) -> bool:
+def is_kept(value: Any, most: int = SMALL) -> bool:
+    """A number, or a tensor of at most so many elements that is no weight."""
     if type(value) is Tensor:
-        return value.numel() <= SMALL and not value.requires_grad and not value.is_inference()
+        return value.numel() <= most and not value.requires_grad and not value.is_inference()
     return type(value) in (bool, int, float)
 
 
-def _copy(value: Any) -> Any:
+def copied(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 

@@ -15,41 +15,41 @@ from functools import partial
 from types import FunctionType, MethodType, NoneType, SimpleNamespace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
+from finitune.monitor.capture.carried_state import Carried, copied, is_kept
 from finitune.monitor.probes.module_state import attributes_of, own_modules
 
-Setting = tuple[dict[str, Any], str, Any]
-"""What holds it, its name there, and what it is: a tensor of one element is copied."""
-KINDS = (bool, int, float, str, NoneType, FunctionType, MethodType, partial)
+OTHER_KINDS = (str, NoneType, FunctionType, MethodType, partial)
+"""What is kept beside numbers, and tensors of one."""
 MOST = 1024
 """Of which the values are kept."""
 
 
-def now_of(modules: Iterable[nn.Module]) -> list[Setting]:
+def settings_of(modules: Iterable[nn.Module]) -> list[Carried]:
     """As they are now, each once."""
-    found: dict[tuple[int, str], Setting] = {}
+    found: dict[tuple[int, str], Carried] = {}
     for module in modules:
         for one in own_modules(module):
             for holder, names in _holders(one):
                 for name in names:
                     if _is_setting(value := holder.get(name, ...)) and len(found) < MOST:
-                        found.setdefault((id(holder), name), (holder, name, _copy(value)))
+                        found.setdefault((id(holder), name), Carried(holder=holder, name=name, value=copied(value)))
     return list(found.values())
 
 
 @contextmanager
-def as_set(settings: Iterable[Setting]) -> Iterator[None]:
+def as_set(settings: Iterable[Carried]) -> Iterator[None]:
     """With these; afterwards those that are there now."""
-    settings = [one for one in settings if one[1] in one[0]]
-    now = [(holder, name, holder[name]) for holder, name, _ in settings]
+    there = [one for one in settings if one.name in one.holder]
+    now = [one.holder[one.name] for one in there]
     try:
-        for holder, name, value in settings:
-            holder[name] = _copy(value)
+        for one in there:
+            one.put_back()
         yield
     finally:
-        for holder, name, value in now:
-            holder[name] = value
+        for one, value in zip(there, now, strict=True):
+            one.holder[one.name] = value
 
 
 def _holders(module: nn.Module) -> Iterator[tuple[dict[str, Any], Iterable[str]]]:
@@ -72,10 +72,4 @@ def _is_configuration(value: Any) -> bool:
 
 
 def _is_setting(value: Any) -> bool:
-    if type(value) is Tensor:
-        return value.numel() == 1 and not value.requires_grad and not value.is_inference()
-    return type(value) in KINDS
-
-
-def _copy(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, Tensor) else value
+    return type(value) in OTHER_KINDS or is_kept(value, 1)

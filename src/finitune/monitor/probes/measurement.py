@@ -35,25 +35,22 @@ def versions_of(gradients: Sequence[Tensor]) -> Gradients:
 class EachNorm:
     """The norms that clipping measured, each of shape []."""
 
-    gradients: list[int] = field(default_factory=list[int])
-    """Their identities."""
-    found: list[Tensor] = field(default_factory=list[Tensor])
+    by_gradient: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
+    """By the identity of the gradient."""
     devices: set[torch.device] = field(default_factory=set[torch.device])
 
     def add(self, gradients: Sequence[Tensor], found: Sequence[Tensor]) -> None:
         """`found` are the norms of `gradients`, all on one device."""
-        self.gradients += map(id, gradients)
-        self.found += found
+        self.by_gradient.update(zip(map(id, gradients), found, strict=True))
         self.devices.add(found[0].device)
 
     def of(self, identities: list[int]) -> list[Tensor] | None:
         """Of these gradients; None where one was not measured, or they lie on several devices."""
         if len(self.devices) != 1:
             return None
-        if self.gradients == identities:
-            return self.found
-        by_gradient = dict(zip(self.gradients, self.found, strict=True))
-        known = [norm for norm in map(by_gradient.get, identities) if norm is not None]
+        if list(self.by_gradient) == identities:
+            return list(self.by_gradient.values())
+        known = [norm for norm in map(self.by_gradient.get, identities) if norm is not None]
         return known if len(known) == len(identities) else None
 
 

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -61,9 +62,8 @@ def _makers(is_target: Callable[[ast.expr], bool], followed: set[str] | None = N
     `followed` are kept.
     """
     read: set[str] = set()
-    for file, space in {str(space.get("__file__")): space for space in user_modules()}.items():
-        tree = parsed(file)
-        for scope in ast.walk(tree) if tree is not None else ():
+    for file, space, tree in user_trees():
+        for scope in ast.walk(tree):
             if isinstance(scope, ast.FunctionDef):
                 for value in _taken(scope, is_target):
                     yield from makers_in(value, space, (file, scope.name))
@@ -73,6 +73,13 @@ def _makers(is_target: Callable[[ast.expr], bool], followed: set[str] | None = N
         followed |= read
         for name in sorted(read):
             yield from _makers(partial(_is_attribute, name), followed)
+
+
+def user_trees() -> Iterator[tuple[str, dict[str, Any], ast.Module]]:
+    """Of each file of the program's that is imported: its name, the variables of its module, and its tree."""
+    for file, space in {str(space["__file__"]): space for space in user_modules()}.items():
+        if (tree := parsed(file)) is not None:
+            yield file, space, tree
 
 
 def _taken(scope: ast.FunctionDef, is_target: Callable[[ast.expr], bool]) -> list[ast.AST]:

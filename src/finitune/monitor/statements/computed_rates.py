@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,11 +15,11 @@ from types import FrameType
 from torch import Tensor
 
 from finitune.finding import Origin
-from finitune.monitor.statements.attribute_writers import only_maker_of
+from finitune.monitor.statements.attribute_writers import only_maker_of, user_trees
 from finitune.monitor.statements.bad_statement import made_in
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
-from finitune.monitor.user_code.source_line import user_frames, user_modules
-from finitune.monitor.user_code.source_tree import Statement, names_in, nodes_in, parsed, scope_of
+from finitune.monitor.user_code.source_line import user_frames
+from finitune.monitor.user_code.source_tree import Statement, names_in, nodes_in, scope_of
 
 _RATE = "lr"
 
@@ -32,7 +32,9 @@ def bad_rate(rate: Tensor | float | None) -> Origin | None:
     if rate is None or math.isfinite(float(rate)):
         return None
     with suppress(Exception):  # a variable that cannot be looked at
-        found = (_made_of_tensors(frame, value) for frame in user_frames() for value in _rates_set_in(frame))
+        scopes = ((frame, scope_of(frame.f_code)) for frame in user_frames())
+        rates = ((frame, rate) for frame, scope in scopes if scope is not None for rate in _rates_set(nodes_in(scope)))
+        found = (_made_of_tensors(frame, value) for frame, value in rates)
         return next((origin for origin in found if origin is not None), None) or _made_in_ended_function(float(rate))
     return None
 
@@ -49,9 +51,7 @@ def _made_in_ended_function(rate: float) -> Origin | None:
 
 def _is_of_a_tensor() -> bool:
     """All that the program assigns to learning rates is `float(...)` or `....item()`."""
-    trees = [tree for file in {str(s.get("__file__")) for s in user_modules()} if (tree := parsed(file)) is not None]
-    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    values = [node.value for node in nodes if any(map(_is_rate, node.targets))]
+    values = [value for _, _, tree in user_trees() for value in _rates_set(ast.walk(tree))]
     return bool(values) and all(map(_is_number_in, values))
 
 
@@ -73,10 +73,9 @@ def _made_of_tensors(frame: FrameType, value: ast.expr) -> Origin | None:
 _bad = partial(bad_tensor_in, minus=True)
 
 
-def _rates_set_in(frame: FrameType) -> Iterator[ast.expr]:
+def _rates_set(nodes: Iterable[ast.AST]) -> Iterator[ast.expr]:
     """What `group["lr"] = ...` assigns."""
-    scope = scope_of(frame.f_code)
-    for node in nodes_in(scope) if scope is not None else ():
+    for node in nodes:
         if isinstance(node, ast.Assign) and any(map(_is_rate, node.targets)):
             yield node.value
 
