@@ -30,6 +30,7 @@ from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.probes.surroundings import Randomness, randomness_kept
 from finitune.monitor.statements.bad_value_operators import only_maker_within, spelled_in
 from finitune.monitor.statements.earlier_draws import go_back
+from finitune.monitor.statements.known_results import result_of
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.statements.plain_statements import StateSpoilt
 from finitune.monitor.statements.running_transforms import calls_of_transforms, made_in_transform
@@ -271,11 +272,12 @@ def _operator(
     cannot be computed again without calling what is the user's, or comes out in another way.
     """
     watch = OperatorWatch.of_arithmetic()
-    evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None, draws=draws)
     lost, seen = _lost(statements, at), values.get(name)
     expression = statements[at].expression
     if (appended := _appended(statements[at].value)) is not None and type(seen) is list and seen:
         expression, seen = appended, seen[-1]
+    result = result_of(statements[at], values, written_after(statements, at))
+    evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None, draws=draws, result=(expression, result))
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # the program has had them

@@ -14,7 +14,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.replay.limits import Communicates, OverBudget
+from finitune.monitor.statements.known_results import variables_returned
 from finitune.monitor.statements.new_tensors import MadeHere
 from finitune.monitor.statements.plain_modules import is_plain_module, is_plain_record, is_plain_script
 from finitune.monitor.statements.plain_statements import MISSING, Returned, Statements, is_bad
@@ -50,16 +51,22 @@ _LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, n
 _PARTS = ("get_input_embeddings", "get_output_embeddings", "get_submodule", "get_parameter", "get_buffer")
 """Methods of models that give a part of theirs."""
 _OF_DICTS = ("items", "keys", "values")
+_NO_RESULT = (ast.Tuple(elts=[]), MISSING)
 
 
 class Evaluation(Statements):
     """`found` tells whether what is looked for was made by now. `line` is the statement within a function that made it,
     as `user_line` gives it, and `now` the one that is computed. A function that has `ended` is computed from what it
-    held when it called a model, whatever it was given.
+    held when it called a model, whatever it was given. `result` is a call with what it has returned, as far as that is
+    known.
     """
 
-    def __init__(self, found: Callable[[], bool], ended: Iterable[EndedFrame] = (), *, draws: bool = False) -> None:
+    def __init__(
+        self, found: Callable[[], bool], ended: Iterable[EndedFrame] = (), *, draws: bool = False,
+        result: tuple[ast.expr, Any] = _NO_RESULT,
+    ) -> None:  # fmt: skip
         super().__init__(found)
+        self._call_known, self._result = result
         self.draws = draws
         self.bad_number: Origin | None = None
         """The first operation of numbers or numpy that made something bad, where no operator of torch did before."""
@@ -175,11 +182,14 @@ class Evaluation(Statements):
                 return list(called(*args, **named))
             if isinstance(called, MethodType) and called.__name__ in _PARTS and isinstance(called.__self__, nn.Module):
                 return called(*args, **named)
-        return self._call(called, ast.unparse(node), args, named)
+        result = self._result if node is getattr(self._call_known, "func", None) else MISSING
+        return self._call(called, ast.unparse(node), args, named, result)
 
-    def _call(self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def _call(
+        self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any], result: Any = MISSING
+    ) -> Any:
         try:
-            return self._result_of_call(called, name, args, named)
+            return self._result_of_call(called, name, args, named, result)
         except NOT_COMPUTED:
             if isinstance(called, nn.Module):
                 given = [each for each in pytree.tree_leaves((args, named)) if isinstance(each, Tensor)]
@@ -188,11 +198,13 @@ class Evaluation(Statements):
                 self.gave_bad |= any(one.nan or one.inf for one in found)
             raise
 
-    def _result_of_call(self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def _result_of_call(
+        self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any], result: Any
+    ) -> Any:
         if isinstance(called, _Nested):
             return called(*args, **named)
         if isinstance(called, functools.partial):
-            return self._call(called.func, name, (*called.args, *args), {**called.keywords, **named})
+            return self._call(called.func, name, (*called.args, *args), {**called.keywords, **named}, result)
         if _are_known(args, named):
             with suppress(NotPlain):
                 return applied_by_name(called, args, named, draws=self.draws)
@@ -208,7 +220,8 @@ class Evaluation(Statements):
             raise NotPlain(name)
         bound = inspect.signature(function).bind(*([] if own is None else [own]), *args, **named)
         bound.apply_defaults()
-        return self._result_of(scope, {**names_within(function), **bound.arguments}, function.__code__)
+        values = {**names_within(function), **bound.arguments}
+        return self._result_of(scope, values, function.__code__, variables_returned(scope, result))
 
     def _again(self, function: Any) -> Any:
         """A function of the user's, computed here when torch calls it."""
@@ -220,10 +233,12 @@ class Evaluation(Statements):
             return self._call(module, type(module).__name__, given, kwargs or {})
 
     def _result_of(
-        self, scope: ast.FunctionDef | ast.Lambda | Sequence[ast.stmt], values: dict[str, Any], code: CodeType | None
-    ) -> Any:
+        self, scope: ast.FunctionDef | ast.Lambda | Sequence[ast.stmt], values: dict[str, Any], code: CodeType | None,
+        known: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Any:  # fmt: skip
         self.look(self.now)  # at what it is given
         now, self._depth = self.now, self._depth + 1
+        known, self.known = self.known, known
         try:
             if isinstance(scope, ast.Lambda):
                 return self.value(scope.body, values)
@@ -234,7 +249,7 @@ class Evaluation(Statements):
                 raise NotPlain("what is returned") from None
             return returned.value
         finally:
-            self.now, self._depth = now, self._depth - 1
+            self.now, self.known, self._depth = now, known, self._depth - 1
         return None
 
     def _gradients(self, outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> Any:

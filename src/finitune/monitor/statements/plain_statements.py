@@ -44,6 +44,8 @@ class Statements(Asked):
         self.spoilt: SpoiltState | None = None
         """What an object keeps, NaN or infinite after a statement that wrote finite numbers to it."""
         self.now: str | None = None
+        self.known: Mapping[str, Any] = {}
+        """The variables of the function that is computed which are known, whether they can be computed or not."""
         self.found, self._was_found = found, False
         self._left = MOST_STATEMENTS
 
@@ -146,13 +148,13 @@ class Statements(Asked):
         return nullcontext()
 
     def _give(self, targets: Sequence[ast.expr], node: ast.expr, values: dict[str, Any]) -> None:
-        """What is not plain leaves names without a value; what uses them is not computed either."""
+        """What is not plain leaves names without a value, unless it is known; what uses them is not computed either."""
         try:
             value = self._held(node, values)
             for target in targets:
                 self._give_one(target, value, values)
         except NotPlain:
-            values.update(dict.fromkeys(stored_in(targets), MISSING))
+            values.update({name: self.known.get(name, MISSING) for name in stored_in(targets)})
 
     def _give_one(self, target: ast.expr, value: Any, values: dict[str, Any]) -> None:
         if isinstance(target, ast.Subscript):
