@@ -129,6 +129,35 @@ for n in range(1, STEPS + 1):
         moved[k] = v - 0.05 * g[k] - 0.1 * (v - middle) + 0.01 * torch.randn_like(v)
     weights = moved
 """
+EMPTIED = """
+class Shadow:
+    def __init__(self):
+        self.count, self.mean = 0, [torch.zeros_like(p) for p in net.parameters()]
+    @torch.no_grad()
+    def follow(self):
+        self.count += 1
+        for m, p in zip(self.mean, net.parameters()):
+            m.mul_(0.8).add_(p, alpha=0.2)
+    @torch.no_grad()
+    def settle(self):
+        share = 1 - 0.8 ** self.count
+        for m, p in zip(self.mean, net.parameters()):
+            p.copy_(m / share)
+            m.zero_()
+        self.count = 0
+opt = torch.optim.SGD(net.parameters(), lr=0.05)
+shadow = Shadow()
+for n in range(1, STEPS + 1):
+    opt.zero_grad()
+    loss_of(n).backward()
+    opt.step()
+    shadow.follow()
+    if n % 3 == 0:
+        shadow.settle()
+    if n == BAD:
+        shadow.settle()
+        shadow.settle()
+"""
 PROGRAMS = {
     "with noise": (WITH_NOISE, "share = score / score.sum()"),
     "two of two optimizers": (TWO_MERGED, "between = factor * (a + b) / (2 * factor)"),
@@ -137,6 +166,7 @@ PROGRAMS = {
     "asked for": (ASKED, "w = (w - 0.1 * g / g.abs().max())"),
     "functional": (FUNCTIONAL, "weights = {k: weights[k] - 0.05"),
     "after a step": (AFTER_A_STEP, "net[0].weight.div_(net[0].weight.norm("),
+    "an average that is emptied": (EMPTIED, "p.copy_(m / share)"),
     "beside an optimizer": (BESIDE_AN_OPTIMIZER, "ratio = rate / (p.grad * p.grad).sum()"),
 }
 

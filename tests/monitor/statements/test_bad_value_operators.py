@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import math
+
 import pytest
 import torch
 from tests.monitor import user_program
 
 from finitune.monitor.statements.bad_statement import bad_statement
-from finitune.monitor.statements.bad_value_operators import operator_in
+from finitune.monitor.statements.bad_value_operators import makers_in, only_one, operator_in
 
 
 @pytest.mark.parametrize(
@@ -50,3 +53,35 @@ def test_the_only_operation_of_a_function_that_can_make_it_bad_where_what_it_was
     given = {"w": torch.ones(3, requires_grad=True), "x": torch.arange(12.0).reshape(4, 3)}
     origin = user_program.found(DRAWN.replace("DRAWN", drawn), bad_statement, **given)
     assert (origin.op, origin.line) == (op, line)
+
+
+class Counter:
+    def __init__(self):
+        self.count, self.decay, self.rate = 3, 0.9, torch.tensor(0.5)
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LayerNorm(3))
+
+    def forward(self, x):
+        return self.inner(x) / x.norm()
+
+
+@pytest.mark.parametrize(
+    ("source", "operator"),
+    [
+        ("y = x / (1 - own.decay ** own.count)", "aten.div"), ("y = x.log() * (1 / own.count)", "aten.log"),
+        ("y = x.log() * (1 / own.rate)", None), ("y = x.log() * math.exp(own.count)", "aten.log"),
+        ("y = layers(x).mean()", "aten.mean"), ("y = loss(x, x)", None), ("y = scaled(x)", "aten.div"),
+        ("y = scaled(x).log()", None), ("y = unknown(x).log()", None),
+    ],
+)  # fmt: skip
+def test_numbers_raise_and_layers_keep_what_is_finite(source, operator):
+    values = {
+        "own": Counter(), "math": math, "x": torch.ones(3), "scaled": Scaled(),
+        "layers": torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.GELU()), "loss": torch.nn.L1Loss(),
+    }  # fmt: skip
+    found = only_one(makers_in(ast.parse(source), values, ("user_program.py", "f")), of_nothing=True)
+    assert (found and found[0]) == operator

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.loss import _Loss
 
 from finitune.monitor.user_code.source_line import described, is_users
 from finitune.monitor.user_code.source_tree import scope_of
@@ -24,9 +26,14 @@ _HARMLESS = frozenset((
     "ones", "zeros", "full", "arange", "eye", "linspace", "tensor", "as_tensor", "ones_like", "zeros_like", "full_like",
     "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "stack", "cat", "cdist", "einsum", "meshgrid",
     "len", "range", "zip", "enumerate", "list", "tuple", "dict", "set", "sorted", "reversed", "int", "float", "bool",
-    "append", "extend", "items", "keys", "values", "get",
+    "append", "extend", "items", "keys", "values", "get", "pop", "no_grad", "inference_mode", "enable_grad", "slice",
+    "next", "iter", "print", "str", "format", "isinstance", "hasattr", "getattr", "from_numpy", "manual_seed",
+    "parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules", "children", "state_dict",
+    "train", "eval",
 ))  # fmt: skip
 """What makes no finite number bad, beside methods of tensors."""
+_OF_TORCH = ("torch.nn.", "torch.ao.nn.")
+"""Modules that make no finite input bad where their weights are finite, but for losses."""
 MOST_CALLS = 4
 """Of functions within one another."""
 
@@ -84,20 +91,52 @@ def makers_in(
     for node in ast.walk(root):
         if _is_bad_number(node):
             raise LookupError(ast.unparse(node))
-        if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign):
+        if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign) or _is_of_numbers(node, values):
             continue
         operation = _name(node) if isinstance(node, ast.Call) else type(node.op)
-        function = function_behind(value_of(node.func, values))[0] if isinstance(node, ast.Call) else None
+        called = value_of(node.func, values) if isinstance(node, ast.Call) else None
+        function, own = function_behind(called, of_models=True)
         if function is not None and is_users(function.__code__.co_filename):
-            code, scope = function.__code__, scope_of(function.__code__)
-            if scope is None or depth == MOST_CALLS:
-                raise LookupError(function.__name__)
-            yield from makers_in(scope, names_within(function), (code.co_filename, code.co_name), depth + 1)
+            yield from _within(function, own, depth)
+        elif isinstance(called, nn.Module):
+            for each in called.modules():
+                function, own = function_behind(each, of_models=True)
+                if function is not None and is_users(function.__code__.co_filename):
+                    yield from _within(function, own, depth)
+                elif not type(each).__module__.startswith(_OF_TORCH) or isinstance(each, _Loss):
+                    raise LookupError(type(each).__name__)
         elif (made := _made_by(operation)) is not None:
             line = described(where[0], node.lineno, where[1]) if where is not None else None
             yield (f"aten.{made}", line) if line is not None else None
         elif isinstance(operation, str) and not hasattr(Tensor, operation) and operation not in _HARMLESS:
             raise LookupError(operation)
+
+
+def _within(function: FunctionType, own: Any, depth: int) -> Iterator[Maker | None]:
+    """Of a function of the user's, and the object whose method it is."""
+    code, scope, values = function.__code__, scope_of(function.__code__), names_within(function)
+    if scope is None or depth == MOST_CALLS:
+        raise LookupError(function.__name__)
+    if own is not None and code.co_argcount:
+        values[code.co_varnames[0]] = own
+    yield from makers_in(scope, values, (code.co_filename, code.co_name), depth + 1)
+
+
+def _is_of_numbers(node: ast.expr | ast.AugAssign, values: Mapping[str, Any]) -> bool:
+    """Of numbers of Python's own, which raises where it would make one bad, as functions of `math` do."""
+    match node:
+        case ast.Call(func=function):
+            return getattr(value_of(function, values), "__module__", None) == "math"
+        case ast.BinOp(left=left, right=right):
+            return _is_of_numbers(left, values) and _is_of_numbers(right, values)
+        case ast.UnaryOp(operand=operand):
+            return _is_of_numbers(operand, values)
+        case ast.Constant(value=value):
+            return type(value) in (int, float)
+        case ast.Name() | ast.Attribute():
+            return type(value_of(node, values)) in (int, float, bool)
+        case _:
+            return False
 
 
 def _is_bad_number(node: ast.AST) -> bool:

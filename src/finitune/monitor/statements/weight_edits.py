@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from types import FrameType
 from typing import Any
 
@@ -22,13 +22,22 @@ from torch import Tensor
 from finitune.finding import Origin
 from finitune.monitor.origin.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.statements.bad_value_operators import Maker, makers_in, only_one
 from finitune.monitor.statements.edits import Edits
 from finitune.monitor.statements.operator_lines import reached
 from finitune.monitor.statements.plain_statements import Returned
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
 from finitune.monitor.user_code.callbacks import Callback, callbacks
 from finitune.monitor.user_code.source_line import described, user_frames
-from finitune.monitor.user_code.source_tree import after_line, before_line, is_in_place, loops_at, scope_of
+from finitune.monitor.user_code.source_tree import (
+    after_line,
+    before_line,
+    is_in_place,
+    loops_at,
+    names_in,
+    scope_of,
+    statements_in,
+)
 
 MOST_FRAMES = 8
 _UNTRACKED = ("no_grad", "inference_mode")
@@ -85,18 +94,21 @@ def bad_write(left: Sequence[Left], now: Sequence[Tensor]) -> Written | None:
     watch = OperatorWatch.of_arithmetic()
     evaluation = Edits(watch, [one.weight for one in left], of_weights=True)
     writers: list[Written] = []
+    makers: list[Iterator[Maker | None]] = []
     computed = True
     with warnings.catch_warnings(), torch.enable_grad(), _given(left):
         warnings.simplefilter("ignore")  # the program has had them
         for frame, statements, in_next in [*_parts(after=True), *_of_callbacks(given=True), *_parts(after=False)]:
             values = _with(stands_for, {**frame.f_globals, **frame.f_locals})
             values |= {} if in_next or isinstance(frame, Callback) else _counted(frame)
-            for one in statements:
+            there = (frame.f_code.co_filename, frame.f_code.co_name)
+            for n, one in enumerate(statements):
                 if _steps(one):
                     continue
                 writes = _writes_weights(frame, one)
                 if writes:
                     writers.append(Written(origin=_statement(left, _line(frame, one)), in_next=in_next))
+                    makers += (makers_in(each, values, there) for each in _feeding(statements[:n], one))
                 try:
                     with watch:
                         evaluation.run([one], values, frame.f_code)
@@ -109,7 +121,25 @@ def bad_write(left: Sequence[Left], now: Sequence[Tensor]) -> Written | None:
                     if made is None or made.op == LIFTED:
                         return Written(origin=_statement(left, line), in_next=in_next)
                     return Written(origin=replace(made, module=None, phase="optimizer", line=line), in_next=in_next)
+    made = only_one(chain.from_iterable(makers), of_nothing=_holds_nan(now))
+    if made is not None:  # what the statements take may have moved on since
+        origin = replace(writers[-1].origin, op=made[0], line=made[1])
+        return Written(origin=origin, in_next=all(one.in_next for one in writers))
     return writers[0] if len(writers) == 1 and not computed else None
+
+
+def _feeding(before: Sequence[ast.stmt], one: ast.stmt) -> list[ast.stmt]:
+    """A statement, with those `before` it that write the variables that it reads."""
+    found, read = [one], names_in([one])
+    for each in reversed(before):
+        if read & {name for within in statements_in(ast.Module([each], [])) for name in within.writes}:
+            found.append(each)
+            read |= names_in([each])
+    return found
+
+
+def _holds_nan(tensors: Iterable[Tensor]) -> bool:
+    return any(bool(torch.isnan(one).any()) for one in tensors)
 
 
 def _statement(left: Sequence[Left], line: str) -> Origin:
