@@ -77,3 +77,12 @@ def test_a_sample_that_is_zero_everywhere(peaks, op, rows, found):
     origin = Origin(module="meter", op=op, phase="forward", dtype="float32", rows=rows, values="1 nan")
     said = [one.bits > 0 for one in weigh({"symptom": "nonfinite-loss", "sample_peaks": peaks}, origin)]
     assert said == [True] * found
+
+
+@pytest.mark.parametrize(("phase", "numbers", "found"), [
+    ("forward", 1, True), ("backward", 1, False), ("backward", 3, True),
+])  # fmt: skip
+def test_a_sample_that_is_one_number_may_be_zero_where_the_forward_is_finite(phase, numbers, found):
+    origin = Origin(module=None, op="aten.rsqrt", phase=phase, dtype="float32", rows=None, values="1 inf")
+    incident = {"symptom": "nonfinite-gradient", "sample_peaks": [0.3, 0.0, 0.4], "sample_numbers": numbers}
+    assert [one.bits > 0 for one in weigh(incident, origin)] == [True] * found

@@ -499,3 +499,49 @@ def test_a_minus_infinity_that_makes_a_gradient_bad_is_followed_to_what_made_it(
     assert (incident["step"], incident["symptom"]) == (3, "nonfinite-gradient")
     assert (origin["op"], origin["phase"], origin["rows"]) == ("aten.log", "input", [2])
     assert origin["line"].endswith("x = counts.log()")
+
+
+class Attending(nn.Module):
+    """Draws random numbers, so that it is not computed again from its source."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 1))
+
+    def forward(self, features, grades=None):
+        return {"logits": self.score(features).squeeze(-1)}
+
+
+def gain_of(scores, grades):
+    gain = torch.pow(2.0, grades) - 1
+    rank = 0.5 + torch.sigmoid(scores[:, None, :] - scores[:, :, None]).sum(-1)
+    return (gain / torch.log2(1 + rank)).sum(-1) / gain.sum(-1)
+
+
+def test_what_a_function_makes_bad_that_a_function_which_has_ended_has_called(tmp_path):
+    """An infinity that is divided is none that was meant; the scores, which are gone, are not asked for."""
+    model = Attending()
+
+    def compute_loss(inputs):
+        out = model(**inputs)
+        return 1 - gain_of(out["logits"], inputs["grades"]).mean()
+
+    def loss_of(step):
+        grades = torch.arange(12.0).reshape(3, 4)
+        grades[1] += 140.0 * (step == BAD)
+        return compute_loss({"features": torch.ones(3, 4, 4), "grades": grades})
+
+    seen = origin(tmp_path, model, loss_of)
+    assert (seen["op"], seen["phase"], seen["rows"], seen["tensor"]) == ("aten.pow", "input", [1], "operand of Div")
+    assert seen["line"].endswith("in gain_of: gain = torch.pow(2.0, grades) - 1")
+
+
+def test_to_divide_by_an_infinity_is_meant(tmp_path):
+    model = nn.Linear(2, 1)
+
+    def loss_of(step):
+        far = torch.tensor([1.0, math.inf])
+        put_out = model(torch.ones(3, 2))
+        return (put_out / far).square().sum() - (put_out.square() * (step != BAD)).sum().log()
+
+    assert origin(tmp_path, model, loss_of)["op"] == "aten.log"

@@ -96,6 +96,8 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
         where = f"sample {odd[0]} of {len(peaks)} reaches {peaks[odd[0]]:.3g}, the median of the batch {typical:.3g}"
         yield evidence("origin", DECISIVE, where)
     silent = [row for row, peak in enumerate(peaks) if peak == 0]
+    if origin is not None and origin.phase == "backward" and incident.get("sample_numbers") == 1:
+        silent = []  # of one number each, which the forward bears: a 0 is one as another
     if silent and typical > 0 and origin is not None and origin.op in OF_ZERO and _lies_in(origin, silent):
         yield evidence("origin", DECISIVE, f"sample {silent[0]} of {len(peaks)} is 0 everywhere, the others are not")
 

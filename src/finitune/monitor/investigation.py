@@ -316,7 +316,7 @@ class Investigation:
         except Exception as error:  # no numpy here, no memory left, a tensor that cannot be read
             self.event["facts_missing"] = f"{type(error).__name__}: {str(error)[:200]}"
         with self.timed("capture"):
-            self.event["sample_peaks"] = peaks(self.capture)
+            self.event["sample_peaks"], self.event["sample_numbers"] = peaks(self.capture)
             self.event |= self._save_capture()
         self.recorder.event("incident", **self.event)
         self.record_origin()

@@ -12,8 +12,8 @@ from torch import nn
 from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.statements.bad_statement import bad_statement
 from finitune.monitor.statements.plain_functions import Evaluation, is_plain_module, is_plain_script
-from finitune.monitor.user_code.arithmetic import NotPlain
 from finitune.monitor.user_code.source_line import user_frames
+from finitune.monitor.user_code.torch_arithmetic import NotPlain
 
 WEIGHT = torch.ones(3, requires_grad=True)
 X = torch.arange(12.0).reshape(4, 3)

@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from finitune.monitor.user_code.arithmetic import NotPlain, applied_by_name, evaluate
+from finitune.monitor.user_code.arithmetic import applied_by_name, evaluate
+from finitune.monitor.user_code.torch_arithmetic import NotPlain
 
 VALUES = {
     "torch": torch, "F": F, "a": torch.arange(6.0).reshape(2, 3), "n": 2, "model": torch.nn.Linear(3, 3),

@@ -169,8 +169,9 @@ class Objective:
                     bad &= constant != -math.inf
                 if bad.any():
                     yield f"operand of {name}", constant, (self.whole, path)
-            for kept in (term.kept.get("left"), term.kept.get("right")):
-                if isinstance(kept, Tensor) and kept.is_floating_point() and _is_bad_operand(term.name, kept):
+            for side in ("left", "right"):
+                kept = term.kept.get(side)
+                if isinstance(kept, Tensor) and kept.is_floating_point() and _is_bad_operand(term.name, side, kept):
                     yield f"operand of {name}", kept, (self.whole, path)
 
     def _value(self, of: Input, outputs: Mapping[int, Tensor], path: Path) -> Any:
@@ -370,9 +371,12 @@ def _inputs(node: Any, walk: _Walk, *, linear: bool, covered: bool, value: Value
     )
 
 
-def _is_bad_operand(name: str, operand: Tensor) -> bool:
-    """NaN is bad anywhere; an infinity where it is a factor: what is added or compared may be a mask."""
-    return not is_finite(operand) if name == "MulBackward0" else bool(operand.isnan().any())
+def _is_bad_operand(name: str, side: str, operand: Tensor) -> bool:
+    """NaN is bad anywhere; an infinity where it is a factor, or divided: what is added or compared may be a mask, and a
+    division by it gives 0.
+    """
+    is_factor = name == "MulBackward0" or (name == "DivBackward0" and side == "left")
+    return not is_finite(operand) if is_factor else bool(operand.isnan().any())
 
 
 def _tensors(kept: Kept) -> list[Tensor]:

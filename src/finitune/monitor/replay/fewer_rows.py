@@ -81,9 +81,12 @@ def guilty(capture: Capture, finite: Callable[[Capture], bool], hints: Sequence[
     return tuple(sorted(found)) if len(found) <= FEW * total else ()
 
 
-def peaks(capture: Capture) -> list[float]:
-    """The largest magnitude among the floating inputs and targets of every sample; empty where there are none."""
+def peaks(capture: Capture) -> tuple[list[float], int]:
+    """The largest magnitude among the floating inputs and targets of every sample, and how many numbers a sample has of
+    these; empty where there are none.
+    """
     out: list[float] = []
+    numbers = 0
     try:
         for micro in capture.micro_steps:
             count = rows_of(micro)
@@ -94,13 +97,14 @@ def peaks(capture: Capture) -> list[float]:
             given += [] if micro.objective is None else _targets(micro.objective.whole)
             floats = [t for t in given if t.is_floating_point() and t.dim() and t.shape[0] == count and t.numel()]
             if not floats:
-                return []
+                return [], 0
             each = torch.stack([t.detach().float().abs().flatten(1).amax(1).cpu() if t.dim() > 1
                                 else t.detach().float().abs().cpu() for t in floats])  # fmt: skip
             out += each.amax(0).tolist()
+            numbers = max(numbers, sum(t.numel() for t in floats) // count)
     except (ValueError, RuntimeError):
-        return []
-    return out if 1 < len(out) <= MAX_PEAKS else []
+        return [], 0
+    return (out, numbers) if 1 < len(out) <= MAX_PEAKS else ([], 0)
 
 
 def _targets(whole: Input) -> list[Tensor]:

@@ -35,7 +35,7 @@ from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.statements.plain_statements import StateSpoilt
 from finitune.monitor.statements.running_transforms import calls_of_transforms, made_in_transform
 from finitune.monitor.statements.table_columns import column_written
-from finitune.monitor.user_code.arithmetic import NotPlain, assign
+from finitune.monitor.user_code.arithmetic import assign
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in, has_graph, holds_any, holds_bad_loss
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.generators import YIELDED, waiting, yields
@@ -51,6 +51,7 @@ from finitune.monitor.user_code.source_tree import (
     statements_in,
 )
 from finitune.monitor.user_code.sums import comes_out_as, is_bad_alike
+from finitune.monitor.user_code.torch_arithmetic import NotPlain
 from finitune.monitor.user_code.variables import models_called
 
 HELD = "what is held"
@@ -95,7 +96,19 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
     if made is not None and made.is_operator:
         return made
     again = _made_operand(one, statements, values, operand, spelled, partial(bad_tensor_in, minus=False))
-    return again if again is not None and again.is_operator else made
+    return again if again is not None and again.is_operator else (_made_in_call(one, operand) or made)
+
+
+def _made_in_call(one: EndedFrame, operand: Tensor) -> Origin | None:
+    """The operator that makes the operand bad in a function that this one calls, where it comes out again there."""
+    watch = OperatorWatch.of_arithmetic()
+    evaluation = Evaluation(lambda: False, wanted=operand)
+    watch.line = lambda: evaluation.now
+    with warnings.catch_warnings(), torch.no_grad(), watch, suppress(*NOT_COMPUTED):
+        warnings.simplefilter("ignore")  # the program has had them
+        evaluation.returned(one)
+    found = watch.found(bad_loss=True) if evaluation.gave_wanted else None
+    return None if found is None else replace(found, module=None, phase="input")
 
 
 def _made_operand(

@@ -29,8 +29,9 @@ from finitune.monitor.probes.fetches import Fetch, fetches, is_read
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.statements.bad_statement import made_in_frames
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
-from finitune.monitor.statements.plain_statements import MISSING, StateSpoilt
+from finitune.monitor.statements.plain_statements import StateSpoilt
 from finitune.monitor.user_code import numpy_arithmetic
+from finitune.monitor.user_code.arithmetic import MISSING
 from finitune.monitor.user_code.source_line import user_frames
 from finitune.monitor.user_code.source_tree import nodes_in, scope_of
 from finitune.monitor.user_code.variables import function_behind, value_of

@@ -10,10 +10,10 @@ import torch
 
 from finitune.monitor.probes.surroundings import Randomness
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
-from finitune.monitor.user_code.arithmetic import NotPlain
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_tree import Statement, holds_line, loops_at, scope_of
 from finitune.monitor.user_code.sums import comes_out_as
+from finitune.monitor.user_code.torch_arithmetic import NotPlain
 
 
 def go_back(to: Randomness, frame: FrameType | EndedFrame, before: Sequence[Statement]) -> None:

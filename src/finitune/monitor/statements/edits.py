@@ -18,8 +18,9 @@ from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.replay.limits import Communicates, is_collective
 from finitune.monitor.statements.plain_functions import Evaluation
-from finitune.monitor.user_code.arithmetic import NotPlain, applied, assign
+from finitune.monitor.user_code.arithmetic import applied, assign
 from finitune.monitor.user_code.source_tree import is_in_place
+from finitune.monitor.user_code.torch_arithmetic import NotPlain
 from finitune.monitor.user_code.variables import value_of
 
 _CLIPS = (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_)

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from finitune.monitor.statements.plain_statements import MISSING, is_bad
+from finitune.monitor.statements.plain_statements import is_bad
+from finitune.monitor.user_code.arithmetic import MISSING
 from finitune.monitor.user_code.source_tree import Statement, nodes_in, statements_in
 
 

@@ -75,7 +75,10 @@ def _seen(
         if operand is None:
             return None
         made = (bad_operand_in(one, operand) for one in ended(callers))
-        return next((origin for origin in made if origin is not None), None) or written_bad(operand)
+        found = next((origin for origin in made if origin is not None), None)
+        if found is not None:
+            return replace(found, tensor=found.tensor or own.tensor, rows=found.rows or own.rows)
+        return written_bad(operand)
     if found is not None and not found.is_statement and found.op == own.op and found.phase == own.phase:
         return replace(own, line=found.line, tensor=found.tensor)  # the first in the order in which the program runs
     line = _line(term)

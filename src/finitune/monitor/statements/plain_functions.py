@@ -31,12 +31,14 @@ from finitune.monitor.replay.limits import Communicates, OverBudget
 from finitune.monitor.statements.known_results import variables_returned
 from finitune.monitor.statements.new_tensors import MadeHere
 from finitune.monitor.statements.plain_modules import is_plain_module, is_plain_record, is_plain_script
-from finitune.monitor.statements.plain_statements import MISSING, Returned, Statements, is_bad
+from finitune.monitor.statements.plain_statements import Returned, Statements, is_bad
 from finitune.monitor.user_code import numpy_arithmetic
-from finitune.monitor.user_code.arithmetic import DICTIONARIES, NotPlain, applied_by_name, evaluate, is_distribution
+from finitune.monitor.user_code.arithmetic import DICTIONARIES, MISSING, applied_by_name, evaluate
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import is_users
 from finitune.monitor.user_code.source_tree import lambda_of, scope_of
+from finitune.monitor.user_code.sums import comes_out_as
+from finitune.monitor.user_code.torch_arithmetic import NotPlain, is_distribution
 from finitune.monitor.user_code.transforms import is_transform, is_transformed, weights_of, with_functions
 from finitune.monitor.user_code.variables import function_behind, names_within, value_of
 
@@ -58,15 +60,18 @@ class Evaluation(Statements):
     """`found` tells whether what is looked for was made by now. `line` is the statement within a function that made it,
     as `user_line` gives it, and `now` the one that is computed. A function that has `ended` is computed from what it
     held when it called a model, whatever it was given. `result` is a call with what it has returned, as far as that is
-    known.
+    known. Where a tensor is `wanted`, of what a function is given not all need be known.
     """
 
     def __init__(
         self, found: Callable[[], bool], ended: Iterable[EndedFrame] = (), *, draws: bool = False,
-        result: tuple[ast.expr, Any] = _NO_RESULT,
+        result: tuple[ast.expr, Any] = _NO_RESULT, wanted: Tensor | None = None,
     ) -> None:  # fmt: skip
         super().__init__(found)
         self._call_known, self._result = result
+        self._wanted = wanted
+        self.gave_wanted = False
+        """What was wanted came out of an operation, bit for bit."""
         self.draws = draws
         self.bad_number: Origin | None = None
         """The first operation of numbers or numpy that made something bad, where no operator of torch did before."""
@@ -94,6 +99,9 @@ class Evaluation(Statements):
 
     def computed(self, value: Any, name: str, operands: Iterable[Any]) -> Any:
         operands = list(operands)
+        if self._wanted is not None and not self.gave_wanted:
+            with _disable_current_modes():
+                self.gave_wanted = comes_out_as(value, self._wanted)
         if numpy_arithmetic.is_own(value) and not any(value is each for each in operands):
             self._made.add(value)
         if self.bad_number is None and numpy_arithmetic.is_bad(value) and not self.found():
@@ -120,6 +128,10 @@ class Evaluation(Statements):
 
     def read(self, owner: Any, attribute: property) -> Any:
         return self._call(attribute.fget, "a property", (owner,), {})
+
+    def bears_missing(self, node: ast.expr, values: Mapping[str, Any]) -> bool:
+        function, _ = function_behind(value_of(node, values)) if self._wanted is not None else (None, None)
+        return function is not None and is_users(function.__code__.co_filename)
 
     def function(self, node: ast.Lambda, values: Mapping[str, Any]) -> Callable[..., Any]:
         return _Nested(self, node, dict(values), None)

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from finitune.monitor.user_code.arithmetic import computes
+from finitune.monitor.user_code.torch_arithmetic import computes
 
 _TORCHS = "torch.nn.modules."
 _ACT_IN_TRAINING = ("dropout", "batchnorm", "instancenorm")

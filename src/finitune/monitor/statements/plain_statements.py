@@ -19,9 +19,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.user_code import numpy_arithmetic
-from finitune.monitor.user_code.arithmetic import FILLS, Asked, NotPlain, assign, items_of
+from finitune.monitor.user_code.arithmetic import FILLS, MISSING, Asked, assign, items_of
 from finitune.monitor.user_code.source_line import described
 from finitune.monitor.user_code.source_tree import is_state, joins, names_in, parts_without, stored_in, written_in_place
+from finitune.monitor.user_code.torch_arithmetic import NotPlain
 from finitune.monitor.user_code.variables import value_of
 
 MOST_STATEMENTS = 2000
@@ -30,8 +31,6 @@ _CHANGE_NO_VALUE = ("no_grad", "inference_mode", "enable_grad", "record_function
 """Contexts by name: what runs within them comes out the same."""
 _SAY = ("print", "log", "log_dict", "debug", "info", "warning", "write")
 """Functions and methods that pass on what they are given."""
-MISSING = object()
-"""The value of what is more than plain arithmetic."""
 
 
 class Statements(Asked):

@@ -31,12 +31,13 @@ from finitune.monitor.statements.earlier_draws import go_back
 from finitune.monitor.statements.new_tensors import MadeHere
 from finitune.monitor.statements.operator_lines import roots_of
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
-from finitune.monitor.user_code.arithmetic import NotPlain, assign
+from finitune.monitor.user_code.arithmetic import assign
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in, has_graph
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import names_in
 from finitune.monitor.user_code.sums import comes_out_as
+from finitune.monitor.user_code.torch_arithmetic import NotPlain
 
 _CARRY = tuple(f"aten.{name}" for name in ("neg", "abs", "add", "sub", "rsub", "sum", "mean"))
 _LARGE = 1e30

@@ -8,7 +8,6 @@ caller, which also keeps what was made on the way: that may be written into.
 from __future__ import annotations
 
 import ast
-import math
 import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,12 +17,12 @@ from types import ModuleType
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.distributions import Distribution
 
 from finitune.monitor.user_code import numpy_arithmetic, seeded_generators
 from finitune.monitor.user_code.source_tree import SYMBOLS, is_in_place
+from finitune.monitor.user_code.torch_arithmetic import MODULES, NotPlain, computes, function_of, is_one_of  # fmt: skip
 from finitune.monitor.user_code.variables import value_of
 
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -37,27 +36,6 @@ _UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
     ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
 }  # fmt: skip
 _READ = ("shape", "dtype", "device", "ndim", "T", "mT", "H", "mH", "real", "imag", "data", "grad")
-_ACTS = (
-    "rand", "normal", "bernoulli", "binomial", "multinomial", "poisson", "dropout", "uniform", "exponential", "gumbel",
-    "batch_norm", "instance_norm", "embedding", "register",
-)  # fmt: skip
-"""Parts of the names of what draws random numbers or writes into what it is given."""
-_DRAWS = (
-    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
-    "multinomial", "poisson",
-)  # fmt: skip
-_SAMPLES = ("sample", "rsample")
-_NOT = ("backward", "numpy", "tolist", "retain_grad", "rrelu")
-_OF_TORCH = dir(torch._C._VariableFunctions)  # pyright: ignore[reportAttributeAccessIssue]
-_MAKES = frozenset({*_OF_TORCH, *torch.functional.__all__, "tensor"}) - {
-    "from_file", "fused_moving_avg_obs_fake_quant", "pca_lowrank", "svd_lowrank",
-}  # fmt: skip
-"""Functions of torch itself, without those that write into a file or what they are given, or draw."""
-_MODULES = (torch, F, torch.linalg, torch.special, math)
-_DISTRIBUTIONS = "torch.distributions."
-_DENSITIES = ("log_prob", "entropy", "cdf", "icdf")
-
-
 _BUILTINS: dict[str, Callable[..., Any]] = {
     each.__name__: each
     for each in (
@@ -73,24 +51,12 @@ FILLS = {
     deque: ("append", "appendleft", "extend", "pop", "popleft", "clear"),
 }
 """Methods that write into containers."""
-_LOOKS: dict[type, tuple[str, ...]] = {
-    list: ("count", "index"), tuple: ("count", "index"), range: ("count", "index"),
-    str: (
-        "count", "endswith", "find", "index", "isalpha", "isdigit", "isspace", "join", "lower", "partition", "replace",
-        "split", "splitlines", "startswith", "strip", "upper",
-    ),
-}  # fmt: skip
-"""Methods of Python's own that only look at what they belong to."""
 DICTIONARIES = (dict, OrderedDict, defaultdict)
 MOST = 1024
 """Elements of a container whose values are taken for plain."""
-
-
 _UNKNOWN = object()
-
-
-class NotPlain(Exception):
-    """The expression holds something else."""
+MISSING = object()
+"""The value of what is more than plain arithmetic."""
 
 
 class Asked:
@@ -108,6 +74,10 @@ class Asked:
     def read(self, owner: Any, attribute: property) -> Any:
         """What a property of a class of the user's gives. Raises NotPlain."""
         raise NotPlain("a property")
+
+    def bears_missing(self, node: ast.expr, values: Mapping[str, Any]) -> bool:
+        """Whether some of what the function at a node is given may be MISSING."""
+        return False
 
     def function(self, node: ast.Lambda, values: Mapping[str, Any]) -> Callable[..., Any]:
         """What computes a function that is defined in the expression. Raises NotPlain."""
@@ -217,13 +187,39 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], asked: Asked | None = No
             if _plain(found):
                 return found
         case ast.Call():
-            given = {each.arg: each.value for each in node.keywords if each.arg not in (None, "out", "inplace")}
-            if len(given) == len(node.keywords):
-                named = {name: argument(each) for name, each in given.items()}
-                return _result(node.func, values, each_of(node.args, argument), named, asked)
+            if not any(each.arg in ("out", "inplace") for each in node.keywords):
+                bears = asked.bears_missing(node.func, values)
+                given = partial(_or_missing, argument) if bears else argument
+                named = _named(node.keywords, values, given, of)
+                return _result(node.func, values, each_of(node.args, given), named, asked)
         case _:
             pass
     raise NotPlain(ast.unparse(node))
+
+
+def _or_missing(value: Callable[[ast.expr], Any], node: ast.expr) -> Any:
+    try:
+        return value(node)
+    except NotPlain:
+        return MISSING
+
+
+def _named(
+    keywords: Sequence[ast.keyword], values: Mapping[str, Any], argument: Callable[[ast.expr], Any],
+    of: Callable[[ast.expr], Any],
+) -> dict[str, Any]:  # fmt: skip
+    """What a call is given by name, in a dictionary too."""
+    found: dict[str, Any] = {}
+    for each in keywords:
+        if each.arg is not None:
+            found[each.arg] = argument(each.value)
+            continue
+        there = value_of(each.value, values)
+        there = there if type(there) in DICTIONARIES else of(each.value)
+        if type(there) not in DICTIONARIES or len(there) > MOST:
+            raise NotPlain(ast.unparse(each.value))
+        found |= there
+    return found
 
 
 def _rounds(
@@ -276,7 +272,7 @@ def _result(
         if type(owner) is dict:
             return asked.called(node, values, args, named)
         source = seeded_generators.draws_from(named)
-        function = _function(owner, node.attr, draws=asked.draws if source is None else asked.owns(source))
+        function = function_of(owner, node.attr, draws=asked.draws if source is None else asked.owns(source))
     else:
         return asked.called(node, values, args, named)
     found = _applied(function, ast.unparse(node), args, named)
@@ -288,10 +284,10 @@ def applied_by_name(function: Any, args: Sequence[Any], named: Mapping[str, Any]
     NotPlain for any other.
     """
     name = getattr(function, "__name__", "").removeprefix("special_").removeprefix("linalg_")
-    owner = next((each for each in _MODULES if function is not None and vars(each).get(name) is function), None)
+    owner = next((each for each in MODULES if function is not None and vars(each).get(name) is function), None)
     if owner is None:
         raise NotPlain(name)
-    return _applied(_function(owner, name, draws=draws), name, args, named)
+    return _applied(function_of(owner, name, draws=draws), name, args, named)
 
 
 def _applied(function: Callable[..., Any], spelled: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -314,7 +310,7 @@ def _writes(owner: Any, name: str) -> bool:
 def _plain(value: Any) -> bool:
     """Tensors, numbers, containers of them, and the modules of torch that have functions of them."""
     if isinstance(value, ModuleType):
-        return _is_one_of(value, (*_MODULES, torch.nn)) or numpy_arithmetic.is_module(value)
+        return is_one_of(value, (*MODULES, torch.nn)) or numpy_arithmetic.is_module(value)
     if type(value) in (list, tuple, deque) or _is_result(value):
         return len(value) <= MOST and all(map(_plain, value))
     if type(value) in DICTIONARIES:
@@ -331,32 +327,6 @@ def _plain(value: Any) -> bool:
 def _is_result(value: Any) -> bool:
     """What torch returns of functions with several results, as `max` with a dimension."""
     return type(value).__module__ == "torch.return_types"
-
-
-def is_distribution(kind: Any) -> bool:
-    """A class of torch whose objects are made of parameters alone."""
-    return isinstance(kind, type) and issubclass(kind, Distribution) and kind.__module__.startswith(_DISTRIBUTIONS)
-
-
-def computes(name: str) -> bool:
-    """Whether a function or method of torch of this name writes nothing and draws no random numbers."""
-    return not (name.endswith("_") or name.startswith("_") or name in _NOT or any(each in name for each in _ACTS))
-
-
-def _function(owner: Any, name: str, *, draws: bool) -> Callable[..., Any]:
-    if draws and ((owner is torch and name in _DRAWS) or (is_distribution(type(owner)) and name in _SAMPLES)):
-        return getattr(owner, name)
-    if name in _LOOKS.get(type(owner), ()):
-        return getattr(owner, name)
-    if name == "requires_grad_" and isinstance(owner, Tensor):
-        return partial(_with_graph, owner)
-    if numpy_arithmetic.computes(owner, name) or (computes(name) and isinstance(owner, Tensor)):
-        return getattr(owner, name)
-    if is_distribution(type(owner)) and name in _DENSITIES:
-        return getattr(owner, name)
-    if computes(name) and (owner is not torch or name in _MAKES) and _is_one_of(owner, _MODULES):
-        return getattr(owner, name)
-    raise NotPlain(name)
 
 
 def _compared(left: Any, ops: Sequence[ast.cmpop], others: Iterator[Any]) -> Any:
@@ -388,12 +358,3 @@ def assign(target: ast.expr, value: Any, values: dict[str, Any]) -> None:
             assign(inner, part, values)
     else:
         raise NotPlain(ast.unparse(target))
-
-
-def _with_graph(tensor: Tensor, requires_grad: bool = True) -> Tensor:  # noqa: FBT001, FBT002
-    """The tensor, or another one of the same values: it is not written to."""
-    return tensor if tensor.requires_grad == requires_grad else tensor.detach().requires_grad_(requires_grad)
-
-
-def _is_one_of(value: Any, modules: tuple[ModuleType, ...]) -> bool:
-    return any(value is each for each in modules)  # by identity: a tensor is compared element by element
