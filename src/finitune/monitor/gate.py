@@ -77,12 +77,12 @@ class Gate:
 
     # Before a step.
 
-    def opens(self, watched: Watched, *, skippable: bool, late: bool = False) -> bool:
+    def opens(self, watched: Watched, *, skippable: bool, runs: bool = False) -> bool:
         """A step is about to run. False where it must not be called; else it may, with its gradients taken away where
-        it must change nothing. `late`: it has run, and showed its gradients only then.
+        it must change nothing. `runs`: whatever the verdict; it has run already, or is taken back.
         """
         if self.shut:
-            self.discard(watched, skippable=skippable)
+            self.discard(watched, skippable=skippable, runs=runs)
             return not skippable
         self._safely(self.settle, watched)
         watched.discarded, watched.reading = False, None
@@ -106,13 +106,13 @@ class Gate:
         bad, measured, reading = self._verdict(watched, capture, pairs)
         alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients
-        runs = late or (not skippable and is_foreign(watched.optimizer()))
-        leaves_it = leaves_it or (runs and watched.before is None)
+        taken_back = runs or (not skippable and is_foreign(watched.optimizer()))
+        leaves_it = leaves_it or (taken_back and watched.before is None)
         discard = bad and self._run.guards and not leaves_it and not alone
         if reading is not None and not bad and self.spikes is not None:
             discard = self.spikes.skips(watched, reading)
         if discard:
-            self.discard(watched, skippable=skippable)
+            self.discard(watched, skippable=skippable, runs=runs)
         watched.reading, watched.kept = reading, None
         if not bad and self._run.guards and watched.group.size == 1:
             self._safely(self._keep, watched)
@@ -134,9 +134,11 @@ class Gate:
         except Exception as error:
             self._broken(error)
 
-    def discard(self, watched: Watched, *, skippable: bool) -> None:
-        """Let the step that is about to run change nothing."""
+    def discard(self, watched: Watched, *, skippable: bool, runs: bool = False) -> None:
+        """Let the step that is about to run change nothing; what `runs` is taken back."""
         watched.discarded = True
+        if runs:
+            return
         skip = getattr(watched.update, "skip", None)
         if skippable:
             if skip is not None:
@@ -235,7 +237,8 @@ class Gate:
         if kept is not None and reading is not None and not watched.discarded:
             self._safely(self._undo_spoilt, watched, reading, on, kept)
         # The gradients of the last evaluation are still there, and no further step uses them.
-        self._pending.stepped(watched.number, on if watched.evaluations < 2 else self._pending.of(watched.number))
+        last = watched.evaluations < 2 and watched.first_gradients is None
+        self._pending.stepped(watched.number, on if last else self._pending.of(watched.number))
         if reading is None:
             if watched.deferred is not None:
                 self.measures.after(self.step, watched)
@@ -277,7 +280,7 @@ class Gate:
         kept.restore()
         watched.discarded, reading.more = True, {**reading.more, SPOILS: 1.0}
         name = self._run.modules.name(reading.spoilt[0])
-        reading.made_by = bad_operator(watched.optimizer(), kept, name, watched.arguments)
+        reading.made_by = bad_operator(watched.optimizer(), kept, name, watched.arguments, watched.first_gradients)
         self._consider(watched, reading, Capture(micro_steps=on), acted=True)
 
     def finish(self, watched: Watched, reading: Reading, capture: Capture, seconds: float | None = None) -> None:

@@ -25,10 +25,10 @@ from finitune.monitor.origin.live_watch import LiveWatch, compiles
 from finitune.monitor.origin.locate import all_named_tensors, bad_leaf, calls_of, locate, locate_in_calls
 from finitune.monitor.origin.spoilt_buffers import made_by_step
 from finitune.monitor.origin.waiting_calls import made_by_call
-from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.ranks import ALONE, Group
+from finitune.monitor.replay.call_results import Results, results_of
 from finitune.monitor.replay.fewer_rows import peaks
 from finitune.monitor.replay.limits import Limits, empty_cache
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, why_not_runnable
@@ -36,7 +36,7 @@ from finitune.monitor.speech import plainly
 from finitune.monitor.statements.attribute_writers import made_by_writers
 from finitune.monitor.statements.bad_value_operators import operator_in
 from finitune.monitor.statements.data_sets import made_by_data_set
-from finitune.monitor.statements.gradient_edits import Gradients, bad_edit
+from finitune.monitor.statements.gradient_edits import Gradients, later_edit
 from finitune.monitor.statements.own_code import seen
 from finitune.monitor.user_code.source_line import calling_line
 from finitune.recording import Recorder
@@ -117,7 +117,8 @@ class Investigation:
                 known = bad_leaf(all_named_tensors(self.model, self.modules), calls_of(self.capture))
             except Exception:  # a device error, a tensor of a kind that cannot be looked at
                 known = None
-            spoilt, edit = self._spoilt(known), (self._edit() if known is None else None)
+            later = known is None and self.event["symptom"] == "nonfinite-gradient"
+            spoilt, edit = self._spoilt(known), later_edit(self.left, self.optimizer, self.capture) if later else None
             if (made := spoilt or edit) is not None and made.is_operator:
                 self.origin, self.repeats, self.edited = made, True, spoilt is None
                 return
@@ -136,7 +137,7 @@ class Investigation:
                 able = not self.group.split and (self.model is None or self.limits.why_not(self.model) is None)
                 losses = observed.losses if observed is not None and able else ()
                 models = [*([] if self.model is None else [self.model]), *self.modules.roots()]
-                found = seen(self.origin, self.term, models, losses, self.capture, bad_loss=bad_loss)
+                found = seen(self.origin, self.term, models, losses, self.capture, self._results, bad_loss=bad_loss)
             except Exception:
                 found = None  # a variable that cannot be looked at
             if found is not None:
@@ -154,17 +155,6 @@ class Investigation:
             if known.phase == "input":
                 return made_by_call(known, self.setting(), self.waiting())
             return made_by_step(known, self.setting(), self.modules) if self.event["step"] > 1 else None
-
-    def _edit(self) -> Origin | None:
-        """What has made gradients bad that the backward had left finite, which a replay does not show."""
-        known = {id(p) for p, _ in self.left}
-        without = [(p, None) for p in parameters_of(self.optimizer) if id(p) not in known]
-        left = [*self.left, *without] if self.left or self.capture.only_asked else []
-        try:
-            later = self.event["symptom"] == "nonfinite-gradient" and are_finite([g for _, g in left if g is not None])
-            return bad_edit(left, asked=not self.left and bool(self.capture.micro_steps)) if later else None
-        except Exception:  # a statement that cannot be read
-            return None
 
     def _run_again(self, observed: Outcome | None) -> None:
         model = self.model or LooseTensors.of(self.capture, self.modules.name)
@@ -210,6 +200,14 @@ class Investigation:
         self.passes += 1
         if self.origin is not None:
             self.repeats, self.why_not = True, None
+
+    def _results(self) -> Results:
+        """What the calls of the step return when they are made again, where its loss could not be."""
+        model = self.model or LooseTensors.of(self.capture, self.modules.name)
+        if model is None or self.why_not is None or self.group.split or self.limits.why_not(model) is not None:
+            return {}
+        self.passes += 1
+        return results_of(self.setting(model))
 
     def _run_compiled(self, model: nn.Module | LooseTensors) -> Outcome | None:
         """What is finite operator by operator, run once more as it was compiled; None where that cannot be done."""

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from finitune.monitor.capture.loss_scalers import carries_scale, scale_seen
 from finitune.monitor.capture.step import Call, MicroStep
 from finitune.monitor.capture.step_calls import Calls
+from finitune.monitor.closures import ClosureSteps
 from finitune.monitor.gate import Gate
 from finitune.monitor.intervals import MOST_NODES, Intervals
-from finitune.monitor.micro_steps import Pending, gradients_now
+from finitune.monitor.micro_steps import Pending
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import model_calls, optimizer_steps
 from finitune.monitor.probes.embeddings import input_embedding
@@ -27,7 +28,6 @@ from finitune.monitor.probes.measurement import EachNorm, Unclipped
 from finitune.monitor.probes.optimizer_steps import SKIP, UNWATCHED
 from finitune.monitor.probes.optimizers import innermost
 from finitune.monitor.probes.out_of_range import Flags
-from finitune.monitor.probes.torch_calls import is_transformed_now
 from finitune.monitor.run import Run
 from finitune.monitor.step_measures import is_of_device
 from finitune.monitor.threads import EachThread
@@ -79,6 +79,7 @@ class Listener:
 
     def serves(self, gate: Gate, intervals: Intervals) -> None:
         self._gate = gate
+        self._closures = ClosureSteps(gate, self.here, self.guarded)
         self._intervals = intervals
 
     def broken(self, error: BaseException) -> None:
@@ -223,7 +224,7 @@ class Listener:
         if watched is None:
             return UNWATCHED
         watched.steps += 1
-        watched.evaluations = 0
+        watched.evaluations, watched.first_gradients = 0, None
         begin = getattr(watched.update, "begin", None)
         if begin is not None:
             begin()
@@ -233,8 +234,7 @@ class Listener:
         if closure is None:
             watched.arguments = (args, kwargs)
             return None if self._opens(watched, skippable=skippable) else SKIP
-        watched.before, watched.gated = watched.update.before_step() if self._run.guards else None, False
-        gated = self._gated(watched, closure)
+        gated = self._closures.begins(watched, closure, guards=self._run.guards)
         return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((gated, *args[1:]), kwargs)
 
     def trial(self, optimizer: Any, closure: Any) -> contextlib.AbstractContextManager[None]:
@@ -243,11 +243,7 @@ class Listener:
     def step_ended(self, optimizer: Any, *, failed: bool) -> None:
         watched = None if self.here.busy else self._optimizers.get(optimizer)
         if watched is not None:
-            if watched.evaluations:
-                left = gradients_now(watched.parameters())
-                if not watched.gated and left != watched.left_by_closure:  # computed by the optimizer itself
-                    self._opens(watched, skippable=False, late=True)
-                watched.fresh, watched.left_by_closure = False, left
+            self._closures.ended(watched)
             self.guarded(self._gate.closes, watched, failed=failed)
             watched.arguments = ((), {})
             if len(self._optimizers) == 1:
@@ -355,39 +351,13 @@ class Listener:
             finally:
                 self.here.busy = before
 
-    def _gated(self, watched: Watched, closure: Any) -> Any:
-        """The closure, passing the gate each time it has computed gradients, which it does not within a transform."""
-
-        def gated(*args: Any, **kwargs: Any) -> Any:
-            if is_transformed_now():
-                return closure(*args, **kwargs)
-            self.here.in_closure = True
-            first = not watched.evaluations  # a backward may have run before the step
-            before = watched.left_by_closure if first else gradients_now(watched.parameters())
-            try:
-                result = closure(*args, **kwargs)
-            finally:
-                self.here.in_closure = False
-            watched.evaluations += 1
-            # As it is taken once more: with what the only evaluation returned, which has left the gradients.
-            watched.arguments = ((lambda: result,), {}) if watched.evaluations == 1 else ((), {})
-            if not watched.gated:
-                watched.gated = watched.fresh or gradients_now(watched.parameters()) != before
-                if watched.gated:
-                    self._opens(watched, skippable=False)
-            elif watched.before is not None and not watched.discarded:
-                self.guarded(self._gate.evaluated_again, watched)
-            return result
-
-        return gated
-
-    def _opens(self, watched: Watched, *, skippable: bool, late: bool = False) -> bool:
-        answer = self.guarded(self._gate.opens, watched, skippable=skippable, late=late)
+    def _opens(self, watched: Watched, *, skippable: bool) -> bool:
+        answer = self.guarded(self._gate.opens, watched, skippable=skippable)
         return True if answer is None else answer
 
     def _interrupted(self) -> None:
         """An optimizer's step that raised was not seen to end."""
-        if self.here.in_closure:
+        if self.here.in_closure or optimizer_steps.is_running():
             return
         watched = self._optimizers.get(optimizer_steps.interrupted())
         if watched is not None:

@@ -60,6 +60,8 @@ class Watched:
     """In a step with a closure: its gradients have passed the gate."""
     fresh: bool = False
     """A backward has changed its gradients since its last step with a closure."""
+    first_gradients: list[tuple[Tensor, Tensor]] | None = None
+    """Where the gradients of before its closure have passed the gate: copies, unless they are large."""
     left_by_closure: Gradients = NO_GRADIENTS
     """As the last step with a closure left them."""
     evaluation: BadEvaluation | None = None

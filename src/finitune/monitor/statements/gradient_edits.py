@@ -13,14 +13,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from finitune.finding import Origin
+from finitune.monitor.capture.step import Capture
 from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.replay.limits import Communicates
 from finitune.monitor.statements.edits import Edits
 from finitune.monitor.statements.operator_lines import reached
@@ -31,6 +34,18 @@ from finitune.monitor.user_code.source_tree import before_line, is_in_place, loo
 Gradients = Sequence[tuple[Tensor, Tensor | None]]
 """Parameters with copies of the gradients that the last backward left them; None where no backward has."""
 _BACKWARDS, _ASKS = ("backward", "manual_backward"), ("grad",)
+
+
+def later_edit(left: Gradients, optimizer: Any, capture: Capture) -> Origin | None:
+    """What has made gradients of the optimizer bad that the backward had left finite, which a replay does not show."""
+    known = {id(p) for p, _ in left}
+    without = [(p, None) for p in parameters_of(optimizer) if id(p) not in known]
+    gradients = [*left, *without] if left or capture.only_asked else []
+    try:
+        finite = are_finite([g for _, g in gradients if g is not None])
+        return bad_edit(gradients, asked=not left and bool(capture.micro_steps)) if finite else None
+    except Exception:  # a statement that cannot be read
+        return None
 
 
 def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:

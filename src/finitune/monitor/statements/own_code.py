@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ from finitune.monitor.loss_graph.objective import Place, placed
 from finitune.monitor.origin.frame_modules import bad_tensor
 from finitune.monitor.origin.locate import calls_of
 from finitune.monitor.probes.finite import is_finite, is_inexact
+from finitune.monitor.replay.call_results import Results
 from finitune.monitor.statements.attribute_writers import written_bad
 from finitune.monitor.statements.bad_statement import bad_operand_in, bad_statement, line_of_call
 from finitune.monitor.statements.given_gradients import bad_gradient
@@ -25,19 +26,37 @@ from finitune.monitor.user_code.source_line import described
 
 def seen(
     own: Origin | None, term: Place | None, known: Iterable[nn.Module], losses: Sequence[float], capture: Capture,
-    *, bad_loss: bool,
+    results: Callable[[], Results], *, bad_loss: bool,
 ) -> Origin | None:  # fmt: skip
     """The origin as the frames tell it: a module that no optimizer trains and that is bad by itself, or the loop's
     statement; None where they tell no more than is known. `term` is the term of the loss that the origin lies in,
-    `known` are the modules that were looked at, `losses` what was handed to the backwards of the `capture`.
+    `known` are the modules that were looked at, `losses` what was handed to the backwards of the `capture`, `results`
+    what its calls return when they are made again.
     """
     # What a call has kept tells more than what is drawn again.
     first = replace(capture, began=None) if calls_of(capture) else capture
     found = _seen(own, term, known, losses, first, bad_loss=bad_loss)
-    if capture.began is None or first is capture or (found is not None and not found.is_statement):
+    if found is not None and not found.is_statement:
         return found
-    again = _seen(own, term, known, losses, capture, bad_loss=bad_loss)
-    return again if again is not None and again.is_operator else found
+    if capture.began is not None and first is not capture:
+        again = _seen(own, term, known, losses, capture, bad_loss=bad_loss)
+        found = again if again is not None and again.is_operator else found
+    if own is None and (found is None or found.is_statement):
+        found = _of_results(losses, capture, results, bad_loss=bad_loss) or found
+    return found
+
+
+def _of_results(
+    losses: Sequence[float], capture: Capture, results: Callable[[], Results], *, bad_loss: bool
+) -> Origin | None:
+    """Of a loss whose graph was not read, in functions that have ended: computed of what their models return."""
+    over = list(ended(one for call in calls_of(capture) for one in call.callers))
+    with suppress(Exception):  # what the model raises when it is called again
+        of_models = results() if over else {}
+        if of_models:
+            made = bad_forward if bad_loss else bad_backward
+            return made(losses, over, of_models=of_models)
+    return None
 
 
 def _seen(

@@ -60,15 +60,18 @@ class Evaluation(Statements):
     """`found` tells whether what is looked for was made by now. `line` is the statement within a function that made it,
     as `user_line` gives it, and `now` the one that is computed. A function that has `ended` is computed from what it
     held when it called a model, whatever it was given. `result` is a call with what it has returned, as far as that is
-    known. Where a tensor is `wanted`, of what a function is given not all need be known.
+    known. Where a tensor is `wanted`, of what a function is given not all need be known. `of_models` holds
+    what models return, call by call, by the identity of each.
     """
 
     def __init__(
         self, found: Callable[[], bool], ended: Iterable[EndedFrame] = (), *, draws: bool = False,
         result: tuple[ast.expr, Any] = _NO_RESULT, wanted: Tensor | None = None,
+        of_models: Mapping[int, Sequence[Any]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         super().__init__(found)
         self._call_known, self._result = result
+        self._of_models = {identity: iter(each) for identity, each in of_models.items()}
         self._wanted = wanted
         self.gave_wanted = False
         """What was wanted came out of an operation, bit for bit."""
@@ -130,7 +133,10 @@ class Evaluation(Statements):
         return self._call(attribute.fget, "a property", (owner,), {})
 
     def bears_missing(self, node: ast.expr, values: Mapping[str, Any]) -> bool:
-        function, _ = function_behind(value_of(node, values)) if self._wanted is not None else (None, None)
+        called = value_of(node, values)
+        if isinstance(called, nn.Module) and id(unwrapped(called)) in self._of_models:
+            return True
+        function, _ = function_behind(called) if self._wanted is not None else (None, None)
         return function is not None and is_users(function.__code__.co_filename)
 
     def function(self, node: ast.Lambda, values: Mapping[str, Any]) -> Callable[..., Any]:
@@ -215,6 +221,11 @@ class Evaluation(Statements):
     ) -> Any:
         if isinstance(called, _Nested):
             return called(*args, **named)
+        if isinstance(called, nn.Module) and id(unwrapped(called)) in self._of_models:
+            result = next(self._of_models[id(unwrapped(called))], MISSING)
+            if result is MISSING:
+                raise NotPlain(name)
+            return result
         if isinstance(called, functools.partial):
             return self._call(called.func, name, (*called.args, *args), {**called.keywords, **named}, result)
         if _are_known(args, named):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isnan
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import torch
@@ -40,16 +40,19 @@ from finitune.monitor.user_code.sums import comes_out_as
 from finitune.monitor.user_code.torch_arithmetic import NotPlain
 
 _CARRY = tuple(f"aten.{name}" for name in ("neg", "abs", "add", "sub", "rsub", "sum", "mean"))
+_NO_RESULTS: Mapping[int, Sequence[Any]] = MappingProxyType({})
 _LARGE = 1e30
 """Of smaller numbers these make nothing that is not finite."""
 
 
 def bad_backward(
-    losses: Sequence[float], ended: Sequence[EndedFrame] = (), began: Randomness | None = None
-) -> Origin | None:
+    losses: Sequence[float], ended: Sequence[EndedFrame] = (), began: Randomness | None = None,
+    of_models: Mapping[int, Sequence[Any]] = _NO_RESULTS,
+) -> Origin | None:  # fmt: skip
     """The first operator that makes something bad, in the backward of one of these finite losses or on the way to it;
     None where neither the innermost running frame that holds one shows it, nor a function that has `ended` and
-    returned one. Of these what they held is known. `began`: the random numbers as the step before has left them.
+    returned one. Of these what they held is known, and what models have returned to them, call by call, by the identity
+    of each. `began`: the random numbers as the step before has left them.
     """
     for frame in user_frames():
         names = [name for name, value in frame.f_locals.items() if _is_one_of(value, losses)]
@@ -62,17 +65,20 @@ def bad_backward(
             found = _in_backward(partial(_expression, frame, root, losses, began), ended, draws=began is not None)
             if found is not None:
                 return found
-    found = (_in_backward(partial(_returned, one, losses), ended) for one in ended)
+    leaves = {identity: [pytree.tree_map(_as_leaf, each) for each in those] for identity, those in of_models.items()}
+    found = (_in_backward(partial(_returned, one, losses), ended, of_models=leaves) for one in ended)
     return next((origin for origin in found if origin is not None), None)
 
 
-def bad_forward(losses: Sequence[float], ended: Sequence[EndedFrame]) -> Origin | None:
+def bad_forward(
+    losses: Sequence[float], ended: Sequence[EndedFrame], of_models: Mapping[int, Sequence[Any]] = _NO_RESULTS
+) -> Origin | None:
     """The first operator that makes something bad on the way to one of these losses, which is not finite, in a function
     that has `ended` and returned it; None where none shows it. Where that only carries on an infinity, what made that
     before the model was called.
     """
     for one in ended:
-        found = _in_forward(partial(_returned, one, losses), ended)
+        found = _in_forward(partial(_returned, one, losses), ended, of_models)
         if found is not None:
             carries = found.op in _CARRY and found.peak is not None and found.peak < _LARGE
             return (_made_before_call(one) if carries else None) or found
@@ -121,8 +127,10 @@ def _returned(one: EndedFrame, losses: Sequence[float], evaluation: Evaluation) 
     return loss
 
 
-def _in_forward(loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame]) -> Origin | None:
-    evaluation, watch = _watched(ended)
+def _in_forward(
+    loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame], of_models: Mapping[int, Sequence[Any]]
+) -> Origin | None:
+    evaluation, watch = _watched(ended, of_models)
     try:
         with warnings.catch_warnings(), torch.enable_grad(), watch:
             warnings.simplefilter("ignore")  # the program has had them
@@ -132,17 +140,20 @@ def _in_forward(loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame
     return watch.found(bad_loss=True)
 
 
-def _watched(ended: Sequence[EndedFrame], *, draws: bool = False) -> tuple[Evaluation, OperatorWatch]:
-    evaluation = Evaluation(lambda: False, ended, draws=draws)
+def _watched(
+    ended: Sequence[EndedFrame], of_models: Mapping[int, Sequence[Any]], *, draws: bool = False
+) -> tuple[Evaluation, OperatorWatch]:
+    evaluation = Evaluation(lambda: False, ended, draws=draws, of_models=of_models)
     watch = OperatorWatch.of_arithmetic()
     watch.line = lambda: evaluation.now
     return evaluation, watch
 
 
 def _in_backward(
-    loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame], *, draws: bool = False
-) -> Origin | None:
-    evaluation, watch = _watched(ended, draws=draws)
+    loss_of: Callable[[Evaluation], Any], ended: Sequence[EndedFrame], *, draws: bool = False,
+    of_models: Mapping[int, Sequence[Any]] = _NO_RESULTS,
+) -> Origin | None:  # fmt: skip
+    evaluation, watch = _watched(ended, of_models, draws=draws)
     try:
         with warnings.catch_warnings(), torch.enable_grad(), watch:
             warnings.simplefilter("ignore")  # the program has had them

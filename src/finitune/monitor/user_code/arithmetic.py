@@ -190,7 +190,7 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], asked: Asked | None = No
             if not any(each.arg in ("out", "inplace") for each in node.keywords):
                 bears = asked.bears_missing(node.func, values)
                 given = partial(_or_missing, argument) if bears else argument
-                named = _named(node.keywords, values, given, of)
+                named = _named(node.keywords, values, given, partial(_or_missing, of) if bears else of)
                 return _result(node.func, values, each_of(node.args, given), named, asked)
         case _:
             pass
@@ -216,9 +216,10 @@ def _named(
             continue
         there = value_of(each.value, values)
         there = there if type(there) in DICTIONARIES else of(each.value)
-        if type(there) not in DICTIONARIES or len(there) > MOST:
+        if type(there) in DICTIONARIES and len(there) <= MOST:
+            found |= there
+        elif there is not MISSING:
             raise NotPlain(ast.unparse(each.value))
-        found |= there
     return found
 
 
