@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from finitune.finding import Origin, as_json
 from finitune.monitor.capture.loose_tensors import LooseTensors
 from finitune.monitor.capture.step import Call, Capture, MicroStep
-from finitune.monitor.loss_graph.objective import Place, node_at, same_form
+from finitune.monitor.loss_graph.objective import Place, is_factor, node_at, same_form
 from finitune.monitor.not_repeated import why_not_repeated
 from finitune.monitor.origin.frame_modules import is_inner, module_of
 from finitune.monitor.origin.live_watch import LiveWatch, compiles
@@ -133,7 +133,9 @@ class Investigation:
             try:
                 bad_loss = self.event["symptom"] == "nonfinite-loss"
                 if self.origin is not None and self.origin.phase == "input" and not self.origin.is_operator:
+                    self.event["factor"] = is_factor(self.term)
                     self.origin = made_by_data_set(self.origin)
+                    self.term = self.term if self.origin.line is None else None
                 able = not self.group.split and (self.model is None or self.limits.why_not(self.model) is None)
                 losses = observed.losses if observed is not None and able else ()
                 models = [*([] if self.model is None else [self.model]), *self.modules.roots()]

@@ -250,6 +250,12 @@ def node_at(root: Edge, place: Place) -> Any:
     return None
 
 
+def is_factor(place: Place | None) -> bool:
+    """It is a product in the loss."""
+    term = dict(placed(place[0])).get(place[1]) if place is not None else None
+    return term is not None and term.name == "MulBackward0"
+
+
 def number_of(tensor: Tensor) -> int | None:
     """The number under which `tensor` is known to `read`; None for a tensor without a graph."""
     return None if tensor.grad_fn is None else output_number(tensor.grad_fn, tensor.output_nr)

@@ -285,6 +285,7 @@ def _operator(
     cannot be computed again without calling what is the user's, or comes out in another way.
     """
     watch = OperatorWatch.of_arithmetic()
+    watch.line = lambda: evaluation.now
     lost, seen = _lost(statements, at), values.get(name)
     expression = statements[at].expression
     if (appended := _appended(statements[at].value)) is not None and type(seen) is list and seen:

@@ -186,8 +186,16 @@ class Statements(Asked):
 
     def _held(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         """The value, whatever it is where a name or an attribute stands for it."""
+        if isinstance(node, ast.Tuple) and not any(isinstance(each, ast.Starred) for each in node.elts):
+            return tuple(self._held_or_missing(each, values) for each in node.elts)
         found = value_of(node, values, MISSING)
         return self.value(node, values) if found is MISSING else found
+
+    def _held_or_missing(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
+        try:
+            return self._held(node, values)
+        except NotPlain:
+            return MISSING
 
     def _state_written(
         self, statement: ast.stmt, target: ast.expr, operands: Sequence[ast.expr], values: Mapping[str, Any]

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from finitune.monitor.user_code import numpy_arithmetic, seeded_generators
@@ -241,8 +241,10 @@ def _rounds(
 
 
 def items_of(node: ast.expr, values: Mapping[str, Any], asked: Asked) -> Sequence[Any]:
-    """What a loop goes through; a list that is there whatever it holds, and the keys of a dictionary."""
+    """What a loop goes through; a list that is there whatever it holds, modules too, and the keys of a dictionary."""
     there = value_of(node, values)
+    if type(there) in (nn.ModuleList, nn.Sequential, nn.ParameterList):
+        return list(there)
     if type(there) in DICTIONARIES and len(there) <= MOST:
         return list(there)
     return there if isinstance(there, list | tuple) and len(there) <= MOST else list(evaluate(node, values, asked))
@@ -311,7 +313,7 @@ def _writes(owner: Any, name: str) -> bool:
 def _plain(value: Any) -> bool:
     """Tensors, numbers, containers of them, and the modules of torch that have functions of them."""
     if isinstance(value, ModuleType):
-        return is_one_of(value, (*MODULES, torch.nn)) or numpy_arithmetic.is_module(value)
+        return is_one_of(value, (*MODULES, nn)) or numpy_arithmetic.is_module(value)
     if type(value) in (list, tuple, deque) or _is_result(value):
         return len(value) <= MOST and all(map(_plain, value))
     if type(value) in DICTIONARIES:
