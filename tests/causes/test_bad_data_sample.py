@@ -86,3 +86,14 @@ def test_a_sample_that_is_one_number_may_be_zero_where_the_forward_is_finite(pha
     origin = Origin(module=None, op="aten.rsqrt", phase=phase, dtype="float32", rows=None, values="1 inf")
     incident = {"symptom": "nonfinite-gradient", "sample_peaks": [0.3, 0.0, 0.4], "sample_numbers": numbers}
     assert [one.bits > 0 for one in weigh(incident, origin)] == [True] * found
+
+
+@pytest.mark.parametrize(("factor", "op", "found"), [
+    (False, "aten.pow", True), (True, "aten.pow", False), (True, "aten.exp", True), (True, "input", True),
+])  # fmt: skip
+def test_a_factor_that_the_loop_computes_is_no_sample(factor, op, found):
+    origin = Origin(
+        module=None, op=op, phase="input", dtype="float32", rows=[3], values="1 inf", tensor="rarity", shape=[8]
+    )
+    (said,) = weigh({"symptom": "nonfinite-loss", "factor": factor}, origin)
+    assert (said.bits > 0) == found

@@ -80,7 +80,7 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
         yield evidence("origin", DECISIVE, f"{held[0]['name']} holds {held[0]['values']} where the program died")
         return
     if origin is not None and origin.phase == "input":
-        if incident.get("factor") and origin.op.startswith("aten."):
+        if incident.get("factor") and origin.op.startswith("aten.") and origin.op not in EXPONENTIALS:
             yield evidence("origin", -STRONG, f"{origin.op} of the loop gives a factor of the loss, which is no sample")
             return
         yield _of_input(origin, len(incident.get("sample_peaks") or ()))

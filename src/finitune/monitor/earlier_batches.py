@@ -10,7 +10,7 @@ from torch import nn
 from finitune.chapter import Sighting
 from finitune.monitor.capture.carried_state import Carried
 from finitune.monitor.capture.settings import as_set, settings_of
-from finitune.monitor.capture.step import Capture
+from finitune.monitor.capture.step import Call, Capture
 from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
 from finitune.monitor.run import MOST_VALUES
@@ -113,9 +113,7 @@ class EarlierBatch:
         micro = self._kept[1].micro_steps[0] if self._kept else None
         if micro is None or micro.objective is None:
             return False
-        given = [call.kwargs.get("labels") for call in micro.calls]
-        inside = any(isinstance(labels, torch.Tensor) and not labels.is_floating_point() for labels in given)
-        return bool(micro.objective.targets) or (inside and micro.objective.is_output)
+        return bool(micro.objective.targets) or (micro.objective.is_output and any(map(_is_given_classes, micro.calls)))
 
     def is_news(self, loss: float, before: float) -> bool:
         """True for the first divergence from the level `before`, for the first after the loss was back there, and for
@@ -165,6 +163,14 @@ class EarlierBatch:
         except Exception:
             return None
         return not math.isfinite(now) or now / loss > max(RISE, times)
+
+
+def _is_given_classes(call: Call) -> bool:
+    """It computes the loss itself, of whole numbers under the name of labels, or of nothing else, as `model(x, y)`."""
+    labels = call.kwargs.get("labels")
+    given = [tensor for tensor, _ in call.versions]
+    whole = len(given) > 1 and not any(tensor.is_floating_point() for tensor in given)
+    return whole or (isinstance(labels, torch.Tensor) and not labels.is_floating_point())
 
 
 def _began_at(loss: Series) -> float:

@@ -281,7 +281,7 @@ class Investigation:
         bad = [p for p in parameters_of(self.optimizer) if self.modules.name(p) == own.tensor]
         if not bad:
             if self.event["step"] > 1 and self._is_buffer(own.tensor):
-                self.origin = made_by_writers(own) or own
+                self.origin = made_by_writers(own, self.modules) or own
             return
         if not self.written_by(bad[0]):
             return

@@ -11,6 +11,7 @@ from tests.monitor import user_program
 
 from finitune.monitor.origin.locate import leaf_origin
 from finitune.monitor.probes.finite import places
+from finitune.monitor.probes.modules import Modules
 from finitune.monitor.statements import attribute_writers
 
 PROGRAM = """
@@ -83,3 +84,38 @@ def test_the_mean_of_nothing_in_a_buffer(value, is_sure, monkeypatch):
     if origin is not None:
         assert (origin.op, origin.phase, origin.tensor) == ("aten.mean", "input", "prior.means")
         assert origin.line == "user_program.py:10 in refresh: state.means[k] = mine.mean(0)"
+
+
+CODEBOOK = """
+class Quantiser(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("codes", torch.ones(2, 3))
+        self.counts = torch.zeros(2)
+
+    def follow(self, z):
+        self.codes.copy_(z.sum(0) / self.counts[:, None])
+
+    def forward(self, z):
+        CALL
+        return z
+
+seen.append(torch.nn.Sequential(Quantiser()))
+found()
+"""
+
+
+@pytest.mark.parametrize(("call", "phase"), [("self.follow(z)", "forward"), ("pass", "input")])
+def test_a_method_that_the_forward_calls_is_of_the_forward(call, phase, monkeypatch):
+    source = CODEBOOK.replace("CALL", call)
+    monkeypatch.setattr(attribute_writers, "user_modules", lambda: [{"__file__": user_program.FILE, "torch": torch}])
+    bad = torch.full((2, 3), math.nan)
+    held, seen = leaf_origin("parameter", "quantiser.codes", bad, places(bad)), []
+    modules = Modules()
+
+    def look():
+        modules.add(seen[0])
+        return attribute_writers.made_by_writers(held, modules)
+
+    origin = user_program.found(source, look, seen=seen)
+    assert (origin.op, origin.phase) == ("aten.div", phase)

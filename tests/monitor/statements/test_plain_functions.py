@@ -71,9 +71,7 @@ found()
 def test_a_derivative_that_is_part_of_the_loss():
     origin = users(MEMBRANE)
     assert (origin.op, origin.divisor) == ("aten.div", "1 of 4 elements of the divisor are 0")
-    assert (
-        origin.line == "user_program.py:3 in derivative: return torch.autograd.grad(u.sum(), x, create_graph=True)[0]"
-    )
+    assert origin.line == "user_program.py:7 in residual: r = (x * x).sum(1).sqrt()"
 
 
 def test_a_graph_of_the_users_is_left_alone():
@@ -443,3 +441,52 @@ def test_what_a_transform_has_made_is_not_taken_for_the_function_itself():
     """The root of 0 is finite; its derivative, which is what the loss is made of, is not."""
     origin = users(ENDS)
     assert (origin.op, origin.values) == ("aten.div", "1 inf")
+
+
+STACKED = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(2))
+        self.settings = object()
+
+    def density(self, x):
+        settings, rows = self.settings, len(x)
+        total = torch.zeros(rows)
+        for layer in self.layers:
+            x = layer(x)
+            total = total + x.sum(1)
+        return total
+
+net = Net()
+season = torch.tensor([0, 0, 1, 1])
+def worst(density, season):
+    return torch.stack([-density[season == k].mean() for k in range(3)]).sum()
+loss = worst(net.density(x), season)
+found()
+"""
+
+
+def test_modules_in_a_list_and_pairs_of_which_one_is_not_plain():
+    origin = user_program.found(STACKED, bad_statement, x=torch.ones(4, 3))
+    assert (origin.op, origin.phase) == ("aten.mean", "forward")
+    assert origin.line.endswith("in worst: return torch.stack([-density[season == k].mean() for k in range(3)]).sum()")
+
+
+TWICE_DERIVED = """
+w = torch.ones(2, requires_grad=True)
+def energy(p):
+    speed = (p * w).pow(2).sum(-1).sqrt()
+    return speed.sum()
+def field(p):
+    p = p.requires_grad_()
+    (dp,) = torch.autograd.grad(energy(p), (p,), create_graph=True)
+    return dp
+loss = field(torch.zeros(3, 2)).pow(2).mean()
+found()
+"""
+
+
+def test_the_line_of_an_operator_of_a_second_backward_is_that_of_the_forward():
+    origin = user_program.found(TWICE_DERIVED, bad_statement)
+    assert origin.line.endswith("in energy: speed = (p * w).pow(2).sum(-1).sqrt()")

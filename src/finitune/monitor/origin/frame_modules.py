@@ -59,6 +59,26 @@ def module_of(line: str, modules: Modules) -> str | None:
     return None
 
 
+def runs_in_forward(line: str, modules: Modules) -> bool:
+    """Whether the line stands in the forward of a module, or in a method of its that the forward calls."""
+    place = _IN_FUNCTION.match(line)
+    kinds = {type(module) for _, module in modules.module_names()}
+    return place is not None and any(
+        place[3] in _called_in_forward(kind) for kind in kinds if _holds(kind, place[1], int(place[2]), place[3])
+    )
+
+
+def _called_in_forward(kind: type) -> set[str]:
+    """The names of the methods that the forward of this class runs, and its own."""
+    found: set[str] = set()
+    names = {"forward"}
+    while names:
+        found |= names
+        methods = [inspect.unwrap(one) for name in names if isinstance(one := getattr(kind, name, None), FunctionType)]
+        names = {name for one in methods for name in one.__code__.co_names if hasattr(kind, name)} - found
+    return found
+
+
 def is_inner(name: str | None, modules: Modules) -> bool:
     """Whether this is the name of a module within another."""
     return any(name == each for each, _ in _inner(modules))

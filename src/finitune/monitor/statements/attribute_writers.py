@@ -16,8 +16,10 @@ from typing import Any
 from torch import Tensor
 
 from finitune.finding import Origin
+from finitune.monitor.origin.frame_modules import runs_in_forward
 from finitune.monitor.origin.locate import leaf_origin
 from finitune.monitor.probes.finite import places
+from finitune.monitor.probes.modules import Modules
 from finitune.monitor.statements.bad_value_operators import Maker, makers_in, only_one
 from finitune.monitor.user_code.source_line import user_frames, user_modules
 from finitune.monitor.user_code.source_tree import names_in, nodes_in, parsed, scope_of, statements_in, written_in_place
@@ -34,11 +36,14 @@ def written_bad(value: Tensor) -> Origin | None:
     return None
 
 
-def made_by_writers(held: Origin) -> Origin | None:
-    """The same of a tensor whose name ends in that of the attribute that holds it, as `prior.means`."""
+def made_by_writers(held: Origin, modules: Modules | None = None) -> Origin | None:
+    """The same of a tensor whose name ends in that of the attribute that holds it, as `prior.means`; one of `modules`
+    may have made it as its forward ran.
+    """
     _, _, attribute = (held.tensor or "").rpartition(".")
     made = only_one(_makers(partial(_is_attribute, attribute)), of_nothing="inf" not in (held.values or ""))
-    return made and replace(held, phase="input", module=None, op=made[0], line=made[1], peak=None)
+    ran = made is not None and modules is not None and runs_in_forward(made[1], modules)
+    return made and replace(held, phase="forward" if ran else "input", module=None, op=made[0], line=made[1], peak=None)
 
 
 def only_maker_of(is_target: Callable[[ast.expr], bool], *, of_nothing: bool) -> Maker | None:

@@ -32,7 +32,7 @@ from finitune.monitor.statements.new_tensors import MadeHere
 from finitune.monitor.statements.operator_lines import roots_of
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.user_code.arithmetic import assign
-from finitune.monitor.user_code.bad_tensors import bad_tensor_in, has_graph
+from finitune.monitor.user_code.bad_tensors import as_leaf, bad_tensor_in, has_graph
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import names_in
@@ -65,7 +65,7 @@ def bad_backward(
             found = _in_backward(partial(_expression, frame, root, losses, began), ended, draws=began is not None)
             if found is not None:
                 return found
-    leaves = {identity: [pytree.tree_map(_as_leaf, each) for each in those] for identity, those in of_models.items()}
+    leaves = {identity: [pytree.tree_map(as_leaf, each) for each in those] for identity, those in of_models.items()}
     found = (_in_backward(partial(_returned, one, losses), ended, of_models=leaves) for one in ended)
     return next((origin for origin in found if origin is not None), None)
 
@@ -118,7 +118,7 @@ def _expression(
 
 def _returned(one: EndedFrame, losses: Sequence[float], evaluation: Evaluation) -> Any:
     """What was computed before the function called its model ends the graph: its own was used up."""
-    held = {name: pytree.tree_map(_as_leaf, value) for name, value in one.f_locals.items()}
+    held = {name: pytree.tree_map(as_leaf, value) for name, value in one.f_locals.items()}
     returned = pytree.tree_leaves(evaluation.returned(replace(one, f_locals=held)))
     with _disable_current_modes():
         loss = next((value for value in returned if _is_one_of(value, losses)), None)
@@ -197,7 +197,7 @@ class _Again:
         before = [n for n in range(at) if name in self.statements[n].writes]
         if before:
             self._compute(before[-1])
-        return self.known.setdefault(name, pytree.tree_map(_as_leaf, value))
+        return self.known.setdefault(name, pytree.tree_map(as_leaf, value))
 
     def _compute(self, at: int) -> None:
         """What this statement writes, where it comes out as it was, bit for bit."""
@@ -216,7 +216,3 @@ class _Again:
             return
         with _disable_current_modes():
             self.known |= {name: value for name, value in written.items() if comes_out_as(value, self.values.get(name))}
-
-
-def _as_leaf(value: Any) -> Any:
-    return value.detach().requires_grad_() if isinstance(value, Tensor) and value.requires_grad else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from math import isnan
 from numbers import Real
 from typing import Any
@@ -12,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.user_code import numpy_arithmetic
+from finitune.monitor.user_code.torch_arithmetic import is_distribution
 
 LOSSES = 16  # elements of a container of losses; a longer one is a history
 BATCH = 1024  # elements of a container that may be a batch; a larger one is a data set, which is not walked
@@ -40,7 +42,19 @@ def bad_tensor_in(value: Any, *, minus: bool) -> Tensor | None:
 
 
 def has_graph(value: Any) -> bool:
-    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(value))
+    """A tensor has one, or what holds it, a distribution of torch's too."""
+    leaves = pytree.tree_leaves(value)
+    held = [part for leaf in leaves if is_distribution(type(leaf)) for part in vars(leaf).values()]
+    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves) or any(map(has_graph, held))
+
+
+def as_leaf(value: Any) -> Any:
+    """A tensor without its graph, of which a gradient can be asked; a distribution of torch's of such."""
+    if is_distribution(type(value)):
+        copied = copy.copy(value)
+        copied.__dict__ |= {name: pytree.tree_map(as_leaf, part) for name, part in vars(value).items()}
+        return copied
+    return value.detach().requires_grad_() if isinstance(value, Tensor) and value.requires_grad else value
 
 
 def holds_any(value: Any, tensors: list[Tensor], depth: int = 2) -> bool:
