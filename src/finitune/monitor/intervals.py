@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
@@ -27,6 +27,7 @@ from finitune.monitor.probes import foreign, model_calls, optimizer_steps
 from finitune.monitor.probes.finite import as_real, values_of
 from finitune.monitor.probes.measurement import Gradients, Measured, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
+from finitune.monitor.probes.references import reference_to
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, all_finite
 from finitune.monitor.threads import EachThread
@@ -111,7 +112,7 @@ class Intervals:
         """What was measured of optimizers of which it is not yet known whether they step unseen."""
         self._unclaimed = 0
         self._searched = 0
-        self._candidates: dict[int, weakref.ref[Any]] = {}
+        self._candidates: dict[int, Callable[[], Any]] = {}
         self._ran_backward = False
         self._closure: Any = None
         """Of the trial that runs."""
@@ -283,7 +284,7 @@ class Intervals:
         running = _running_objects()
         for thing in foreign.find(leaves):
             if id(thing) not in running and self._optimizers.get(thing) is None:
-                self._candidates[id(thing)] = weakref.ref(thing)
+                self._candidates[id(thing)] = reference_to(thing)
                 optimizer_steps.observe_class(type(thing))
 
     @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from finitune.monitor.probes.modules import Modules, unwrapped
 from finitune.monitor.probes.optimizer_state import are_small
 from finitune.monitor.probes.optimizers import MOST_KEPT, BeforeStep, each_parameter, parameters_of
 from finitune.monitor.probes.ranks import Group, connected, group_of
+from finitune.monitor.probes.references import reference_to
 from finitune.monitor.probes.update import Update, update_of
 
 RECENT = 20
@@ -29,7 +30,7 @@ class Watched:
     """One optimizer. `number` counts from 1 in the order in which they were made."""
 
     number: int
-    optimizer: weakref.ref[Any]
+    optimizer: Callable[[], Any]
     born: int
     """The step of the process at which it was made."""
     modules: Modules
@@ -263,7 +264,7 @@ class Optimizers:
             before = self._replaced_by(optimizer, born)
             self._count += 1
             known = Watched(
-                number=self._count, optimizer=weakref.ref(optimizer), born=born, modules=modules, engine=engine,
+                number=self._count, optimizer=reference_to(optimizer), born=born, modules=modules, engine=engine,
                 edits_gradients=self.edit_gradients,
             )  # fmt: skip
             if before is not None:

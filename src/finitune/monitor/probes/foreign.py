@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from finitune.monitor.probes.gc_objects import living
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.optimizers import BeforeStep, kept_before
+from finitune.monitor.probes.references import reference_to
 
 DEPTH = 3
 """Lists and dicts within attributes are looked through so far."""
@@ -72,7 +73,7 @@ class ForeignUpdate(LeavesUpdate):
     """
 
     def __init__(self, optimizer: Any) -> None:
-        self._optimizer = weakref.ref(optimizer)
+        self._optimizer = reference_to(optimizer)
         super().__init__(t for t in _held(optimizer) if t.requires_grad and t.is_leaf)
 
     @property

@@ -1,12 +1,13 @@
 """What an optimizer keeps beside its weights, copied and put back in place: in its state and in attributes of its own,
-also within lists and dictionaries.
+also within lists, dictionaries and objects that only hold such.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Sequence
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,6 +20,9 @@ _CONTAINERS = (list, deque, dict, set)
 _WITHOUT_STATE = (FunctionType, BuiltinFunctionType, type, torch.dtype, torch.device, torch.Generator)
 """What an optimizer may hold besides, whose changes need not be taken back."""
 MOST_NESTED = 4
+_SHOWS = ("abc", "typing", "enum", "dataclasses")
+_HIDES = ("torch", "numpy", "builtins")
+"""Packages whose classes may hold what no attribute shows; of Python's own all but those above do."""
 
 
 class StateKept:
@@ -32,6 +36,7 @@ class StateKept:
         self._attributes = attributes_of(optimizer)
         self._tensors: dict[int, tuple[Tensor, Tensor]] = {}
         self._held: dict[int, tuple[Any, Any]] = {}
+        self._records: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._history = isinstance(optimizer, torch.optim.LBFGS)
         if isinstance(optimizer, torch.optim.Optimizer):
             self._keep(optimizer.state, MOST_NESTED)
@@ -46,6 +51,10 @@ class StateKept:
             if not (self._history and isinstance(value, list)):
                 for inner in value.values() if isinstance(value, dict) else value:
                     self._keep(inner, depth - 1)
+        elif depth and id(value) not in self._records and (held := _held_by(value)) is not None:
+            self._records[id(value)] = value, held
+            for inner in held.values():
+                self._keep(inner, depth - 1)
 
     def restore(self) -> None:
         for name, value in self._attributes.items():
@@ -53,6 +62,9 @@ class StateKept:
         for there, kept in self._held.values():
             there.clear()
             (there.update if isinstance(there, dict | set) else there.extend)(kept)
+        for there, kept in self._records.values():
+            for name, value in kept.items():
+                object.__setattr__(there, name, value)
         with torch.no_grad():
             for there, kept in self._tensors.values():
                 there.detach().copy_(kept)
@@ -66,25 +78,52 @@ def are_small(tensors: Sequence[Tensor], most_bytes: int) -> bool:
 def attributes_of(optimizer: Any) -> dict[str, Any]:
     """Tensors, numbers and containers of them that it keeps beside its state, as an estimate of the learning rate."""
     of_torch = _OF_TORCH if isinstance(optimizer, torch.optim.Optimizer) else ()
-    kept = ((name, value) for name, value in vars(optimizer).items() if name not in of_torch)
+    kept = ((name, value) for name, value in own_attributes(optimizer).items() if name not in of_torch)
     own = {name: value for name, value in kept if not name.endswith("_hooks")}
-    return {name: value for name, value in own.items() if all(map(is_plain, pytree.tree_leaves(value)))}
+    return {name: value for name, value in own.items() if all(map(is_plain, _leaves(value)))}
 
 
 def leaves_kept(optimizer: Any) -> list[Any]:
     """What its state and attributes hold, at whatever depth."""
     state = optimizer.state.values() if isinstance(optimizer, torch.optim.Optimizer) else ()
-    return pytree.tree_leaves([*state, *attributes_of(optimizer).values()])
+    return _leaves([*state, *attributes_of(optimizer).values()])
 
 
 def can_be_put_back(thing: Any) -> bool:
     """Whether all that an object of any class holds is kept here, or has no state."""
-    own, kind = getattr(thing, "__dict__", None), type(thing)
-    if not isinstance(own, dict) or kind.__setattr__ is not object.__setattr__:
-        return False
-    if any(vars(base).get("__slots__") for base in kind.__mro__):
-        return False
-    return all(is_plain(leaf) or isinstance(leaf, _WITHOUT_STATE) for leaf in pytree.tree_leaves(list(own.values())))
+    held = _held_by(thing)
+    return held is not None and all(is_plain(leaf) or isinstance(leaf, _WITHOUT_STATE) for leaf in _leaves(held))
+
+
+def own_attributes(thing: Any) -> dict[str, Any]:
+    """Those in its dictionary and in its slots."""
+    own = getattr(thing, "__dict__", None)
+    slots = (name for base in type(thing).__mro__ for name in _names(vars(base).get("__slots__", ())))
+    there = {name: getattr(thing, name) for name in slots if not name.startswith("__") and hasattr(thing, name)}
+    return {**(own if isinstance(own, dict) else {}), **there}
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _held_by(value: Any) -> dict[str, Any] | None:
+    """The attributes of an object of the program's that has no way of its own to set them; None for any other."""
+    kind = type(value)
+    frozen = getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
+    bases = [base.__module__.partition(".")[0] for base in kind.__mro__[:-1] if base is not SimpleNamespace]
+    hides = any(name in _HIDES or (name in sys.stdlib_module_names and name not in _SHOWS) for name in bases)
+    holds = kind is not object and (kind.__setattr__ is object.__setattr__ or frozen)
+    return own_attributes(value) if holds and not hides else None
+
+
+def _leaves(value: Any, depth: int = MOST_NESTED) -> list[Any]:
+    """Of containers, and of objects that only hold something."""
+    found: list[Any] = []
+    for leaf in pytree.tree_leaves(value):
+        held = None if is_plain(leaf) or isinstance(leaf, _WITHOUT_STATE) or not depth else _held_by(leaf)
+        found += [leaf] if held is None else _leaves(held, depth - 1)
+    return found
 
 
 def is_plain(leaf: Any) -> bool:

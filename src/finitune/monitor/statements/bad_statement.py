@@ -28,7 +28,7 @@ from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.probes.surroundings import Randomness, randomness_kept
-from finitune.monitor.statements.bad_value_operators import only_maker_within, spelled_in
+from finitune.monitor.statements.bad_value_operators import only_maker_feeding, only_maker_within, spelled_in
 from finitune.monitor.statements.earlier_draws import go_back
 from finitune.monitor.statements.known_results import result_of
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
@@ -229,7 +229,7 @@ def _origin(
     whole = leaf_origin(phase, name, bad, places(bad))
     if operator is None:
         made_here = not overwrites or bool(torch.isinf(bad).any())  # a NaN may come from what was overwritten
-        within = only_maker_within(one.value, values) if made_here else None
+        within = only_maker_within(one.value, values) if made_here else only_maker_feeding(name, statements, values)
         op, line = within or (spelled or phase, at_line)
         return replace(whole, op=op, peak=None, line=line)
     rows, shape = operator.rows or (whole.rows if operator.shape == whole.shape else None), operator.shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.loss import _Loss
 
 from finitune.monitor.user_code.source_line import described, is_users
-from finitune.monitor.user_code.source_tree import scope_of
+from finitune.monitor.user_code.source_tree import Statement, scope_of
 from finitune.monitor.user_code.variables import function_behind, names_within, value_of
 
 _MAKERS = {
@@ -66,6 +66,17 @@ def only_maker_within(value: ast.expr, values: Mapping[str, Any]) -> Maker | Non
     user's that it calls; None where several can, or where a call of something else may.
     """
     return only_one(makers_in(value, values, None))
+
+
+def only_maker_feeding(name: str, statements: Sequence[Statement], values: Mapping[str, Any]) -> Maker | None:
+    """Of all statements that write a variable, or what goes into it, in whatever pass of a loop: the only operation
+    that can have made a finite number bad, in a function of the user's; None as for `only_maker_within`.
+    """
+    names, found = {name}, list[Statement]()
+    while more := [one for one in statements if one.writes & names and one not in found]:
+        found += more
+        names |= {read for one in more for read in one.reads}
+    return only_one(made for one in found for made in makers_in(one.computes, values, None))
 
 
 def only_one(makers: Iterable[Maker | None], *, of_nothing: bool = False) -> Maker | None:
