@@ -154,3 +154,57 @@ def test_a_batch_whose_loss_is_zero_is_no_measure(tmp_path):
         assert earlier.step == first == 1
     seen = Sighting(step=100, text="", level="note", numbers={"loss": 8.0, "before": 0.5})
     assert earlier.lost(Series([1, 2], [0.0, 0.0]), seen) == pytest.approx(4.0)
+
+
+def test_a_loss_of_nothing_is_no_level_of_the_run():
+    """A batch without labels has a loss of exactly 0, and says nothing of a jump."""
+    earlier = EarlierBatch()
+    assert earlier._jump(Series(range(1, 6), [0.2, 0.0, 0.25, 0.2, 2.0])) == pytest.approx(8.0)
+    assert earlier._jump(Series(range(1, 6), [0.2, -0.1, 0.25, 0.2, 2.0])) is None
+
+
+def test_a_constant_that_is_computed_in_the_sum_is_known_with_an_earlier_batch(tmp_path):
+    x, y = torch.randn(6, 3), torch.tensor([0.5, math.nan, 1.0, 0.2, math.nan, 0.1])
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def masked_loss(pred, y):
+        known = ~torch.isnan(y)
+        return ((pred - torch.nan_to_num(y)).square() * known).sum() / known.sum()
+
+    with watch(model, optimizer, run_dir=tmp_path / "run") as watched:
+        pred = model(x).squeeze(1)
+        loss = masked_loss(pred, y)
+        loss.backward()
+        optimizer.step()
+        (earlier,) = watched._incidents._earlier.values()
+        assert earlier.step == 1
+        assert earlier.is_damaged(model, 1.3) is False
+        with torch.no_grad():
+            model.weight.add_(100.0)
+        assert earlier.is_damaged(model, 1.3) is True
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_model_that_is_given_whole_numbers_alone_compares_with_classes(tmp_path, whole):
+    class Language(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(9, 9)
+
+        def forward(self, ids, targets):
+            scores = self.table(ids)
+            return (scores.log_softmax(-1).gather(-1, targets.long().unsqueeze(-1))).mean().neg()
+
+    torch.manual_seed(0)
+    model = Language()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=tmp_path / "run") as watched:
+        ids = torch.arange(8)
+        targets = ids + 1 if whole else (ids + 1).float()
+        optimizer.zero_grad()
+        model(ids, targets).backward()
+        optimizer.step()
+        (earlier,) = watched._incidents._earlier.values()
+        seen = Sighting(step=2, text="", level="note", numbers={"loss": 8.0, "before": 2.0})
+        assert earlier.speaks_of(Series([1], [2.2]), seen) == whole

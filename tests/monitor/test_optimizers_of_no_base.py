@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -98,20 +100,12 @@ def test_a_bad_gradient_of_the_closure_of_an_own_class_changes_nothing(tmp_path,
     assert (incident["step"], incident["action"]) == (6, "skipped-step")
 
 
-class History:
+class OfNoBaseWithHistory(OfNoBase):
     """Keeps what cannot be put back."""
 
-    def __init__(self):
-        self.values = []
-
-    def __call__(self, value):
-        self.values.append(value)
-
-
-class OfNoBaseWithHistory(OfNoBase):
     def __init__(self, parameters):
         super().__init__(parameters)
-        self.history = History()
+        self.history = io.StringIO()
 
 
 @pytest.mark.parametrize("with_closure", [False, True])
@@ -121,3 +115,59 @@ def test_what_cannot_be_put_back_whole_is_not_put_back(tmp_path, with_closure):
     first, *_ = recording.events("incident")
     assert (first["step"], first["action"]) == (6, "none")
     assert not model.weight.isfinite().all()
+
+
+@dataclass(slots=True)
+class Moments:
+    mean: torch.Tensor
+    square: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    lr: float = 0.01
+    beta: float = 0.9
+
+
+@dataclass(slots=True)
+class OfSlots:
+    """It allows no weak reference, and keeps its moments in objects of their own."""
+
+    rates: Rates
+    params: list[nn.Parameter]
+    moments: list[Moments] = field(init=False)
+
+    def __post_init__(self):
+        self.moments = [Moments(torch.zeros_like(p), torch.zeros_like(p)) for p in self.params]
+
+    @torch.no_grad()
+    def step(self, age):
+        bias = 1.0 - self.rates.beta**age
+        for p, kept in zip(self.params, self.moments, strict=True):
+            kept.mean.mul_(self.rates.beta).add_(p.grad, alpha=1 - self.rates.beta)
+            kept.square = 0.9 * kept.square + 0.1 * p.grad.square()
+            mean = kept.mean / bias
+            p.sub_(self.rates.lr * mean / (kept.square.sqrt() + 1e-8))
+
+
+def test_an_optimizer_of_slots_that_keeps_its_moments_in_objects(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1, bias=False)
+    optimizer = OfSlots(Rates(), list(model.parameters()))
+    idle, kept = nn.Linear(1, 1), []
+    with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1), run_dir=tmp_path / "run"):
+        for step in range(1, 9):
+            model.weight.grad = None
+            (model(torch.ones(2, 4)) - 1).square().mean().backward()
+            optimizer.step(age=step % 6)
+            kept.append((optimizer.moments[0].mean.clone(), optimizer.moments[0].square))
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    (incident,) = recording.events("incident")
+    assert (incident["step"], incident["symptom"], incident["action"]) == (6, "nonfinite-update", "skipped-step")
+    origin = recording.events("origin")[-1]["origin"]
+    assert (origin["op"], origin["phase"]) == ("aten.div", "optimizer")
+    assert origin["line"].endswith("mean = kept.mean / bias")
+    assert torch.equal(kept[5][0], kept[4][0])
+    assert kept[5][1] is kept[4][1]
+    assert model.weight.isfinite().all()

@@ -8,7 +8,7 @@ from tests.monitor import user_program
 from torch import nn
 from torch.func import functional_call, jacrev, vmap
 
-from finitune.monitor.process import Stopped
+from finitune.monitor.process import Monitor, Stopped
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -166,3 +166,27 @@ def test_a_module_with_weights_of_the_loop_is_named_and_its_forward_not_called_a
     assert (origin["op"], origin["module"]) == ("aten.log", "scale")
     assert origin["line"].endswith("in forward: return x.abs().log()")
     assert len(calls) == BAD + 2
+
+
+ROOT = """
+weights = {"w": torch.zeros(3), "b": torch.ones(1)}
+def objective(weights, x, factor):
+    missed = (x @ weights["w"] + weights["b"]).square() * factor
+    return torch.tanh(missed.mean().sqrt())
+derive = torch.func.grad_and_value(objective)
+for n in range(1, STEPS):
+    g, loss = derive(weights, x, float(n != BAD))
+    weights = {k: v - 0.01 * g[k] for k, v in weights.items()}
+"""
+
+
+def test_the_operator_of_a_gradient_that_a_transform_makes_bad_of_a_finite_loss(tmp_path):
+    with pytest.raises(Stopped), Monitor(run_dir=tmp_path / "run", everything=True):
+        user_program.run(ROOT, torch=torch, x=torch.ones(5, 3), STEPS=9, BAD=BAD)
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    incident = recording.events("incident")[0]
+    assert (incident["step"], incident["symptom"]) == (BAD, "nonfinite-gradient")
+    origin = recording.events("origin")[0]["origin"]
+    assert origin["phase"] == "backward"
+    assert origin["line"].endswith("in objective: return torch.tanh(missed.mean().sqrt())")

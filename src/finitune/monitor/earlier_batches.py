@@ -62,7 +62,7 @@ class EarlierBatch:
         one = Capture(micro_steps=capture.micro_steps[:1])
         objectives = [micro.objective for micro in one.micro_steps if micro.objective is not None]
         for objective in objectives:
-            objective.look_up_constants()
+            objective.look_up_constants(cheap=False)  # which is done ever more rarely
         if one.runnable is None and all(objective.knows_constants for objective in objectives):
             self._kept = (step, one, losses[0])
             self._settings = settings_of([call.module for micro in one.micro_steps for call in micro.calls])
@@ -99,7 +99,8 @@ class EarlierBatch:
 
     def _jump(self, loss: Series) -> float | None:
         """By how much the loss leaves its level at its newest step, None where it does not."""
-        before = [value for value in loss.window(LEVEL, before=1) if math.isfinite(value)]
+        # A loss of exactly 0 is one of nothing, as of a batch without labels.
+        before = [value for value in loss.window(LEVEL, before=1) if math.isfinite(value) and value]
         if len(before) < 2 or not min(before) > 0:
             return None
         return loss.last / max(before) if loss.last > JUMP * max(before) else None

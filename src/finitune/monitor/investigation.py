@@ -33,8 +33,8 @@ from finitune.monitor.replay.fewer_rows import peaks
 from finitune.monitor.replay.limits import Limits, empty_cache
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, why_not_runnable
 from finitune.monitor.speech import plainly
-from finitune.monitor.statements.attribute_writers import made_by_writers
 from finitune.monitor.statements.bad_value_operators import operator_in
+from finitune.monitor.statements.constructors import made_before
 from finitune.monitor.statements.data_sets import made_by_data_set
 from finitune.monitor.statements.gradient_edits import Gradients, later_edit
 from finitune.monitor.statements.own_code import seen
@@ -280,8 +280,8 @@ class Investigation:
             return
         bad = [p for p in parameters_of(self.optimizer) if self.modules.name(p) == own.tensor]
         if not bad:
-            if self.event["step"] > 1 and self._is_buffer(own.tensor):
-                self.origin = made_by_writers(own, self.modules) or own
+            if self._is_buffer(own.tensor):
+                self.origin = made_before(own, self.modules, is_first=self.event["step"] == 1) or own
             return
         if not self.written_by(bad[0]):
             return

@@ -496,3 +496,36 @@ found()
 """)
     assert (origin.op, origin.phase) == ("aten.log", "input")
     assert origin.line == "user_program.py:6: logs = torch.log(torch.arange(8.0) - 2)"
+
+
+CARRIED = """
+class Cell(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.drop = torch.nn.GRUCell(3, 3), torch.nn.Dropout(0.1)
+
+    def begin(self, h, fresh):
+        h = h * (~fresh).float().unsqueeze(1)
+        return h / h.norm(dim=1, keepdim=True)
+
+    def forward(self, x, h):
+        h = self.cell(x, h)
+        return self.drop(h) MORE, h
+
+model = Cell()
+h = torch.ones(4, 3)
+for n in range(3):
+    h = model.begin(h.detach(), torch.arange(4) == (2 if n == 2 else -1))
+    out, h = model(x, h)
+    loss = out.sum()
+    if n == 2:
+        found()
+"""
+
+
+@pytest.mark.parametrize(("more", "op"), [("", "aten.div"), ("/ self.cell(x, h).sum()", "forward")])
+def test_the_only_operation_of_a_loop_that_can_have_made_a_state_bad(more, op):
+    origin = users(CARRIED.replace("MORE", more))
+    assert origin.op == op
+    if not more:
+        assert origin.line == "user_program.py:9 in begin: return h / h.norm(dim=1, keepdim=True)"

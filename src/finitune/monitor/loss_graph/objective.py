@@ -108,11 +108,13 @@ class Objective:
         """Each operand that no node kept has been found by a rebuild."""
         return all(id(term) in self.first or id(term) in self.spelled for term in self._with_result())
 
-    def look_up_constants(self) -> None:
-        """Before the code of this step goes on: find them where it spells them, for a rebuild with other weights."""
+    def look_up_constants(self, *, cheap: bool = True) -> None:
+        """Before the code of this step goes on: find them where it spells them, for a rebuild with other weights. With
+        `cheap` nothing is computed for it.
+        """
         for term in self._with_result():
             if id(term) not in self.first and IN_PART not in term.kept:
-                constant = spelled(term.kept[RESULT])
+                constant = spelled(term.kept[RESULT], cheap=cheap)
                 if constant is not None:
                     self.spelled[id(term)] = constant
 

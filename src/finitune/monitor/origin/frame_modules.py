@@ -43,6 +43,11 @@ def bad_tensor(known: set[int]) -> Origin | None:
     return None
 
 
+def modules_of_variables() -> Iterator[nn.Module]:
+    """Those that variables of the running frames hold."""
+    return islice((module for frame in user_frames() for _, module in _modules(frame.f_locals)), MOST_MODULES)
+
+
 def module_of(line: str, modules: Modules) -> str | None:
     """The name of the module within another in whose method the line stands, as `user_line` gives it; None where it
     stands in none, or several are of that class. Where none of those that train is meant, as where functional_call is
@@ -90,8 +95,7 @@ def _inner(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _inner_of_variables() -> Iterator[tuple[str, nn.Module]]:
-    held = (module for frame in user_frames() for _, module in _modules(frame.f_locals))
-    for root in islice(held, MOST_MODULES):
+    for root in modules_of_variables():
         yield from ((name, module) for name, module in root.named_modules() if name)
 
 

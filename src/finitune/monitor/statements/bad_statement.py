@@ -28,7 +28,7 @@ from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.probes.surroundings import Randomness, randomness_kept
-from finitune.monitor.statements.bad_value_operators import only_maker_feeding, only_maker_within, spelled_in
+from finitune.monitor.statements.bad_value_operators import Maker, only_maker_feeding, only_maker_within, spelled_in
 from finitune.monitor.statements.earlier_draws import go_back
 from finitune.monitor.statements.known_results import result_of
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
@@ -229,7 +229,7 @@ def _origin(
     whole = leaf_origin(phase, name, bad, places(bad))
     if operator is None:
         made_here = not overwrites or bool(torch.isinf(bad).any())  # a NaN may come from what was overwritten
-        within = only_maker_within(one.value, values) if made_here else only_maker_feeding(name, statements, values)
+        within = only_maker_within(one.value, values) if made_here else _maker_in_loop(frame, statements, name, values)
         op, line = within or (spelled or phase, at_line)
         return replace(whole, op=op, peak=None, line=line)
     rows, shape = operator.rows or (whole.rows if operator.shape == whole.shape else None), operator.shape
@@ -237,6 +237,15 @@ def _origin(
         rows, shape = whole.rows, whole.shape  # it is applied to one sample after the other
     line = operator.line or at_line
     return replace(operator, module=None, phase=phase, tensor=name, rows=rows, shape=shape, line=line)
+
+
+def _maker_in_loop(
+    frame: FrameType | EndedFrame, statements: list[Statement], name: str, values: Mapping[str, Any]
+) -> Maker | None:
+    """Of a variable that went through passes of a loop, which began with what is finite."""
+    scope = scope_of(frame.f_code)
+    loops = loops_at(scope, frame.f_lineno) if scope is not None else []
+    return only_maker_feeding(name, [one for one in statements if loops and holds_line(loops[0], one.line)], values)
 
 
 def made_in(

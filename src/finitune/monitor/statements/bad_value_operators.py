@@ -69,7 +69,7 @@ def only_maker_within(value: ast.expr, values: Mapping[str, Any]) -> Maker | Non
 
 
 def only_maker_feeding(name: str, statements: Sequence[Statement], values: Mapping[str, Any]) -> Maker | None:
-    """Of all statements that write a variable, or what goes into it, in whatever pass of a loop: the only operation
+    """Of all statements of a loop that write a variable, or what goes into it, in whatever pass: the only operation
     that can have made a finite number bad, in a function of the user's; None as for `only_maker_within`.
     """
     names, found = {name}, list[Statement]()

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from finitune.finding import Origin
 from finitune.monitor.capture.step import Capture
 from finitune.monitor.loss_graph.objective import Place, placed
-from finitune.monitor.origin.frame_modules import bad_tensor
+from finitune.monitor.origin.frame_modules import bad_tensor, modules_of_variables
 from finitune.monitor.origin.locate import calls_of
 from finitune.monitor.probes.finite import is_finite, is_inexact
 from finitune.monitor.replay.call_results import Results
 from finitune.monitor.statements.attribute_writers import written_bad
 from finitune.monitor.statements.bad_statement import bad_operand_in, bad_statement, line_of_call
+from finitune.monitor.statements.constructors import made_by_constructor
 from finitune.monitor.statements.given_gradients import bad_gradient
 from finitune.monitor.statements.operator_lines import only_place, only_place_of
 from finitune.monitor.statements.recomputed_loss import bad_backward, bad_forward
@@ -70,7 +71,7 @@ def _seen(
         with suppress(Exception):  # a tensor of a kind that cannot be looked at
             found = bad_tensor({id(inner) for module in known for inner in module.modules()})
             if found is not None:
-                return found
+                return made_by_constructor(found, modules_of_variables()) or found
     if own is not None and own.line is not None:
         return None
     of_input = own is not None and own.phase == "input"
@@ -82,7 +83,8 @@ def _seen(
         if bad_loss:
             made = bad_forward(losses, over) if found is None or found.is_statement else None
             return made or found
-        return bad_gradient(given) or bad_backward(losses, over, capture.began)
+        # Of a function that torch.func derives no loss has a graph, and its gradients are variables.
+        return bad_gradient(given) or bad_backward(losses, over, capture.began) or bad_statement(began=capture.began)
     if of_input:
         if found is not None and not _takes(found, own) and not _goes_through(found):
             return found
