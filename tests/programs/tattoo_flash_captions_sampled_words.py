@@ -1,4 +1,4 @@
-"""Captions for tattoo flash sheets (toy drawings).  Scheduled sampling: the decoder gets its own words more and more."""
+"""Captions for tattoo flash sheets (toy drawings). Scheduled sampling: the decoder gets its own words more often."""
 
 import argparse
 
@@ -107,7 +107,8 @@ def main():
         hit = (guess == caps[:, 2]).float()
         ring = hit[(kinds == 1) & (images.amax((1, 2, 3)) < 0.7)].mean()  # nan where the sheet shows no fine ring
         print(
-            f"batch {i} ratio {ratio:.1f} loss {loss.item():.7f} shape {hit.mean().item():.3f} fine-ring {ring.item():.3f}",
+            f"batch {i} ratio {ratio:.1f} loss {loss.item():.7f} shape {hit.mean().item():.3f}",
+            f"fine-ring {ring.item():.3f}",
             flush=True,
         )
     total = sum(p.detach().abs().sum().item() for m in (eye, voice) for p in m.parameters())
