@@ -7,7 +7,9 @@ import torch
 from tests.monitor import user_program
 
 from finitune.monitor.crash import record_crash
+from finitune.monitor.process import Monitor
 from finitune.monitor.step_places import StepPlace
+from finitune.monitor.user_code import source_line
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -161,6 +163,36 @@ def test_parts_of_a_training_that_take_turns_in_loops_of_their_own_are_counted_o
     with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1)) as monitor:
         user_program.run(TURNS, torch=torch, watch=watch)
     assert Recording.load(monitor.run_dir).signals["loss"].last_step == 15
+
+
+def of_a_library(steps):
+    """A loop that is none of the user's."""
+    for step in steps:
+        step()
+
+
+FITTED = """
+def fit(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    def step():
+        optimizer.zero_grad()
+        model(torch.randn(4, 3)).square().mean().backward()
+        loop([optimizer.step])
+    loop([step] * 4)
+
+def main():
+    first = torch.nn.Linear(3, 2)
+    fit(first)
+    fit(torch.nn.Sequential(first.requires_grad_(False), torch.nn.Linear(2, 1)))
+main()
+"""
+
+
+def test_trainings_of_a_library_one_after_the_other_share_no_step(monkeypatch):
+    monkeypatch.setattr(source_line, "is_users", lambda file: file == user_program.FILE)
+    with Monitor(everything=True) as monitor:
+        user_program.run(FITTED, torch=torch, loop=of_a_library)
+    assert Recording.load(monitor.run_dir).signals["loss"].last_step == 8
 
 
 DELAYED = """

@@ -1,8 +1,12 @@
 """Programs that train tensors without a module, by a backward or by `torch.autograd.grad`."""
 
+import math
+
 import pytest
 import torch
+from tests.monitor import user_program
 
+from finitune.monitor.process import Monitor
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -137,3 +141,68 @@ def test_a_derivative_within_the_step_of_an_optimizer_is_no_step(tmp_path):
             (weight - 0.1 * inner).square().sum().backward()
             optimizer.step()
     assert Recording.load(tmp_path / "run").signals["loss"].last_step == 4
+
+
+GIVEN = """
+class Momentum:
+    def __init__(self, weights):
+        self.weights, self.rate = weights, 0.05
+        self.velocity = {k: torch.zeros_like(w) for k, w in weights.items()}
+        self.calls = 0
+
+    @torch.no_grad()
+    def step(self, gradients):
+        self.calls += 1
+        for k, w in self.weights.items():
+            self.velocity[k].mul_(0.8).add_(gradients[k])
+            w.sub_(self.rate * self.velocity[k])
+
+def objective(weights, x, factor):
+    return ((x @ weights["w"] + weights["b"] - x.sum(1)) * factor).square().mean().sqrt()
+
+def asked(weights, x, factor):
+    return dict(zip(weights, torch.autograd.grad(objective(weights, x, factor), list(weights.values()))))
+
+derived = torch.func.grad(objective)
+weights = {"w": torch.zeros(3), "b": torch.ones(1)}
+if HOW is not None:
+    weights = {k: w.requires_grad_() for k, w in weights.items()}
+rule = Momentum(weights)
+torch.manual_seed(0)
+for n in range(1, STEPS + 1):
+    x = torch.randn(6, 3)
+    gradients = (derived if HOW is None else asked)(weights, x, 1.0 if n not in BAD else 0.0)
+    rule.step(gradients)
+print(*(float(w.detach().double().sum()) for w in weights.values()), rule.calls)
+"""
+
+
+def given(directory, how, bad, mode="guard"):
+    with Monitor(run_dir=directory, everything=True, mode=mode):
+        user_program.run(GIVEN, __name__="stranger", torch=torch, HOW=how, STEPS=12, BAD=bad)
+    return Recording.load(directory)
+
+
+@pytest.mark.parametrize("how", [None, "asked"], ids=["torch.func", "autograd.grad"])
+def test_an_object_that_is_given_bad_gradients_is_not_called(tmp_path, how, capsys):
+    recording = given(tmp_path / "run", how, [7])
+    assert not recording.events("broken")
+    (incident,) = recording.events("incident")
+    assert (incident["step"], incident["symptom"], incident["action"]) == (7, "nonfinite-gradient", "skipped-step")
+    *sums, calls = capsys.readouterr().out.split()
+    assert all(math.isfinite(float(each)) for each in sums)
+    assert calls == "11"
+
+
+@pytest.mark.parametrize("how", [None, "asked"], ids=["torch.func", "autograd.grad"])
+def test_one_that_is_given_finite_ones_is_left_alone(tmp_path, how, capsys):
+    assert not given(tmp_path / "run", how, []).events("incident", "broken")
+    seen = capsys.readouterr().out
+    user_program.run(GIVEN, torch=torch, HOW=how, STEPS=12, BAD=[])
+    assert capsys.readouterr().out == seen
+
+
+def test_one_that_is_observed_is_called_with_bad_gradients(tmp_path, capsys):
+    recording = given(tmp_path / "run", "asked", [12], mode="observe")
+    assert recording.events("incident")[0]["action"] == "none"
+    assert capsys.readouterr().out.split()[-1] == "12"

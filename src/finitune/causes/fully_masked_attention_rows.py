@@ -118,6 +118,9 @@ def foresee(
 
 def weigh(origin: Origin) -> Iterator[Evidence]:
     softmax = ("softmax" in origin.op and "log_softmax" not in origin.op) or "attention" in origin.op
+    if origin.phase == "forward" and _is_spelled_softmax(origin):  # whose result holds the -inf of other rows too
+        yield evidence("origin", DECISIVE, f"{origin.op} of attention gives {origin.values}, as of a row without a key")
+        return
     if not softmax or origin.phase not in ("forward", "backward"):
         yield evidence("origin", -DECISIVE, f"the first bad value is in {origin.op}, not in the softmax of attention")
         return
@@ -126,3 +129,12 @@ def weigh(origin: Origin) -> Iterator[Evidence]:
     if origin.padding is not None:
         text = "at padded positions" if origin.padding else "at real tokens, which always see themselves"
         yield evidence("padding", STRONG if origin.padding else -DECISIVE, text)
+
+
+def _is_spelled_softmax(origin: Origin) -> bool:
+    """Of a module that attends by its own arithmetic: the largest score of no key, -inf, is taken from -inf, or what
+    remains is divided by a sum of nothing.
+    """
+    attends = any(word in (origin.module or "").lower() for word in ("attention", "attn"))
+    subtracts = origin.op == "aten.sub" and "nan" in (origin.values or "") and "-inf" in (origin.values or "")
+    return attends and (subtracts or (origin.op == "aten.div" and bool(origin.divisor)))

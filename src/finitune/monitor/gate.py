@@ -32,7 +32,7 @@ from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, WEIGHTS_BEFORE
 from finitune.monitor.spikes import Spikes
 from finitune.monitor.step_measures import StepMeasures, is_of_device
-from finitune.monitor.step_places import StepPlace
+from finitune.monitor.step_places import LastPlace, StepPlace
 from finitune.monitor.step_row import record_step
 from finitune.monitor.threads import EachThread
 
@@ -61,8 +61,7 @@ class Gate:
         """Steps of which the verdict alone is known."""
         self._run = run
         self._optimizers = optimizers
-        self._place: StepPlace | None = None
-        """Of the last step."""
+        self._last = LastPlace()
         self._is_open = False
         """The last step was begun and has not ended, as one that has raised."""
         self._pendings = pendings
@@ -356,7 +355,7 @@ class Gate:
     def ends_step(self, places: Iterable[StepPlace]) -> bool:
         """True where the last step has not ended, or one of `places` is below it and no backward has come since."""
         begun = any(self._pending.of(one.number) for one in self._optimizers if one.last == self.step)
-        return self._is_open or (not begun and any(place.is_below(self._place) for place in places))
+        return self._is_open or (not begun and any(place.is_below(self._last.place) for place in places))
 
     def loss_seen(self, roots: list[Tensor], micro: MicroStep) -> None:
         """A backward is about to run from `roots`."""
@@ -373,7 +372,7 @@ class Gate:
 
     def _look_for_writes(self, watched: Watched) -> None:
         known = self._pendings.apart or watched.past is not None  # what other threads train is not to be read
-        place = None if known else self._place
+        place = None if known else self._last.place
         watched.written_by_loop = self.writes.weights(watched, place)
 
     # What both use.
@@ -385,12 +384,9 @@ class Gate:
             watched.last = earlier
         place, new = StepPlace.now(), None
         if place is not None and self._optimizers.several:
-            last = self._place
-            if place.follows(last) or place.stands_above(last) or place.has_loop_since(last):
-                new = True
-            elif watched.last == 0 and place.is_in_pass_of(last):
-                new = False
-        self.step, self._place = step_of(watched, self.step, on, new=new), place
+            new = self._last.begins_next(place, first=watched.last == 0)
+        self.step = step_of(watched, self.step, on, new=new)
+        self._last.taken(place)
         watched.last = self.step
 
     def _seconds(self) -> float:

@@ -1,19 +1,22 @@
 """Programs in which no object has a `step`: a step is the interval between two groups of backwards.
 
-The gradients are judged right after the backward, while the weights are still those that made them. The update is in
-the loop's own code and cannot be discarded, which is said once; a fault that persists ends the run.
+The gradients are judged right after the backward, while the weights are still those that made them. Where the update is
+in the loop's own code it cannot be discarded, which is said once; an object whose `step` is given the gradients is not
+called. A fault that persists ends the run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from finitune.monitor.capture.step import Capture, MicroStep
 from finitune.monitor.capture.step_calls import Calls
@@ -116,6 +119,10 @@ class Intervals:
         self._ran_backward = False
         self._closure: Any = None
         """Of the trial that runs."""
+        self._given: dict[int, Callable[[], Any]] = {}
+        """Objects whose `step` was given gradients, and has written the weights."""
+        self._withheld = False
+        """The gradients of this step are bad, and those are not called."""
 
     @property
     def _pending(self) -> Pending:
@@ -204,6 +211,7 @@ class Intervals:
         self._asked, self._of_data = calls.micro_step(roots), not _parameters(trained)
         self._gate.loss_seen(roots, self._asked)
         self._begin(trained)
+        self._look_for_optimizers(trained)
 
     def gradients_returned(self, gradients: Sequence[Any]) -> None:
         """`torch.autograd.grad` has returned what was asked for last."""
@@ -264,17 +272,23 @@ class Intervals:
             self._incidents.bad_weights(watched, reading, self._writes.made(watched.written_by_loop))
         elif not reading.bad:
             self._writes.keep(watched.written_by_loop)
+        withholds = self._run.guards and any(known() is not None for known in self._given.values())
+        self._withheld = reading.skipped = reading.bad and withholds
         if reading.bad:
             by_hand = not reading.bad_loss and _is_scaled(capture)
             self._incidents.bad(
-                watched, reading, capture, may_settle=by_hand, acted=False, live=live, by_hand=by_hand
+                watched, reading, capture, may_settle=by_hand, acted=self._withheld, live=live, by_hand=by_hand
             )  # fmt: skip
-            if watched.bad_in_a_row:
+            if watched.bad_in_a_row and not self._withheld:
                 text = f"step {reading.step}: no optimizer is stepped here, so a bad update cannot be discarded"
                 self._run.speech.once("no step", text)
         self._gate.finish(watched, reading, capture)
 
     # Optimizers of other classes.
+
+    def withholds(self, thing: Any) -> bool:
+        """Whether the `step` of this object is not to be called: it would be given gradients that are bad."""
+        return self._withheld and self._given.get(id(thing), lambda: None)() is thing
 
     def _look_for_optimizers(self, leaves: Sequence[Tensor]) -> None:
         """At the 1st, 2nd, 4th, 8th... of such backwards: objects with a `step` that hold these leaves."""
@@ -288,14 +302,22 @@ class Intervals:
                 optimizer_steps.observe_class(type(thing))
 
     @contextlib.contextmanager
-    def trial(self, thing: Any, closure: Any) -> Iterator[None]:
+    def trial(self, thing: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
         """Around a call of the `step` of an object: it is an optimizer if it writes to leaves and runs no backward but
-        in the closure that it was given; then only where its step can be taken back.
+        in the closure that it was given; then only where its step can be taken back. One that is given the gradients
+        has none of its own.
         """
         known = self._candidates.pop(id(thing), lambda: None)()
         if known is not thing:
             yield
             return
+        if self._update.parameters() and _are_gradients(pytree.tree_leaves((args, kwargs)), self._update.parameters()):
+            versions = [p._version for p in self._update.parameters()]
+            yield
+            if versions != [p._version for p in self._update.parameters()]:
+                self._given[id(thing)] = reference_to(thing)
+            return
+        closure = optimizer_steps.closure_in(args, kwargs)
         update = foreign.ForeignUpdate(thing)
         parameters = update.parameters()
         before = [_look(p) for p in parameters]
@@ -311,6 +333,12 @@ class Intervals:
             watched.last, watched.steps = self._gate.step, 1
             self._run.modules.find(parameters)
             self._pending.clear()
+
+
+def _are_gradients(given: Sequence[Any], weights: Sequence[Tensor]) -> bool:
+    """A tensor of the shape of each weight."""
+    shapes = Counter(tuple(one.shape) for one in given if isinstance(one, Tensor))
+    return not Counter(tuple(weight.shape) for weight in weights) - shapes
 
 
 def _is_scaled(capture: Capture) -> bool:

@@ -222,7 +222,7 @@ class Listener:
     def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, skippable: bool) -> Any:
         watched = None if self.here.busy else self._optimizers.get(optimizer)
         if watched is None:
-            return UNWATCHED
+            return SKIP if not self.here.busy and self._intervals.withholds(optimizer) else UNWATCHED
         watched.steps += 1
         watched.evaluations, watched.first_gradients = 0, None
         begin = getattr(watched.update, "begin", None)
@@ -237,8 +237,10 @@ class Listener:
         gated = self._closures.begins(watched, closure, guards=self._run.guards)
         return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((gated, *args[1:]), kwargs)
 
-    def trial(self, optimizer: Any, closure: Any) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self.here.busy else self._intervals.trial(optimizer, closure)
+    def trial(
+        self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.here.busy else self._intervals.trial(optimizer, args, kwargs)
 
     def step_ended(self, optimizer: Any, *, failed: bool) -> None:
         watched = None if self.here.busy else self._optimizers.get(optimizer)

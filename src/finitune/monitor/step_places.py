@@ -43,9 +43,10 @@ class StepPlace:
         n = self._parts_from(before)
         return before is not None and n is not None and self.around[n].line < before.around[n].line
 
-    def is_in_pass_of(self, before: StepPlace | None) -> bool:
+    def is_in_pass_of(self, before: StepPlace | None, *, repeated: bool = False) -> bool:
         """True where it stands below the step that was taken last, in the same call of a function, and in no loop that
-        does not hold both; where no loop does, neither stands in one.
+        does not hold both; where no loop does, neither stands in one. A step that was `repeated` there, in no loop of
+        the user's, stands in one of a library's.
         """
         n = self._parts_from(before)
         if before is None or n is None or self.around[n].line < before.around[n].line:
@@ -55,7 +56,7 @@ class StepPlace:
         if _own_loops(self.around[n], before.around[n]) or any(one.loops for one in self.around[n + 1 :]):
             return False
         within_one = any(one.loops for one in self.around[: n + 1])
-        return within_one or not any(one.loops for one in before.around[n:])
+        return within_one or not (repeated or any(one.loops for one in before.around[n:]))
 
     def has_loop_since(self, before: StepPlace | None) -> bool:
         """True where it stands below the step that was taken last, and in a loop of its own, which runs backwards too:
@@ -88,6 +89,25 @@ class StepPlace:
         if before is None or (before.frame, before.code) != (self.frame, self.code) or before.line >= self.line:
             return False
         return scope_of(self.code) is not None and not _own_loops(self, before)
+
+
+@dataclass(slots=True)
+class LastPlace:
+    """Of the step that was taken last. `repeated`: the one before it was taken there too."""
+
+    place: StepPlace | None = None
+    repeated: bool = False
+
+    def begins_next(self, here: StepPlace, *, first: bool) -> bool | None:
+        """Whether a step here stands in the pass after the last; None where the program does not show it. `first`: its
+        optimizer has not stepped before.
+        """
+        if here.follows(self.place) or here.stands_above(self.place) or here.has_loop_since(self.place):
+            return True
+        return False if first and here.is_in_pass_of(self.place, repeated=self.repeated) else None
+
+    def taken(self, here: StepPlace | None) -> None:
+        self.place, self.repeated = here, here == self.place
 
 
 def _own_loops(here: StepPlace, last: StepPlace) -> list[ast.For | ast.While]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.monitor import user_program
 
+from finitune.monitor.statements import attribute_writers
 from finitune.monitor.statements.bad_statement import bad_statement
 
 WEIGHT = torch.ones(3, requires_grad=True)
@@ -529,3 +530,25 @@ def test_the_only_operation_of_a_loop_that_can_have_made_a_state_bad(more, op):
     assert origin.op == op
     if not more:
         assert origin.line == "user_program.py:9 in begin: return h / h.norm(dim=1, keepdim=True)"
+
+
+HELD = """
+class Penalty:
+    def __init__(self):
+        self.fisher = {"w": torch.ones(3)}
+
+    def consolidate(self, fisher):
+        self.fisher["w"] = MADE
+
+penalty = Penalty()
+penalty.consolidate(torch.zeros(3))
+loss = (x @ w).sum() + (penalty.fisher["w"] * (w - 1) ** 2).sum() + 0 * torch.rand(())
+found()
+"""
+
+
+@pytest.mark.parametrize(("made", "op"), [("fisher / fisher.max()", "aten.div"), ("fisher.log() / fisher", "forward")])
+def test_what_an_object_holds_that_is_bad_is_traced_to_what_wrote_it(made, op, monkeypatch):
+    monkeypatch.setattr(attribute_writers, "user_modules", lambda: [{"__file__": user_program.FILE, "torch": torch}])
+    origin = users(HELD.replace("MADE", made))
+    assert origin.op == op

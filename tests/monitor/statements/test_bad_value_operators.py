@@ -76,6 +76,7 @@ class Scaled(torch.nn.Module):
         ("y = x.log() * (1 / own.rate)", None), ("y = x.log() * math.exp(own.count)", "aten.log"),
         ("y = layers(x).mean()", "aten.mean"), ("y = loss(x, x)", None), ("y = scaled(x)", "aten.div"),
         ("y = scaled(x).log()", None), ("y = unknown(x).log()", None),
+        ("y = x ** 2 / x", "aten.div"), ("y = x.pow(3) / x", "aten.div"), ("y = x ** 0.5 / x", None),
     ],
 )  # fmt: skip
 def test_numbers_raise_and_layers_keep_what_is_finite(source, operator):

@@ -33,7 +33,7 @@ class Listener(Protocol):
 
     def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, skippable: bool) -> Any: ...
     def step_ended(self, optimizer: Any, *, failed: bool) -> None: ...
-    def trial(self, optimizer: Any, closure: Any) -> AbstractContextManager[None]: ...
+    def trial(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AbstractContextManager[None]: ...
 
 
 _listener: list[Listener] = []
@@ -84,7 +84,7 @@ def _observing(original: Callable[..., Any]) -> Callable[..., Any]:
         listener = _listener[0]
         answer = listener.step_begins(self, args, kwargs, skippable=True)
         if answer is UNWATCHED:
-            with listener.trial(self, closure_in(args, kwargs)):
+            with listener.trial(self, args, kwargs):
                 return original(self, *args, **kwargs)
         failed, _now.optimizer = True, self
         try:

@@ -28,7 +28,8 @@ from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.probes.surroundings import Randomness, randomness_kept
-from finitune.monitor.statements.bad_value_operators import Maker, only_maker_feeding, only_maker_within, spelled_in
+from finitune.monitor.statements.attribute_writers import made_by_writers
+from finitune.monitor.statements.bad_value_operators import only_maker_in_loop, only_maker_within, spelled_in
 from finitune.monitor.statements.earlier_draws import go_back
 from finitune.monitor.statements.known_results import result_of
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
@@ -52,7 +53,7 @@ from finitune.monitor.user_code.source_tree import (
 )
 from finitune.monitor.user_code.sums import comes_out_as, is_bad_alike
 from finitune.monitor.user_code.torch_arithmetic import NotPlain
-from finitune.monitor.user_code.variables import models_called
+from finitune.monitor.user_code.variables import models_called, value_of
 
 HELD = "what is held"
 """Its name where no variable is meant."""
@@ -60,15 +61,16 @@ BadIn = Callable[[Any], Tensor | None]
 
 
 def bad_statement(
-    *, of_input: bool = False, began: Randomness | None = None, given: Iterable[Tensor] = ()
-) -> Origin | None:
+    *, of_input: bool = False, began: Randomness | None = None, given: Iterable[Tensor] = (), derived: bool = False,
+) -> Origin | None:  # fmt: skip
     """The statement, in the innermost of the running frames that holds a bad loss, or in one that has handed to it what
     made it bad; None where none can be found. With `of_input`, something that is known to be bad is put into the loss:
     -inf alone is no mask. `began`: the random numbers as the step before has left them. Of a loss that is not bad: what
-    was `given` to it.
+    was `given` to it. With `derived` what torch.func has made of a loss is looked at, and no loss.
     """
     known = list(given)
-    found = (_in_frame(frame, known, of_input=of_input, began=began) for frame in user_frames())
+    look = partial(_in_frame, given=known, of_input=of_input, began=began, derived=derived)
+    found = map(look, user_frames())
     return next((origin for origin in found if origin is not None), None) or made_in_transform()
 
 
@@ -147,11 +149,13 @@ def line_of_call() -> str | None:
     return None
 
 
-def _in_frame(frame: FrameType, given: list[Tensor], *, of_input: bool, began: Randomness | None) -> Origin | None:
+def _in_frame(
+    frame: FrameType, *, given: list[Tensor], of_input: bool, began: Randomness | None, derived: bool
+) -> Origin | None:
     """`given` are the bad tensors that frames within this one were given; those that this one was given are added."""
     bad_in = partial(bad_tensor_in, minus=of_input)
     values = {**frame.f_globals, **frame.f_locals}
-    losses = {name for name, value in frame.f_locals.items() if holds_bad_loss(value)}
+    losses = {name for name, value in frame.f_locals.items() if not derived and holds_bad_loss(value)}
     losses = losses or {name for name, value in frame.f_locals.items() if holds_any(value, given)}
     statements = executed(frame)
     losses = losses or _bad_of_transforms(statements, values, bad_in)
@@ -227,9 +231,13 @@ def _origin(
     spelled = spelled_in(one.value) if not overwrites else None
     at_line = described(frame.f_code.co_filename, one.line, frame.f_code.co_name)
     whole = leaf_origin(phase, name, bad, places(bad))
+    if operator is None and (held := _held_bad(one.value, values, bad_in)) is not None:
+        return made_by_writers(held) or replace(whole, op=phase, peak=None, line=at_line)
     if operator is None:
         made_here = not overwrites or bool(torch.isinf(bad).any())  # a NaN may come from what was overwritten
-        within = only_maker_within(one.value, values) if made_here else _maker_in_loop(frame, statements, name, values)
+        within = (
+            only_maker_within(one.value, values) if made_here else only_maker_in_loop(frame, statements, name, values)
+        )
         op, line = within or (spelled or phase, at_line)
         return replace(whole, op=op, peak=None, line=line)
     rows, shape = operator.rows or (whole.rows if operator.shape == whole.shape else None), operator.shape
@@ -239,13 +247,13 @@ def _origin(
     return replace(operator, module=None, phase=phase, tensor=name, rows=rows, shape=shape, line=line)
 
 
-def _maker_in_loop(
-    frame: FrameType | EndedFrame, statements: list[Statement], name: str, values: Mapping[str, Any]
-) -> Maker | None:
-    """Of a variable that went through passes of a loop, which began with what is finite."""
-    scope = scope_of(frame.f_code)
-    loops = loops_at(scope, frame.f_lineno) if scope is not None else []
-    return only_maker_feeding(name, [one for one in statements if loops and holds_line(loops[0], one.line)], values)
+def _held_bad(value: ast.expr, values: Mapping[str, Any], bad_in: BadIn) -> Origin | None:
+    """What an attribute in the expression holds that is bad already, which no statement of a frame wrote."""
+    for node in ast.walk(value):
+        held = value_of(node, values) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) else None
+        if isinstance(held, Tensor | dict | list | tuple) and (bad := bad_in(held)) is not None:
+            return leaf_origin("input", ast.unparse(node), bad, places(bad))
+    return None
 
 
 def made_in(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.loss import _Loss
 
+from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import described, is_users
-from finitune.monitor.user_code.source_tree import Statement, scope_of
+from finitune.monitor.user_code.source_tree import Statement, holds_line, loops_at, scope_of
 from finitune.monitor.user_code.variables import function_behind, names_within, value_of
 
 _MAKERS = {
@@ -50,7 +51,8 @@ def operator_in(line: str) -> str | None:
 
 def spelled_in(value: ast.expr) -> str | None:
     """The only operation in the expression that can make a finite number bad; None where it calls what is no method."""
-    operations = [_operation(node) for node in ast.walk(value) if isinstance(node, ast.Call | ast.BinOp)]
+    nodes = [node for node in ast.walk(value) if isinstance(node, ast.Call | ast.BinOp) and not _is_whole_power(node)]
+    operations = [_operation(node) for node in nodes]
     if not all(isinstance(one, type) or hasattr(Tensor, one) for one in operations):
         return None
     makers = {_MAKERS[one] for one in operations if one in _MAKERS}
@@ -68,12 +70,17 @@ def only_maker_within(value: ast.expr, values: Mapping[str, Any]) -> Maker | Non
     return only_one(makers_in(value, values, None))
 
 
-def only_maker_feeding(name: str, statements: Sequence[Statement], values: Mapping[str, Any]) -> Maker | None:
-    """Of all statements of a loop that write a variable, or what goes into it, in whatever pass: the only operation
-    that can have made a finite number bad, in a function of the user's; None as for `only_maker_within`.
+def only_maker_in_loop(
+    frame: FrameType | EndedFrame, statements: Sequence[Statement], name: str, values: Mapping[str, Any]
+) -> Maker | None:
+    """Of all statements of the loop that runs which write a variable, or what goes into it, in whatever pass: the only
+    operation that can have made a finite number bad, in a function of the user's; None as for `only_maker_within`.
     """
+    scope = scope_of(frame.f_code)
+    loops = loops_at(scope, frame.f_lineno) if scope is not None else []
+    within = [one for one in statements if loops and holds_line(loops[0], one.line)]
     names, found = {name}, list[Statement]()
-    while more := [one for one in statements if one.writes & names and one not in found]:
+    while more := [one for one in within if one.writes & names and one not in found]:
         found += more
         names |= {read for one in more for read in one.reads}
     return only_one(made for one in found for made in makers_in(one.computes, values, None))
@@ -103,6 +110,8 @@ def makers_in(
         if _is_bad_number(node):
             raise LookupError(ast.unparse(node))
         if not isinstance(node, ast.Call | ast.BinOp | ast.AugAssign) or _is_of_numbers(node, values):
+            continue
+        if _is_whole_power(node):
             continue
         operation = _name(node) if isinstance(node, ast.Call) else type(node.op)
         called = value_of(node.func, values) if isinstance(node, ast.Call) else None
@@ -146,6 +155,17 @@ def _is_of_numbers(node: ast.expr | ast.AugAssign, values: Mapping[str, Any]) ->
             return type(value) in (int, float)
         case ast.Name() | ast.Attribute():
             return type(value_of(node, values)) in (int, float, bool)
+        case _:
+            return False
+
+
+def _is_whole_power(node: ast.AST) -> bool:
+    """`x ** 2`, `x.pow(2)`: a product."""
+    match node:
+        case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int(power))):
+            return power >= 0
+        case ast.Call(func=ast.Attribute(attr="pow" | "pow_"), args=[*_, ast.Constant(value=int(power))]):
+            return power >= 0
         case _:
             return False
 
