@@ -17,12 +17,23 @@ class StepPlace:
     """The identity of the innermost running frame of the user's; it is not kept alive."""
     code: CodeType
     line: int
+    called: bool = False
+    """By a library: what runs it again is not seen."""
     around: tuple[StepPlace, ...] = ()
     """Of all running frames of the user's, outermost first; this one is the last."""
 
     @staticmethod
     def now() -> StepPlace | None:
-        around = [StepPlace(frame=id(frame), code=frame.f_code, line=frame.f_lineno) for frame in user_frames()]
+        frames = list(user_frames())
+        around = [
+            StepPlace(
+                frame=id(one),
+                code=one.f_code,
+                line=one.f_lineno,
+                called=caller is not None and one.f_back is not caller,
+            )
+            for one, caller in zip(frames, [*frames[1:], None], strict=True)
+        ]
         return replace(around[0], around=tuple(reversed(around))) if around else None
 
     def follows(self, before: StepPlace | None) -> bool:
@@ -46,7 +57,7 @@ class StepPlace:
     def is_in_pass_of(self, before: StepPlace | None, *, repeated: bool = False) -> bool:
         """True where it stands below the step that was taken last, in the same call of a function, and in no loop that
         does not hold both; where no loop does, neither stands in one. A step that was `repeated` there, in no loop of
-        the user's, stands in one of a library's.
+        the user's, stands in one of a library's, unless that has called the function itself.
         """
         n = self._parts_from(before)
         if before is None or n is None or self.around[n].line < before.around[n].line:
@@ -56,7 +67,8 @@ class StepPlace:
         if _own_loops(self.around[n], before.around[n]) or any(one.loops for one in self.around[n + 1 :]):
             return False
         within_one = any(one.loops for one in self.around[: n + 1])
-        return within_one or not (repeated or any(one.loops for one in before.around[n:]))
+        in_library = repeated and not self.around[n].called
+        return within_one or not (in_library or any(one.loops for one in before.around[n:]))
 
     def has_loop_since(self, before: StepPlace | None) -> bool:
         """True where it stands below the step that was taken last, and in a loop of its own, which runs backwards too:
