@@ -195,34 +195,18 @@ def test_trainings_of_a_library_one_after_the_other_share_no_step(monkeypatch):
     assert Recording.load(monitor.run_dir).signals["loss"].last_step == 8
 
 
-TAKEN_BY_TURNS = """
-class Task:
-    def __init__(self):
-        self.models = [torch.nn.Linear(3, 1), torch.nn.Linear(3, 1)]
-        self.optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in self.models]
-        self.at = 0
-
-    def training_step(self):
-        self.at += 1
-        first, second = self.optimizers
-        for each in self.optimizers:
-            each.zero_grad()
-        sum(one(torch.randn(4, 3)).square().mean() for one in self.models).backward()
-        first.step()
-        if self.at > 4:
-            second.step()
-
-def main():
-    loop([Task().training_step] * 8)
-main()
-"""
-
-
-def test_a_second_optimizer_of_a_function_that_a_library_calls_steps_with_the_first(monkeypatch):
-    monkeypatch.setattr(source_line, "is_users", lambda file: file == user_program.FILE)
-    with Monitor(everything=True) as monitor:
-        user_program.run(TAKEN_BY_TURNS, torch=torch, loop=of_a_library)
-    assert Recording.load(monitor.run_dir).signals["loss"].last_step == 8
+@pytest.mark.parametrize("by_library", [True, False])
+def test_a_step_that_is_repeated_stands_in_a_loop_below_unless_its_function_is_called_again(by_library):
+    """The identity of a frame may be that of one that has ended."""
+    places, source = [], "def update():\n    STEP\n    STEP\n\nCALL\n"
+    call = "loop([update])" if by_library else "update()"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source_line, "is_users", lambda file: file == user_program.FILE)
+        source = source.replace("STEP", "places.append(here())").replace("CALL", call)
+        user_program.run(source, places=places, here=StepPlace.now, loop=of_a_library)
+    first, second = places
+    assert second.is_in_pass_of(first)
+    assert second.is_in_pass_of(first, repeated=True) == by_library
 
 
 DELAYED = """
