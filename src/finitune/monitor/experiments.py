@@ -34,6 +34,8 @@ STANDS_STILL: Mapping[str, Callable[[Trial, Investigation], bool]] = {
     "dead-update": lambda trial, inquiry: trial.ratio < COLLAPSE * _usual_update(inquiry),
 }
 """Symptoms of an update that comes to nothing -> whether a trial update does."""
+UNEVEN = 0.25
+"""Samples of unequal length have unequal shares in the mean of their losses."""
 CONTENDERS = 2
 """How many leading causes are put to the test."""
 
@@ -127,9 +129,21 @@ def outcome(inquiry: Investigation, change: Callable[[Setting], AbstractContextM
         climbed = math.sqrt(low * inquiry.event["loss"]) if diverges else math.inf
         if loss > min(DIVERGED * low, max(low, climbed)):
             return "diverged"
+    if again.passed and diverges and _is_in_parts(inquiry, loss):
+        return "diverged"
     if again.passed and diverges and not again.norms.any():
         return "diverged"  # it gives one answer to everything, and no update will change that
     return "finite" if again.passed else "non-finite"
+
+
+def _is_in_parts(inquiry: Investigation, loss: float) -> bool:
+    """The mean of what a model that sums over samples gives for each by itself: the same loss in other units."""
+    with suppress(Exception):  # samples that cannot be told apart, a budget that is used up
+        rows = sum(map(rows_of, inquiry.capture.micro_steps))
+        setting = inquiry.setting()
+        whole = sum(rerun(setting).losses) / setting.scale if rows > 1 else 0.0
+        return math.isclose(loss * rows, whole, rel_tol=UNEVEN)
+    return False
 
 
 def _usual_update(inquiry: Investigation) -> float:
