@@ -34,7 +34,7 @@ from finitune.monitor.probes.references import reference_to
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, all_finite
 from finitune.monitor.threads import EachThread
-from finitune.monitor.user_code.source_line import running_frames
+from finitune.monitor.user_code.source_line import is_running, running_frames
 
 MOST_NODES = 50_000
 """Of the graph of one backward, when its leaves are looked for."""
@@ -134,7 +134,7 @@ class Intervals:
 
     def backward_begins(self, roots: Sequence[Tensor]) -> None:
         """The leaves are found in the graph, which is gone after the backward."""
-        self._ran_backward = self._ran_backward or not _is_running(self._closure)
+        self._ran_backward = self._ran_backward or not is_running(self._closure)
         self._leaves = []
         unseen = [watched for watched in self._optimizers if self._stepped_unseen(watched)]
         if unseen:
@@ -369,11 +369,6 @@ def _running_objects() -> set[int]:
             found |= {id(value) for name, value in frame.f_locals.items() if name in ("self", "cls")}
         within.add(frame.f_code)
     return found
-
-
-def _is_running(function: Any) -> bool:
-    code = getattr(function, "__code__", None)
-    return code is not None and any(frame.f_code is code for frame in running_frames())
 
 
 def _parameters(tensors: Sequence[Tensor]) -> bool:

@@ -7,6 +7,7 @@ While the monitor itself runs the model, nothing is heard.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
@@ -32,6 +33,7 @@ from finitune.monitor.run import Run
 from finitune.monitor.step_measures import is_of_device
 from finitune.monitor.threads import EachThread
 from finitune.monitor.user_code.ended_frames import GivenGradient
+from finitune.monitor.user_code.source_line import is_running
 
 DEEPEST = 4
 """Backwards after which the modules within the watched ones are watched too, where the loss comes from none of them."""
@@ -359,8 +361,9 @@ class Listener:
 
     def _interrupted(self) -> None:
         """An optimizer's step that raised was not seen to end."""
-        if self.here.in_closure or optimizer_steps.is_running():
-            return
+        stepping = optimizer_steps.stepping()
+        if stepping is None or self.here.in_closure or is_running(inspect.unwrap(type(stepping).step)):
+            return  # nor where the step itself runs this backward
         watched = self._optimizers.get(optimizer_steps.interrupted())
         if watched is not None:
             self._gate.closes(watched, failed=True)

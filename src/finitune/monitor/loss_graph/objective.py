@@ -252,9 +252,13 @@ def node_at(root: Edge, place: Place) -> Any:
     return None
 
 
+def term_at(place: Place | None) -> Term | None:
+    return dict(placed(place[0])).get(place[1]) if place is not None else None
+
+
 def is_factor(place: Place | None) -> bool:
     """It is a product in the loss."""
-    term = dict(placed(place[0])).get(place[1]) if place is not None else None
+    term = term_at(place)
     return term is not None and term.name == "MulBackward0"
 
 

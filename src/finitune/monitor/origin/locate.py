@@ -19,13 +19,13 @@ from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin, Phase
 from finitune.monitor.capture.step import Call, Capture
-from finitune.monitor.capture.step_calls import MAX_CALLS
 from finitune.monitor.loss_graph.objective import Place
 from finitune.monitor.origin.batch_places import bad_rows
 from finitune.monitor.origin.operator_watch import Layer, OperatorWatch
 from finitune.monitor.probes.finite import Places, is_finite, places, values_of
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.names import dtype_name, parameter_names
+from finitune.monitor.replay.call_results import calls_again
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.rerun import Outcome, Setting, outputs_of, rerun
 
@@ -83,9 +83,9 @@ def locate_in_calls(setting: Setting) -> Origin | None:
     """The first operator within what the loop calls, where the loss that it computes of it cannot be run again; None
     where nothing that is put out is NaN or +inf. One extra forward.
     """
-    calls = calls_of(setting.capture)
-    if len(calls) >= MAX_CALLS or any(call.unfed is not None or call.overwritten for call in calls):
-        return None  # of a longer chain the later calls are not known
+    calls = calls_again(setting.capture)
+    if not calls:
+        return None
     watch = OperatorWatch(parameter_names(setting.model), lambda: calls, setting.limits)
     eager = replace(setting, eager=True)
     with _watching(_named_modules(eager), watch):

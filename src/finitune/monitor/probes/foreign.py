@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from finitune.monitor.probes.gc_objects import living
 from finitune.monitor.probes.graph_nodes import nodes_behind
+from finitune.monitor.probes.optimizer_state import own_attributes
 from finitune.monitor.probes.optimizers import BeforeStep, kept_before
 from finitune.monitor.probes.references import reference_to
 
@@ -98,10 +99,8 @@ class ForeignUpdate(LeavesUpdate):
 
 def _held(thing: Any) -> Iterator[Tensor]:
     """The tensors in the attributes of `thing`, in order."""
-    own = getattr(thing, "__dict__", None)
-    slots = [getattr(thing, name, None) for name in _slots(type(thing))]
     groups = getattr(thing, "param_groups", None)
-    values = [*([groups] if isinstance(groups, list) else ()), *(own.values() if isinstance(own, dict) else ()), *slots]
+    values = [*([groups] if isinstance(groups, list) else ()), *own_attributes(thing).values()]
     seen: set[int] = set()
     for value in values:
         yield from _within(value, DEPTH, seen)
@@ -118,12 +117,6 @@ def _within(value: Any, depth: int, seen: set[int]) -> Iterator[Tensor]:
 
 def _parts(value: Any) -> Iterable[Any]:
     return [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
-
-
-def _slots(kind: type) -> Iterator[str]:
-    for base in kind.__mro__:
-        slots = vars(base).get("__slots__", ())
-        yield from (slots,) if isinstance(slots, str) else slots
 
 
 def _holds(outer: Any, inner: Any) -> bool:

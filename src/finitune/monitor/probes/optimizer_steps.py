@@ -7,9 +7,7 @@ where a step that is discarded need not be called at all. No instance is changed
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -125,10 +123,9 @@ def _after(optimizer: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> N
         _listener[0].step_ended(optimizer, failed=False)
 
 
-def is_running() -> bool:
-    """Whether this is called within the step of a watched optimizer, as where that runs a backward of its own."""
-    code = getattr(inspect.unwrap(type(_now.optimizer).step), "__code__", None) if _now.optimizer is not None else None
-    return code is not None and any(frame.f_code is code for frame, _ in traceback.walk_stack(None))
+def stepping() -> Any:
+    """The watched optimizer whose step has begun in this thread and was not seen to end; None where there is none."""
+    return _now.optimizer
 
 
 def interrupted() -> Any:

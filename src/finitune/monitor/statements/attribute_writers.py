@@ -22,7 +22,15 @@ from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.statements.bad_value_operators import Maker, makers_in, only_one
 from finitune.monitor.user_code.source_line import user_frames, user_modules
-from finitune.monitor.user_code.source_tree import names_in, nodes_in, parsed, scope_of, statements_in, written_in_place
+from finitune.monitor.user_code.source_tree import (
+    feeding,
+    names_in,
+    nodes_in,
+    parsed,
+    scope_of,
+    statements_in,
+    written_in_place,
+)
 from finitune.monitor.user_code.variables import value_of
 
 
@@ -90,11 +98,8 @@ def user_trees() -> Iterator[tuple[str, dict[str, Any], ast.Module]]:
 def _taken(scope: ast.FunctionDef, is_target: Callable[[ast.expr], bool]) -> list[ast.AST]:
     """What the function writes to such targets, and what it has written into variables that this takes."""
     taken = [written for node in nodes_in(scope) if (written := _written(node, is_target)) is not None]
-    statements, names = list(statements_in(scope)) if taken else [], set(names_in(taken))
-    while more := [one for one in statements if one.writes & names and one.computes not in taken]:
-        taken += (one.computes for one in more)
-        names |= {name for one in more for name in one.reads}
-    return taken
+    fed = feeding(names_in(taken), list(statements_in(scope))) if taken else []
+    return taken + [one.computes for one in fed if one.computes not in taken]
 
 
 def _written(node: ast.AST, is_target: Callable[[ast.expr], bool]) -> ast.AST | None:

@@ -32,7 +32,7 @@ from finitune.monitor.statements.attribute_writers import made_by_writers
 from finitune.monitor.statements.bad_value_operators import only_maker_in_loop, only_maker_within, spelled_in
 from finitune.monitor.statements.earlier_draws import go_back
 from finitune.monitor.statements.known_results import result_of
-from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
+from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation, maker_of
 from finitune.monitor.statements.plain_statements import StateSpoilt
 from finitune.monitor.statements.running_transforms import calls_of_transforms, made_in_transform
 from finitune.monitor.statements.table_columns import column_written
@@ -103,13 +103,7 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
 
 def _made_in_call(one: EndedFrame, operand: Tensor) -> Origin | None:
     """The operator that makes the operand bad in a function that this one calls, where it comes out again there."""
-    watch = OperatorWatch.of_arithmetic()
-    evaluation = Evaluation(lambda: False, wanted=operand)
-    watch.line = lambda: evaluation.now
-    with warnings.catch_warnings(), torch.no_grad(), watch, suppress(*NOT_COMPUTED):
-        warnings.simplefilter("ignore")  # the program has had them
-        evaluation.returned(one)
-    found = watch.found(bad_loss=True) if evaluation.gave_wanted else None
+    found = maker_of(operand, lambda evaluation: evaluation.returned(one))
     return None if found is None else replace(found, module=None, phase="input")
 
 

@@ -12,7 +12,7 @@ from torch.nn.modules.loss import _Loss
 
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import described, is_users
-from finitune.monitor.user_code.source_tree import Statement, holds_line, loops_at, scope_of
+from finitune.monitor.user_code.source_tree import Statement, feeding, holds_line, loops_at, scope_of
 from finitune.monitor.user_code.variables import function_behind, names_within, value_of
 
 _MAKERS = {
@@ -79,11 +79,7 @@ def only_maker_in_loop(
     scope = scope_of(frame.f_code)
     loops = loops_at(scope, frame.f_lineno) if scope is not None else []
     within = [one for one in statements if loops and holds_line(loops[0], one.line)]
-    names, found = {name}, list[Statement]()
-    while more := [one for one in within if one.writes & names and one not in found]:
-        found += more
-        names |= {read for one in more for read in one.reads}
-    return only_one(made for one in found for made in makers_in(one.computes, values, None))
+    return only_one(made for one in feeding([name], within) for made in makers_in(one.computes, values, None))
 
 
 def only_one(makers: Iterable[Maker | None], *, of_nothing: bool = False) -> Maker | None:

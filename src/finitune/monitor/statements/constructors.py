@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from types import FunctionType, MethodType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from finitune.finding import Origin
-from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.statements.attribute_writers import made_by_writers
-from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
+from finitune.monitor.statements.plain_functions import maker_of
 from finitune.monitor.user_code.arithmetic import MISSING
 
 
@@ -50,14 +46,8 @@ def _made(module: nn.Module, buffer: Tensor) -> Origin | None:
     made = inspect.getattr_static(type(module), "__init__", None)
     if not isinstance(made, FunctionType):
         return None
-    watch = OperatorWatch.of_arithmetic()
-    evaluation = Evaluation(lambda: False, wanted=buffer)
-    watch.line = lambda: evaluation.now
     given = {name: _argument(module, one) for name, one in list(inspect.signature(made).parameters.items())[1:]}
-    with warnings.catch_warnings(), torch.no_grad(), watch, suppress(*NOT_COMPUTED):
-        warnings.simplefilter("ignore")  # the program has had them
-        evaluation.result(MethodType(made, module), **given)
-    return watch.found(bad_loss=True) if evaluation.gave_wanted else None
+    return maker_of(buffer, lambda evaluation: evaluation.result(MethodType(made, module), **given))
 
 
 def _argument(module: nn.Module, parameter: inspect.Parameter) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from finitune.finding import Origin
 from finitune.monitor.capture.step import Capture
-from finitune.monitor.loss_graph.objective import Place, placed
+from finitune.monitor.loss_graph.objective import Place, term_at
 from finitune.monitor.origin.frame_modules import bad_tensor, modules_of_variables
 from finitune.monitor.origin.locate import calls_of
 from finitune.monitor.probes.finite import is_finite, is_inexact
@@ -134,5 +134,5 @@ def _goes_through(found: Origin) -> bool:
 
 def _line(place: Place | None) -> str | None:
     """Where the user's code spells the operator of the term."""
-    term = dict(placed(place[0])).get(place[1]) if place is not None else None
+    term = term_at(place)
     return None if term is None else only_place(term.name)

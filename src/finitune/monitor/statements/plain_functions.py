@@ -12,6 +12,7 @@ import ast
 import copy
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import CodeType, FunctionType, MappingProxyType, MethodType
@@ -23,7 +24,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.finding import Origin
-from finitune.monitor.origin.operator_watch import UNSEEN
+from finitune.monitor.origin.operator_watch import UNSEEN, OperatorWatch
 from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import unwrapped
@@ -281,6 +282,19 @@ class Evaluation(Statements):
         if any(node._sequence_nr() < self._began for node in nodes):
             raise NotPlain("gradients through a graph of the user's")
         return inspect.unwrap(torch.autograd.grad)(outputs, inputs, grad_outputs, **{**options, "retain_graph": True})
+
+
+def maker_of(wanted: Tensor, compute: Callable[[Evaluation], Any]) -> Origin | None:
+    """The operator that makes this tensor bad as something of the user's is computed; None where it does not come out
+    again on the way, bit for bit.
+    """
+    watch = OperatorWatch.of_arithmetic()
+    evaluation = Evaluation(lambda: False, wanted=wanted)
+    watch.line = lambda: evaluation.now
+    with warnings.catch_warnings(), torch.no_grad(), watch, suppress(*NOT_COMPUTED):
+        warnings.simplefilter("ignore")  # the program has had them
+        compute(evaluation)
+    return watch.found(bad_loss=True) if evaluation.gave_wanted else None
 
 
 class _Nested:

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.user_code import numpy_arithmetic
-from finitune.monitor.user_code.arithmetic import FILLS, MISSING, Asked, assign, items_of
+from finitune.monitor.user_code.arithmetic import FILLS, MISSING, Asked, assign, items_of, or_missing
 from finitune.monitor.user_code.source_line import described
 from finitune.monitor.user_code.source_tree import is_state, joins, names_in, parts_without, stored_in, written_in_place
 from finitune.monitor.user_code.torch_arithmetic import NotPlain
@@ -187,15 +188,9 @@ class Statements(Asked):
     def _held(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         """The value, whatever it is where a name or an attribute stands for it."""
         if isinstance(node, ast.Tuple) and not any(isinstance(each, ast.Starred) for each in node.elts):
-            return tuple(self._held_or_missing(each, values) for each in node.elts)
+            return tuple(or_missing(partial(self._held, values=values), each) for each in node.elts)
         found = value_of(node, values, MISSING)
         return self.value(node, values) if found is MISSING else found
-
-    def _held_or_missing(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
-        try:
-            return self._held(node, values)
-        except NotPlain:
-            return MISSING
 
     def _state_written(
         self, statement: ast.stmt, target: ast.expr, operands: Sequence[ast.expr], values: Mapping[str, Any]
@@ -217,10 +212,7 @@ class Statements(Asked):
             self.spoilt = SpoiltState(name=name, value=state, operator=joins(statement, name), line=self.now)
 
     def _part(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
-        try:
-            return self.value(node, values)
-        except NotPlain:
-            return MISSING
+        return or_missing(partial(self.value, values=values), node)
 
 
 def is_bad(value: Any) -> bool:

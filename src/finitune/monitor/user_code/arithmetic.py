@@ -189,15 +189,16 @@ def evaluate(node: ast.expr, values: Mapping[str, Any], asked: Asked | None = No
         case ast.Call():
             if not any(each.arg in ("out", "inplace") for each in node.keywords):
                 bears = asked.bears_missing(node.func, values)
-                given = partial(_or_missing, argument) if bears else argument
-                named = _named(node.keywords, values, given, partial(_or_missing, of) if bears else of)
+                given = partial(or_missing, argument) if bears else argument
+                named = _named(node.keywords, values, given, partial(or_missing, of) if bears else of)
                 return _result(node.func, values, each_of(node.args, given), named, asked)
         case _:
             pass
     raise NotPlain(ast.unparse(node))
 
 
-def _or_missing(value: Callable[[ast.expr], Any], node: ast.expr) -> Any:
+def or_missing(value: Callable[[ast.expr], Any], node: ast.expr) -> Any:
+    """The value of an expression, MISSING where it is not plain."""
     try:
         return value(node)
     except NotPlain:

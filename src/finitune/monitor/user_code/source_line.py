@@ -74,6 +74,12 @@ def running_frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def is_running(function: Any) -> bool:
+    """Whether a call of this function of Python's runs in this thread."""
+    code = getattr(function, "__code__", None)
+    return code is not None and any(frame.f_code is code for frame in running_frames())
+
+
 def described(file: str, line: int, function: str) -> str:
     """`train.py:41 in compute_loss: loss = a / b`, without the function at the top level of a file."""
     text = linecache.getline(file, line).strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
@@ -145,6 +145,15 @@ def statements_in(scope: ast.AST) -> Iterator[Statement]:
     """Its assignments, without those of functions defined within."""
     for node in nodes_in(scope):
         yield from _written(node)
+
+
+def feeding(names: Iterable[str], statements: Sequence[Statement]) -> list[Statement]:
+    """Those that write one of the variables, or what goes into it, in whatever order they run."""
+    known, found = set(names), list[Statement]()
+    while more := [one for one in statements if one.writes & known and one not in found]:
+        found += more
+        known |= {name for one in more for name in one.reads}
+    return found
 
 
 def _written(node: ast.AST) -> Iterator[Statement]:
