@@ -188,6 +188,9 @@ class Answer:
     broken: str | None = None
 
 
+_NOTHING_SAID = Answer()
+
+
 def ask(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Answer:
     """Call `function` with the inputs it names.
 
@@ -201,6 +204,8 @@ def ask(function: Callable[..., Any], inputs: Mapping[str, Any]) -> Answer:
         return Answer(missing=missing)
     try:
         result = function(**given)
+        if result is None:  # as symptoms answer, which are asked at every step
+            return _NOTHING_SAID
         results: list[Any] = list(cast("Iterator[Any]", result)) if isinstance(result, Iterator) else [result]
     except Exception as error:
         return Answer(broken=f"{type(error).__name__}: {error}")
@@ -278,12 +283,12 @@ def sightings(signals: Signals, step: int | None = None) -> list[Sighting]:
     """The symptoms present at `step`, by default the newest: of signals whose newest value is there."""
     if step is None:
         step = max((series.last_step for series in signals.values() if series), default=-1)
+    there = {name: series for name, series in signals.items() if series}
     found: list[Sighting] = []
     for symptom, judged, see in _seen_by():  # twice at every step of a run, so that nothing else is looked at
-        newest = signals.get(judged)
-        if newest and newest.last_step == step:
-            given = {name: series for name in _parameters(see) if (series := signals.get(name))}
-            found += _named(symptom, ask(see, given))
+        newest = there.get(judged)
+        if newest is not None and newest.last_step == step:
+            found += _named(symptom, ask(see, there))
     return found
 
 

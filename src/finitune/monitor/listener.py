@@ -197,11 +197,15 @@ class Listener:
         if self.here.busy:
             return
         measured = list(map(id, tensors))
+        among = frozenset[int]()
         for watched in self._trained():
             gradients = watched.gradients()
             own = list(map(id, gradients))
-            everything = own == measured or set(own) == set(measured)
-            if own and (everything or set(own) <= set(measured)):
+            everything = own == measured
+            if not everything:  # each parameter may have an optimizer of its own
+                among = among or frozenset(measured)
+                everything = len(own) == len(among) and among.issuperset(own)
+            if own and (everything or among.issuperset(own)):
                 scaled = carries_scale(self._pending.of(watched.number), watched.optimizer())
                 watched.unclipped = Unclipped.of(gradients, norm if everything else None, each, scaled=scaled)
 

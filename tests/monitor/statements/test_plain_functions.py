@@ -473,6 +473,37 @@ def test_modules_in_a_list_and_pairs_of_which_one_is_not_plain():
     assert origin.line.endswith("in worst: return torch.stack([-density[season == k].mean() for k in range(3)]).sum()")
 
 
+TOWER = """
+class Block(torch.nn.Module):
+    def __init__(self, gain):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.tensor(gain, dtype=torch.float16))
+
+    def forward(self, x):
+        return x + self.gain * x
+
+class Tower(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block(gain) for gain in (1.0, 6e4, 1.0))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+tower = Tower()
+loss = tower(x).mean()
+found()
+"""
+
+
+def test_the_module_whose_forward_makes_it_bad_where_several_are_of_its_class():
+    origin = user_program.found(TOWER, bad_statement, x=torch.full((4, 3), 30.0, dtype=torch.float16))
+    assert (origin.op, origin.module) == ("aten.mul", "blocks.1")
+    assert origin.line.endswith("in forward: return x + self.gain * x")
+
+
 TWICE_DERIVED = """
 w = torch.ones(2, requires_grad=True)
 def energy(p):

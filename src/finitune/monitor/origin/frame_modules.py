@@ -89,6 +89,12 @@ def is_inner(name: str | None, modules: Modules) -> bool:
     return any(name == each for each, _ in _inner(modules))
 
 
+def names_of_inner() -> dict[int, str]:
+    """By the identity of each module within one that a variable of a running frame holds, its longest name."""
+    named = sorted(_inner_of_variables(), key=lambda one: one[0].count("."))
+    return {id(module): name for name, module in named}
+
+
 def _inner(modules: Modules) -> Iterator[tuple[str, nn.Module]]:
     roots = {id(root) for root in modules.roots()}
     return ((name, module) for name, module in modules.module_names() if id(module) not in roots)

@@ -98,6 +98,8 @@ class OperatorWatch(TorchDispatchMode):
         self._ran_backward = False
         self.line: Callable[[], str | None] = user_line
         """Of the statement that runs now."""
+        self.module: Callable[[], str | None] = lambda: self.modules[-1] if self.modules else None
+        """The one that runs now; of what is computed again the one whose method it is."""
         self.summed: Callable[[], str | None] = lambda: None
         """The parameter whose gradients a replay sums up now."""
         self._outside: torch.dtype | None = None
@@ -156,7 +158,7 @@ class OperatorWatch(TorchDispatchMode):
             number = torch.autograd._get_sequence_nr() - 1
             self._creators.setdefault(
                 (threading.get_ident(), number),
-                _Creator(module=self._module(), line=self.line(), term=objective.running.get()),
+                _Creator(module=self.module(), line=self.line(), term=objective.running.get()),
             )
         if self.origin is not None or not hasattr(func, "overloadpacket"):  # a higher-order operator
             return None
@@ -207,7 +209,7 @@ class OperatorWatch(TorchDispatchMode):
             for tensor in tensors:
                 kept = StorageWeakRef(tensor.untyped_storage())  # so that its address stands for no other
                 received = func.namespace in _COMMUNICATION
-                creator = None if received else _Creator(module=self._module(), line=user_line())
+                creator = None if received else _Creator(module=self.module(), line=user_line())
                 self._empty[kept.cdata] = (kept, creator)
             return
         if self._within.follow(inputs, tensors):
@@ -283,7 +285,7 @@ class OperatorWatch(TorchDispatchMode):
             if kept is not None and creator is None:
                 return None  # it came from another rank
             if creator is None and self.modules:
-                creator = _Creator(module=self._module(), line=user_line())
+                creator = _Creator(module=self.module(), line=user_line())
             if creator is None:
                 return None  # it came in with the loop's own code
             found = places(tensor)
@@ -333,7 +335,7 @@ class OperatorWatch(TorchDispatchMode):
             if summed is not None:
                 return summed.rpartition(".")[0], None, summed
             self._term = objective.running.get()
-            return self._module(), self.line(), None
+            return self.module(), self.line(), None
         gradient_of = self._names.get(id(getattr(node, "variable", None)))  # over micro-steps, or in a hook
         if gradient_of is not None:
             return gradient_of.rpartition(".")[0], user_line(), gradient_of
@@ -356,9 +358,6 @@ class OperatorWatch(TorchDispatchMode):
         """The autograd node that runs, but for that whose hook has begun the watch: None in a forward."""
         node = torch._C._current_autograd_node()
         return None if node is self._around else node
-
-    def _module(self) -> str | None:
-        return self.modules[-1] if self.modules else None
 
     def entered(self, name: str) -> None:
         self._transformed = self._transformed or peek_interpreter_stack() is not None

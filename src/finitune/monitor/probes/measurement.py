@@ -35,21 +35,26 @@ def versions_of(gradients: Sequence[Tensor]) -> Gradients:
 class EachNorm:
     """The norms that clipping measured, each of shape []."""
 
+    identities: list[int] = field(default_factory=list[int])
+    """Of the gradients."""
+    norms: list[Tensor] = field(default_factory=list[Tensor])
     by_gradient: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
-    """By the identity of the gradient."""
+    """The same, as soon as those of some of the gradients are asked for."""
     devices: set[torch.device] = field(default_factory=set[torch.device])
 
     def add(self, gradients: Sequence[Tensor], found: Sequence[Tensor]) -> None:
         """`found` are the norms of `gradients`, all on one device."""
-        self.by_gradient.update(zip(map(id, gradients), found, strict=True))
+        self.identities += map(id, gradients)
+        self.norms += found
         self.devices.add(found[0].device)
 
     def of(self, identities: list[int]) -> list[Tensor] | None:
         """Of these gradients; None where one was not measured, or they lie on several devices."""
         if len(self.devices) != 1:
             return None
-        if list(self.by_gradient) == identities:
-            return list(self.by_gradient.values())
+        if self.identities == identities:
+            return self.norms
+        self.by_gradient = self.by_gradient or dict(zip(self.identities, self.norms, strict=True))
         known = [norm for norm in map(self.by_gradient.get, identities) if norm is not None]
         return known if len(known) == len(identities) else None
 

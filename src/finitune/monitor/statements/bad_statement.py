@@ -238,7 +238,7 @@ def _origin(
     if shape is not None and whole.shape is not None and len(whole.shape) > 1 and shape == whole.shape[1:]:
         rows, shape = whole.rows, whole.shape  # it is applied to one sample after the other
     line = operator.line or at_line
-    return replace(operator, module=None, phase=phase, tensor=name, rows=rows, shape=shape, line=line)
+    return replace(operator, phase=phase, tensor=name, rows=rows, shape=shape, line=line)
 
 
 def _held_bad(value: ast.expr, values: Mapping[str, Any], bad_in: BadIn) -> Origin | None:
@@ -296,13 +296,13 @@ def _operator(
     cannot be computed again without calling what is the user's, or comes out in another way.
     """
     watch = OperatorWatch.of_arithmetic()
-    watch.line = lambda: evaluation.now
     lost, seen = _lost(statements, at), values.get(name)
     expression = statements[at].expression
     if (appended := _appended(statements[at].value)) is not None and type(seen) is list and seen:
         expression, seen = appended, seen[-1]
     result = result_of(statements[at], values, written_after(statements, at))
     evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None, draws=draws, result=(expression, result))
+    evaluation.placed_by(watch)
     try:
         with warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # the program has had them

@@ -182,8 +182,8 @@ class _Watched(Evaluation):
 
     def __init__(self) -> None:
         self.watch = OperatorWatch.of_arithmetic()
-        self.watch.line = lambda: self.now
         super().__init__(lambda: self.has_made_bad)
+        self.placed_by(self.watch)
 
     @property
     def has_made_bad(self) -> bool:

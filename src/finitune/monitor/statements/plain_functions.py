@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.finding import Origin
+from finitune.monitor.origin.frame_modules import names_of_inner
 from finitune.monitor.origin.operator_watch import UNSEEN, OperatorWatch
 from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.graph_nodes import nodes_behind
@@ -87,6 +88,13 @@ class Evaluation(Statements):
         self._returned: dict[str, Any] = {}
         self._made = MadeHere()
         self._is_within = False
+        self._modules: list[str] = []
+        self._names: Mapping[int, str] | None = None
+
+    def placed_by(self, watch: OperatorWatch) -> None:
+        """The watch names the statement that is computed, and the module within another whose method runs."""
+        watch.line = lambda: self.now
+        watch.module = lambda: self._modules[-1] if self._modules else None
 
     def value(self, node: ast.expr, values: Mapping[str, Any]) -> Any:
         """Raises NotPlain, and what torch raises."""
@@ -207,6 +215,9 @@ class Evaluation(Statements):
     def _call(
         self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any], result: Any = MISSING
     ) -> Any:
+        owner = unwrapped(called) if isinstance(called, nn.Module) else getattr(called, "__self__", None)
+        within = self._name_of(owner) if isinstance(owner, nn.Module) else None
+        self._modules += [within] if within else []
         try:
             return self._result_of_call(called, name, args, named, result)
         except NOT_COMPUTED:
@@ -216,6 +227,14 @@ class Evaluation(Statements):
                     found = [places(each, limit=0) for each in given if is_bad(each)]
                 self.gave_bad |= any(one.nan or one.inf for one in found)
             raise
+        finally:
+            del self._modules[len(self._modules) - bool(within) :]
+
+    def _name_of(self, module: nn.Module) -> str | None:
+        """Of one within another that a variable holds."""
+        if self._names is None:
+            self._names = names_of_inner()
+        return self._names.get(id(module))
 
     def _result_of_call(
         self, called: Any, name: str, args: Sequence[Any], named: Mapping[str, Any], result: Any
@@ -290,7 +309,7 @@ def maker_of(wanted: Tensor, compute: Callable[[Evaluation], Any]) -> Origin | N
     """
     watch = OperatorWatch.of_arithmetic()
     evaluation = Evaluation(lambda: False, wanted=wanted)
-    watch.line = lambda: evaluation.now
+    evaluation.placed_by(watch)
     with warnings.catch_warnings(), torch.no_grad(), watch, suppress(*NOT_COMPUTED):
         warnings.simplefilter("ignore")  # the program has had them
         compute(evaluation)

@@ -145,7 +145,7 @@ def _watched(
 ) -> tuple[Evaluation, OperatorWatch]:
     evaluation = Evaluation(lambda: False, ended, draws=draws, of_models=of_models)
     watch = OperatorWatch.of_arithmetic()
-    watch.line = lambda: evaluation.now
+    evaluation.placed_by(watch)
     return evaluation, watch
 
 

@@ -44,7 +44,7 @@ def made_in_transform() -> Origin | None:
     call = next((one for one in calls if one.lineno == frame.f_lineno), None)
     watch = OperatorWatch.of_arithmetic()
     evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None)
-    watch.line = lambda: evaluation.now  # of its derivative: the line of what it is the derivative of
+    evaluation.placed_by(watch)  # of a derivative: the line of what it is the derivative of
     if call is None:
         return None
     with suppress(*NOT_COMPUTED), warnings.catch_warnings(), torch.enable_grad(), watch:
@@ -57,4 +57,4 @@ def made_in_transform() -> Origin | None:
             function = evaluation.value(call.func, values) if is_call else value_of(call.func, values)
             evaluation.result(function, *args, **named)
     made = watch.found(bad_loss=True)
-    return None if made is None else replace(made, module=None, line=made.line or evaluation.line)
+    return None if made is None else replace(made, line=made.line or evaluation.line)
