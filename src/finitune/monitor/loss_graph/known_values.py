@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ def known_values(root: Any, outputs: set[int]) -> dict[Edge, Value]:
         if node is None or node in seen or node._sequence_nr() in ends:
             continue
         seen.add(node)
-        keeps = _keeps_inputs(node)
+        keeps = _keeps_inputs(node, name_of(node))
         for place, edge in enumerate(node.next_functions):
             if keeps and edge[0] is not None and edge not in found:
                 found[edge] = partial(_given, node, place)
@@ -43,8 +43,7 @@ def known_values(root: Any, outputs: set[int]) -> dict[Edge, Value]:
     return found
 
 
-def _keeps_inputs(node: Any) -> bool:
-    name = name_of(node)
+def _keeps_inputs(node: Any, name: str) -> bool:
     return name in GIVEN or (name not in RESHAPES and node_operators.keeps_inputs(node))
 
 
@@ -52,22 +51,26 @@ def _given(node: Any, place: int) -> Tensor | None:
     return (*GIVEN.get(name_of(node), node_operators.given_to)(node), None)[place]
 
 
-def into(node: Any, place: int, child: Any, output: int, value: Value | None) -> Value | None:
-    """The value of the input `place` of a node, where something has kept it."""
-    name = name_of(node)
-    if _keeps_inputs(node):
+def into(node: Any, name: str, edges: Sequence[Edge], value: Value | None) -> list[Value | None]:
+    """The value of each input of a node of that name, where something has kept it. None for one without a graph."""
+    places = range(len(edges))
+    if _keeps_inputs(node, name):
         if value is not None and name in SCALES:
-            return partial(_given_or_scaled, node, place, value)
-        return partial(_given, node, place)
+            return [partial(_given_or_scaled, node, place, value) for place in places]
+        return [partial(_given, node, place) for place in places]
     if name == "ReluBackward0":
-        return partial(positive, node)
-    if value is not None and name in CHOOSES:
-        return value if child._input_metadata[output].shape == node._input_metadata[0].shape else None
-    if value is not None and name in JOINS:
-        return partial(_part, node, place, value)
-    if value is None or not (name in RESHAPES or name == "NegBackward0"):
-        return None
-    return partial(_carried, value, child._input_metadata[output].shape, -1 if name == "NegBackward0" else 1)
+        return [partial(positive, node)]
+    if value is None:
+        return [None] * len(edges)
+    if name in JOINS:
+        return [partial(_part, node, place, value) for place in places]
+    if name not in CHOOSES and name not in RESHAPES and name != "NegBackward0":
+        return [None] * len(edges)
+    shapes = [None if child is None else child._input_metadata[output].shape for child, output in edges]
+    if name in CHOOSES:
+        return [value if shape == node._input_metadata[0].shape else None for shape in shapes]
+    sign = -1 if name == "NegBackward0" else 1
+    return [None if shape is None else partial(_carried, value, shape, sign) for shape in shapes]
 
 
 def _given_or_scaled(node: Any, place: int, value: Value) -> Tensor | None:

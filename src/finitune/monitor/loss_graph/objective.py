@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,7 +33,6 @@ from finitune.monitor.loss_graph.loss_operators import (
     WEIGHT,
     Kept,
     NotReadable,
-    without_graph,
 )
 from finitune.monitor.loss_graph.node_operators import name_of
 from finitune.monitor.probes.finite import is_finite
@@ -328,7 +327,8 @@ def _read(
         raise NotReadable(name)
     edges = node.next_functions
     kept: dict[str, Any] = {}
-    bare = any(without_graph(node, n) for n in range(len(edges)))
+    with_graph = sum(child is not None for child, _ in edges)
+    bare = with_graph < len(edges)
     if (name in DROPS_CONSTANT and (len(edges) == 1 or bare)) or (name in JOINS and bare):
         result = None if value is None or (linear and not walk.exact) else value()
         in_part = isinstance(value, partial) and value.func is positive
@@ -345,13 +345,12 @@ def _read(
             walk.constant = walk.constant or not covered
         else:
             raise NotReadable(f"a term without a graph within {name}, which the graph does not keep")
-    alone = sum(child is not None for child, _ in edges) == 1
-    passes = name in LINEAR and (alone or name not in ("MulBackward0", "DivBackward0"))
+    passes = name in LINEAR and (with_graph == 1 or name not in ("MulBackward0", "DivBackward0"))
     below = (linear or RESULT in kept) and passes
     again = None if below or name not in SUMS else value
     before = walk if again is None else replace(walk, targets=list(walk.targets), uses=set(walk.uses))
     try:
-        inputs = _inputs(node, walk, linear=below, covered=RESULT in kept or covered, value=value)
+        inputs = _inputs(edges, into(node, name, edges, value), walk, linear=below, covered=RESULT in kept or covered)
     except NotReadable:
         # A constant beneath is found from the result of this term where only sums lie between.
         result = None if again is None else again()
@@ -360,13 +359,13 @@ def _read(
         walk.restore(before)
         kept[RESULT], walk.recovers = result.detach(), True
         kept |= {IN_PART: True} if isinstance(value, partial) and value.func is positive else {}
-        inputs = _inputs(node, walk, linear=True, covered=True, value=value)
+        inputs = _inputs(edges, into(node, name, edges, value), walk, linear=True, covered=True)
     kept |= OPERATORS[name][0](node) if derived is None else derived
     kept |= {"part": output} if name in SEVERAL else {}
     if name == WEIGHT:
         walk.weights = True
         return Term(name=name, kept=kept, inputs=())
-    walk.room -= sum(value.nbytes for value in _tensors(kept))
+    walk.room -= sum(value.nbytes for value in _tensors(kept)) if kept else 0
     if walk.room < 0:
         raise NotReadable("constants that are larger than the batch")
     if name.startswith("NllLoss"):
@@ -374,12 +373,12 @@ def _read(
     return Term(name=name, kept=kept, inputs=inputs)
 
 
-def _inputs(node: Any, walk: _Walk, *, linear: bool, covered: bool, value: Value | None) -> tuple[Input, ...]:
+def _inputs(
+    edges: Sequence[Edge], values: Sequence[Value | None], walk: _Walk, *, linear: bool, covered: bool
+) -> tuple[Input, ...]:
     return tuple(
-        None
-        if child is None
-        else _read(child, to, walk, linear=linear, covered=covered, value=into(node, place, child, to, value))
-        for place, (child, to) in enumerate(node.next_functions)
+        None if child is None else _read(child, output, walk, linear=linear, covered=covered, value=value)
+        for (child, output), value in zip(edges, values, strict=True)
     )
 
 
