@@ -27,6 +27,12 @@ def test_an_update_that_was_measured_at_another_rate_counts_at_the_rate_of_now()
     assert rose > stayed
 
 
+def test_one_update_that_was_measured_as_many_times_the_weights_is_enough():
+    first = {"loss": series(1.06), "optimizer": Optimizer(name="Adam", lr=1e12), "incident": {"step": 2}}
+    ruined, small = (weighed(**first, update_ratio=Series([1], [ratio])) for ratio in (1e13, 0.01))
+    assert small < 0 < ruined
+
+
 def test_a_gradient_norm_that_rose_and_a_rate_beyond_every_recipe_say_more_than_the_loss_alone():
     assert weighed(loss=CLIMB, grad_norm=series(1, 1, 1, 8, 30, 200, INF)) > weighed(loss=CLIMB)
     wild, usual = (weighed(loss=CLIMB, optimizer=Optimizer(name="AdamW", lr=lr, lora=False)) for lr in (0.1, 2e-5))

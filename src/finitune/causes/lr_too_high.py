@@ -146,13 +146,14 @@ def weigh(
     early = len(losses) < 2 and each
     if incident and (incident.get("symptom"), incident.get("grad_norm")) == ("divergence", 0):
         yield evidence("loss curve", STRONG, "the last updates left the model without any gradient")
-    elif ratio is not None and ratio > CLIMBED and is_noise(losses.tolist(), ratio, each=each):
-        pass  # batches differ as much
     elif ratio is not None and ratio > CLIMBED:
         size = DECISIVE if ratio > CLIMBED**2 else STRONG  # noise may double a level, seldom twice
-        yield evidence("loss curve", size, f"the loss had climbed to {ratio:.3g} times its level by then")
+        if not is_noise(losses.tolist(), ratio, each=each):  # batches may differ as much
+            yield evidence("loss curve", size, f"the loss had climbed to {ratio:.3g} times its level by then")
     elif each and (ruin := peak(losses.tolist())) > RUINED:
         yield evidence("loss curve", STRONG, f"the loss had been {ruin:.3g} times its first, and the weights with it")
+    elif early and (measured or 0.0) > REPLACED:
+        yield evidence("loss curve", STRONG, "one update of such a size is enough, without a climb")
     elif early or ratio is not None:
         text = "failed before the learning rate could act" if early else "had not climbed before it failed"
         yield evidence("loss curve", -DECISIVE, f"the loss {text}")
