@@ -39,6 +39,7 @@ from finitune.monitor.settling import has_collapsed, is_spent, settles
 from finitune.monitor.speech import lines_of_crash
 from finitune.monitor.statements.computed_rates import bad_rate
 from finitune.monitor.statements.weight_edits import Written
+from finitune.monitor.step_row import read_early
 
 OWN = (
     "divergence", "loss-scale-collapse", "nonfinite-loss", "nonfinite-gradient", "nonfinite-update", "wrong-reduction",
@@ -257,8 +258,7 @@ class Incidents:
         inquiry = self._inquiry(watched, reading, capture, symptom, reading.what, acted=acted)
         inquiry.passes = self._looked
         self._opened(inquiry, watched)
-        self._run.signals["loss"].add(reading.step, reading.loss)
-        self._run.signals["grad_norm"].add(reading.step, reading.grad_norm)
+        read_early(self._run.signals, reading)
         group, device = watched.group, device_of(watched.model)
         if self._count > MAX_INVESTIGATIONS:
             inquiry.why_not = f"more than {MAX_INVESTIGATIONS} incidents in this run"

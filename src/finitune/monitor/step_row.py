@@ -10,6 +10,17 @@ from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.probes.optimizers import learning_rate
 from finitune.monitor.run import Run
 from finitune.monitor.samples import OF_UPDATE
+from finitune.series import Signals
+
+
+def read_early(signals: Signals, reading: Reading) -> None:
+    """Of a bad step what an investigation reads before its row is recorded: also what the update before it was."""
+    signals["loss"].add(reading.step, reading.loss)
+    signals["grad_norm"].add(reading.step, reading.grad_norm)
+    if signals["skipped"].last_step == reading.step - 1:
+        for name in OF_UPDATE:
+            if math.isfinite(value := reading.more.get(name, math.nan)):
+                signals[name].add(reading.step - 1, value)
 
 
 def record_step(run: Run, watched: Watched, reading: Reading, seconds: float) -> None:

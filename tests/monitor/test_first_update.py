@@ -1,0 +1,22 @@
+"""An update that is known only with the step after it, which is bad."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import finitune
+
+
+def test_what_the_first_update_was_is_known_in_the_bad_step_after_it(tmp_path, capsys):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e13)
+    with finitune.watch(model, optimizer, run_dir=tmp_path / "run"):
+        for _ in range(2):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+            optimizer.step()
+    said = capsys.readouterr().err
+    assert "finitune: step 2: loss is inf" in said
+    assert "lr-too-high, likely: an update was measured as" in " ".join(said.split())
