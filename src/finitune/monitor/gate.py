@@ -337,7 +337,9 @@ class Gate:
 
     def dropped(self, watched: Watched) -> None:
         """Gradients are about to be set to zero without a step. Where they are bad, the loop itself skips the step."""
-        gradients = watched.gradients()
+        gradients, users = watched.gradients(), self._pending.used_by_others(watched.number)
+        for one in self._optimizers if users else ():
+            one.is_measured_by_others |= one.number in users
         lost = self._pending.dropped(watched.number)
         if not lost or not gradients or watched.reading is not None:
             return

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from finitune.chapter import Sighting, sightings
+from finitune.chapter import Sighting
 from finitune.finding import Origin, as_json
 from finitune.monitor.capture.step import Call, Capture, MicroStep
 from finitune.monitor.consequences import consequence, forecast, persistence
@@ -36,15 +36,12 @@ from finitune.monitor.replay.limits import SECONDS, Limits, one_budget
 from finitune.monitor.replay.rerun import Outcome, Setting, own_gradients
 from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, is_spent, settles
+from finitune.monitor.sightings import OWN, Sightings
 from finitune.monitor.speech import lines_of_crash
 from finitune.monitor.statements.computed_rates import bad_rate
 from finitune.monitor.statements.weight_edits import Written
 from finitune.monitor.step_row import read_early
 
-OWN = (
-    "divergence", "loss-scale-collapse", "nonfinite-loss", "nonfinite-gradient", "nonfinite-update", "wrong-reduction",
-)  # fmt: skip
-"""Symptoms that the gate, or an experiment, decides."""
 MAX_INVESTIGATIONS, MAX_LIVE_WATCHES = 20, 3
 LOCATED_LIVE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
 
@@ -56,6 +53,7 @@ class Incidents:
         self._run = run
         self._facts: dict[str, Any] | None = None
         self._earlier: dict[int, EarlierBatch] = {}
+        self._sightings = Sightings()
         self.sighted: Investigation | None = None  # the newest incident of finite numbers
         self.open: Investigation | None = None
         self._open_for: int | None = None
@@ -302,7 +300,7 @@ class Incidents:
         """Finite, but is something else wrong? Suspicions are said once, and change nothing."""
         earlier = self._earlier.setdefault(watched.number, EarlierBatch())
         signals = earlier.judged(self._run.signals, watched.model if not watched.group.split else None)
-        found = [*sightings(signals, reading.step - 1), *sightings(signals, reading.step)]
+        found = self._sightings.at(reading.step, signals, watched)
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:
             earlier.keep(reading.step, capture, reading.losses, signals["loss"])

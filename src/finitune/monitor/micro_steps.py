@@ -71,9 +71,13 @@ class Pending:
         self.asked = []
         self.began = Randomness.now(numpy=False)
         for micro in on:
-            micro.used = True
+            micro.users.add(number)
             micro.touched.discard(number)
         self.micro_steps = [micro for micro in self.micro_steps if micro.touched or not micro.used]
+
+    def used_by_others(self, number: int) -> set[int]:
+        """The optimizers that have stepped on backwards which have left this one gradients as well."""
+        return {user for micro in self.micro_steps if number in micro.touched for user in micro.users}
 
     def dropped(self, number: int) -> list[MicroStep]:
         """The gradients of this optimizer are set to zero; returns the backwards that nobody will use any more."""

@@ -96,6 +96,8 @@ class Watched:
     """All that it trains was found finite once."""
     versions_left: tuple[int, ...] = ()
     """Of what it trains, as its last step left them."""
+    is_measured_by_others: bool = False
+    """Weights that another optimizer trains to another end measure its loss, as a critic does that of a generator."""
     mismatched: bool = False
     """A wrong reduction was reported."""
     _update: Update | None = None

@@ -164,8 +164,13 @@ class MicroStep:
     """Numbers of the optimizers whose gradients it changed."""
     given: GivenGradient | None = None
     """None where it is that of a loss."""
-    used: bool = False
-    """Some optimizer has stepped on it."""
+    users: set[int] = field(default_factory=set[int])
+    """Numbers of the optimizers that have stepped on it."""
+
+    @property
+    def used(self) -> bool:
+        """Some optimizer has stepped on it."""
+        return bool(self.users)
 
     def computed(self, root: Tensor) -> Iterator[tuple[Objective, Edge]]:
         """What the loop's own code computes in it, and where its graph ends: the loss, and in a step that is watched
