@@ -97,3 +97,9 @@ def test_a_factor_that_the_loop_computes_is_no_sample(factor, op, found):
     )
     (said,) = weigh({"symptom": "nonfinite-loss", "factor": factor}, origin)
     assert (said.bits > 0) == found
+
+
+def test_a_sample_that_is_zero_makes_no_update_bad_of_finite_gradients():
+    made = Origin(module=None, op="aten.div", phase="optimizer", dtype="float32", rows=[1])
+    incident = {"symptom": "nonfinite-update", "sample_peaks": [0.3, 0.0, 0.4], "sample_numbers": 4}
+    assert not list(weigh(incident, made))

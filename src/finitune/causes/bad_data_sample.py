@@ -99,8 +99,9 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
         where = f"sample {odd[0]} of {len(peaks)} reaches {peaks[odd[0]]:.3g}, the median of the batch {typical:.3g}"
         yield evidence("origin", DECISIVE, where)
     silent = [row for row, peak in enumerate(peaks) if peak == 0]
-    if origin is not None and origin.phase == "backward" and incident.get("sample_numbers") == 1:
-        silent = []  # of one number each, which the forward bears: a 0 is one as another
+    one_number = incident.get("sample_numbers") == 1 and origin is not None and origin.phase == "backward"
+    if one_number or (origin is not None and origin.phase == "optimizer"):
+        silent = []  # the forward bears it, and a 0 is one number as another; an update is made of all samples
     if silent and typical > 0 and origin is not None and origin.op in OF_ZERO and _lies_in(origin, silent):
         yield evidence("origin", DECISIVE, f"sample {silent[0]} of {len(peaks)} is 0 everywhere, the others are not")
 
