@@ -241,6 +241,33 @@ def test_an_actor_that_steps_before_its_critic_in_each_second_pass_steps_with_it
     assert [incident["step"] for incident in recording.events("incident")] == [6]
 
 
+DEPOTS = """
+torch.manual_seed(0)
+models = [torch.nn.Linear(2, 1) for _ in range(3)]
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+for model, optimizer in zip(models, optimizers):
+    watch(model, optimizer)
+
+def train(model, optimizer):
+    optimizer.zero_grad()
+    model(torch.ones(4, 2)).mean().backward()
+    optimizer.step()
+
+for n in range(1, 7):
+    for which, (model, optimizer) in enumerate(zip(models, optimizers)):
+        if which != LATE or n >= 4:
+            train(model, optimizer)
+"""
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_one_that_joins_a_loop_over_several_later_makes_no_step_of_its_own(late):
+    idle = torch.nn.Linear(1, 1)
+    with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1)) as monitor:
+        user_program.run(DEPOTS.replace("LATE", str(late)), torch=torch, watch=watch)
+    assert Recording.load(monitor.run_dir).signals["loss"].last_step == 6
+
+
 def test_what_a_step_raises_belongs_to_it():
     idle = torch.nn.Linear(1, 1)
     with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1)) as monitor:

@@ -388,7 +388,7 @@ class Gate:
         if place is not None and self._optimizers.several:
             new = self._last.begins_next(place, first=watched.last == 0)
         self.step = step_of(watched, self.step, on, new=new)
-        self._last.taken(place)
+        self._last.taken(place, watched.number)
         watched.last = self.step
 
     def _seconds(self) -> float:

@@ -47,6 +47,11 @@ class StepPlace:
         loops = [len(one.loops) for one in self.around]
         return loops[-1] == sum(loops) == 1  # in this function itself, whose frame is the same one for certain
 
+    def is_at(self, before: StepPlace | None) -> bool:
+        """True at the same lines of the same functions, whichever calls of these run."""
+        there = [] if before is None else [(one.code, one.line) for one in before.around]
+        return bool(there) and [(one.code, one.line) for one in self.around] == there
+
     def stands_above(self, before: StepPlace | None) -> bool:
         """True where the program has come back to a place above that of the step that was taken last: in the next pass
         of a loop, or in another call. Branches of an `if` are taken by turns, also by several optimizers of one batch.
@@ -105,10 +110,14 @@ class StepPlace:
 
 @dataclass(slots=True)
 class LastPlace:
-    """Of the step that was taken last. `repeated`: the one before it was taken there too."""
+    """Of the step that was taken last. `repeated`: the one before it was taken there too; `by_turns`: by another
+    optimizer, as in a loop over several.
+    """
 
     place: StepPlace | None = None
     repeated: bool = False
+    by: int = 0
+    by_turns: bool = False
 
     def begins_next(self, here: StepPlace, *, first: bool) -> bool | None:
         """Whether a step here stands in the pass after the last; None where the program does not show it. `first`: its
@@ -116,10 +125,12 @@ class LastPlace:
         """
         if here.follows(self.place) or here.stands_above(self.place) or here.has_loop_since(self.place):
             return True
-        return False if first and here.is_in_pass_of(self.place, repeated=self.repeated) else None
+        joins = here.is_in_pass_of(self.place, repeated=self.repeated) or (self.by_turns and here.is_at(self.place))
+        return False if first and joins else None
 
-    def taken(self, here: StepPlace | None) -> None:
-        self.place, self.repeated = here, here == self.place
+    def taken(self, here: StepPlace | None, by: int) -> None:
+        self.by_turns = by != self.by and here is not None and here.is_at(self.place)
+        self.place, self.repeated, self.by = here, here == self.place, by
 
 
 def _own_loops(here: StepPlace, last: StepPlace) -> list[ast.For | ast.While]:
