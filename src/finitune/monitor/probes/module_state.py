@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.probes.random_sources import state_kept
 from finitune.monitor.probes.surroundings import Randomness
 
@@ -41,8 +41,7 @@ def untouched(*models: nn.Module) -> Iterator[None]:
         with ExitStack() as kept:
             for model in models:
                 kept.enter_context(attributes_kept(model))
-            kept.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")  # the step itself has given them
+            kept.enter_context(without_warnings())
             yield
     finally:
         for now, before in held:

@@ -9,7 +9,6 @@ tensors is computed again, to name its operator.
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +26,7 @@ from finitune.monitor.origin.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
+from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.probes.surroundings import Randomness, randomness_kept
 from finitune.monitor.statements.attribute_writers import made_by_writers
 from finitune.monitor.statements.bad_value_operators import only_maker_in_loop, only_maker_within, spelled_in
@@ -304,8 +304,7 @@ def _operator(
     evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None, draws=draws, result=(expression, result))
     evaluation.placed_by(watch)
     try:
-        with warnings.catch_warnings(), torch.enable_grad():
-            warnings.simplefilter("ignore")  # the program has had them
+        with without_warnings(), torch.enable_grad():
             given = {**values, **{each: _seen_by(statements, at, each, values) for each in lost}}
             with watch:
                 value = evaluation.value(expression, given)

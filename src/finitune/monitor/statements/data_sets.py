@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +26,7 @@ from finitune.monitor.origin.batch_places import bad_rows
 from finitune.monitor.origin.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.probes.fetches import Fetch, fetches, is_read
 from finitune.monitor.probes.finite import is_finite, places
+from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.statements.bad_statement import made_in_frames
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.statements.plain_statements import StateSpoilt
@@ -86,8 +86,7 @@ class _Again:
 
     def _watched(self, read: Callable[..., Any], *args: Any) -> Any:
         self._evaluation = _Watched()
-        with warnings.catch_warnings(), torch.no_grad(), self._evaluation.watch:
-            warnings.simplefilter("ignore")  # the program has had them
+        with without_warnings(), torch.no_grad(), self._evaluation.watch:
             return read(*args)
 
     def _computed(self, function: Any, *args: Any) -> Any:

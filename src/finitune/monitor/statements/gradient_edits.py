@@ -8,7 +8,6 @@ The statements are read off the frames that still run, and computed on copies. N
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +23,7 @@ from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.probes.optimizers import parameters_of
+from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.replay.limits import Communicates
 from finitune.monitor.statements.edits import Edits
 from finitune.monitor.statements.operator_lines import reached
@@ -59,8 +59,7 @@ def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
         return None
     watch = OperatorWatch.of_arithmetic()
     evaluation = Edits(watch, [p for p, _ in left])
-    with warnings.catch_warnings(), torch.enable_grad(), _given(left):
-        warnings.simplefilter("ignore")  # the program has had them
+    with without_warnings(), torch.enable_grad(), _given(left):
         for frame, statements in edits:
             values = {**frame.f_globals, **frame.f_locals}
             for statement in statements:

@@ -12,7 +12,6 @@ import ast
 import copy
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import CodeType, FunctionType, MappingProxyType, MethodType
@@ -29,6 +28,7 @@ from finitune.monitor.origin.operator_watch import UNSEEN, OperatorWatch
 from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.modules import unwrapped
+from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.replay.limits import Communicates, OverBudget
 from finitune.monitor.statements.known_results import variables_returned
 from finitune.monitor.statements.new_tensors import MadeHere
@@ -310,8 +310,7 @@ def maker_of(wanted: Tensor, compute: Callable[[Evaluation], Any]) -> Origin | N
     watch = OperatorWatch.of_arithmetic()
     evaluation = Evaluation(lambda: False, wanted=wanted)
     evaluation.placed_by(watch)
-    with warnings.catch_warnings(), torch.no_grad(), watch, suppress(*NOT_COMPUTED):
-        warnings.simplefilter("ignore")  # the program has had them
+    with without_warnings(), torch.no_grad(), watch, suppress(*NOT_COMPUTED):
         compute(evaluation)
     return watch.found(bad_loss=True) if evaluation.gave_wanted else None
 

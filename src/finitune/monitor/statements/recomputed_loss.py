@@ -8,7 +8,6 @@ as are the outputs of a model that is more than plain arithmetic. Of the user's,
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +24,7 @@ from finitune.finding import Origin
 from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
+from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.probes.surroundings import Randomness
 from finitune.monitor.statements.bad_statement import Statement, bad_operand_in, executed, written_after
 from finitune.monitor.statements.earlier_draws import go_back
@@ -132,8 +132,7 @@ def _in_forward(
 ) -> Origin | None:
     evaluation, watch = _watched(ended, of_models)
     try:
-        with warnings.catch_warnings(), torch.enable_grad(), watch:
-            warnings.simplefilter("ignore")  # the program has had them
+        with without_warnings(), torch.enable_grad(), watch:
             loss_of(evaluation)
     except NOT_COMPUTED:
         return None
@@ -155,8 +154,7 @@ def _in_backward(
 ) -> Origin | None:  # fmt: skip
     evaluation, watch = _watched(ended, of_models, draws=draws)
     try:
-        with warnings.catch_warnings(), torch.enable_grad(), watch:
-            warnings.simplefilter("ignore")  # the program has had them
+        with without_warnings(), torch.enable_grad(), watch:
             loss = loss_of(evaluation)
             inputs = _inputs_of(loss)
             with MadeHere():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +12,7 @@ import torch
 
 from finitune.finding import Origin
 from finitune.monitor.origin.operator_watch import OperatorWatch
+from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.probes.transform_calls import given
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.user_code.source_line import user_frames
@@ -47,8 +47,7 @@ def made_in_transform() -> Origin | None:
     evaluation.placed_by(watch)  # of a derivative: the line of what it is the derivative of
     if call is None:
         return None
-    with suppress(*NOT_COMPUTED), warnings.catch_warnings(), torch.enable_grad(), watch:
-        warnings.simplefilter("ignore")  # the program has had them
+    with suppress(*NOT_COMPUTED), without_warnings(), torch.enable_grad(), watch:
         if (known := given()) is None:
             evaluation.value(call, values)
         else:

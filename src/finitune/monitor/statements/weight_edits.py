@@ -8,7 +8,6 @@ user's is called.
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from torch import Tensor
 from finitune.finding import Origin
 from finitune.monitor.origin.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.probes.names import dtype_name
+from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.statements.bad_value_operators import Maker, makers_in, only_one
 from finitune.monitor.statements.edits import Edits
 from finitune.monitor.statements.operator_lines import reached
@@ -96,8 +96,7 @@ def bad_write(left: Sequence[Left], now: Sequence[Tensor]) -> Written | None:
     writers: list[Written] = []
     makers: list[Iterator[Maker | None]] = []
     computed = True
-    with warnings.catch_warnings(), torch.enable_grad(), _given(left):
-        warnings.simplefilter("ignore")  # the program has had them
+    with without_warnings(), torch.enable_grad(), _given(left):
         for frame, statements, in_next in [*_parts(after=True), *_of_callbacks(given=True), *_parts(after=False)]:
             values = _with(stands_for, {**frame.f_globals, **frame.f_locals})
             values |= {} if in_next or isinstance(frame, Callback) else _counted(frame)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from finitune.monitor.probes.finite import is_inexact
+from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.user_code.arithmetic import evaluate
 from finitune.monitor.user_code.source_line import is_users, user_frames
 from finitune.monitor.user_code.source_tree import nodes_in, scope_of
@@ -115,7 +116,8 @@ def _computed(node: ast.expr, names: Mapping[str, Any], *, cheap: bool) -> Tenso
     if cheap and any(isinstance(each, ast.Call | ast.BinOp) for each in ast.walk(node)):
         return None
     try:
-        value = evaluate(node, names)
+        with without_warnings():
+            value = evaluate(node, names)
         return None if isinstance(value, list | tuple) else torch.as_tensor(value)
     except Exception:  # not plain, no number, or not to be computed now
         return None
