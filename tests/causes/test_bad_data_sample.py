@@ -103,3 +103,19 @@ def test_a_sample_that_is_zero_makes_no_update_bad_of_finite_gradients():
     made = Origin(module=None, op="aten.div", phase="optimizer", dtype="float32", rows=[1])
     incident = {"symptom": "nonfinite-update", "sample_peaks": [0.3, 0.0, 0.4], "sample_numbers": 4}
     assert not list(weigh(incident, made))
+
+
+@pytest.mark.parametrize(("samples", "found"), [([], True), ([5], True), ([2, 3], True), ([5, 5], True), ([8], False)])
+def test_rows_are_samples_where_there_are_as_many(samples, found):
+    weights = Origin(
+        module=None,
+        op="aten.div",
+        phase="input",
+        dtype="float32",
+        rows=[4],
+        values="1 inf",
+        tensor="weights",
+        shape=[5],
+    )
+    (said,) = weigh({"symptom": "nonfinite-loss", "samples": samples}, weights)
+    assert (said.bits > 0) == found

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from finitune.chapter import Experiment
@@ -83,7 +83,7 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
         if incident.get("factor") and origin.op.startswith("aten.") and origin.op not in EXPONENTIALS:
             yield evidence("origin", -STRONG, f"{origin.op} of the loop gives a factor of the loss, which is no sample")
             return
-        yield _of_input(origin, len(incident.get("sample_peaks") or ()))
+        yield _of_input(origin, incident.get("samples") or ())
         return
     if origin is not None and origin.op == CTC and "inf" in (origin.values or "").replace("-inf", ""):
         yield evidence("origin", DECISIVE, "a target is longer than what its input can hold, so no alignment exists")
@@ -111,7 +111,8 @@ def _lies_in(origin: Origin | None, rows: list[int]) -> bool:
     return set((origin and origin.rows) or rows) <= set(rows)
 
 
-def _of_input(origin: Origin, samples: int) -> Evidence:
+def _of_input(origin: Origin, samples: Sequence[int]) -> Evidence:
+    """`samples`: how many each micro-step has, where that is known."""
     if origin.op.startswith("aten."):
         # The loop has computed it of the batch: a sample is to blame where it is bad in some samples alone.
         if origin.op in EXPONENTIALS and 0 < (origin.peak or 0.0) < OUTLYING:
@@ -119,7 +120,7 @@ def _of_input(origin: Origin, samples: int) -> Evidence:
             text = f"{origin.op} overflows at {origin.peak:.4g}, to which its argument may have grown in every sample"
             return evidence("origin", -STRONG, text)
         rows = len(origin.rows or ()), (origin.shape or (0,))[0]
-        if 0 < rows[0] < rows[1] and samples in (0, rows[1]):
+        if 0 < rows[0] < rows[1] and (not samples or rows[1] in (*samples, sum(samples))):
             return evidence("origin", DECISIVE, f"{origin.op} gives {origin.values} in {rows[0]} of {rows[1]} samples")
         return evidence("origin", -STRONG, f"{origin.op} gives {origin.values} of a batch that is finite")
     if origin.shape == []:

@@ -29,7 +29,7 @@ from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.ranks import ALONE, Group
 from finitune.monitor.replay.call_results import Results, results_of
-from finitune.monitor.replay.fewer_rows import peaks
+from finitune.monitor.replay.fewer_rows import facts_of_samples
 from finitune.monitor.replay.limits import Limits, empty_cache
 from finitune.monitor.replay.rerun import Outcome, Setting, rerun, why_not_runnable
 from finitune.monitor.speech import plainly
@@ -316,7 +316,7 @@ class Investigation:
         except Exception as error:  # no numpy here, no memory left, a tensor that cannot be read
             self.event["facts_missing"] = f"{type(error).__name__}: {str(error)[:200]}"
         with self.timed("capture"):
-            self.event["sample_peaks"], self.event["sample_numbers"] = peaks(self.capture)
+            self.event |= facts_of_samples(self.capture)
             self.event |= self._save_capture()
         self.recorder.event("incident", **self.event)
         self.record_origin()

@@ -7,6 +7,7 @@ the others: a mean is that of the samples that are left; a number that the loop 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -79,6 +80,15 @@ def guilty(capture: Capture, finite: Callable[[Capture], bool], hints: Sequence[
     if others and (bad(others) if len(others) < total else True):
         found += halved(others)
     return tuple(sorted(found)) if len(found) <= FEW * total else ()
+
+
+def facts_of_samples(capture: Capture) -> dict[str, Any]:
+    """What an incident records of them: how many each micro-step has, where the inputs show it, and their `peaks`."""
+    counts = list[int]()
+    with suppress(ValueError, RuntimeError):
+        counts = list(map(rows_of, capture.micro_steps))
+    found, numbers = peaks(capture)
+    return {"samples": counts, "sample_peaks": found, "sample_numbers": numbers}
 
 
 def peaks(capture: Capture) -> tuple[list[float], int]:
