@@ -259,6 +259,37 @@ def test_a_buffer_of_minus_infinity_is_a_mask():
     assert locate(capture_of(model, lambda _: model(torch.randn(2, 5)).mean())).origin.op == "aten.mul"
 
 
+class Scaled(nn.Module):
+    """Logarithms of rates, beside those of sizes that it is given."""
+
+    def __init__(self, join):
+        super().__init__()
+        self.rates, self.join = nn.Linear(5, 4), join
+
+    def forward(self, x, given):
+        return self.join(self.rates(x), given)
+
+
+def origin_where_given(join, given, loss):
+    torch.manual_seed(0)
+    model = Scaled(join)
+    capture = capture_of(model, lambda _: loss(model(torch.randn(2, 5), given)))
+    return locate(capture).origin
+
+
+def test_minus_infinity_that_is_given_and_times_zero_is_no_number_is_the_input():
+    counts = torch.tensor([0.0, 1.0, 2.0, 0.0])
+    given = torch.tensor([[0.0], [0.0]]).log()
+    origin = origin_where_given(torch.add, given, lambda logarithms: -(counts * logarithms).mean())
+    assert (origin.phase, origin.tensor, origin.values) == ("input", "input 1", "2 -inf")
+
+
+def test_a_mask_that_is_multiplied_instead_of_added_is_the_product():
+    mask = torch.tensor([0.0, -math.inf, -math.inf, 0.0])
+    origin = origin_where_given(torch.mul, mask, lambda scores: scores.softmax(-1).square().mean())
+    assert (origin.phase, origin.op) == ("forward", "aten.mul")
+
+
 @pytest.mark.parametrize("derived_by", [False, True])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_an_input(value, derived_by):

@@ -249,7 +249,8 @@ class OperatorWatch(TorchDispatchMode):
         carried = any(held.nan for held in bad.values())  # a NaN that no operator was seen to make
         if origin is None and new and not carried and inputs and not (bad and minus_only):
             origin = self._as_origin(name, tensor, inputs, found, node, divisor)
-            self.bad_input = self._brought(bad_inputs, known, history) if name in PRODUCTS else None
+            product = name in PRODUCTS or (name == "mul" and not found.inf)  # 0 times -inf; else a mask may be meant
+            self.bad_input = self._brought(bad_inputs, known, history) if product else None
         if quiet and not minus_only and inputs and not (bad and not new):
             # A metric, or a target: it is to blame only where something with a gradient is made of it.
             self._made.add(tensor, _Made(origin=origin))
