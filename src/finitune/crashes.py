@@ -21,6 +21,9 @@ def in_words(facts: Sequence[dict[str, Any]]) -> list[str]:
             out.append(f"{label if 'classes' in fact else row}, {where}")
         elif "values" in fact:
             out.append(f"{fact['name']} holds {fact['values']}, first in sample {fact['sample']}")
+        elif "variable" in fact:
+            made = f", made by {fact['op']}: {fact['line']}" if "op" in fact else ""
+            out.append(f"{fact['variable']} holds {fact['holds']}{made}")
         elif "learning_rate" in fact:
             out.append(f"the learning rate of {fact['optimizer']} is {fact['learning_rate']}")
         elif "inputs" in fact:

@@ -12,6 +12,7 @@ from torch.optim import lr_scheduler
 
 from finitune.monitor.capture.crash_facts import facts_of_batch, facts_of_frames
 from finitune.monitor.process import Monitor, Stopped
+from finitune.monitor.statements.raising_statement import facts_of_raised
 from finitune.monitor.step_places import StepPlace
 from finitune.monitor.user_code.source_line import described, is_ours, is_users
 
@@ -90,6 +91,7 @@ def record_crash(
             text=text, frames=own[-FRAMES:], line=own[-1] if own else None,
             facts=[
                 *facts_of_frames([frame for frame, _ in frames]),
+                *facts_of_raised([frame for frame, _ in frames]),
                 *facts_of_batch(monitor.last_calls(), vocabulary_in_question(error, monitor.vocabulary())),
             ],
             thread=thread.name if thread is not None else None,

@@ -84,6 +84,7 @@ def lines_of_crash(
     return [
         f"step {step}: the program ended in {text}",
         *(f"  raised at        {frame}" for frame in frames[-1:]),
-        *(f"  batch            {fact}" for fact in in_words(batch)),
+        *(f"  variable         {fact}" for fact in in_words([one for one in batch if "variable" in one])),
+        *(f"  batch            {fact}" for fact in in_words([one for one in batch if "variable" not in one])),
         *([f"  first bad value  {plainly(seen)}"] if seen is not None else []),
     ]

@@ -1,0 +1,45 @@
+"""What a statement of the program's own that raised was given, where that is not finite, and what has made it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from finitune.monitor.probes.finite import places
+from finitune.monitor.statements.bad_statement import HELD, made_in
+from finitune.monitor.user_code.bad_tensors import bad_tensor_in
+from finitune.monitor.user_code.source_line import is_users
+from finitune.monitor.user_code.source_tree import Statement, holds_line, names_in, scope_of
+
+MOST_NAMES = 8
+
+
+def facts_of_raised(frames: Sequence[FrameType]) -> list[dict[str, Any]]:
+    """Of the innermost function of the user's in a traceback: a variable that the statement reads and that holds NaN or
+    +inf, rather one of which the operator that made it is known. Nothing is read of tensors on an accelerator.
+    """
+    frame = next((one for one in reversed(frames) if is_users(one.f_code.co_filename)), None)
+    found = [] if frame is None else list(_bad_variables(frame))
+    return sorted(found, key=lambda fact: "op" not in fact)[:1]
+
+
+def _bad_variables(frame: FrameType) -> Iterator[dict[str, Any]]:
+    for name in sorted(_read_where_it_raised(frame))[:MOST_NAMES]:
+        value = frame.f_locals.get(name)
+        bad = bad_tensor_in(value, minus=False)
+        if bad is None or bad.device.type != "cpu":
+            continue
+        node = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), ast.Constant(0, lineno=1, col_offset=0))
+        made = made_in(frame, Statement.of(node, HELD), bad)
+        known = {} if made is None or not made.is_operator else {"op": made.op, "line": made.line}
+        yield {"variable": name, "holds": places(bad).in_words, **known}
+
+
+def _read_where_it_raised(frame: FrameType) -> frozenset[str]:
+    scope = scope_of(frame.f_code)
+    around = [] if scope is None else [
+        one for one in ast.walk(scope) if isinstance(one, ast.stmt) and holds_line(one, frame.f_lineno)
+    ]  # fmt: skip
+    return names_in(around[-1:])  # the innermost comes last
