@@ -48,3 +48,7 @@ def test_a_mask_is_no_bad_variable():
 def test_what_holds_no_number_without_a_statement_that_made_it():
     (fact,) = facts_of("def use(given):\n    given.view(2)\n\nuse(torch.tensor([1.0, float('nan'), 2.0]))\n")
     assert (fact["variable"], fact["holds"]) == ("given", "1 nan")
+
+
+def test_nothing_is_read_of_a_device_that_may_be_lost():
+    assert facts_of("def use(given):\n    given.view(2)\n\nuse(torch.empty(3, device='meta'))\n") == []

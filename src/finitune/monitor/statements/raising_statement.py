@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from finitune.monitor.probes.finite import places
 from finitune.monitor.statements.bad_statement import HELD, made_in
@@ -21,15 +25,19 @@ def facts_of_raised(frames: Sequence[FrameType]) -> list[dict[str, Any]]:
     +inf, rather one of which the operator that made it is known. Nothing is read of tensors on an accelerator.
     """
     frame = next((one for one in reversed(frames) if is_users(one.f_code.co_filename)), None)
-    found = [] if frame is None else list(_bad_variables(frame))
+    found: list[dict[str, Any]] = []
+    with suppress(Exception):  # what cannot be looked at hides no other fact of the crash
+        found += _bad_variables(frame) if frame is not None else ()
     return sorted(found, key=lambda fact: "op" not in fact)[:1]
 
 
 def _bad_variables(frame: FrameType) -> Iterator[dict[str, Any]]:
     for name in sorted(_read_where_it_raised(frame))[:MOST_NAMES]:
         value = frame.f_locals.get(name)
-        bad = bad_tensor_in(value, minus=False)
-        if bad is None or bad.device.type != "cpu":
+        held = [one for one in pytree.tree_leaves(value) if isinstance(one, Tensor)]
+        away = any(one.device.type != "cpu" for one in held)
+        bad = None if away else bad_tensor_in(value, minus=False)
+        if bad is None:
             continue
         node = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), ast.Constant(0, lineno=1, col_offset=0))
         made = made_in(frame, Statement.of(node, HELD), bad)
