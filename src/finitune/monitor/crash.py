@@ -83,6 +83,7 @@ def record_crash(
             monitor.note("interrupted", text=type(error).__name__)
             return
         frames = list(traceback.walk_tb(trace))
+        raised_in = [frame for frame, _ in frames]
         own = [
             described(f.f_code.co_filename, n, f.f_code.co_name) for f, n in frames if is_users(f.f_code.co_filename)
         ]
@@ -90,13 +91,13 @@ def record_crash(
         monitor.crashed(
             text=text, frames=own[-FRAMES:], line=own[-1] if own else None,
             facts=[
-                *facts_of_frames([frame for frame, _ in frames]),
-                *facts_of_raised([frame for frame, _ in frames]),
+                *facts_of_frames(raised_in),
+                *facts_of_raised(raised_in),
                 *facts_of_batch(monitor.last_calls(), vocabulary_in_question(error, monitor.vocabulary())),
             ],
             thread=thread.name if thread is not None else None,
             places=[StepPlace(frame=id(f), code=f.f_code, line=n) for f, n in frames],
-            ends_step=any(isinstance(f.f_locals.get('self'), lr_scheduler.LRScheduler) for f, _ in frames),
+            ends_step=any(isinstance(f.f_locals.get('self'), lr_scheduler.LRScheduler) for f in raised_in),
         )  # fmt: skip
     except Exception as failed:  # the user's own error has been shown already
         monitor.broken(failed)

@@ -278,12 +278,17 @@ def _in_generator(taken: Statement, values: Mapping[str, Any], bad: Tensor, bad_
     return made_in(frame, statement, bad, bad_in) or made_in_frames(held)
 
 
+def made_variable(frame: FrameType, name: str, value: Tensor) -> Origin | None:
+    """The statement of a frame that has made the bad value which a variable of that name holds; see `made_in`."""
+    node = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), ast.Constant(0, lineno=1, col_offset=0))
+    return made_in(frame, Statement.of(node, HELD), value)
+
+
 def made_in_frames(held: Sequence[Any]) -> Origin | None:
     """The operator that has made one of these bad, where a variable of a running frame holds the same object."""
     for frame in user_frames():
         for name in [name for name, value in frame.f_locals.items() if any(value is each for each in held)]:
-            node = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), ast.Constant(0, lineno=1, col_offset=0))
-            found = made_in(frame, Statement.of(node, HELD), frame.f_locals[name])
+            found = made_variable(frame, name, frame.f_locals[name])
             if found is not None and found.is_operator:
                 return found
     return None

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from finitune.monitor.probes.finite import places
-from finitune.monitor.statements.bad_statement import HELD, made_in
+from finitune.monitor.statements.bad_statement import made_variable
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
 from finitune.monitor.user_code.source_line import is_users
-from finitune.monitor.user_code.source_tree import Statement, holds_line, names_in, scope_of
+from finitune.monitor.user_code.source_tree import holds_line, names_in, scope_of
 
 MOST_NAMES = 8
 
@@ -39,8 +39,7 @@ def _bad_variables(frame: FrameType) -> Iterator[dict[str, Any]]:
         bad = None if away else bad_tensor_in(value, minus=False)
         if bad is None:
             continue
-        node = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), ast.Constant(0, lineno=1, col_offset=0))
-        made = made_in(frame, Statement.of(node, HELD), bad)
+        made = made_variable(frame, name, bad)
         known = {} if made is None or not made.is_operator else {"op": made.op, "line": made.line}
         yield {"variable": name, "holds": places(bad).in_words, **known}
 
