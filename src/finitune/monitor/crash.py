@@ -92,7 +92,7 @@ def record_crash(
             text=text, frames=own[-FRAMES:], line=own[-1] if own else None,
             facts=[
                 *facts_of_frames(raised_in),
-                *facts_of_raised(raised_in),
+                *facts_of_raised(frames),
                 *facts_of_batch(monitor.last_calls(), vocabulary_in_question(error, monitor.vocabulary())),
             ],
             thread=thread.name if thread is not None else None,

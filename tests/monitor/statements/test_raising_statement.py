@@ -26,7 +26,7 @@ def facts_of(source):
     try:
         user_program.run(source, torch=torch)
     except Exception as error:
-        return facts_of_raised([frame for frame, _ in traceback.walk_tb(error.__traceback__)])
+        return facts_of_raised(list(traceback.walk_tb(error.__traceback__)))
     pytest.fail("nothing was raised")
 
 
@@ -52,3 +52,14 @@ def test_what_holds_no_number_without_a_statement_that_made_it():
 
 def test_nothing_is_read_of_a_device_that_may_be_lost():
     assert facts_of("def use(given):\n    given.view(2)\n\nuse(torch.empty(3, device='meta'))\n") == []
+
+
+BAD = "torch.tensor([1.0, float('nan'), 2.0])"
+
+
+@pytest.mark.parametrize("around", ["with torch.no_grad():", "try:"])
+def test_the_line_that_raised_and_not_the_one_that_the_frame_has_left_by(around):
+    left_by = "    finally:\n        first.sum()\n" if around == "try:" else ""
+    body = f"    {around}\n        first.sum()\n        given.view(2)\n{left_by}"
+    (fact,) = facts_of(f"def use(first, given):\n{body}\nuse({BAD}, {BAD})\n")
+    assert fact["variable"] == "given"

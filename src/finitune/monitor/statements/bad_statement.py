@@ -278,7 +278,7 @@ def _in_generator(taken: Statement, values: Mapping[str, Any], bad: Tensor, bad_
     return made_in(frame, statement, bad, bad_in) or made_in_frames(held)
 
 
-def made_variable(frame: FrameType, name: str, value: Tensor) -> Origin | None:
+def made_variable(frame: FrameType | EndedFrame, name: str, value: Tensor) -> Origin | None:
     """The statement of a frame that has made the bad value which a variable of that name holds; see `made_in`."""
     node = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), ast.Constant(0, lineno=1, col_offset=0))
     return made_in(frame, Statement.of(node, HELD), value)

@@ -14,25 +14,32 @@ from torch.utils import _pytree as pytree
 from finitune.monitor.probes.finite import places
 from finitune.monitor.statements.bad_statement import made_variable
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
+from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import is_users
 from finitune.monitor.user_code.source_tree import holds_line, names_in, scope_of
 
 MOST_NAMES = 8
 
 
-def facts_of_raised(frames: Sequence[FrameType]) -> list[dict[str, Any]]:
-    """Of the innermost function of the user's in a traceback: a variable that the statement reads and that holds NaN or
-    +inf, rather one of which the operator that made it is known. Nothing is read of tensors on an accelerator.
+def facts_of_raised(trace: Sequence[tuple[FrameType, int]]) -> list[dict[str, Any]]:
+    """Of the innermost function of the user's in a traceback (frames with their lines): a variable that the statement
+    reads and that holds NaN or +inf, rather one of which the operator that made it is known. Nothing is read of tensors
+    on an accelerator.
     """
-    frame = next((one for one in reversed(frames) if is_users(one.f_code.co_filename)), None)
     found: list[dict[str, Any]] = []
     with suppress(Exception):  # what cannot be looked at hides no other fact of the crash
-        found += _bad_variables(frame) if frame is not None else ()
+        users = next(((one, line) for one, line in reversed(trace) if is_users(one.f_code.co_filename)), None)
+        found += _bad_variables(_where_it_raised(*users)) if users is not None else ()
     return sorted(found, key=lambda fact: "op" not in fact)[:1]
 
 
-def _bad_variables(frame: FrameType) -> Iterator[dict[str, Any]]:
-    for name in sorted(_read_where_it_raised(frame))[:MOST_NAMES]:
+def _where_it_raised(frame: FrameType, line: int) -> EndedFrame:
+    """The frame itself has gone on since, to the end of a `with` or through a `finally`."""
+    return EndedFrame(f_code=frame.f_code, f_globals=frame.f_globals, f_locals=frame.f_locals, f_lineno=line)
+
+
+def _bad_variables(frame: EndedFrame) -> Iterator[dict[str, Any]]:
+    for name in sorted(_names_read(frame))[:MOST_NAMES]:
         value = frame.f_locals.get(name)
         held = [one for one in pytree.tree_leaves(value) if isinstance(one, Tensor)]
         away = any(one.device.type != "cpu" for one in held)
@@ -44,7 +51,7 @@ def _bad_variables(frame: FrameType) -> Iterator[dict[str, Any]]:
         yield {"variable": name, "holds": places(bad).in_words, **known}
 
 
-def _read_where_it_raised(frame: FrameType) -> frozenset[str]:
+def _names_read(frame: EndedFrame) -> frozenset[str]:
     scope = scope_of(frame.f_code)
     around = [] if scope is None else [
         one for one in ast.walk(scope) if isinstance(one, ast.stmt) and holds_line(one, frame.f_lineno)
