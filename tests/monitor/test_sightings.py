@@ -14,8 +14,13 @@ from finitune.series import Series
 
 
 class Stepped:
-    def __init__(self, *, is_measured_by_others):
+    def __init__(self, *, is_measured_by_others=False, last=2, frozen=False):
         self.is_measured_by_others = is_measured_by_others
+        self.last = last
+        self._parameters = [torch.ones(2, requires_grad=not frozen)]
+
+    def parameters(self):
+        return self._parameters
 
 
 def signals(**values):
@@ -32,21 +37,41 @@ def rising(monkeypatch):
 
 @pytest.mark.parametrize(("measured", "level"), [(False, "suspicion"), (True, "note")])
 def test_how_far_a_loss_is_from_its_level_is_noted_where_others_measure_it(rising, measured, level):
-    found = Sightings().at(2, rising, Stepped(is_measured_by_others=measured))
+    found = Sightings([]).at(2, rising, Stepped(is_measured_by_others=measured))
     assert [(one.symptom, one.level) for one in found] == [("divergence", level), ("zero-loss", "suspicion")]
 
 
 def test_the_loss_of_a_step_is_that_of_the_first_optimizer(rising):
-    seen = Sightings()
+    seen = Sightings([])
     seen.at(2, rising, Stepped(is_measured_by_others=True))
     second = seen.at(2, rising, Stepped(is_measured_by_others=False))
     assert second[0].level == "note"
 
 
+@pytest.mark.parametrize(
+    ("last", "frozen", "level"), [(1, True, "note"), (1, False, "suspicion"), (0, True, "suspicion")]
+)
+def test_a_critic_whose_weights_are_frozen_while_the_generator_steps(rising, last, frozen, level):
+    """Under one that is frozen and has never stepped, as a teacher, a loss is its own."""
+    critic, generator = Stepped(last=last, frozen=frozen), Stepped()
+    seen = Sightings([generator, critic])
+    assert seen.at(2, rising, generator)[0].level == level
+    critic.parameters()[0].requires_grad_()
+    assert seen.at(2, rising, critic)[0].level == level
+
+
+def test_a_critic_that_is_frozen_for_good(monkeypatch):
+    critic, generator = Stepped(last=2, frozen=True), Stepped(last=40)
+    rising = signals(loss=[1.0] * 39 + [500.0])
+    found = [Sighting(step=40, text="", symptom="divergence")]
+    monkeypatch.setattr(sightings, "sightings", lambda _signals, step: found if step == 40 else [])
+    assert Sightings([generator, critic]).at(40, rising, generator)[0].level == "suspicion"
+
+
 @pytest.mark.usefixtures("rising")
 def test_what_is_beyond_data_is_said_whoever_measures_it():
     far = signals(loss=[1.0] * 40 + [1e12] * 8)
-    assert Sightings().at(2, far, Stepped(is_measured_by_others=True))[0].level == "suspicion"
+    assert Sightings([]).at(2, far, Stepped(is_measured_by_others=True))[0].level == "suspicion"
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -21,7 +21,7 @@ from finitune.monitor.earlier_batches import EarlierBatch, is_beyond_data
 from finitune.monitor.experiments import STANDS_STILL, result, try_causes
 from finitune.monitor.header import header_written
 from finitune.monitor.investigation import Investigation
-from finitune.monitor.optimizers import Watched
+from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.origin.live_watch import LiveWatch
 from finitune.monitor.origin.locate import bad_leaf
 from finitune.monitor.probes.finite import is_finite
@@ -49,11 +49,11 @@ LOCATED_LIVE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
 class Incidents:
     """The incidents of one process. What takes part in a collective is called by all ranks of a group alike."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, optimizers: Optimizers) -> None:
         self._run = run
         self._facts: dict[str, Any] | None = None
         self._earlier: dict[int, EarlierBatch] = {}
-        self._sightings = Sightings()
+        self._sightings = Sightings(optimizers)
         self.sighted: Investigation | None = None  # the newest incident of finite numbers
         self.open: Investigation | None = None
         self._open_for: int | None = None

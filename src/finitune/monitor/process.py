@@ -85,7 +85,7 @@ class Monitor:
         self._modules, self._optimizers, self._pendings = Modules(), Optimizers(), EachThread(Pending)
         self._run = Run(recorder=recorder, mode=mode, level=signals, modules=self._modules, speech=Speech())
         self._listener = Listener(self._run, self._optimizers, self._pendings, self)
-        self._incidents = Incidents(self._run)
+        self._incidents = Incidents(self._run, self._optimizers)
         self._incidents.waiting = self._listener.calls_kept
         calls_now, say = self._listener.calls_of_this_step, self._run.speech.say
         self._live = LiveStep(self._modules, calls_now, say, watch_step)
