@@ -124,6 +124,20 @@ def test_a_persistent_fault_ends_with_3_and_the_last_good_weights(script, tmp_pa
     assert incident.origin.op == "aten.nll_loss_forward"
 
 
+def test_a_program_of_a_library_alone(tmp_path):
+    """As `trl sft`: no line that runs is one of the user's."""
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "trainer.py").write_text(TRAIN)
+    healthy, sick = (
+        python("-m", "trainer", *words, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site-packages"))
+        for words in (("no", 0), ("labels", 5))
+    )
+    assert healthy.stderr == f"finitune: 8 steps, all finite; recorded in {tmp_path / 'run'}\n"
+    assert sick.returncode == 3
+    assert "finitune itself failed" not in sick.stderr
+    assert "step 5" in sick.stderr
+
+
 def test_injected_faults_are_found_at_their_steps(script, tmp_path):
     faults = (
         "nan:0:2",

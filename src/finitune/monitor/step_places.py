@@ -32,7 +32,7 @@ class StepPlace:
                 line=one.f_lineno,
                 called=caller is not None and one.f_back is not caller,
             )
-            for one, caller in zip(frames, [*frames[1:], None], strict=True)
+            for one, caller in zip(frames, [*frames[1:], None], strict=False)  # none where only libraries run
         ]
         return replace(around[0], around=tuple(reversed(around))) if around else None
 
