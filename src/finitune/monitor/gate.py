@@ -237,7 +237,8 @@ class Gate:
             self._safely(self._undo_spoilt, watched, reading, on, kept)
         # The gradients of the last evaluation are still there, and no further step uses them.
         last = watched.evaluations < 2 and watched.first_gradients is None
-        self._pending.stepped(watched.number, on if last else self._pending.of(watched.number))
+        on = on if last else self._pending.of(watched.number)
+        self._pending.stepped(watched.number, on, first=watched.steps == 1)
         if reading is None:
             if watched.deferred is not None:
                 self.measures.after(self.step, watched)

@@ -190,6 +190,17 @@ class Intervals:
         self._judge(self._group, [leaf.grad for leaf in leaves if leaf.grad is not None])
         self._before = gradients_now(leaves)
 
+    def claimed(self, watched: Watched) -> None:
+        """An optimizer was made for the gradients of the first backward, which no optimizer claimed: it is its step."""
+        own = self._watched
+        if own is None or (own.steps, own.last) != (1, self._gate.step):
+            return
+        if {id(p) for p in watched.parameters()}.isdisjoint(map(id, self._update.parameters())):
+            return
+        own.steps, own.last, self._unclaimed, self._group = 0, 0, 0, []
+        self._gate.step -= 1
+        self._run.forget()
+
     def gradients_asked(self, calls: Calls, roots: list[Tensor], inputs: Sequence[Any], *, derived_again: bool) -> None:
         """`torch.autograd.grad` begins: a step of a loop that updates by itself, where it is no optimizer's. One whose
         result is `derived_again` is such a step where it is taken by parameters.

@@ -88,8 +88,13 @@ class Listener:
         self._process.broken(error)
 
     def optimizer_made(self, optimizer: Any) -> None:
-        if not self.here.busy:
-            self._process.optimizer_made(optimizer)
+        if self.here.busy:
+            return
+        self._process.optimizer_made(optimizer)
+        watched = self._optimizers.get(optimizer)
+        if watched is not None and any(p.grad is not None for p in watched.parameters()):
+            self._pending.claim(watched.number)
+            self._intervals.claimed(watched)
 
     # The forward.
 

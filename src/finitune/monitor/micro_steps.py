@@ -45,13 +45,22 @@ class Pending:
     micro_steps: list[MicroStep] = field(default_factory=list[MicroStep])
     asked: list[MicroStep] = field(default_factory=list[MicroStep])
     """Losses whose gradients the loop has asked for since the last backward, to put them into parameters by itself."""
+    spent: MicroStep | None = None
+    """What an optimizer has just made its first step on, until the next backward: one that is made now may as well."""
     began: Randomness | None = None
     """See `Capture.began`."""
 
     def begin(self) -> None:
         """A backward is about to run: what touched no optimizer and was stepped on belongs to the past."""
         self.micro_steps = [micro for micro in self.micro_steps if micro.touched or not micro.used]
-        self.asked = []
+        self.asked, self.spent = [], None
+
+    def claim(self, number: int) -> None:
+        """An optimizer is made now, and what it trains has gradients: those of the backwards that wait."""
+        if not self.micro_steps and self.spent is not None:
+            self.micro_steps = [self.spent]
+        for micro in self.micro_steps:
+            micro.touched.add(number)
 
     def ask(self, micro: MicroStep) -> None:
         self.asked = [*self.asked, micro][-MOST_ASKED:]
@@ -66,13 +75,15 @@ class Pending:
         """Of the model, in what waits."""
         return [call for micro in (*self.micro_steps, *self.asked) for call in micro.calls]
 
-    def stepped(self, number: int, on: Sequence[MicroStep]) -> None:
-        """The optimizer has made its step on these."""
+    def stepped(self, number: int, on: Sequence[MicroStep], *, first: bool = False) -> None:
+        """The optimizer has made its step on these, its `first` one or another."""
         self.asked = []
         self.began = Randomness.now(numpy=False)
         for micro in on:
             micro.users.add(number)
             micro.touched.discard(number)
+        if on:
+            self.spent = on[-1] if first else None
         self.micro_steps = [micro for micro in self.micro_steps if micro.touched or not micro.used]
 
     def used_by_others(self, number: int) -> set[int]:

@@ -47,6 +47,11 @@ class Run:
     def world(self) -> int:
         return self.recorder.world
 
+    def forget(self) -> None:
+        """What was measured so far was of no step."""
+        self.signals.update({name: Series(most=MOST_VALUES) for name in self.signals})
+        self.trained.clear()
+
     def broken(self, step: int, error: BaseException) -> None:
         """A fault of finitune itself: said once, recorded with its frames, and training goes on."""
         text = f"{type(error).__name__}: {str(error)[:300]}"

@@ -259,6 +259,17 @@ def test_a_buffer_of_minus_infinity_is_a_mask():
     assert locate(capture_of(model, lambda _: model(torch.randn(2, 5)).mean())).origin.op == "aten.mul"
 
 
+@pytest.mark.parametrize(("written", "found"), [(0, "aten.mul"), (1, "aten.mul"), (3, "parameter")])
+def test_an_infinity_in_a_buffer_that_no_step_writes_is_meant(written, found):
+    """As the upper bound of a constraint that has none; statistics that have overflowed were written in each step."""
+    model = Net(lambda x: x)
+    model.body.register_buffer("bound", torch.tensor(math.inf))
+    for _ in range(written):
+        model.body.bound.copy_(torch.tensor(math.inf))
+    model.body.function = lambda x: x.minimum(model.body.bound) * 1e30 * 1e30
+    assert locate(capture_of(model, lambda _: model(torch.randn(2, 5)).mean())).origin.op == found
+
+
 class Scaled(nn.Module):
     """Logarithms of rates, beside those of sizes that it is given."""
 

@@ -29,6 +29,9 @@ from finitune.monitor.replay.call_results import calls_again
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.replay.rerun import Outcome, Setting, outputs_of, rerun
 
+WRITTEN_BY_STEPS = 2
+"""Of as many writes a buffer has more than what it was made and loaded with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
@@ -127,7 +130,8 @@ def all_named_tensors(model: nn.Module | None, modules: Modules) -> Iterator[tup
 
 def bad_leaf(tensors: Iterable[tuple[str, Tensor]], calls: Iterable[Call]) -> Origin | None:
     """A parameter, input or buffer that is not finite before anything is computed. Nothing is run. What a batch holds
-    comes before buffers: statistics that a forward keeps were bad after it.
+    comes before buffers: statistics that a forward keeps were bad after it. An infinity in a buffer that no step writes
+    is meant, as an upper bound.
     """
     tensors = list(tensors)
     parameters = [(name, tensor) for name, tensor in tensors if isinstance(tensor, nn.Parameter)]
@@ -139,9 +143,13 @@ def _bad_tensor(tensors: Iterable[tuple[str, Tensor]]) -> Origin | None:
     for name, tensor in tensors:
         if not is_finite(tensor):
             found = places(tensor)
-            if found.nan or found.inf or isinstance(tensor, nn.Parameter):
+            if isinstance(tensor, nn.Parameter) or found.nan or (found.inf and not _is_constant(tensor)):
                 return leaf_origin("parameter", name, tensor, found)
     return None
+
+
+def _is_constant(buffer: Tensor) -> bool:
+    return buffer.is_inference() or buffer._version < WRITTEN_BY_STEPS
 
 
 def _bad_argument(calls: Iterable[Call]) -> Origin | None:

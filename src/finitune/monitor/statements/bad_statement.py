@@ -35,6 +35,7 @@ from finitune.monitor.statements.known_results import result_of
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation, maker_of
 from finitune.monitor.statements.plain_statements import StateSpoilt
 from finitune.monitor.statements.running_transforms import calls_of_transforms, made_in_transform
+from finitune.monitor.statements.spelled_operands import expression_of, made_by_expression
 from finitune.monitor.statements.table_columns import column_written
 from finitune.monitor.user_code.arithmetic import assign
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in, has_graph, holds_any, holds_bad_loss
@@ -93,12 +94,14 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
                     evaluation = Evaluation(lambda: False, draws=one.randomness is not None)
                     assign(later.target, evaluation.value(later.expression, values), written)
             values |= written
-    spelled = next((node for node in nodes_in(scope) if _is_value(node, values, operand)), None) if scope else None
+    spelled = expression_of(one, values, operand)
     made = _made_operand(one, statements, values, operand, spelled, partial(bad_tensor_in, minus=True))
     if made is not None and made.is_operator:
         return made
     again = _made_operand(one, statements, values, operand, spelled, partial(bad_tensor_in, minus=False))
-    return again if again is not None and again.is_operator else (_made_in_call(one, operand) or made)
+    if again is not None and again.is_operator:
+        return again
+    return _made_in_call(one, operand) or made_by_expression(one, spelled, values, operand) or made
 
 
 def _made_in_call(one: EndedFrame, operand: Tensor) -> Origin | None:
@@ -108,27 +111,16 @@ def _made_in_call(one: EndedFrame, operand: Tensor) -> Origin | None:
 
 
 def _made_operand(
-    one: EndedFrame, statements: list[Statement], values: Mapping[str, Any], operand: Tensor, spelled: ast.AST | None,
+    one: EndedFrame, statements: list[Statement], values: Mapping[str, Any], operand: Tensor, spelled: ast.expr | None,
     bad_in: BadIn,
 ) -> Origin | None:  # fmt: skip
-    if isinstance(spelled, ast.expr):
+    if spelled is not None:
         last, bad = spelled.lineno, [name for name in names_in([spelled]) if bad_in(values.get(name)) is not None]
     else:
         last, bad = inf, [name for name, value in values.items() if is_bad_alike(value, operand)]
     wrote = [n for n, each in enumerate(statements) if each.writes & set(bad) and each.line <= last]
     at = _first_bad(statements, wrote[-1], values, bad_in) if wrote else None
     return None if at is None else _origin(one, statements, at, values, bad_in)
-
-
-def _is_value(node: ast.AST, values: Mapping[str, Any], wanted: Tensor) -> bool:
-    """Whether the expression, with variables that are known, is that tensor."""
-    if not isinstance(node, ast.expr) or not names_in([node]):
-        return False
-    try:
-        with torch.no_grad():
-            return comes_out_as(Evaluation(lambda: False).value(node, values), wanted)
-    except NOT_COMPUTED:
-        return False
 
 
 def line_of_call() -> str | None:

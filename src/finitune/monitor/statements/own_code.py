@@ -21,8 +21,9 @@ from finitune.monitor.statements.constructors import made_by_constructor
 from finitune.monitor.statements.given_gradients import bad_gradient
 from finitune.monitor.statements.operator_lines import only_place, only_place_of
 from finitune.monitor.statements.recomputed_loss import bad_backward, bad_forward
+from finitune.monitor.statements.spelled_operands import made_in_expression
 from finitune.monitor.user_code.ended_frames import EndedFrame, ended
-from finitune.monitor.user_code.source_line import described
+from finitune.monitor.user_code.source_line import described, user_frames
 
 
 def seen(
@@ -98,8 +99,8 @@ def _seen(
         made = (bad_operand_in(one, operand) for one in ended(callers))
         found = next((origin for origin in made if origin is not None), None)
         if found is not None:
-            return replace(found, tensor=found.tensor or own.tensor, rows=found.rows or own.rows)
-        return written_bad(operand)
+            return _with_name_of(own, found)
+        return written_bad(operand) or _with_name_of(own, made_in_expression(user_frames(), operand))
     if found is not None and not found.is_statement and found.op == own.op and found.phase == own.phase:
         return replace(own, line=found.line, tensor=found.tensor)  # the first in the order in which the program runs
     line = _line(term)
@@ -109,6 +110,11 @@ def _seen(
         again = bad_backward(losses, list(ended(callers)))
         line = again.line if again is not None and again.op == own.op else None
     return replace(own, line=line) if line else None
+
+
+def _with_name_of(own: Origin, found: Origin | None) -> Origin | None:
+    """What was found has the name and the samples of the operand where it has none of its own."""
+    return None if found is None else replace(found, tensor=found.tensor or own.tensor, rows=found.rows or own.rows)
 
 
 def _bad_inputs(capture: Capture) -> list[Tensor]:
