@@ -81,7 +81,10 @@ def main() -> int:
             subprocess.run([sys.executable, HERE / "materials.py", material], check=True, env=os.environ | READABLE)
         rows = []
         for name in names:
-            rows.append(tried(name, programs[name], place / name, material))
+            try:
+                rows.append(tried(name, programs[name], place / name, material))
+            except subprocess.TimeoutExpired:
+                rows.append(Row(name=name, failed=f"not judged: one of its runs did not end in {MINUTES} minutes"))
             print(line(rows[-1], max(map(len, names))), flush=True)
     print(
         "\n"
