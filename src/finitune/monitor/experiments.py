@@ -38,6 +38,10 @@ UNEVEN = 0.25
 """Samples of unequal length have unequal shares in the mean of their losses."""
 CONTENDERS = 2
 """How many leading causes are put to the test."""
+OF_THE_LAST_UPDATE, A_FEW_TIMES = "update-times", 10.0
+"""How arms begin that change what the update before did, and how large that may be, in weights, for a hundredth of it to
+be next to nothing.
+"""
 
 
 def try_causes(inquiry: Investigation, *, contenders: int = CONTENDERS, most: int = MAX_EXPERIMENTS) -> None:
@@ -90,10 +94,17 @@ def _try(inquiry: Investigation, cause: str, experiment: Any) -> None:
         known = next((e for e in inquiry.arms() if e["arm"] == spelling), None)
         came_out = known["result"] if known else result(inquiry, spelling)
         if came_out is not None:
+            without_update = spelling.startswith(OF_THE_LAST_UPDATE) and _is_small_without(inquiry)
             inquiry.record_event(
                 "arm", arm=spelling, cause=cause, expect=experiment.expect, result=came_out,
-                placebo=experiment.placebo, optional=experiment.optional,
+                placebo=experiment.placebo, optional=experiment.optional and not without_update,
             )  # fmt: skip
+
+
+def _is_small_without(inquiry: Investigation) -> bool:
+    """The update before was all that was ever done to the weights, and a hundredth of it leaves them what they were."""
+    updates = inquiry.signals["update_ratio"]
+    return inquiry.event["step"] == 2 and updates.last_step == 1 and updates.last < A_FEW_TIMES
 
 
 def result(inquiry: Investigation, spelling: str) -> str | None:
