@@ -39,8 +39,8 @@ UNEVEN = 0.25
 CONTENDERS = 2
 """How many leading causes are put to the test."""
 OF_THE_LAST_UPDATE, A_FEW_TIMES = "update-times", 10.0
-"""How arms begin that change what the update before did, and how many times the weights that may be for a hundredth of it
-to be next to nothing.
+"""How arms begin that change what the update before did, and how many times the weights that may be: a hundredth of it is
+then next to nothing.
 """
 
 
