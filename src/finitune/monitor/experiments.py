@@ -38,10 +38,10 @@ UNEVEN = 0.25
 """Samples of unequal length have unequal shares in the mean of their losses."""
 CONTENDERS = 2
 """How many leading causes are put to the test."""
-OF_THE_LAST_UPDATE, A_FEW_TIMES = "update-times", 10.0
-"""How arms begin that change what the update before did, and how many times the weights that may be: a hundredth of it is
-then next to nothing.
-"""
+OF_THE_LAST_UPDATE = "update-times"
+"""How arms begin that change what the update before did."""
+A_FEW_TIMES = 10.0
+"""The weights: a hundredth of such an update is next to nothing."""
 
 
 def try_causes(inquiry: Investigation, *, contenders: int = CONTENDERS, most: int = MAX_EXPERIMENTS) -> None:
