@@ -153,8 +153,9 @@ def incident_of(
     """The incident that `event` opened, from the events that belong to it; live and from a recording alike.
 
     Where it is not to be `ranked`, its causes are left out. With `contenders` its causes are those to put to the test:
-    so many of the first that more speaks for than against, or all of the book; where there are none, or the loss has
-    climbed and no operator is at fault, two more that something strong speaks for, whatever speaks against them.
+    so many of the first that more speaks for than against, or all of the book; where there are none of a step that is
+    bad again, or the loss has climbed and no operator is at fault, two more that something strong speaks for, whatever
+    speaks against them.
     """
     origins = [e for e in following if e["event"] == "origin"]  # a later one was found when the step was run again
     origin = next((e for e in reversed(origins) if e.get("origin")), origins[0] if origins else None)
@@ -174,7 +175,8 @@ def incident_of(
     shown = [cause for cause in weighed if cause.proved or cause.bits > 0][:SHOWN]
     if contenders is not None:
         shown = weighed if contenders == "all" else shown[:contenders]
-        if not shown or event.get("symptom") == "divergence":
+        comes_again = bool(origin and origin.get("repeats"))  # else an experiment shows nothing
+        if (comes_again and not shown) or event.get("symptom") == "divergence":
             supported = (one for one in weighed if any(seen.bits >= STRONG for seen in one.evidence))
             shown += [one for one in supported if one not in shown][:2]
     stopped = any(e["event"] == "stop" for e in following)

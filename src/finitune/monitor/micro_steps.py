@@ -82,8 +82,8 @@ class Pending:
         for micro in on:
             micro.users.add(number)
             micro.touched.discard(number)
-        if on:
-            self.spent = on[-1] if first else None
+        if on:  # without the batch, which is not to be kept
+            self.spent = MicroStep(root=on[-1].root, scale=on[-1].scale, users=on[-1].users) if first else None
         self.micro_steps = [micro for micro in self.micro_steps if micro.touched or not micro.used]
 
     def used_by_others(self, number: int) -> set[int]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from finitune.finding import Origin
+from finitune.monitor.origin.operator_watch import LIFTED
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation, maker_of
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import described
@@ -33,7 +34,7 @@ def made_by_expression(
     if spelled is None:
         return None
     found = maker_of(operand, lambda evaluation: evaluation.value(spelled, values))
-    if found is None:
+    if found is None or found.op == LIFTED:
         return None
     line = found.line or described(frame.f_code.co_filename, spelled.lineno, frame.f_code.co_name)
     return replace(found, module=None, phase="input", line=line)
