@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from finitune.diagnosis.recorded import diagnose
 from finitune.monitor.experiments import outcome
 from finitune.monitor.replay.arms import arm
 from finitune.monitor.replay.rerun import Setting
@@ -43,3 +44,33 @@ def test_a_sum_over_samples_is_not_healed_by_taking_each_by_itself(tmp_path, sum
         )  # fmt: skip
         function, arguments = arm("row-by-row")
         assert outcome(inquiry, lambda setting: function(setting, *arguments)) == expected
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x, seen):
+        score = (self.inner(x) @ x.transpose(1, 2)).masked_fill(~seen, -torch.inf)
+        return (score.softmax(-1) @ x).sum((1, 2))
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_the_loop_has_taken_from_bad_outputs_refutes_no_cause(tmp_path, keeps):
+    """An advantage of a critic is NaN whatever is changed in it: no arm could come out finite."""
+    torch.manual_seed(0)
+    model = Attending()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            seen = torch.ones(6, 3, 3, dtype=torch.bool)
+            seen[2, 1] = step != 4
+            value = model(torch.randn(6, 3, 4), seen)
+            weight = (1 - value).detach() if keeps else 1.0
+            optimizer.zero_grad()
+            (value * weight).mean().backward()
+            optimizer.step()
+    (incident,) = diagnose(tmp_path / "run").incidents
+    assert incident.causes[0].cause == "fully-masked-attention-rows"
+    assert incident.causes[0].proved is not keeps

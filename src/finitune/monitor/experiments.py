@@ -40,6 +40,8 @@ CONTENDERS = 2
 """How many leading causes are put to the test."""
 OF_THE_LAST_UPDATE = "update-times"
 """How arms begin that change what the update before did."""
+OF_SAMPLES = "leave-rows-out"
+"""How the arm begins that leaves samples out, of what the loss holds as well."""
 A_FEW_TIMES = 10.0
 """The weights: a hundredth of such an update is next to nothing."""
 
@@ -93,12 +95,21 @@ def _try(inquiry: Investigation, cause: str, experiment: Any) -> None:
             continue
         known = next((e for e in inquiry.arms() if e["arm"] == spelling), None)
         came_out = known["result"] if known else result(inquiry, spelling)
-        if came_out is not None:
+        if came_out is not None and not (came_out == "non-finite" and _cannot_pass(inquiry, spelling)):
             without_update = spelling.startswith(OF_THE_LAST_UPDATE) and _is_small_without(inquiry)
             inquiry.record_event(
                 "arm", arm=spelling, cause=cause, expect=experiment.expect, result=came_out,
                 placebo=experiment.placebo, optional=experiment.optional and not without_update,
             )  # fmt: skip
+
+
+def _cannot_pass(inquiry: Investigation, spelling: str) -> bool:
+    """The loss holds numbers that the loop took from bad outputs, as an advantage, and the arm leaves them there."""
+    found = inquiry.origin
+    if found is None or found.phase == "input" or spelling.startswith(OF_SAMPLES):
+        return False
+    objectives = (micro.objective for micro in inquiry.capture.micro_steps)
+    return any(one is not None and one.bad_operand() is not None for one in objectives)
 
 
 def _is_small_without(inquiry: Investigation) -> bool:

@@ -63,8 +63,10 @@ def locate(setting: Setting, *, spoilt: Collection[Tensor] = ()) -> Located:
     outcome = rerun(eager, _watching(_named_modules(eager), watch))
     bad_loss = not all(map(math.isfinite, outcome.losses))
     leaf = known or _bad_input(watch, calls)
-    operand, place = _bad_operand(setting.capture, spoilt) if leaf is None else (None, None)
-    origin = leaf or operand or watch.found(bad_loss=bad_loss)
+    found = watch.found(bad_loss=bad_loss)
+    given = leaf is None and not _is_put_out(watch, found)  # else what the loop has put in may be made of it
+    operand, place = _bad_operand(setting.capture, spoilt) if given else (None, None)
+    origin = leaf or operand or found
     if outcome.passed or (watch.failed is not None and leaf is None):
         origin = None
     term = place if operand is not None else watch.term_of(origin)
@@ -76,6 +78,12 @@ def locate(setting: Setting, *, spoilt: Collection[Tensor] = ()) -> Located:
         failed=_unwatched(watch.failed),
         inside=watch.inside,
     )
+
+
+def _is_put_out(watch: OperatorWatch, found: Origin | None) -> bool:
+    """An operator of the model's forward has made it, and the model has put out values that are not finite."""
+    made = found is not None and found.phase == "forward" and found.module is not None
+    return made and any(layer.nonfinite and layer.module == "" for layer in watch.layers)
 
 
 def _unwatched(error: Exception | None) -> str | None:
