@@ -109,7 +109,8 @@ def _cannot_pass(inquiry: Investigation, spelling: str) -> bool:
     if found is None or found.phase == "input" or spelling.startswith(OF_SAMPLES):
         return False
     objectives = (micro.objective for micro in inquiry.capture.micro_steps)
-    return any(one is not None and one.bad_operand() is not None for one in objectives)
+    held = [bad[1] for one in objectives if one is not None and (bad := one.bad_operand()) is not None]
+    return any(bool((one.isnan() | (one == math.inf)).any()) for one in held)  # -inf alone may be a mask
 
 
 def _is_small_without(inquiry: Investigation) -> bool:
