@@ -55,8 +55,8 @@ def test_each_of_them_is_made_just_before_it_steps(tmp_path):
         (torch.randn(16, 3) * one - other).square().mean().backward()
         norm = math.hypot(*(float(p.grad.norm()) for p in (one, other)))
         for parameter in (one, other):
-            optimizers.setdefault(parameter, None)
-            optimizers[parameter] = optimizers[parameter] or torch.optim.Adam([parameter], lr=0.05)
+            if parameter not in optimizers:
+                optimizers[parameter] = torch.optim.Adam([parameter], lr=0.05)
             optimizers[parameter].step()
             parameter.grad = None
         norms = monitor._run.signals["grad_norm"].pairs()

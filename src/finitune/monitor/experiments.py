@@ -11,6 +11,7 @@ from typing import Any
 
 from finitune.monitor.capture.step import Capture
 from finitune.monitor.investigation import Investigation
+from finitune.monitor.probes.finite import is_bad_but_for_masks
 from finitune.monitor.replay.arms import arm
 from finitune.monitor.replay.fewer_rows import guilty, rows_of
 from finitune.monitor.replay.limits import empty_cache
@@ -110,7 +111,7 @@ def _cannot_pass(inquiry: Investigation, spelling: str) -> bool:
         return False
     objectives = (micro.objective for micro in inquiry.capture.micro_steps)
     held = [bad[1] for one in objectives if one is not None and (bad := one.bad_operand()) is not None]
-    return any(bool((one.isnan() | (one == math.inf)).any()) for one in held)  # -inf alone may be a mask
+    return any(map(is_bad_but_for_masks, held))
 
 
 def _is_small_without(inquiry: Investigation) -> bool:

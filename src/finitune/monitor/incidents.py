@@ -52,7 +52,7 @@ class Incidents:
     def __init__(self, run: Run, optimizers: Optimizers) -> None:
         self._run = run
         self._facts: dict[str, Any] | None = None
-        self._described_by = -1
+        self._described_by: int | None = None  # the number of an optimizer; 0 stands for one
         self._earlier: dict[int, EarlierBatch] = {}
         self._sightings = Sightings(optimizers)
         self.sighted: Investigation | None = None  # the newest incident of finite numbers
@@ -395,6 +395,6 @@ class Incidents:
 
     def describe_run(self, watched: Watched, capture: Capture) -> None:
         """Once the first step has shown the dtype of its forward, or the program has died before."""
-        if self._described_by < 0 or watched.number > self._described_by == 0:  # 0 stands for an optimizer
+        if not self._described_by and watched.number != self._described_by:
             self._facts = header_written(self._run, watched, capture)
             self._described_by = watched.number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import zip_longest
 from types import CodeType
 
 from finitune.monitor.user_code.source_line import user_frames
@@ -32,7 +33,7 @@ class StepPlace:
                 line=one.f_lineno,
                 called=caller is not None and one.f_back is not caller,
             )
-            for one, caller in zip(frames, [*frames[1:], None], strict=False)  # none where only libraries run
+            for one, caller in zip_longest(frames, frames[1:])
         ]
         return replace(around[0], around=tuple(reversed(around))) if around else None
 

@@ -35,7 +35,7 @@ from finitune.monitor.loss_graph.loss_operators import (
     NotReadable,
 )
 from finitune.monitor.loss_graph.node_operators import name_of
-from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.probes.finite import is_bad_but_for_masks, is_finite
 from finitune.monitor.probes.graph_nodes import output_number
 
 LEAST_BYTES = {"cpu": 2**26}
@@ -154,7 +154,7 @@ class Objective:
         and comes last.
         """
         found = self._bad_operands()
-        return min(found, key=lambda one: not (one[1].isnan() | (one[1] == math.inf)).any(), default=None)
+        return min(found, key=lambda one: not is_bad_but_for_masks(one[1]), default=None)
 
     def _bad_operands(self) -> Iterator[tuple[str, Tensor, Place]]:
         for path, term in placed(self.whole):

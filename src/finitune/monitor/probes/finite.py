@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,6 +75,11 @@ def _norms(tensors: Sequence[Tensor], order: float) -> Tensor:
 def has_memory(tensor: Tensor) -> bool:
     """False for what autograd has in place of a gradient of 0: to read it below a dispatch mode ends the process."""
     return not (tensor._is_zerotensor() or tensor.is_meta)
+
+
+def is_bad_but_for_masks(values: Tensor) -> bool:
+    """True where a floating tensor holds NaN or +inf: a -inf alone may be a mask."""
+    return bool((values.isnan() | (values == math.inf)).any())
 
 
 def is_finite(tensor: Tensor) -> bool:
