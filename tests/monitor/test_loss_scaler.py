@@ -24,6 +24,23 @@ def test_a_scaler_that_settles_is_no_incident(tmp_path, capsys):
     assert without_the_end(capsys.readouterr().err) == ""
 
 
+def test_a_scaler_that_settles_below_where_others_start_is_no_incident(tmp_path, capsys):
+    """By more skipped steps in a row than those of a scale that collapses."""
+    loop = Loop(scaled=True, bad=-1)
+    with torch.no_grad():
+        loop.model[2].weight.mul_(2.0**6)
+    loop.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+    with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run"):
+        for _ in range(20):
+            loop.step()
+    recording = Recording.load(tmp_path / "run")
+    assert all(recording.signals["skipped"].values[:9])
+    assert recording.signals["skipped"].last == 0
+    assert recording.signals["loss_scale"].last < 2.0**16
+    assert not recording.events("incident", "broken")
+    assert without_the_end(capsys.readouterr().err) == ""
+
+
 def test_a_loss_that_overflows_by_its_scale_alone_is_settling(tmp_path, capsys):
     """As where a scaler was left in a bfloat16 script, and climbs to the end of float32."""
     loop = Loop(scaled=True, bad=-1)

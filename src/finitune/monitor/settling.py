@@ -70,7 +70,7 @@ def has_collapsed(signals: Mapping[str, Series], reading: Reading) -> bool:
     known = {name: signals[name].until(reading.step) for name in ("loss_scale", "skipped")}
     known["loss_scale"].add(reading.step, reading.scale)
     known["skipped"].add(reading.step, 1.0)
-    return any(seen.symptom == "loss-scale-collapse" for seen in sightings(known))
+    return any(seen.symptom == "loss-scale-collapse" and seen.level != "note" for seen in sightings(known))
 
 
 def is_spent(watched: Watched, reading: Reading, capture: Capture, run: Run) -> bool:

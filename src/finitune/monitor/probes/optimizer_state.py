@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 _OF_TORCH = ("state", "param_groups", "defaults", "_opt_called", "_step_count")
 """Attributes of `torch.optim.Optimizer`, and those by which its schedules know that the step was called."""
@@ -45,7 +46,8 @@ class StateKept:
 
     def _keep(self, value: Any, depth: int) -> None:
         if isinstance(value, Tensor):
-            self._tensors.setdefault(id(value), (value, value.detach().clone()))
+            for stored in _stored(value):
+                self._tensors.setdefault(id(stored), (stored, stored.detach().clone()))
         elif isinstance(value, _CONTAINERS) and depth and id(value) not in self._held:
             self._held[id(value)] = value, (list(value) if isinstance(value, deque) else value.copy())
             if not (self._history and isinstance(value, list)):
@@ -68,6 +70,16 @@ class StateKept:
         with torch.no_grad():
             for there, kept in self._tensors.values():
                 there.detach().copy_(kept)
+
+
+def _stored(tensor: Tensor) -> list[Tensor]:
+    """The tensors that one of another class is made of, as codes and scales of a moment in 8 bits, which may have no
+    copy of its own; any other as it is.
+    """
+    if not is_traceable_wrapper_subclass(tensor):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [stored for name in names for stored in _stored(getattr(tensor, name))]
 
 
 def are_small(tensors: Sequence[Tensor], most_bytes: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules import module as of_modules
 
 from finitune.monitor.user_code.torch_arithmetic import computes
 
@@ -20,6 +20,7 @@ _ACT_IN_TRAINING = ("dropout", "batchnorm", "instancenorm")
 `dropout`.
 """
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Of a module; those of all modules are torch's own variables `_global_forward_hooks`, and so on."""
 _ACTS_IN_SCRIPT = ("SetAttr", "Print", "CallFunction", "CallMethod", "PythonOp")
 
 
@@ -40,7 +41,7 @@ def _kinds(block: Any) -> Iterator[str]:
 
 def is_plain_module(module: nn.Module) -> bool:
     """All of it is torch's, without hooks, and a call of it changes nothing."""
-    return not _has_any_global_hook() and all(
+    return not any(getattr(of_modules, f"_global{hooks}") for hooks in _HOOKS) and all(
         type(one).__module__.startswith(_TORCHS)
         and "forward" not in vars(one)
         and not any(getattr(one, hooks) for hooks in _HOOKS)
