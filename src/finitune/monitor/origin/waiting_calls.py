@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from finitune.finding import Origin
 from finitune.monitor.capture.step import Call, Capture, MicroStep
-from finitune.monitor.origin.locate import calls_of, locate_in_calls
+from finitune.monitor.origin.locate import bad_leaf, calls_of, locate_in_calls
 from finitune.monitor.replay.rerun import Setting
 
 
@@ -21,7 +21,7 @@ def made_by_call(known: Origin, setting: Setting, waiting: Sequence[Call]) -> Or
     if known.phase != "input":
         return None
     own = {id(call) for call in calls_of(setting.capture)}
-    for call in (each for each in waiting if id(each) not in own):
+    for call in (each for each in waiting if id(each) not in own and bad_leaf((), [each]) is None):
         with suppress(Exception):  # a model that cannot be called twice
             alone = Capture(micro_steps=[MicroStep(calls=[call])])
             found = locate_in_calls(replace(setting, model=call.module, capture=alone))
