@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from tests.monitor.test_ranks import STEPS, two_ranks
 
 from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
 
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.cpu.Stream, "record_event"), reason="FSDP2 of this torch does not run on a CPU"
+)
 SCRIPT = """
 import hashlib, json, math, os, sys
 import torch, torch.distributed as dist

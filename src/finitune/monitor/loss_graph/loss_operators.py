@@ -93,7 +93,7 @@ SEVERAL = (
     "LinalgInvExBackward0",
 )  # fmt: skip
 """Operators with several outputs: which one is used is kept as `part`."""
-PASSES_THROUGH = ("_DDPSinkBackward",)
+PASSES_THROUGH = ("_DDPSinkBackward", "AliasBackward0")
 """Identities: output n is input n."""
 
 

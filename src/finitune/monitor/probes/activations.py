@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.probes.ranks import local
 from finitune.monitor.probes.torch_calls import unobservable
 
 HEADS, QUERIES = 4, 64
@@ -97,7 +98,7 @@ def _can_be_measured(tensor: Any) -> bool:
 @torch.no_grad()
 def _peak(tensor: Tensor) -> Tensor:
     """The largest finite magnitude: a mask of -inf is no activation."""
-    return torch.nan_to_num(tensor.detach(), nan=0.0, posinf=0.0, neginf=0.0).abs().amax().float()
+    return torch.nan_to_num(local(tensor.detach()), nan=0.0, posinf=0.0, neginf=0.0).abs().amax().float()
 
 
 @torch.no_grad()

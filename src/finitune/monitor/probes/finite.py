@@ -164,6 +164,7 @@ def bad_along(tensor: Tensor, axes: Sequence[int]) -> Tensor:
 
     A part of the first axis is looked at at a time.
     """
+    tensor = local(tensor)
     others = tuple(axis for axis in range(tensor.dim()) if axis not in axes)
     size = max(CHUNK // max(tensor[:1].numel(), 1), 1)
     found: list[Tensor] = []

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import _disabled_torch_function_impl
 
 from finitune.monitor.probes.gc_objects import living
 
@@ -167,11 +168,24 @@ def is_sharded(tensors: Sequence[Tensor]) -> bool:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The shard that this rank holds; a tensor that is not sharded as it is."""
+    """The shard that this rank holds; of a class that computes in its own way, as an image that carries the names of
+    its files, a plain tensor of the same numbers; any other as it is.
+    """
     if type(tensor) is Tensor:
         return tensor
-    sharded: Any = tensor
-    return sharded.to_local() if hasattr(tensor, "to_local") else getattr(tensor, "ds_tensor", tensor)
+    if hasattr(tensor, "to_local"):
+        sharded: Any = tensor
+        return sharded.to_local()
+    own: Tensor = getattr(tensor, "ds_tensor", tensor)
+    return own.as_subclass(Tensor) if _computes_itself(type(own)) else own
+
+
+@functools.cache
+def _computes_itself(kind: type[Tensor]) -> bool:
+    """Its class overrides what the functions of torch do, and it is no wrapper around other tensors."""
+    own: Any = kind.__torch_function__
+    plain = own is _disabled_torch_function_impl or getattr(own, "__func__", None) is Tensor.__torch_function__.__func__
+    return not plain and not hasattr(kind, "__tensor_flatten__")
 
 
 def whole(tensor: Tensor) -> Tensor:
