@@ -1,14 +1,17 @@
 """What a function of torch that raised was called with."""
 
+import math
 import sys
 import traceback
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from finitune.crashes import in_words
-from finitune.monitor.capture.crash_facts import facts_of_frames
+from finitune.monitor.capture.crash_facts import facts_of_batch, facts_of_frames
+from finitune.monitor.capture.step import Call
 from finitune.monitor.crash import vocabulary_in_question
 
 SCORES = torch.zeros(3, 4)
@@ -77,3 +80,15 @@ def test_an_ignored_label_is_none_that_is_wrong():
 )
 def test_ids_are_compared_with_a_vocabulary_that_the_error_may_be_about(text, vocabulary):
     assert vocabulary_in_question(RuntimeError(text), 5) == vocabulary
+
+
+def test_a_batch_that_is_one_dictionary():
+    batch = {"pixels": torch.ones(2, 3), "boxes": [torch.tensor([0.0, math.nan])]}
+    assert in_words(facts_of_batch([Call.of(nn.Identity(), (batch,), {}, [])], None)) == [
+        "input 0['boxes'][0] holds 1 nan, 0 inf, first in sample 1",
+        "input 0['pixels']: float32 [2, 3]; input 0['boxes'][0]: float32 [2]",
+    ]
+
+
+def test_a_call_without_tensors_says_nothing():
+    assert facts_of_batch([Call.of(nn.Identity(), (3,), {}, [])], None) == []

@@ -16,17 +16,22 @@ from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.out_of_range import Flags
 from finitune.monitor.probes.padding import IGNORED_LABEL
 
+MOST_INPUTS = 8
+"""Whose sizes are said of one call."""
+
 
 def facts_of_batch(calls: Sequence[Call], vocabulary: int | None) -> list[dict[str, Any]]:
     """Of the calls since the last step, the newest first: each fact with its sample and position, from 0."""
     facts: list[dict[str, Any]] = []
     for call in reversed(calls):
-        for name, tensor in _named(call):
+        given = list(call.named_inputs())
+        for name, tensor in given:
             fact = _fact(name, tensor, vocabulary) if tensor.device.type == "cpu" else None
             if fact is not None:
                 facts.append(fact)
         facts += [flag for flag in Flags.read(call) if flag]
-        facts.append({"inputs": {name: f"{_dtype(t)} {list(t.shape)}" for name, t in _named(call)}})
+        if given:
+            facts.append({"inputs": {name: f"{_dtype(t)} {list(t.shape)}" for name, t in given[:MOST_INPUTS]}})
         if len(facts) > 1:
             return facts
     return facts
@@ -74,11 +79,6 @@ def _first_beyond(ids: Tensor, count: int, ignored: int | None = None) -> list[i
     beyond = (ids >= count) | (ids < 0)
     beyond = beyond if ignored is None else beyond & (ids != ignored)
     return torch.nonzero(beyond)[0].tolist() if bool(beyond.any()) else None
-
-
-def _named(call: Call) -> list[tuple[str, Tensor]]:
-    given = [*enumerate(call.args), *call.kwargs.items()]
-    return [(f"input {name}" if isinstance(name, int) else name, t) for name, t in given if isinstance(t, Tensor)]
 
 
 def _fact(name: str, tensor: Tensor, vocabulary: int | None) -> dict[str, Any] | None:

@@ -60,6 +60,14 @@ class Call:
     range_flag: Any = None
     """See `finitune.monitor.probes.out_of_range`."""
 
+    def named_inputs(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors among its arguments, with where they stand: `input 0`, `pixel_values`, `input 1['mask']`."""
+        for path, leaf in pytree.tree_flatten_with_path((self.args, self.kwargs))[0]:
+            if isinstance(leaf, Tensor):
+                first: Any = path[1]
+                name = str(first.key) if isinstance(first, pytree.MappingKey) else f"input {first.idx}"
+                yield name + pytree.keystr(path[2:]), leaf
+
     @staticmethod
     def of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], before: list[Call]) -> Call:
         """`before` are the calls of whose outputs its arguments may be computed."""

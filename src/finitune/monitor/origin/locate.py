@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.utils import _pytree as pytree
 
 from finitune.finding import Origin, Phase
 from finitune.monitor.capture.step import Call, Capture
@@ -162,23 +161,14 @@ def _is_constant(buffer: Tensor) -> bool:
 
 def _bad_argument(calls: Iterable[Call]) -> Origin | None:
     for call in calls:
-        for path, leaf in pytree.tree_flatten_with_path((call.args, call.kwargs))[0]:
-            if not isinstance(leaf, Tensor) or isinstance(leaf, nn.Parameter) or leaf.grad_fn is not None:
+        for name, leaf in call.named_inputs():
+            if isinstance(leaf, nn.Parameter) or leaf.grad_fn is not None:
                 continue
             if leaf.is_floating_point() and not is_finite(leaf):
                 found = places(leaf)
                 if found.nan or found.inf:
-                    return leaf_origin("input", _input_name(path), leaf, found)
+                    return leaf_origin("input", name, leaf, found)
     return None
-
-
-def _input_name(path: tuple[Any, ...]) -> str:
-    """`input 0`, `pixel_values`, `input 1['mask']`: where a tensor stands among (args, kwargs)."""
-    if len(path) < 2:
-        return pytree.keystr(path)
-    first = path[1]
-    name = str(first.key) if isinstance(first, pytree.MappingKey) else f"input {first.idx}"
-    return name + pytree.keystr(path[2:])
 
 
 def _bad_input(watch: OperatorWatch, calls: list[Call]) -> Origin | None:
@@ -187,9 +177,9 @@ def _bad_input(watch: OperatorWatch, calls: list[Call]) -> Origin | None:
         return None
     storage = watch.bad_input.untyped_storage()._cdata
     for call in calls:
-        for path, leaf in pytree.tree_flatten_with_path((call.args, call.kwargs))[0]:
-            if isinstance(leaf, Tensor) and leaf.layout == torch.strided and leaf.untyped_storage()._cdata == storage:
-                return leaf_origin("input", _input_name(path), leaf, places(leaf))
+        for name, leaf in call.named_inputs():
+            if leaf.layout == torch.strided and leaf.untyped_storage()._cdata == storage:
+                return leaf_origin("input", name, leaf, places(leaf))
     return None
 
 
