@@ -391,6 +391,17 @@ def test_an_operand_that_is_not_finite_itself_stays_so(value):
     assert not read_of.rebuild({number_of(x): logits()}).isfinite()
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_bad_factor_of_a_matrix_product_is_the_operand_that_is_bad(value):
+    """As of a first layer, where the loop calls no module as a whole."""
+    batch, weight = torch.ones(3, 4), torch.ones(2, 4, requires_grad=True)
+    batch[1, 2] = value
+    found = read((F.linear(batch, weight, torch.zeros(2, requires_grad=True)) ** 2).mean(), set()).bad_operand()
+    assert found is not None
+    assert found[0] == "operand of Addmm"
+    assert found[1].equal(batch) or math.isnan(value)
+
+
 class Parts(nn.Module):
     """A loop that never calls it as a whole, and computes something between its parts."""
 

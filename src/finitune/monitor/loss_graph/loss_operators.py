@@ -93,6 +93,8 @@ SEVERAL = (
     "LinalgInvExBackward0",
 )  # fmt: skip
 """Operators with several outputs: which one is used is kept as `part`."""
+PRODUCTS = ("MulBackward0", "MmBackward0", "BmmBackward0", "MvBackward0", "DotBackward0", "AddmmBackward0")
+"""Of two operands, of which one without a graph is kept as `left` or `right`."""
 PASSES_THROUGH = ("_DDPSinkBackward", "AliasBackward0")
 """Identities: output n is input n."""
 

@@ -29,6 +29,7 @@ from finitune.monitor.loss_graph.loss_operators import (
     LINEAR,
     OPERATORS,
     PASSES_THROUGH,
+    PRODUCTS,
     SEVERAL,
     WEIGHT,
     Kept,
@@ -386,7 +387,7 @@ def _is_bad_operand(name: str, side: str, operand: Tensor) -> bool:
     """NaN is bad anywhere; an infinity where it is a factor, or divided: what is added or compared may be a mask, and a
     division by it gives 0.
     """
-    is_factor = name == "MulBackward0" or (name == "DivBackward0" and side == "left")
+    is_factor = name in PRODUCTS or (name == "DivBackward0" and side == "left")
     return not is_finite(operand) if is_factor else bool(operand.isnan().any())
 
 
