@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from finitune.crashes import in_words
 from finitune.monitor.capture.crash_facts import facts_of_batch, facts_of_frames
@@ -92,3 +93,14 @@ def test_a_batch_that_is_one_dictionary():
 
 def test_a_call_without_tensors_says_nothing():
     assert facts_of_batch([Call.of(nn.Identity(), (3,), {}, [])], None) == []
+
+
+class Batch:
+    def __init__(self, pixels, state):
+        self.pixels, self.state = pixels, state
+
+
+def test_a_class_whose_parts_were_registered_without_names():
+    pytree.register_pytree_node(Batch, lambda one: ([one.pixels, one.state], None), lambda parts, _: Batch(*parts))
+    call = Call.of(nn.Identity(), (Batch(torch.ones(2, 3), None),), {}, [])
+    assert [(name, tensor.shape) for name, tensor in call.named_inputs()] == [("input 0[0]", (2, 3))]

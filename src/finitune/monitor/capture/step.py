@@ -62,11 +62,13 @@ class Call:
 
     def named_inputs(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors among its arguments, with where they stand: `input 0`, `pixel_values`, `input 1['mask']`."""
-        for path, leaf in pytree.tree_flatten_with_path((self.args, self.kwargs))[0]:
-            if isinstance(leaf, Tensor):
-                first: Any = path[1]
-                name = str(first.key) if isinstance(first, pytree.MappingKey) else f"input {first.idx}"
-                yield name + pytree.keystr(path[2:]), leaf
+        named = [*((f"input {place}", value) for place, value in enumerate(self.args)), *self.kwargs.items()]
+        for name, value in named:
+            try:
+                leaves = [(pytree.keystr(path), leaf) for path, leaf in pytree.tree_flatten_with_path(value)[0]]
+            except ValueError:  # a class that was registered without the names of its parts
+                leaves = [(f"[{place}]", leaf) for place, leaf in enumerate(pytree.tree_leaves(value))]
+            yield from ((name + within, leaf) for within, leaf in leaves if isinstance(leaf, Tensor))
 
     @staticmethod
     def of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], before: list[Call]) -> Call:

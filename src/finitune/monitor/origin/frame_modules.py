@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from finitune.finding import Origin
-from finitune.monitor.origin.locate import bad_leaf, named_tensors
+from finitune.monitor.origin.locate import bad_leaf, is_written, named_tensors
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.user_code.source_line import user_frames
 
@@ -26,9 +26,10 @@ MOST_MODULES = 64
 _IN_FUNCTION = re.compile(r"(.+?):(\d+) in (\w+): ")
 
 
-def bad_tensor(known: set[int]) -> Origin | None:
+def bad_tensor(known: set[int], *, written: bool) -> Origin | None:
     """The first parameter or buffer that holds NaN or +inf, under the name of its variable; None where there is none.
-    `known` are the identities of modules that were looked at before.
+    `known` are the identities of modules that were looked at before. Buffers that steps write, as a memory of features,
+    are looked at with `written` alone.
     """
     left = MOST_MODULES
     for frame in user_frames():
@@ -37,7 +38,8 @@ def bad_tensor(known: set[int]) -> Origin | None:
                 continue
             left -= 1
             known |= {id(inner) for inner in module.modules()}
-            found = bad_leaf([(f"{name}.{own}", tensor) for own, tensor in named_tensors(module)], ())
+            own = [(f"{name}.{inner}", t) for inner, t in named_tensors(module) if written or not is_written(t)]
+            found = bad_leaf(own, ())
             if found is not None:
                 return found
     return None

@@ -150,13 +150,15 @@ def _bad_tensor(tensors: Iterable[tuple[str, Tensor]]) -> Origin | None:
     for name, tensor in tensors:
         if not is_finite(tensor):
             found = places(tensor)
-            if isinstance(tensor, nn.Parameter) or found.nan or (found.inf and not _is_constant(tensor)):
+            if isinstance(tensor, nn.Parameter) or found.nan or (found.inf and is_written(tensor)):
                 return leaf_origin("parameter", name, tensor, found)
     return None
 
 
-def _is_constant(buffer: Tensor) -> bool:
-    return buffer.is_inference() or buffer._version < WRITTEN_BY_STEPS
+def is_written(tensor: Tensor) -> bool:
+    """A buffer that steps write to."""
+    is_buffer = not isinstance(tensor, nn.Parameter)
+    return is_buffer and not tensor.is_inference() and tensor._version >= WRITTEN_BY_STEPS
 
 
 def _bad_argument(calls: Iterable[Call]) -> Origin | None:

@@ -38,7 +38,7 @@ def made_by_step(known: Origin, setting: Setting, modules: Modules) -> Origin | 
     one, other = found
     if one is None or other is None or (one.op, one.line) != (other.op, other.line):
         return None
-    return one if one.is_operator or _is_in_some_samples(one) else None
+    return one if one.is_operator or is_in_some_samples(one) else None
 
 
 def _was_bad_before(setting: Setting) -> bool:
@@ -47,7 +47,7 @@ def _was_bad_before(setting: Setting) -> bool:
     return any(isinstance(value, Tensor) and not is_finite(value) for value in carried)
 
 
-def _is_in_some_samples(origin: Origin) -> bool:
+def is_in_some_samples(origin: Origin) -> bool:
     """What came into the loss is bad in some samples alone; a bad buffer would have spoilt it in all of them."""
     return origin.phase == "input" and 0 < len(origin.rows or ()) < (origin.shape or [0])[0]
 

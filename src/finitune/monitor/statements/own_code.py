@@ -13,6 +13,7 @@ from finitune.monitor.capture.step import Capture
 from finitune.monitor.loss_graph.objective import Place, term_at
 from finitune.monitor.origin.frame_modules import bad_tensor, modules_of_variables
 from finitune.monitor.origin.locate import calls_of
+from finitune.monitor.origin.spoilt_buffers import is_in_some_samples
 from finitune.monitor.probes.finite import is_finite, is_inexact
 from finitune.monitor.replay.call_results import Results
 from finitune.monitor.statements.attribute_writers import written_bad
@@ -70,7 +71,8 @@ def _seen(
         return None
     if own is None or own.phase == "input" or own.is_statement:
         with suppress(Exception):  # a tensor of a kind that cannot be looked at
-            found = bad_tensor({id(inner) for module in known for inner in module.modules()})
+            written = own is None or not is_in_some_samples(own)  # what the step has written of it was bad after it
+            found = bad_tensor({id(inner) for module in known for inner in module.modules()}, written=written)
             if found is not None:
                 return made_by_constructor(found, modules_of_variables()) or found
     if own is not None and own.line is not None:
