@@ -47,6 +47,16 @@ KNOWN_INPUTS = {
 }
 NEEDS_TORCH = {"monitor", "integrations", "gym", "demo", "train"}
 VAGUE = {word + s for word in ("manager", "factory", "handler", "helper", "util") for s in ("", "s")}
+PRIVATE_NAMES_OF_TORCH = """
+torch._C._disabled_torch_function_impl torch._C._functorch.TransformType torch._C._functorch.get_interpreter_stack
+torch._C._functorch.get_unwrapped torch._C._functorch.is_batchedtensor torch._C._functorch.is_functorch_wrapped_tensor
+torch._C._functorch.peek_interpreter_stack torch._functorch.pyfunctorch.temporarily_pop_interpreter_stack
+torch.nn.modules.batchnorm._NormBase torch.nn.modules.loss._Loss torch.nn.utils.stateless._reparametrize_module
+torch.utils._python_dispatch.TorchDispatchMode torch.utils._python_dispatch._disable_current_modes
+torch.utils._python_dispatch._get_current_dispatch_mode_stack torch.utils._python_dispatch._pop_mode
+torch.utils._python_dispatch._push_mode torch.utils._python_dispatch.is_traceable_wrapper_subclass torch.utils._pytree
+"""
+"""Those that the oldest torch of pyproject.toml has, as `make test-oldest` shows; no other is imported."""
 LONGEST_FILE = 400
 LONGEST_CHAPTER = 150
 
@@ -288,3 +298,15 @@ def test_the_two_readmes_are_twins() -> None:
     assert english[1::2] == chinese[1::2]
     levels = [re.findall(r"^#+(?= )", "".join(text[::2]), re.MULTILINE) for text in (english, chinese)]
     assert levels[0] == levels[1]
+
+
+def test_what_is_private_to_torch_is_in_the_oldest_torch_too() -> None:
+    taken = {
+        f"{node.module}.{alias.name}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch")
+        for alias in node.names
+    }
+    private = {name for name in taken if "._" in name}
+    assert private == set(PRIVATE_NAMES_OF_TORCH.split()), "run `make test-oldest` before the list is changed"
