@@ -203,10 +203,12 @@ CASES: Table = {
         [
             over(5, origin=origin("aten._softmax", values="16 nan in rows 0", padding=True)),
             over(5, origin=origin("aten.sub", values="16 nan, 8 -inf", module="layer.0.self_attn")),
-            over(5, origin=origin("aten.div", values="16 nan", module="attention.self", divisor="1 element is 0")),
+            over(5, origin=origin("aten.div", values="16 nan", module="attention.self", divisor="1 of 9 are 0")),
         ],
         [
             under(0, "No softmax.", origin=origin()),
+            under(0, "A norm in an adapter of attention.",
+                  origin=origin("aten.div", values="24 nan", module="h.0.attn.c_attn", divisor="1 of 1 elements is 0")),
             under(0, "Nothing was masked.", origin=origin("aten.sub", values="16 nan", module="layer.0.self_attn")),
             under(0, "No attention.", origin=origin("aten.sub", values="16 nan, 8 -inf", module="layer.0.mlp")),
             under(0, "A log_softmax weighs no values: the modes of a mixture, of which none is left.",

@@ -133,8 +133,9 @@ def weigh(origin: Origin) -> Iterator[Evidence]:
 
 def _is_spelled_softmax(origin: Origin) -> bool:
     """Of a module that attends by its own arithmetic: the largest score of no key, -inf, is taken from -inf, or what
-    remains is divided by a sum of nothing.
+    remains is divided by a sum of nothing, one of several rows; one number that divides all is a norm.
     """
     attends = any(word in (origin.module or "").lower() for word in ("attention", "attn"))
     subtracts = origin.op == "aten.sub" and "nan" in (origin.values or "") and "-inf" in (origin.values or "")
-    return attends and (subtracts or (origin.op == "aten.div" and bool(origin.divisor)))
+    divides = origin.op == "aten.div" and origin.divisor is not None and not origin.divisor.startswith("1 of 1 ")
+    return attends and (subtracts or divides)
