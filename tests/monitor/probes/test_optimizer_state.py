@@ -24,6 +24,10 @@ class InEightBits(Tensor):
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["codes", "scale"], None
 
+    @staticmethod
+    def __tensor_unflatten__(parts: dict[str, Tensor], *_: Any) -> Any:
+        return InEightBits(parts["codes"], parts["scale"])
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise NotImplementedError(f"{func} of a moment in 8 bits")
