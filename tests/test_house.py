@@ -54,7 +54,7 @@ torch._C._functorch.peek_interpreter_stack torch._functorch.pyfunctorch.temporar
 torch.nn.modules.batchnorm._NormBase torch.nn.modules.loss._Loss torch.nn.utils.stateless._reparametrize_module
 torch.utils._python_dispatch.TorchDispatchMode torch.utils._python_dispatch._disable_current_modes
 torch.utils._python_dispatch._get_current_dispatch_mode_stack torch.utils._python_dispatch._pop_mode
-torch.utils._python_dispatch._push_mode torch.utils._python_dispatch.is_traceable_wrapper_subclass torch.utils._pytree
+torch.utils._python_dispatch._push_mode torch.utils._pytree
 """
 """Those that the oldest torch of pyproject.toml has, as `make test-oldest` shows; no other is imported."""
 LONGEST_FILE = 400

@@ -21,8 +21,10 @@ def made_by_call(known: Origin, setting: Setting, waiting: Sequence[Call]) -> Or
     if known.phase != "input":
         return None
     own = {id(call) for call in calls_of(setting.capture)}
-    for call in (each for each in waiting if id(each) not in own and bad_leaf((), [each]) is None):
+    for call in (each for each in waiting if id(each) not in own):
         with suppress(Exception):  # a model that cannot be called twice
+            if bad_leaf((), [call]) is not None:
+                continue  # it passes on what it is given
             alone = Capture(micro_steps=[MicroStep(calls=[call])])
             found = locate_in_calls(replace(setting, model=call.module, capture=alone))
             if found is not None and found.is_operator:

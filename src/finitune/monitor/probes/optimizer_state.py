@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 _OF_TORCH = ("state", "param_groups", "defaults", "_opt_called", "_step_count")
 """Attributes of `torch.optim.Optimizer`, and those by which its schedules know that the step was called."""
@@ -76,9 +75,10 @@ def _stored(tensor: Tensor) -> list[Tensor]:
     """The tensors that one of another class is made of, as codes and scales of a moment in 8 bits, which may have no
     copy of its own; any other as it is.
     """
-    if not is_traceable_wrapper_subclass(tensor):
+    if not hasattr(tensor, "__tensor_flatten__"):
         return [tensor]
-    names, _ = tensor.__tensor_flatten__()
+    wrapper: Any = tensor
+    names, _ = wrapper.__tensor_flatten__()
     return [stored for name in names for stored in _stored(getattr(tensor, name))]
 
 

@@ -71,7 +71,8 @@ def _seen(
         return None
     if own is None or own.phase == "input" or own.is_statement:
         with suppress(Exception):  # a tensor of a kind that cannot be looked at
-            written = own is None or not is_in_some_samples(own)  # what the step has written of it was bad after it
+            # A buffer that the step has written from a bad sample was bad after it.
+            written = own is None or not is_in_some_samples(own)
             found = bad_tensor({id(inner) for module in known for inner in module.modules()}, written=written)
             if found is not None:
                 return made_by_constructor(found, modules_of_variables()) or found
