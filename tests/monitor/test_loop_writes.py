@@ -62,6 +62,16 @@ for n in range(1, STEPS + 1):
     g, loss = derive(weights, x[n], float(n != BAD))
     weights = {k: weights[k] - 0.05 * g[k] / g[k].norm() for k in weights}
 """
+INFINITE_ALONE = """
+weights = {"w": torch.zeros(3)}
+def objective(weights, x):
+    return (x @ weights["w"] - x.sum(1)).square().mean()
+derive = torch.func.grad_and_value(objective)
+for n in range(1, STEPS + 1):
+    g, loss = derive(weights, x[n])
+    scatter = {k: x[n].std() * (n != BAD) for k in weights}
+    weights = {k: weights[k] - 0.05 * g[k] / scatter[k] for k in weights}
+"""
 AFTER_A_STEP = """
 opt = torch.optim.SGD(net.parameters(), lr=0.05)
 def project():
@@ -165,6 +175,7 @@ PROGRAMS = {
     "an Adam of its own": (OWN_ADAM, "p.data = p.data - 0.01 * p.grad / v.sqrt()"),
     "asked for": (ASKED, "w = (w - 0.1 * g / g.abs().max())"),
     "functional": (FUNCTIONAL, "weights = {k: weights[k] - 0.05"),
+    "functional, infinite alone": (INFINITE_ALONE, "weights = {k: weights[k] - 0.05"),
     "after a step": (AFTER_A_STEP, "net[0].weight.div_(net[0].weight.norm("),
     "an average that is emptied": (EMPTIED, "p.copy_(m / share)"),
     "beside an optimizer": (BESIDE_AN_OPTIMIZER, "ratio = rate / (p.grad * p.grad).sum()"),

@@ -23,7 +23,7 @@ from finitune.monitor.header import header_written
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.origin.live_watch import LiveWatch
-from finitune.monitor.origin.locate import bad_leaf
+from finitune.monitor.origin.locate import bad_parameter
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading, of_modules
 from finitune.monitor.probes.modules import device_of
@@ -121,7 +121,7 @@ class Incidents:
         """
         weights = {id(p): p for p in (*watched.parameters(), *watched.written_by_loop)}.values()
         bad = [(self._run.modules.name(p), local(p)) for p in weights if not is_finite(p)]
-        origin = bad_leaf(bad, ())
+        origin = bad_parameter(bad)
         if origin is None or "weights" in self._seen or self._is_open_for(watched):
             return
         self._seen.add("weights")

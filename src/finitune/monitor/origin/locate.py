@@ -143,14 +143,22 @@ def bad_leaf(tensors: Iterable[tuple[str, Tensor]], calls: Iterable[Call]) -> Or
     tensors = list(tensors)
     parameters = [(name, tensor) for name, tensor in tensors if isinstance(tensor, nn.Parameter)]
     buffers = [(name, tensor) for name, tensor in tensors if not isinstance(tensor, nn.Parameter)]
-    return _bad_tensor(parameters) or _bad_argument(calls) or _bad_tensor(buffers)
+    return bad_parameter(parameters) or _bad_argument(calls) or _bad_buffer(buffers)
 
 
-def _bad_tensor(tensors: Iterable[tuple[str, Tensor]]) -> Origin | None:
+def bad_parameter(tensors: Iterable[tuple[str, Tensor]]) -> Origin | None:
+    """The first that is not finite of tensors that are trained, of whatever class."""
+    for name, tensor in tensors:
+        if not is_finite(tensor):
+            return leaf_origin("parameter", name, tensor, places(tensor))
+    return None
+
+
+def _bad_buffer(tensors: Iterable[tuple[str, Tensor]]) -> Origin | None:
     for name, tensor in tensors:
         if not is_finite(tensor):
             found = places(tensor)
-            if isinstance(tensor, nn.Parameter) or found.nan or (found.inf and is_written(tensor)):
+            if found.nan or (found.inf and is_written(tensor)):
                 return leaf_origin("parameter", name, tensor, found)
     return None
 
