@@ -139,6 +139,14 @@ CATALOGUE = (
         "frozen_moved", "count", "frozen tensors that the step of an optimizer changed", "economy", _SCHEDULED, "own"
     ),
     _signal(
+        "lost_statistics",
+        "count",
+        "batch norms whose running statistics are not finite, and no finite ones could be put back",
+        "economy",
+        "one read of the running statistics, and a copy of them",
+        "own",
+    ),
+    _signal(
         "embedding_outlier",
         "ratio",
         "largest row norm of the input embedding over the median",

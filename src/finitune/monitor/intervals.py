@@ -260,7 +260,8 @@ class Intervals:
         capture = Capture(micro_steps=list(on))
         scale = capture.scale
         weights = [p.detach() for p in self._update.parameters()]
-        more = {WEIGHTS: all_finite(weights)} if weights else {}
+        more = self._gate.measures.of_statistics(self._gate.step + 1)
+        more |= {WEIGHTS: all_finite(weights)} if weights else {}
         measured = measure(
             self._gate.step, capture.roots, gradients, None, scale=scale, scaled=scale is not None, more=more
         )

@@ -16,6 +16,7 @@ from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, confi
 from finitune.monitor.probes.optimizers import learning_rate, will_spoil
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.run import Run
+from finitune.monitor.running_statistics import FINITE, RunningStatistics
 from finitune.monitor.samples import Samples
 
 ACTIVATIONS_EVERY = 64
@@ -33,6 +34,7 @@ class StepMeasures:
     """
 
     def __init__(self, run: Run, broken: Callable[[BaseException], None]) -> None:
+        self.statistics = RunningStatistics(run)
         self._run = run
         self._broken = broken
         self._reductions: dict[int, ReductionCheck] = {}
@@ -77,11 +79,15 @@ class StepMeasures:
 
     def _signals(self, step: int, watched: Watched, capture: Capture) -> dict[str, Tensor | float]:
         """What is read beside what the verdict rests on."""
-        more = dict(self._samples_of(watched).before(step, capture.micro_steps))
+        more = dict(self._samples_of(watched).before(step, capture.micro_steps)) | self.of_statistics(step)
         if self._activations is not None:
             more |= self._activations.end()
             self._activations = None
         return more
+
+    def of_statistics(self, step: int) -> dict[str, Tensor]:
+        finite = self.statistics.take(step)
+        return {} if finite is None else {FINITE: finite}
 
     def read_alone(
         self, step: int, watched: Watched, capture: Capture, gradients: list[Tensor], *, scaled: bool
@@ -91,7 +97,7 @@ class StepMeasures:
         scale = capture.scale
         measured = measure(
             step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled and scale is not None,
-            group=watched.group,
+            group=watched.group, more=self.of_statistics(step),
         )  # fmt: skip
         return confirmed(measured.read(), measured)
 

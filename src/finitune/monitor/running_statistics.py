@@ -1,0 +1,132 @@
+"""The running statistics of batch norms: a forward writes them, whether its step is made or not, and an average never
+loses a NaN. Those of finite numbers are kept; what a bad batch has left of them is put back.
+
+They are read on the device with what is measured of each step. Nothing is kept of a model without such norms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.probes.measurement import Reading
+from finitune.monitor.run import Run
+
+FINITE = "statistics_finite"
+"""Not recorded: 1 where all of them are finite as the step is made."""
+LOST = "lost_statistics"
+LOOKED_FOR_EVERY = 64
+"""Steps after which the models are looked through again for norms."""
+MOST_MODELS = 64
+"""Of which the statistics of before the first forward are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Tensors of one device and dtype, and the values that they had."""
+
+    tensors: list[Tensor]
+    flat: Tensor
+
+    @staticmethod
+    def of(tensors: Iterable[Tensor]) -> list[Copied]:
+        alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+        for tensor in tensors:
+            alike.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+        return [Copied(group, torch.cat([t.detach().reshape(-1) for t in group])) for group in alike.values()]
+
+    def each(self) -> Iterator[tuple[Tensor, Tensor]]:
+        sizes = [tensor.numel() for tensor in self.tensors]
+        for tensor, values in zip(self.tensors, self.flat.split(sizes), strict=True):
+            yield tensor, values.view_as(tensor)
+
+
+class RunningStatistics:
+    """Of all models of this process."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._norms: list[_NormBase] = []
+        self._looked: tuple[list[int], int] = ([], 0)
+        """The identities of the models that were looked through, and the step from which that is done again."""
+        self._taken: list[Copied] = []
+        self._taken_of = 0
+        """The step of which it is not known yet whether those are finite."""
+        self._kept: list[Copied] = []
+        self._kept_of = 0
+        self._first: dict[int, list[Copied]] = {}
+        """By the identity of a model, of before its first forward."""
+
+    def model_called(self, model: nn.Module) -> None:
+        """Its forward is about to run."""
+        if id(model) not in self._first and len(self._first) < MOST_MODELS:
+            self._first[id(model)] = Copied.of(t for norm in _norms([model]) for t in _tensors(norm))
+
+    def take(self, step: int) -> Tensor | None:
+        """Copy what they are now that the first optimizer makes this step, on the device. Returns 1 where all are
+        finite, else 0, shape []; None where there are none, or another optimizer has asked.
+        """
+        if step == self._taken_of:
+            return None
+        self._taken_of = step
+        self._taken = Copied.of(t for norm in self._norms_at(step) if norm.training for t in _tensors(norm))
+        flags = [torch.isfinite(one.flat).all().float() for one in self._taken]
+        return torch.stack([flag.to(flags[0].device) for flag in flags]).amin() if flags else None
+
+    def judge(self, reading: Reading) -> Reading:
+        """The step is over: keep what was finite, or put back what was. To the reading is added how many are lost."""
+        finite = reading.more.get(FINITE)
+        if finite == 1 and reading.step == self._taken_of:
+            self._kept, self._kept_of = self._taken, reading.step
+        if finite != 0:
+            return reading
+        bad = [norm for norm in self._norms if norm.training and not all(map(is_finite, _tensors(norm)))]
+        names = {id(module): name for name, module in self._run.modules.module_names()} if bad else {}
+        lost = [norm for norm in bad if not (self._run.guards and self._put_back(norm))]
+        if len(lost) < len(bad):
+            first = next(names.get(id(norm), type(norm).__name__) for norm in bad if norm not in lost)
+            self._say(reading.step, len(bad) - len(lost), first)
+        return replace(reading, more={**reading.more, LOST: float(len(lost))}) if lost else reading
+
+    def _norms_at(self, step: int) -> list[_NormBase]:
+        models = self._run.modules.roots()
+        looked, due = self._looked
+        if looked != (now := [id(model) for model in models]) or step >= due:
+            self._looked = now, step + LOOKED_FOR_EVERY
+            self._norms = _norms(models)
+        return self._norms
+
+    @torch.no_grad()
+    def _put_back(self, norm: _NormBase) -> bool:
+        """Whether finite ones are known."""
+        known: dict[int, Tensor] = {}
+        for one in [*(copied for each in self._first.values() for copied in each), *self._kept]:
+            known |= {id(tensor): values for tensor, values in one.each()}
+        own = _tensors(norm)
+        if not all(id(t) in known and is_finite(known[id(t)]) for t in own):
+            return False
+        for tensor in own:
+            tensor.copy_(known[id(tensor)])
+        return True
+
+    def _say(self, step: int, count: int, first: str) -> None:
+        norms = f"1 batch norm ({first})" if count == 1 else f"{count} batch norms (first: {first})"
+        of = f"step {self._kept_of}" if self._kept_of else "before the first step"
+        text = f"the running statistics of {norms} were not finite; those of {of} are put back"
+        self._run.recorder.event("action", step=step, action="none", text=text)
+        self._run.speech.rarer("running statistics", f"step {step}: {text}")
+
+
+def _norms(models: Sequence[nn.Module]) -> list[_NormBase]:
+    found = {id(module): module for model in models for module in model.modules() if isinstance(module, _NormBase)}
+    return [norm for norm in found.values() if _tensors(norm)]
+
+
+def _tensors(norm: _NormBase) -> list[Tensor]:
+    kept = (norm.running_mean, norm.running_var)
+    return [t for t in kept if type(t) is Tensor and t.is_floating_point() and t.device.type != "meta"]
