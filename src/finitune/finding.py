@@ -177,6 +177,8 @@ class Origin:
     line: str | None = None
     divisor: str | None = None
     """Of a division, or a mean: how much of what it divided by is zero, in words."""
+    divisor_trains: bool | None = None
+    """Whether that is computed with what is trained; else the batch alone makes it zero."""
     shape: Sequence[int] | None = None
     """Of the tensor that is not finite."""
 

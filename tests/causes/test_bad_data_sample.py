@@ -119,3 +119,48 @@ def test_rows_are_samples_where_there_are_as_many(samples, found):
     )
     (said,) = weigh({"symptom": "nonfinite-loss", "samples": samples}, weights)
     assert (said.bits > 0) == found
+
+
+@pytest.mark.parametrize(("rows", "trains", "found"), [
+    ([2], False, True), ([2], True, False), ([2], None, False), ([0, 1, 2, 3], False, False), (None, False, False),
+])  # fmt: skip
+def test_a_divisor_that_a_sample_alone_makes_zero(rows, trains, found):
+    divided = Origin(
+        module=None, op="aten.div", phase="forward", dtype="float32", rows=rows, values="1 nan", shape=[4],
+        divisor="1 of 4 elements of the divisor are 0", divisor_trains=trains,
+    )  # fmt: skip
+    assert [one.bits > 0 for one in weigh({"symptom": "nonfinite-loss", "samples": [4]}, divided)] == [True] * found
+
+
+def mean_per_sample(tmp_path, *, empty, by_model=False):
+    """Each sample's loss is a mean over what it keeps, and one of them keeps nothing."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 13):
+            features = torch.randn(4, 8)
+            keep = (torch.rand(4, 8) > 0.3).float()
+            if step == 9 and empty:
+                keep[2] = 0
+            out = model(features)
+            count = (keep * out.square()).sum(1) if by_model else keep.sum(1)
+            loss = ((out - features).square() * keep).sum(1).div(count).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return [
+        (i.step, i.origin.rows, [c.cause for c in i.causes if c.proved]) for i in diagnose(tmp_path / "run").incidents
+    ]
+
+
+def test_a_sample_that_keeps_nothing_is_proved(tmp_path):
+    assert mean_per_sample(tmp_path, empty=True) == [(9, [2], ["bad-data-sample"])]
+
+
+def test_not_where_the_model_makes_the_divisor(tmp_path):
+    assert mean_per_sample(tmp_path, empty=True, by_model=True) == [(9, [2], [])]
+
+
+def test_every_sample_keeps_something(tmp_path):
+    assert not mean_per_sample(tmp_path, empty=False)

@@ -31,8 +31,9 @@ def mean(**more: Any) -> Origin:
     return origin("aten.div", dtype="float32", module=None, **{**given, "line": line, **more})
 
 
-def divided(line: str, divisor: str | None = "1 of 1 elements of the divisor are 0") -> Origin:
-    return origin("aten.div", "input", "float32", module=None, divisor=divisor, line=f"grpo.py:43 in step: {line}")
+def divided(line: str, divisor: str | None = "1 of 1 elements of the divisor are 0", function: str = "step") -> Origin:
+    line = f"rewards.py:43 in {function}: {line}"
+    return origin("aten.div", "input", "float32", module=None, divisor=divisor, line=line)
 
 
 def ratio(line: str | None = "ppo.py:31: ratio = torch.exp(new - old)", **more: Any) -> Origin:
@@ -327,10 +328,12 @@ CASES: Table = {
             over(0, training=Training(generations=1), symptoms=BAD),
             over(6, origin=divided(ADVANTAGE)),
             over(6, origin=divided("adv = (rewards - rewards.mean(1, keepdim=True)) / rewards.std(1, keepdim=True)")),
+            over(6, origin=divided("return centred / grouped.std(1)", function="group_advantages")),
         ],
         [
             under(0, "A group of eight.", training=Training(generations=8), symptoms=BAD),
             between(0, 6, "The spread of something else.", origin=divided("return (y - y.mean()) / y.std()")),
+            between(0, 6, "What it is called tells nothing.", origin=divided("return x / x.std(1)", function="scaled")),
             nothing("A share.", origin=divided("share = weight / weight.sum()")),
             nothing("Nobody knows by what.", origin=divided(ADVANTAGE, divisor=None)),
         ],

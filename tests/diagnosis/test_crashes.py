@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import finitune
-from finitune.diagnosis.crashes import is_of_numbers
+from finitune.diagnosis.crashes import is_of_numbers, observed
+from finitune.facts import Model
 from finitune.recording import Recorder
 
 OF_NUMBERS = [
@@ -47,3 +48,16 @@ def test_a_loss_that_climbed_explains_a_crash_of_numbers_alone(tmp_path: Path, t
     recorder.close()
     (incident,) = finitune.diagnose(tmp_path).incidents
     assert ("lr-too-high" in [cause.cause for cause in incident.causes]) is climbs
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [(Model(vocabulary=64), True), (Model(vocabulary=32), False), (Model(vocabulary=64, max_positions=64), False),
+     (None, False)],
+)  # fmt: skip
+def test_an_id_is_a_token_where_the_table_is_that_of_the_tokens(model: Model | None, found: bool) -> None:
+    event = {
+        "symptom": "crash", "text": "the program ended in IndexError: index out of range in self",
+        "batch": [{"name": "input", "id": 64, "rows": 64, "sample": 1, "position": 6}],
+    }  # fmt: skip
+    assert ("token-out-of-range" in observed(event, model)) is found

@@ -85,6 +85,9 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
             return
         yield _of_input(origin, incident.get("samples") or ())
         return
+    few = _few_samples(origin, incident.get("samples") or ()) if origin and origin.divisor_trains is False else None
+    if few is not None:
+        yield evidence("origin", DECISIVE, f"{few}, and what it divides by is made of the batch alone")
     if origin is not None and origin.op == CTC and "inf" in (origin.values or "").replace("-inf", ""):
         yield evidence("origin", DECISIVE, "a target is longer than what its input can hold, so no alignment exists")
         yield evidence("loss", STRONG, "the loss of CTC is infinite for such a sample")
@@ -119,9 +122,9 @@ def _of_input(origin: Origin, samples: Sequence[int]) -> Evidence:
             # The other samples stay just below the limit, which is 89 in float32: none of them is far from the rest.
             text = f"{origin.op} overflows at {origin.peak:.4g}, to which its argument may have grown in every sample"
             return evidence("origin", -STRONG, text)
-        rows = len(origin.rows or ()), (origin.shape or (0,))[0]
-        if 0 < rows[0] < rows[1] and (not samples or rows[1] in (*samples, sum(samples))):
-            return evidence("origin", DECISIVE, f"{origin.op} gives {origin.values} in {rows[0]} of {rows[1]} samples")
+        few = _few_samples(origin, samples)
+        if few is not None:
+            return evidence("origin", DECISIVE, few)
         return evidence("origin", -STRONG, f"{origin.op} gives {origin.values} of a batch that is finite")
     if origin.shape == []:
         return evidence("origin", -STRONG, f"one number is {origin.values}, which is no sample of the batch")
@@ -134,6 +137,13 @@ def _of_input(origin: Origin, samples: Sequence[int]) -> Evidence:
         return evidence("origin", -STRONG, f"the {what} of the loss is not finite, which is no sample of the batch")
     holds = "what the loss is computed of holds" if of else "the batch itself holds"
     return evidence("origin", DECISIVE, f"{holds} {origin.values or 'values that are not finite'}")
+
+
+def _few_samples(origin: Origin, samples: Sequence[int]) -> str | None:
+    """In how many of the samples it is bad, in words; None where that is in all, or its rows are no samples."""
+    bad, rows = len(origin.rows or ()), (origin.shape or (0,))[0]
+    is_few = 0 < bad < rows and (not samples or rows in (*samples, sum(samples)))
+    return f"{origin.op} gives {origin.values} in {bad} of {rows} samples" if is_few else None
 
 
 def _everywhere(origin: Origin) -> bool:

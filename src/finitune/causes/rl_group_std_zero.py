@@ -44,7 +44,7 @@ public_incidents = 1
 foresees = "group size"
 
 _SPREAD = re.compile(r"/.*\bstd\b|/.*\bvar\b|/.*_std\b|/.*sigma")
-_REWARDS = re.compile(r"\badv|reward|\breturns\b", re.IGNORECASE)
+_REWARDS = re.compile(r"(\b|_)adv|advantage|reward|(\b|_)returns(\b|_)", re.IGNORECASE)
 
 tells: Tells = {
     "std-of-one": (DECISIVE, "a group of one has no standard deviation"),
@@ -70,10 +70,11 @@ def weigh(
     training: Training | None = None, symptoms: set[str] | None = None, origin: Origin | None = None
 ) -> Iterator[Evidence]:
     if origin is not None and origin.op == "aten.div" and origin.divisor and origin.line:
-        statement = origin.line.partition(": ")[2]
+        place, _, statement = origin.line.partition(": ")
+        function = place.partition(" in ")[2]
         if _SPREAD.search(statement):
             yield evidence("origin", STRONG, f"the divisor is a standard deviation, and {origin.divisor}")
-        if _REWARDS.search(statement):
+        if _REWARDS.search(f"{function}: {statement}"):
             yield evidence("statement", DECISIVE, "what is divided are rewards or advantages")
     if training is None or training.generations is None:
         return

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from finitune.crashes import in_words
+from finitune.facts import Model
 from finitune.observations import Observation, observed_as
 from finitune.sources.logs import messages
 
@@ -36,7 +37,7 @@ def seen(event: Mapping[str, Any]) -> list[str]:
     return [*(f"raised at {frame}" for frame in frames[-1:]), *_facts(event), *(f"through {f}" for f in frames[-2::-1])]
 
 
-def observed(event: Mapping[str, Any]) -> dict[str, Observation]:
+def observed(event: Mapping[str, Any], model: Model | None = None) -> dict[str, Observation]:
     """The rows of the table of observations that its message and its batch show."""
     text = str(event.get("text", ""))
     found: dict[str, Observation] = {}
@@ -47,9 +48,17 @@ def observed(event: Mapping[str, Any]) -> dict[str, Observation]:
             found |= observed_as("token-out-of-range", fact)
         elif fact.startswith("label "):
             found |= observed_as("target-out-of-range", fact)
+        elif fact.startswith("id ") and any(_of_tokens(one, model) for one in _batch(event)):
+            found |= observed_as("token-out-of-range", fact)
         elif fact.startswith("id "):  # of another table than that of the tokens, as of positions
             found.pop("token-out-of-range", None)
     return found
+
+
+def _of_tokens(fact: Mapping[str, Any], model: Model | None) -> bool:
+    """Whether what was looked up beyond a table lies beyond that of the tokens, by its size."""
+    rows = fact.get("rows") if "id" in fact else None
+    return model is not None and rows is not None and rows == model.vocabulary != model.max_positions
 
 
 def _facts(event: Mapping[str, Any]) -> list[str]:

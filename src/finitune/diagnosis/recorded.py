@@ -167,7 +167,7 @@ def incident_of(
         signals = {name: series for name, series in signals.items() if name not in OF_DYNAMICS}
     inputs = inputs_of(facts, event, origin, signals)
     if crashed:
-        inputs["observations"] = crashes.observed(event)
+        inputs["observations"] = crashes.observed(event, facts.model)
     if not of_numbers:
         del inputs["optimizer"]
     arms = [e for e in following if e["event"] == "arm"]

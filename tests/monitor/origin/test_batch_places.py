@@ -52,6 +52,14 @@ def test_of_a_batch_without_tokens_every_sample_is_listed():
     assert found(tensor, torch.zeros(ROWS, 8)) == (list(range(30)), None, None, None)
 
 
+@pytest.mark.parametrize("batch", [torch.arange(12).view(3, 4), torch.zeros(3, 8)], ids=["tokens", "features"])
+def test_one_number_per_sample_where_the_loop_computes_it(batch):
+    tensor = torch.tensor([1.0, math.nan, 2.0])
+    given = [call(batch)], 1, tensor, places(tensor)
+    assert batch_places(*given, of_loop=True) == ([1], None, None, None)
+    assert batch_places(*given) == (None, None, None, None)
+
+
 def test_rows_of_a_vocabulary_are_tokens():
     tensor = torch.zeros(1000, 8)
     tensor[[5, 990]] = math.inf

@@ -213,6 +213,13 @@ def test_a_fault_behind_a_deliberate_infinity_is_found(function):
     assert located.origin.phase == "forward"
 
 
+def test_a_loss_of_minus_infinity_that_a_masked_row_makes():
+    model, x = Net(tanh), torch.randn(2, 5)
+    none_left = torch.tensor([[True] * 3, [False] * 3])
+    origin = locate(capture_of(model, lambda _: model(x).masked_fill(none_left, -math.inf).logsumexp(1).mean())).origin
+    assert (origin.op, origin.phase, origin.rows, origin.values) == ("aten.logsumexp", "forward", [0], "1 -inf")
+
+
 def a_constant(x):
     return torch.where(x > x.amin(), x, torch.tensor(math.nan))
 

@@ -14,11 +14,12 @@ Listed = list[int] | None
 
 
 def batch_places(
-    calls: list[Call], number: int, tensor: Tensor, found: Places
+    calls: list[Call], number: int, tensor: Tensor, found: Places, *, of_loop: bool = False
 ) -> tuple[Listed, Listed, Listed, bool | None]:
     """Samples, positions, token ids there, and whether all of them are padding; None where not known.
 
-    `number` counts the model's calls so far, from 1.
+    `number` counts the model's calls so far, from 1. A tensor `of_loop` is computed outside of every module: one number
+    per sample, as a loss, where it is as long as the batch.
     """
     values = values_of(tensor).detach()
     if not calls or not found.count or not values.dim():
@@ -26,8 +27,9 @@ def batch_places(
     call = calls[min(max(number, 1), len(calls)) - 1]
     ids = call.token_ids()
     if ids is None:
-        return bad_rows(values) if _has_samples(values, call) else None, None, None, None
-    there = _in_batch(values, *ids.shape)
+        return bad_rows(values) if _has_samples(values, call, of_loop) else None, None, None, None
+    per_sample = of_loop and values.shape == ids.shape[:1]
+    there = bad_along(values, [0]) if per_sample else _in_batch(values, *ids.shape)
     if there is None:
         vocabulary = values.dim() == 2 and values.shape[0] > int(ids.max())
         return None, None, bad_rows(values)[:MAX_PLACES] if vocabulary else None, None
@@ -46,10 +48,10 @@ def _listed(there: Tensor) -> list[int]:
     return torch.nonzero(there).flatten()[:MAX_ROWS].tolist()
 
 
-def _has_samples(values: Tensor, call: Call) -> bool:
+def _has_samples(values: Tensor, call: Call, of_loop: bool) -> bool:  # noqa: FBT001
     """Without token ids: the first axis is that of samples where it is as long as that of every input."""
     sizes = {t.shape[0] for t, _ in call.versions if t.dim()}
-    return len(sizes) == 1 and values.dim() >= 2 and values.shape[0] in sizes
+    return len(sizes) == 1 and (of_loop or values.dim() >= 2) and values.shape[0] in sizes
 
 
 def _in_batch(values: Tensor, rows: int, positions: int) -> Tensor | None:

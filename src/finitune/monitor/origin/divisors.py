@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -13,12 +13,21 @@ _DIVISIONS = ("div", "true_divide", "_div_by")
 _MEANS = ("mean", "var", "var_mean", "std", "std_mean")
 
 
-def zeros_in(operator: str, args: Sequence[Any]) -> str | None:
-    """How much of it is 0, in words; None where nothing is, or the operator does not divide."""
+class Divisor(NamedTuple):
+    """How much of it is 0, in words, and whether it is computed with what is trained."""
+
+    zeros: str
+    trains: bool
+
+
+def zeros_in(operator: str, args: Sequence[Any]) -> Divisor | None:
+    """None where no divisor is 0, or the operator does not divide."""
     if operator in _MEANS and isinstance(args[0], Tensor) and not args[0].numel():
-        return "no element goes in"
+        return Divisor("no element goes in", trains=False)
     divisor = args[1] if operator in _DIVISIONS and len(args) > 1 else None
     if isinstance(divisor, Tensor) and divisor.numel() and has_memory(divisor):
         zeros = int((divisor == 0).sum())
-        return f"{zeros} of {divisor.numel()} elements of the divisor are 0" if zeros else None
-    return "the divisor is 0" if isinstance(divisor, int | float) and divisor == 0 else None
+        words = f"{zeros} of {divisor.numel()} elements of the divisor are 0"
+        return Divisor(words, trains=divisor.requires_grad) if zeros else None
+    zero = isinstance(divisor, int | float) and divisor == 0
+    return Divisor("the divisor is 0", trains=False) if zero else None

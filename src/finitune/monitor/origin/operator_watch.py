@@ -25,7 +25,7 @@ from finitune.finding import Origin
 from finitune.monitor.capture.step import Call
 from finitune.monitor.loss_graph import objective
 from finitune.monitor.origin.batch_places import batch_places
-from finitune.monitor.origin.divisors import zeros_in
+from finitune.monitor.origin.divisors import Divisor, zeros_in
 from finitune.monitor.origin.kernel_values import PRODUCTS, overwritten_later, put_in, put_out, written_down
 from finitune.monitor.origin.node_values import NodeValues
 from finitune.monitor.origin.tensor_map import TensorMap
@@ -38,6 +38,8 @@ from finitune.monitor.user_code.source_line import user_line
 _OVERWRITES_SELF = ("copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "exponential_")
 _COMMUNICATION = ("fsdp", "c10d", "_c10d_functional")
 """Namespaces of operators that move numbers between ranks, into buffers that hold whatever was in memory before."""
+_OF_NOTHING = ("logsumexp", "amax")
+"""Of a row that holds nothing but a mask they are -inf, which a loss may end in."""
 LIFTED = "aten.lift_fresh"  # takes in numbers that torch has not computed
 UNSEEN = "outside aten"
 """What stands for an operator that torch does not know: a kernel of Triton or C, or numpy."""
@@ -200,7 +202,7 @@ class OperatorWatch(TorchDispatchMode):
 
     def _look(
         self, func: Any, args: Any, kwargs: Any, out: Any, inputs: list[Tensor], spoilt: dict[int, Places], node: Any,
-        divisor: str | None,
+        divisor: Divisor | None,
     ) -> None:  # fmt: skip
         name = aten_name(func)
         tensors = [t for t in pytree.tree_leaves(put_out(func, out)) if isinstance(t, Tensor)]
@@ -226,7 +228,7 @@ class OperatorWatch(TorchDispatchMode):
 
     def _judge(
         self, name: str, tensor: Tensor, inputs: list[Tensor], spoilt: dict[int, Places], node: Any,
-        divisor: str | None, *, written: bool,
+        divisor: Divisor | None, *, written: bool,
     ) -> bool:  # fmt: skip
         """Look at one output that is not finite; True when no further output need be looked at."""
         found = places(tensor)
@@ -260,6 +262,8 @@ class OperatorWatch(TorchDispatchMode):
         elif minus_only or not new:
             batch = self._brought(bad_inputs, known, history)
             self._made.add(tensor, _Made(origin=origin, batch=batch))
+            if origin is None and minus_only and name in _OF_NOTHING and not quiet:
+                origin = self._as_origin(name, tensor, inputs, found, node, divisor)
             self._minus_inf += [origin] if origin is not None and not quiet else []
         elif inputs and origin is not None and node is not None and not self.modules:
             self._within.add(node, origin, tensor)
@@ -305,10 +309,11 @@ class OperatorWatch(TorchDispatchMode):
         return any(t.untyped_storage()._cdata == storage for t in plain)
 
     def _as_origin(
-        self, name: str, tensor: Tensor, inputs: list[Tensor], found: Places, node: Any, divisor: str | None
+        self, name: str, tensor: Tensor, inputs: list[Tensor], found: Places, node: Any, divisor: Divisor | None
     ) -> Origin:
         module, line, gradient_of = self._blamed(node)
-        rows, positions, tokens, padding = batch_places(self._calls(), self._call, tensor, found)
+        of_loop = not self.modules
+        rows, positions, tokens, padding = batch_places(self._calls(), self._call, tensor, found, of_loop=of_loop)
         backward = node is not None or gradient_of is not None
         self.after_backward = self._ran_backward and not (backward or self.modules)
         peak = max((places(t, limit=0).peak for t in inputs), default=None)
@@ -316,7 +321,7 @@ class OperatorWatch(TorchDispatchMode):
             module=module, op=f"aten.{name}", phase="backward" if backward else "forward",
             dtype=dtype_name(tensor.dtype), rows=rows, positions=positions, tokens=tokens,
             values=found.in_words, peak=peak, padding=padding, tensor=gradient_of, line=line,
-            divisor=divisor, shape=list(tensor.shape),
+            divisor=divisor and divisor.zeros, divisor_trains=divisor and divisor.trains, shape=list(tensor.shape),
         )  # fmt: skip
         self._numbered.append((origin, self._term))
         return origin
