@@ -14,12 +14,13 @@ advantage is zero; in a loop of one's own without an eps it is 0/0.
 
 ## How to prove
 
-Take one step with two answers per prompt: the advantages are finite.
+Take the step again with an eps beside the standard deviation, or, where a group is one answer, with two of them: the
+advantages are finite.
 
 ## What to do
 
-At least two answers per prompt, better eight (change-settings); the batch must be a multiple of it. In a loop of
-your own: add an eps of 1e-4 to the standard deviation.
+An eps of 1e-4 beside the standard deviation, and at least two answers per prompt, better eight (change-settings): a
+group whose answers all earn the same has no spread. The batch must be a multiple of the group.
 
 ## What does not help
 
