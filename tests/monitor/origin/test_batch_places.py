@@ -52,10 +52,18 @@ def test_of_a_batch_without_tokens_every_sample_is_listed():
     assert found(tensor, torch.zeros(ROWS, 8)) == (list(range(30)), None, None, None)
 
 
-@pytest.mark.parametrize("batch", [torch.arange(12).view(3, 4), torch.zeros(3, 8)], ids=["tokens", "features"])
-def test_one_number_per_sample_where_the_loop_computes_it(batch):
+@pytest.mark.parametrize("shape", [(3,), (3, 5)])
+def test_what_the_loop_computes_of_each_sample(shape):
+    tensor = torch.zeros(shape)
+    tensor[1] = math.nan
+    given = [call(torch.arange(12).view(3, 4))], 1, tensor, places(tensor)
+    assert batch_places(*given, of_loop=True) == ([1], None, None, None)
+    assert batch_places(*given) == (None, None, None, None)
+
+
+def test_a_number_for_each_sample_of_a_batch_without_tokens():
     tensor = torch.tensor([1.0, math.nan, 2.0])
-    given = [call(batch)], 1, tensor, places(tensor)
+    given = [call(torch.zeros(3, 8))], 1, tensor, places(tensor)
     assert batch_places(*given, of_loop=True) == ([1], None, None, None)
     assert batch_places(*given) == (None, None, None, None)
 

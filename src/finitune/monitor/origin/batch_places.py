@@ -18,8 +18,8 @@ def batch_places(
 ) -> tuple[Listed, Listed, Listed, bool | None]:
     """Samples, positions, token ids there, and whether all of them are padding; None where not known.
 
-    `number` counts the model's calls so far, from 1. A tensor `of_loop` is computed outside of every module: one number
-    per sample, as a loss, where it is as long as the batch.
+    `number` counts the model's calls so far, from 1. A tensor `of_loop` is computed outside of every module: where its
+    first axis is as long as the batch, that is of samples, as in a loss of each.
     """
     values = values_of(tensor).detach()
     if not calls or not found.count or not values.dim():
@@ -28,8 +28,9 @@ def batch_places(
     ids = call.token_ids()
     if ids is None:
         return bad_rows(values) if _has_samples(values, call, of_loop) else None, None, None, None
-    per_sample = of_loop and values.shape == ids.shape[:1]
-    there = bad_along(values, [0]) if per_sample else _in_batch(values, *ids.shape)
+    there = _in_batch(values, *ids.shape)
+    if there is None and of_loop and values.shape[0] == ids.shape[0]:
+        there = bad_along(values, [0])
     if there is None:
         vocabulary = values.dim() == 2 and values.shape[0] > int(ids.max())
         return None, None, bad_rows(values)[:MAX_PLACES] if vocabulary else None, None

@@ -312,7 +312,7 @@ class OperatorWatch(TorchDispatchMode):
         self, name: str, tensor: Tensor, inputs: list[Tensor], found: Places, node: Any, divisor: Divisor | None
     ) -> Origin:
         module, line, gradient_of = self._blamed(node)
-        of_loop = not self.modules
+        of_loop = node is None and not self.modules
         rows, positions, tokens, padding = batch_places(self._calls(), self._call, tensor, found, of_loop=of_loop)
         backward = node is not None or gradient_of is not None
         self.after_backward = self._ran_backward and not (backward or self.modules)
