@@ -132,6 +132,14 @@ def test_a_divisor_that_a_sample_alone_makes_zero(rows, trains, found):
     assert [one.bits > 0 for one in weigh({"symptom": "nonfinite-loss", "samples": [4]}, divided)] == [True] * found
 
 
+def test_a_divisor_in_an_update_is_no_sample():
+    divided = Origin(
+        module=None, op="aten.div", phase="optimizer", dtype="float32", rows=[0], values="16 nan", shape=[25, 16],
+        divisor="1 of 25 elements of the divisor are 0", divisor_trains=False,
+    )  # fmt: skip
+    assert not list(weigh({"symptom": "nonfinite-update"}, divided))
+
+
 def mean_per_sample(tmp_path, *, empty, by_model=False):
     """Each sample's loss is a mean over what it keeps, and one of them keeps nothing."""
     torch.manual_seed(0)
