@@ -268,6 +268,31 @@ def test_one_that_joins_a_loop_over_several_later_makes_no_step_of_its_own(late)
     assert Recording.load(monitor.run_dir).signals["loss"].last_step == 6
 
 
+COPIES = """
+torch.manual_seed(0)
+kept = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)
+def train(parts):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(parts):
+        optimizer.zero_grad()
+        model(torch.ones(4, 2)).mean().backward()
+        optimizer.step()
+
+def main():
+    for n in range(3):
+        list(train(each) for each in PARTS)
+main()
+"""
+
+
+@pytest.mark.parametrize("parts", [(1, 1, 1), (1, 1, 2), (2, 1, 1)])
+def test_each_copy_that_is_trained_with_an_optimizer_of_its_own_makes_steps_of_its_own(tmp_path, parts):
+    with Monitor(run_dir=tmp_path / "run", everything=True):
+        user_program.run(COPIES, torch=torch, PARTS=parts)
+    assert Recording.load(tmp_path / "run").signals["loss"].last_step == 3 * sum(parts)
+
+
 def test_what_a_step_raises_belongs_to_it():
     idle = torch.nn.Linear(1, 1)
     with watch(idle, torch.optim.SGD(idle.parameters(), lr=0.1)) as monitor:

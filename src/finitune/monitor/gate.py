@@ -388,7 +388,7 @@ class Gate:
             watched.last = earlier
         place, new = StepPlace.now(), None
         if place is not None and self._optimizers.several:
-            new = self._last.begins_next(place, first=watched.last == 0)
+            new = self._last.begins_next(place, first=watched.last == 0, is_new=watched.born >= self.step)
         self.step = step_of(watched, self.step, on, new=new)
         self._last.taken(place, watched.number)
         watched.last = self.step

@@ -120,14 +120,14 @@ class LastPlace:
     by: int = 0
     by_turns: bool = False
 
-    def begins_next(self, here: StepPlace, *, first: bool) -> bool | None:
+    def begins_next(self, here: StepPlace, *, first: bool, is_new: bool) -> bool | None:
         """Whether a step here stands in the pass after the last; None where the program does not show it. `first`: its
-        optimizer has not stepped before.
+        optimizer has not stepped before; `is_new`: it was made since the last step, as for a copy that is trained.
         """
         if here.follows(self.place) or here.stands_above(self.place) or here.has_loop_since(self.place):
             return True
-        joins = here.is_in_pass_of(self.place, repeated=self.repeated) or (self.by_turns and here.is_at(self.place))
-        return False if first and joins else None
+        in_loop = self.by_turns and not is_new and here.is_at(self.place)
+        return False if first and (in_loop or here.is_in_pass_of(self.place, repeated=self.repeated)) else None
 
     def taken(self, here: StepPlace | None, by: int) -> None:
         self.by_turns = by != self.by and here is not None and here.is_at(self.place)
