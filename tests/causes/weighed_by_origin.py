@@ -36,6 +36,9 @@ def divided(line: str, divisor: str | None = "1 of 1 elements of the divisor are
     return origin("aten.div", "input", "float32", module=None, divisor=divisor, line=line)
 
 
+ADVANTAGE_OF_ONE = "grpo.py:57 in group_advantages: return centred / (rewards.std(dim=1, keepdim=True) + eps)"
+
+
 def ratio(line: str | None = "ppo.py:31: ratio = torch.exp(new - old)", **more: Any) -> Origin:
     return origin(**{"op": "aten.exp", "dtype": "float32", "module": None, "line": line, **more})
 
@@ -113,6 +116,7 @@ CASES: Table = {
             exactly(0, "No mean over the whole batch.", origin=mean(line="train.py:15: p = a / b.sum()", shape=[4])),
             exactly(0, "No loss of tokens.", origin=mean(line="train.py:9: a.sum(1) / b.sum(1)", shape=[4], peak=3.0)),
             exactly(0, "Pairs in a batch.", origin=mean(line="a.py:9: (pair * p).sum(1) / pair.sum(1)", shape=[4])),
+            between(0, 6, "Weights of classes.", origin=mean(line="a.py:9: loss = (w * nll).sum() / weight.sum()")),
             exactly(0, "Nobody knows by what.", origin=mean(divisor=None)),
             exactly(0, "A quotient of the optimizer's own.", origin=mean(phase="optimizer")),
         ],
@@ -329,6 +333,7 @@ CASES: Table = {
             over(6, origin=divided(ADVANTAGE)),
             over(6, origin=divided("adv = (rewards - rewards.mean(1, keepdim=True)) / rewards.std(1, keepdim=True)")),
             over(6, origin=divided("return centred / grouped.std(1)", function="group_advantages")),
+            over(6, origin=origin("aten.std", "input", "float32", module=None, values="8 nan", line=ADVANTAGE_OF_ONE)),
         ],
         [
             under(0, "A group of eight.", training=Training(generations=8), symptoms=BAD),

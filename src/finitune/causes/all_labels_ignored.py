@@ -47,7 +47,7 @@ from finitune.finding import Evidence, Finding, Origin, Remedy, Where
 LIKELY_EMPTY_BATCHES = 0.5
 """So many wholly empty micro-batches expected in one epoch, and the run is called broken: more likely than not."""
 _MEANS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.div", "aten.mean", "aten.cross_entropy_loss")
-_COUNT = re.compile(r"/.*(sum|count|num)", re.IGNORECASE)
+_COUNT = re.compile(r"/(?!.*weight).*(sum|count|num)", re.IGNORECASE)
 _OF_TOKENS = re.compile(r"(log_?p|nll).*/.*(keep|loss_mask|label|answer|target|token|completion).*(sum|count|num)")
 HALF, FEW = 0.5, 0.05  # of a row most is gone; more than one row in twenty is no exception
 SHOWN = 100  # rows that are listed; the evidence has their number

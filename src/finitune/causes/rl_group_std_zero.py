@@ -44,6 +44,7 @@ remedies = ["change-settings"]
 public_incidents = 1
 foresees = "group size"
 
+_SPREADS = ("aten.std", "aten.var", "aten.std_mean", "aten.var_mean")
 _SPREAD = re.compile(r"/.*\bstd\b|/.*\bvar\b|/.*_std\b|/.*sigma")
 _REWARDS = re.compile(r"(\b|_)adv|advantage|reward|(\b|_)returns(\b|_)", re.IGNORECASE)
 
@@ -70,11 +71,12 @@ def foresee(training: Training) -> Iterator[Finding]:
 def weigh(
     training: Training | None = None, symptoms: set[str] | None = None, origin: Origin | None = None
 ) -> Iterator[Evidence]:
-    if origin is not None and origin.op == "aten.div" and origin.divisor and origin.line:
-        place, _, statement = origin.line.partition(": ")
+    spread = _spread(origin) if origin is not None and origin.line else None
+    if origin is not None and spread is not None:
+        place, _, statement = (origin.line or "").partition(": ")
         function = place.partition(" in ")[2]
         if _SPREAD.search(statement):
-            yield evidence("origin", STRONG, f"the divisor is a standard deviation, and {origin.divisor}")
+            yield evidence("origin", STRONG, spread)
         if _REWARDS.search(f"{function}: {statement}"):
             yield evidence("statement", DECISIVE, "what is divided are rewards or advantages")
     if training is None or training.generations is None:
@@ -83,3 +85,12 @@ def weigh(
         yield evidence("group size", -DECISIVE, "rewards are not normalised over a group of one")
     else:
         yield evidence("group size", DECISIVE if symptoms else STRONG, "rewards are normalised over a group of one")
+
+
+def _spread(origin: Origin) -> str | None:
+    """What of a spread is bad, in words."""
+    if origin.op in _SPREADS and "nan" in (origin.values or ""):
+        return f"{origin.op} of finite numbers gives {origin.values}: one number has no spread"
+    if origin.op == "aten.div" and origin.divisor:
+        return f"the divisor is a standard deviation, and {origin.divisor}"
+    return None

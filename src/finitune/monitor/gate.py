@@ -234,7 +234,7 @@ class Gate:
                 self._safely(self._stepped_without_gradients, watched, on, kept)
             return
         if kept is not None and reading is not None and not watched.discarded:
-            self._safely(self._undo_spoilt, watched, reading, on, kept)
+            self._safely(self.undo_spoilt, watched, reading, on, kept)
         # The gradients of the last evaluation are still there, and no further step uses them.
         last = watched.evaluations < 2 and watched.first_gradients is None
         on = on if last else self._pending.of(watched.number)
@@ -264,7 +264,7 @@ class Gate:
         self._number(watched, on)
         reading = replace(NOTHING_MEASURED, step=self.step)
         if self._run.guards:
-            self._undo_spoilt(watched, reading, on, kept)
+            self.undo_spoilt(watched, reading, on, kept)
         elif spoilt := kept.spoilt():
             reading.spoilt, reading.more = spoilt, {SPOILS: 1.0}
             self._consider(watched, reading, Capture(micro_steps=on), acted=False)
@@ -272,7 +272,7 @@ class Gate:
         self._pending.stepped(watched.number, on)
         self.finish(watched, reading, Capture(micro_steps=on))
 
-    def _undo_spoilt(self, watched: Watched, reading: Reading, on: list[MicroStep], kept: BeforeStep) -> None:
+    def undo_spoilt(self, watched: Watched, reading: Reading, on: list[MicroStep], kept: BeforeStep) -> None:
         """The update of finite gradients may have spoilt weights or their state, which are then what they were."""
         reading.spoilt = kept.spoilt()
         if not reading.spoilt:

@@ -11,6 +11,7 @@ import contextlib
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -28,8 +29,9 @@ from finitune.monitor.micro_steps import NO_GRADIENTS, Pending, any_gradient, gr
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import foreign, model_calls, optimizer_steps
 from finitune.monitor.probes.finite import as_real, values_of
-from finitune.monitor.probes.measurement import Gradients, Measured, confirmed, measure
+from finitune.monitor.probes.measurement import NOTHING_MEASURED, Gradients, Measured, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
+from finitune.monitor.probes.optimizers import BeforeStep
 from finitune.monitor.probes.references import reference_to
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, all_finite
@@ -119,6 +121,7 @@ class Intervals:
         self._ran_backward = False
         self._closure: Any = None
         """Of the trial that runs."""
+        self._tried: tuple[Watched, BeforeStep] | None = None
         self._given: dict[int, Callable[[], Any]] = {}
         """Objects whose `step` was given gradients, and has written the weights."""
         self._withheld = False
@@ -334,7 +337,8 @@ class Intervals:
         parameters = update.parameters()
         before = [_look(p) for p in parameters]
         self._ran_backward, self._closure = False, closure
-        can = closure is None or update.before_step() is not None
+        kept = update.before_step()
+        can = closure is None or kept is not None
         try:
             yield
         finally:
@@ -345,6 +349,15 @@ class Intervals:
             watched.last, watched.steps = self._gate.step, 1
             self._run.modules.find(parameters)
             self._pending.clear()
+            self._tried = None if kept is None else (watched, kept)
+
+    def trial_ended(self) -> None:
+        """What was found to be an optimizer has made its first step: what that has spoilt is taken back as well."""
+        tried, self._tried = self._tried, None
+        if tried is not None and self._run.guards:
+            watched, kept = tried
+            reading = replace(NOTHING_MEASURED, step=self._gate.step)
+            self._gate.undo_spoilt(watched, reading, list(self._group), kept)
 
 
 def _are_gradients(given: Sequence[Any], weights: Sequence[Tensor]) -> bool:

@@ -251,10 +251,14 @@ class Listener:
         gated = self._closures.begins(watched, closure, guards=self._run.guards)
         return (args, {**kwargs, "closure": gated}) if "closure" in kwargs else ((gated, *args[1:]), kwargs)
 
-    def trial(
-        self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self.here.busy else self._intervals.trial(optimizer, args, kwargs)
+    @contextlib.contextmanager
+    def trial(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+        if self.here.busy:
+            yield
+            return
+        with self._intervals.trial(optimizer, args, kwargs):
+            yield
+        self.guarded(self._intervals.trial_ended)
 
     def step_ended(self, optimizer: Any, *, failed: bool) -> None:
         watched = None if self.here.busy else self._optimizers.get(optimizer)

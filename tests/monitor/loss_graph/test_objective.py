@@ -402,6 +402,15 @@ def test_a_bad_factor_of_a_matrix_product_is_the_operand_that_is_bad(value):
     assert found[1].equal(batch) or math.isnan(value)
 
 
+def test_of_a_weighted_mean_the_weights_are_bad_and_not_their_sum():
+    x, weight = logits(), torch.ones_like(TARGET)
+    weight[0, 0, 0] = math.nan
+    loss = (((x - TARGET) ** 2) * weight).sum() / weight.sum()
+    found = read(loss, {number_of(x)}).bad_operand()
+    assert found is not None
+    assert (found[0], found[1].shape) == ("operand of Mul", weight.shape)
+
+
 class Parts(nn.Module):
     """A loop that never calls it as a whole, and computes something between its parts."""
 

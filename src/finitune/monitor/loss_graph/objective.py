@@ -152,10 +152,13 @@ class Objective:
     def bad_operand(self) -> tuple[str, Tensor, Place] | None:
         """What the loop's own code has put into the loss and is not finite: what it is, the tensor, and the term that
         it is an operand of. Operands that no node kept are known after a rebuild. What holds -inf alone may be a mask,
-        and comes last.
+        and comes last; of terms within each other, as those of a weighted mean, the operand of the innermost is first.
         """
-        found = self._bad_operands()
-        return min(found, key=lambda one: not is_bad_but_for_masks(one[1]), default=None)
+        found = list(self._bad_operands())
+        certain = [one for one in found if is_bad_but_for_masks(one[1])]
+        outermost = certain[0][2][1] if certain else ()
+        inner = [one for one in certain if one[2][1][: len(outermost)] == outermost]
+        return max(inner, key=lambda one: len(one[2][1]), default=found[0] if found else None)
 
     def _bad_operands(self) -> Iterator[tuple[str, Tensor, Place]]:
         for path, term in placed(self.whole):
