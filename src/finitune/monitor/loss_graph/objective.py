@@ -154,13 +154,14 @@ class Objective:
         it is an operand of. Operands that no node kept are known after a rebuild. What holds -inf alone may be a mask,
         and comes last; of terms within each other, as those of a weighted mean, the operand of the innermost is first.
         """
-        found = list(self._bad_operands())
+        found = list(self.bad_operands())
         certain = [one for one in found if is_bad_but_for_masks(one[1])]
         outermost = certain[0][2][1] if certain else ()
         inner = [one for one in certain if one[2][1][: len(outermost)] == outermost]
         return max(inner, key=lambda one: len(one[2][1]), default=found[0] if found else None)
 
-    def _bad_operands(self) -> Iterator[tuple[str, Tensor, Place]]:
+    def bad_operands(self) -> Iterator[tuple[str, Tensor, Place]]:
+        """All of them, the outermost first."""
         for path, term in placed(self.whole):
             name = term.name.removesuffix("0").removesuffix("1").removesuffix("Backward")
             for what in ("input", "target", "weight", "pos_weight"):

@@ -196,9 +196,11 @@ def _bad_input(watch: OperatorWatch, calls: list[Call]) -> Origin | None:
 def _bad_operand(capture: Capture, spoilt: Collection[Tensor]) -> tuple[Origin | None, Place | None]:
     """What was not finite before the loop's own loss was computed of it: a target, a baseline, an advantage."""
     held = {buffer.untyped_storage()._cdata for buffer in spoilt}
-    for micro in capture.micro_steps:
-        bad = micro.objective.bad_operand() if micro.objective is not None else None
-        if bad is not None and bad[1].untyped_storage()._cdata not in held:
+    for objective in (micro.objective for micro in capture.micro_steps):
+        bad = objective.bad_operand() if objective is not None else None
+        if objective is None or bad is None:
+            continue
+        if held.isdisjoint(operand.untyped_storage()._cdata for _, operand, _ in objective.bad_operands()):
             name, tensor, place = bad
             return leaf_origin("input", name, tensor, places(tensor)), place
     return None, None
