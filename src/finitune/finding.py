@@ -192,6 +192,12 @@ class Origin:
         """Only the statement of the loop is known in which the first bad value was made, not the operator."""
         return not self.is_operator and self.phase in ("forward", "backward")
 
+    @property
+    def is_empty_mean(self) -> bool:
+        """0/0 that the loop computes outside of modules, where the batch alone makes the 0 below: nothing counts."""
+        of_loop = self.phase == "forward" and self.module is None
+        return of_loop and self.divisor_trains is False and "nan" in (self.values or "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedCause:

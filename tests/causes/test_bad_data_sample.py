@@ -121,14 +121,20 @@ def test_rows_are_samples_where_there_are_as_many(samples, found):
     assert (said.bits > 0) == found
 
 
-@pytest.mark.parametrize(("rows", "trains", "found"), [
-    ([2], False, True), ([2], True, False), ([2], None, False), ([0, 1, 2, 3], False, False), (None, False, False),
+@pytest.mark.parametrize(("found", "given"), [
+    (True, {}),
+    (False, {"divisor_trains": True}),
+    (False, {"divisor_trains": None}),
+    (False, {"rows": [0, 1, 2, 3]}),
+    (False, {"rows": None}),
+    (False, {"values": "1 inf"}),  # as of a time drawn at the end of its range
+    (False, {"module": "retention"}),  # a constant of the model
 ])  # fmt: skip
-def test_a_divisor_that_a_sample_alone_makes_zero(rows, trains, found):
-    divided = Origin(
-        module=None, op="aten.div", phase="forward", dtype="float32", rows=rows, values="1 nan", shape=[4],
-        divisor="1 of 4 elements of the divisor are 0", divisor_trains=trains,
-    )  # fmt: skip
+def test_a_divisor_that_a_sample_alone_makes_zero(found, given):
+    divided = Origin(**{
+        "module": None, "op": "aten.div", "phase": "forward", "dtype": "float32", "rows": [2], "values": "1 nan",
+        "shape": [4], "divisor": "1 of 4 elements of the divisor are 0", "divisor_trains": False, **given,
+    })  # fmt: skip
     assert [one.bits > 0 for one in weigh({"symptom": "nonfinite-loss", "samples": [4]}, divided)] == [True] * found
 
 

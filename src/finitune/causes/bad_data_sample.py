@@ -85,10 +85,10 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
             return
         yield _of_input(origin, incident.get("samples") or ())
         return
-    if origin is not None and origin.phase == "forward" and origin.divisor_trains is False:
+    if origin is not None and origin.is_empty_mean:
         few = _few_samples(origin, incident.get("samples") or ())
         if few is not None:
-            yield evidence("origin", DECISIVE, f"{few}, and what it divides by is made of the batch alone")
+            yield evidence("origin", DECISIVE, f"{few}: 0/0, and what it divides by is made of the batch alone")
     if origin is not None and origin.op == CTC and "inf" in (origin.values or "").replace("-inf", ""):
         yield evidence("origin", DECISIVE, "a target is longer than what its input can hold, so no alignment exists")
         yield evidence("loss", STRONG, "the loss of CTC is infinite for such a sample")
