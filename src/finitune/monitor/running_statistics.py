@@ -28,7 +28,7 @@ MOST_MODELS = 64
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Tensors of one device and dtype, and the values that they had."""
+    """Tensors of one axis, device and dtype, and the values that they had."""
 
     tensors: list[Tensor]
     flat: Tensor
@@ -38,12 +38,11 @@ class Copied:
         alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
         for tensor in tensors:
             alike.setdefault((tensor.device, tensor.dtype), []).append(tensor)
-        return [Copied(group, torch.cat([t.detach().reshape(-1) for t in group])) for group in alike.values()]
+        return [Copied(group, torch.cat(group)) for group in alike.values()]
 
     def each(self) -> Iterator[tuple[Tensor, Tensor]]:
-        sizes = [tensor.numel() for tensor in self.tensors]
-        for tensor, values in zip(self.tensors, self.flat.split(sizes), strict=True):
-            yield tensor, values.view_as(tensor)
+        sizes = [len(tensor) for tensor in self.tensors]
+        yield from zip(self.tensors, self.flat.split(sizes), strict=True)
 
 
 class RunningStatistics:
@@ -129,4 +128,4 @@ def _norms(models: Sequence[nn.Module]) -> list[_NormBase]:
 
 def _tensors(norm: _NormBase) -> list[Tensor]:
     kept = (norm.running_mean, norm.running_var)
-    return [t for t in kept if type(t) is Tensor and t.is_floating_point() and t.device.type != "meta"]
+    return [t for t in kept if type(t) is Tensor and t.dim() == 1 and t.is_floating_point() and not t.is_meta]
