@@ -85,11 +85,9 @@ class RunningStatistics:
         if finite != 0:
             return reading
         bad = [norm for norm in self._norms if norm.training and not all(map(is_finite, _tensors(norm)))]
-        names = {id(module): name for name, module in self._run.modules.module_names()} if bad else {}
         lost = [norm for norm in bad if not (self._run.guards and self._put_back(norm))]
         if len(lost) < len(bad):
-            first = next(names.get(id(norm), type(norm).__name__) for norm in bad if norm not in lost)
-            self._say(reading.step, len(bad) - len(lost), first)
+            self._say(reading.step, [norm for norm in bad if norm not in lost])
         return replace(reading, more={**reading.more, LOST: float(len(lost))}) if lost else reading
 
     def _norms_at(self, step: int) -> list[_NormBase]:
@@ -113,8 +111,10 @@ class RunningStatistics:
             tensor.copy_(known[id(tensor)])
         return True
 
-    def _say(self, step: int, count: int, first: str) -> None:
-        norms = f"1 batch norm ({first})" if count == 1 else f"{count} batch norms (first: {first})"
+    def _say(self, step: int, put_back: list[_NormBase]) -> None:
+        first, count = put_back[0], len(put_back)
+        name = self._run.modules.name(_tensors(first)[0]).rpartition(".")[0] or type(first).__name__
+        norms = f"1 batch norm ({name})" if count == 1 else f"{count} batch norms (first: {name})"
         of = f"step {self._kept_of}" if self._kept_of else "before the first step"
         text = f"the running statistics of {norms} were not finite; those of {of} are put back"
         self._run.recorder.event("action", step=step, action="none", text=text)
