@@ -286,7 +286,7 @@ class Gate:
     def finish(self, watched: Watched, reading: Reading, capture: Capture, seconds: float | None = None) -> None:
         """A step is over and its verdict known: record it, and see whether the run must end."""
         capture.forget_callers()
-        reading = self.measures.statistics.judge(reading)
+        reading = self.measures.judge_statistics(reading)
         watched.finite_weights |= 1.0 in (reading.more.get(WEIGHTS), reading.more.get(WEIGHTS_BEFORE))
         record_step(self._run, watched, reading, self._seconds() if seconds is None else seconds)
         if self.healing is not None:

@@ -89,6 +89,14 @@ class StepMeasures:
         finite = self.statistics.take(step)
         return {} if finite is None else {FINITE: finite}
 
+    def judge_statistics(self, reading: Reading) -> Reading:
+        """See `RunningStatistics.judge`."""
+        try:
+            return self.statistics.judge(reading)
+        except Exception as error:
+            self._broken(error)
+            return reading
+
     def read_alone(
         self, step: int, watched: Watched, capture: Capture, gradients: list[Tensor], *, scaled: bool
     ) -> Reading:
