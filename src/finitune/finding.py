@@ -177,8 +177,8 @@ class Origin:
     line: str | None = None
     divisor: str | None = None
     """Of a division, or a mean: how much of what it divided by is zero, in words."""
-    divisor_trains: bool | None = None
-    """Whether that is computed with what is trained; else the batch alone makes it zero."""
+    divisor_by_batch: bool | None = None
+    """Whether a number that is trained is divided by one that the batch alone makes, as a count."""
     shape: Sequence[int] | None = None
     """Of the tensor that is not finite."""
 
@@ -196,7 +196,7 @@ class Origin:
     def is_empty_mean(self) -> bool:
         """0/0 that the loop computes outside of modules, where the batch alone makes the 0 below: nothing counts."""
         of_loop = self.phase == "forward" and self.module is None
-        return of_loop and self.divisor_trains is False and "nan" in (self.values or "")
+        return of_loop and self.divisor_by_batch is True and "nan" in (self.values or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,8 +123,8 @@ def test_rows_are_samples_where_there_are_as_many(samples, found):
 
 @pytest.mark.parametrize(("found", "given"), [
     (True, {}),
-    (False, {"divisor_trains": True}),
-    (False, {"divisor_trains": None}),
+    (False, {"divisor_by_batch": False}),
+    (False, {"divisor_by_batch": None}),
     (False, {"rows": [0, 1, 2, 3]}),
     (False, {"rows": None}),
     (False, {"values": "1 inf"}),  # as of a time drawn at the end of its range
@@ -133,7 +133,7 @@ def test_rows_are_samples_where_there_are_as_many(samples, found):
 def test_a_divisor_that_a_sample_alone_makes_zero(found, given):
     divided = Origin(**{
         "module": None, "op": "aten.div", "phase": "forward", "dtype": "float32", "rows": [2], "values": "1 nan",
-        "shape": [4], "divisor": "1 of 4 elements of the divisor are 0", "divisor_trains": False, **given,
+        "shape": [4], "divisor": "1 of 4 elements of the divisor are 0", "divisor_by_batch": True, **given,
     })  # fmt: skip
     assert [one.bits > 0 for one in weigh({"symptom": "nonfinite-loss", "samples": [4]}, divided)] == [True] * found
 
@@ -141,7 +141,7 @@ def test_a_divisor_that_a_sample_alone_makes_zero(found, given):
 def test_a_divisor_in_an_update_is_no_sample():
     divided = Origin(
         module=None, op="aten.div", phase="optimizer", dtype="float32", rows=[0], values="16 nan", shape=[25, 16],
-        divisor="1 of 25 elements of the divisor are 0", divisor_trains=False,
+        divisor="1 of 25 elements of the divisor are 0", divisor_by_batch=True,
     )  # fmt: skip
     assert not list(weigh({"symptom": "nonfinite-update"}, divided))
 

@@ -321,7 +321,7 @@ class OperatorWatch(TorchDispatchMode):
             module=module, op=f"aten.{name}", phase="backward" if backward else "forward",
             dtype=dtype_name(tensor.dtype), rows=rows, positions=positions, tokens=tokens,
             values=found.in_words, peak=peak, padding=padding, tensor=gradient_of, line=line,
-            divisor=divisor and divisor.zeros, divisor_trains=divisor and divisor.trains, shape=list(tensor.shape),
+            divisor=divisor and divisor.zeros, divisor_by_batch=divisor and divisor.by_batch, shape=list(tensor.shape),
         )  # fmt: skip
         self._numbered.append((origin, self._term))
         return origin
