@@ -91,8 +91,14 @@ HIGH = Optimizer(name="AdamW", lr=0.5)
 
 CASES: Table = {
     "adam-eps-underflow-fp16": (
-        [over(0, precision=PURE, optimizer=Optimizer(name="AdamW", eps=1e-8), origin=at("parameter", dtype="float16"))],
         [
+            over(0, precision=PURE, optimizer=Optimizer(name="AdamW", eps=1e-8),
+                 origin=at("parameter", dtype="float16")),
+            over(6, precision=PURE, optimizer=Optimizer(name="HalfAdam"), origin=origin("aten.addcdiv", "optimizer")),
+        ],
+        [
+            under(0, "An Adam of its own that divides in float32.", precision=PURE,
+                  optimizer=Optimizer(name="HalfAdam"), origin=origin("aten.addcdiv", "optimizer", "float32")),
             under(0, "The forward fails on sound weights.",
                   precision=PURE, optimizer=Optimizer(name="AdamW", eps=1e-8), origin=origin("parameter")),
             under(0, "An eps that float16 holds.",

@@ -13,6 +13,40 @@ from finitune.recording import Recording
 STEPS = 6
 
 
+class Halved(torch.nn.Module):
+    """A float16 layer that is trained after the float32 head."""
+
+    def __init__(self):
+        super().__init__()
+        self.adapter, self.head = torch.nn.Linear(4, 4).half().requires_grad_(False), torch.nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.adapter(x.half()).float())
+
+
+def test_the_facts_of_an_incident_are_those_of_the_optimizer_that_steps(tmp_path):
+    """The header has those of the first one."""
+    torch.manual_seed(0)
+    model = Halved()
+    with Monitor(run_dir=tmp_path / "run", everything=True):
+        optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
+        for step in range(1, STEPS + 1):
+            if step == 4:
+                model.adapter.requires_grad_(True)
+                optimizer = torch.optim.AdamW(model.adapter.parameters(), lr=1e-3, foreach=False)
+            x = torch.randn(8, 4)
+            x[:, 0] = 0.0  # no gradient for its weights: 0 / (0 + 1e-8), which is 0/0 in float16
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            if step < 6:
+                optimizer.step()
+    (incident, *_), facts = Recording.load(tmp_path / "run").events("incident"), Recording.load(tmp_path / "run").facts
+    assert (incident["step"], incident["symptom"]) == (4, "nonfinite-update")
+    assert (incident["facts"]["optimizer"]["name"], incident["facts"]["optimizer"]["lr"]) == ("AdamW", 1e-3)
+    assert incident["facts"]["precision"]["parameters"] == "float16"
+    assert facts.optimizer.name == "SGD"
+
+
 def trained(tmp_path, *, together=False, bad=0, later=0):
     """With a parameter that has no gradient before the step `later`. Returns the recording."""
     torch.manual_seed(0)

@@ -121,7 +121,7 @@ def _place(precision: Precision, optimizer: Optimizer) -> Where:
 
 
 def weigh(precision: Precision, optimizer: Optimizer, origin: Origin) -> Iterator[Evidence]:
-    if not _at_risk(precision, optimizer):
+    if not (_at_risk(precision, optimizer) or _divides_in_float16(precision, optimizer, origin)):
         if precision.parameters is None:
             return
         yield evidence(
@@ -149,3 +149,9 @@ def _at_risk(precision: Precision, optimizer: Optimizer) -> bool:
         and bool(IN_WEIGHT_DTYPE.match((optimizer.name or "adamw").lower()))
         and eps <= ROUNDS_TO_ZERO
     )
+
+
+def _divides_in_float16(precision: Precision, optimizer: Optimizer, origin: Origin) -> bool:
+    """An Adam of the program's own was seen to divide in float16."""
+    own = "adam" in (optimizer.name or "").lower() and precision.parameters == origin.dtype == "float16"
+    return own and origin.phase == "optimizer" and origin.op in ("aten.addcdiv", "aten.div")

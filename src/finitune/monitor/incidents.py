@@ -19,7 +19,7 @@ from finitune.monitor.consequences import consequence, forecast, persistence
 from finitune.monitor.dead_model import death
 from finitune.monitor.earlier_batches import EarlierBatch, is_beyond_data
 from finitune.monitor.experiments import STANDS_STILL, result, try_causes
-from finitune.monitor.header import header_written
+from finitune.monitor.header import facts_of_later, header_written
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.origin.live_watch import LiveWatch
@@ -239,14 +239,12 @@ class Incidents:
 
     def _continue(self, watched: Watched, reading: Reading, *, acted: bool) -> None:
         assert self.open is not None
-        kept = self.open.event["action"] != "none"
-        last_good = self.open.event["last_good" if kept else "step"]
+        own = self.open.event
+        last_good = own["last_good" if own["action"] != "none" else "step"]
         text = f"{reading.what}. {consequence(self._run, watched, reading, last_good=last_good, acted=acted)}"
         text += forecast(self._run.signals, reading)
-        self._run.recorder.event(
-            "action", step=reading.step, incident=self.open.event["id"], action=self.open.event["action"], text=text
-        )  # fmt: skip
-        self._run.speech.rarer(f"incident {self.open.event['id']}", f"step {reading.step}: {text}")
+        self._run.recorder.event("action", step=reading.step, incident=own["id"], action=own["action"], text=text)
+        self._run.speech.rarer(f"incident {own['id']}", f"step {reading.step}: {text}")
 
     def _investigate(
         self, watched: Watched, reading: Reading, capture: Capture, *, may_settle: bool, acted: bool,
@@ -377,6 +375,7 @@ class Incidents:
                 "beside": symptom in LOCATED_LIVE and self._run.signals["skipped"].last_step == reading.step,
                 "action": "skipped-step" if acted or reading.skipped else "none",
                 "settles": False, "last_good": reading.step - 1, "scaler_spent": reading.scaler_spent,
+                "facts": facts_of_later(watched, capture) if watched.born and self._described_by else {},
             },
         )  # fmt: skip
 

@@ -312,7 +312,7 @@ class Investigation:
         try:
             from finitune.monitor.capture.batch_facts import facts_of_batch
 
-            self.event["facts"] = facts_of_batch(self.model, self.capture)
+            self.event["facts"] |= facts_of_batch(self.model, self.capture)
         except Exception as error:  # no numpy here, no memory left, a tensor that cannot be read
             self.event["facts_missing"] = f"{type(error).__name__}: {str(error)[:200]}"
         with self.timed("capture"):

@@ -8,8 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from finitune.monitor.capture.step import Call, Capture, MicroStep
+from finitune.monitor.loss_graph.loss_operators import OPERATORS
 from finitune.monitor.loss_graph.objective import NotReadable, number_of, read, terms
 from finitune.monitor.replay.fewer_rows import without
 from finitune.monitor.watch import watch
@@ -400,6 +402,24 @@ def test_a_bad_factor_of_a_matrix_product_is_the_operand_that_is_bad(value):
     assert found is not None
     assert found[0] == "operand of Addmm"
     assert found[1].equal(batch) or math.isnan(value)
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("node", "name", "sign"), [("AddBackward0", "add", 1), ("SubBackward0", "sub", -1)])
+def test_a_sum_with_a_constant_that_is_not_known_goes_by_its_own_operator(node, name, sign):
+    with Seen() as seen:
+        value = OPERATORS[node][1]({"alpha": 2}, None, torch.tensor([1.0, math.inf]))
+    assert seen.names[-1] == name
+    assert value.tolist() == [sign * 2.0, sign * math.inf]
 
 
 def test_of_a_weighted_mean_the_weights_are_bad_and_not_their_sum():

@@ -171,10 +171,10 @@ def _alpha(node: Any) -> Kept:
     return {"alpha": getattr(node, "_saved_alpha", 1)}
 
 
-def _sum_of(kept: Kept, a: Tensor | None, b: Tensor | None = None, *, of: Any = torch.add, sign: int = 1) -> Any:
-    if a is None or b is None:
-        return a if b is None else sign * kept["alpha"] * b
-    return of(a, b, alpha=kept["alpha"])
+def _sum_of(kept: Kept, a: Tensor | None, b: Tensor | None = None, *, of: Any = torch.add) -> Any:
+    if b is None:
+        return a
+    return of(torch.zeros_like(b) if a is None else a, b, alpha=kept["alpha"])
 
 
 def _dimensions(node: Any) -> Kept:
@@ -271,7 +271,7 @@ OPERATORS: dict[str, Operator] = {
     "MinimumBackward0": (_operands, _two(torch.minimum)),
     "MaximumBackward0": (_operands, _two(torch.maximum)),
     "AddBackward0": (_alpha, _sum_of),
-    "SubBackward0": (_alpha, partial(_sum_of, of=torch.sub, sign=-1)),
+    "SubBackward0": (_alpha, partial(_sum_of, of=torch.sub)),
     "AddBackward1": _plain(lambda x: x),
     "SubBackward1": _plain(lambda x: x),
     "RsubBackward1": (_nothing, lambda _, x: -x),

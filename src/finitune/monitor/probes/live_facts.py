@@ -61,6 +61,12 @@ def run_facts(model: nn.Module | None, optimizer: Any, compute: torch.dtype | No
     )
 
 
+def optimizer_facts(model: nn.Module | None, optimizer: Any, compute: torch.dtype | None) -> Facts:
+    """Of these what one optimizer, and the dtype of what it trains, decide."""
+    model = nn.Module() if model is None else model
+    return Facts(precision=precision(model, optimizer, compute), optimizer=_optimizer(model, optimizer))
+
+
 def batch_facts(
     model: nn.Module | None, embedding: nn.Module | None, ids: Tensor | None, labels: Any,
     targets: Sequence[Tensor] = (), padded: Tensor | None = None,
