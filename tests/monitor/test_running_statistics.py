@@ -59,8 +59,9 @@ def put_back(recording):
     return [(e["step"], e["text"]) for e in recording.events("action") if "running statistics" in e["text"]]
 
 
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("dtype", "value"), [
+    *((torch.float32, value) for value in VALUES), (torch.float64, math.nan), (torch.bfloat16, math.inf),
+])  # fmt: skip
 def test_after_a_discarded_step_they_are_those_of_the_step_before(tmp_path, capfd, value, dtype):
     loop = Loop(dtype=dtype, value=value)
     recording = loop.watched(tmp_path / "run")
