@@ -40,11 +40,12 @@ def test_the_facts_of_an_incident_are_those_of_the_optimizer_that_steps(tmp_path
             model(x).square().mean().backward()
             if step < 6:
                 optimizer.step()
-    (incident, *_), facts = Recording.load(tmp_path / "run").events("incident"), Recording.load(tmp_path / "run").facts
+    recording = Recording.load(tmp_path / "run")
+    incident, *_ = recording.events("incident")
     assert (incident["step"], incident["symptom"]) == (4, "nonfinite-update")
     assert (incident["facts"]["optimizer"]["name"], incident["facts"]["optimizer"]["lr"]) == ("AdamW", 1e-3)
     assert incident["facts"]["precision"]["parameters"] == "float16"
-    assert facts.optimizer.name == "SGD"
+    assert recording.facts.optimizer.name == "SGD"
 
 
 def trained(tmp_path, *, together=False, bad=0, later=0):

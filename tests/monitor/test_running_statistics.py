@@ -15,9 +15,9 @@ VALUES = [math.nan, math.inf, -math.inf]
 
 
 class Loop:
-    def __init__(self, *, dtype=torch.float32, value=math.nan, bad=BAD, skips=False, norm=nn.BatchNorm1d, scaler=None):
+    def __init__(self, *, dtype=torch.float32, value=math.nan, bad=BAD, skips=False, scaler=None):
         torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(4, 8), norm(8), nn.Linear(8, 1)).to(dtype)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)).to(dtype)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.x = torch.randn(STEPS + 1, 16, 4).to(dtype)
         self.x[bad, 3, 1] = value

@@ -71,9 +71,8 @@ def foresee(training: Training) -> Iterator[Finding]:
 def weigh(
     training: Training | None = None, symptoms: set[str] | None = None, origin: Origin | None = None
 ) -> Iterator[Evidence]:
-    spread = _spread(origin) if origin is not None and origin.line else None
-    if origin is not None and spread is not None:
-        place, _, statement = (origin.line or "").partition(": ")
+    if origin is not None and origin.line and (spread := _spread(origin)) is not None:
+        place, _, statement = origin.line.partition(": ")
         function = place.partition(" in ")[2]
         if _SPREAD.search(statement):
             yield evidence("origin", STRONG, spread)

@@ -101,8 +101,8 @@ class Listener:
     def call_begins(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         if self.here.busy:
             return None
-        self._gate.measures.statistics.model_called(module)
         call = self._calls.begin(module, args, kwargs)
+        self._gate.measures.statistics.model_called(module)
         if call is not None and any(t.device.type != "cpu" for t, _ in call.versions):
             call.range_flag = Flags.set(call.token_ids(), self.vocabulary())
         return call

@@ -6,7 +6,7 @@ They are read on the device with what is measured of each step. Nothing is kept 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.run import Run
+from finitune.monitor.samples import all_finite
 
 FINITE = "statistics_finite"
 """Not recorded: 1 where all of them are finite as the step is made."""
@@ -74,8 +75,7 @@ class RunningStatistics:
             return None
         self._taken_of = step
         self._taken = Copied.of(t for norm in self._norms_at(step) if norm.training for t in _tensors(norm))
-        flags = [torch.isfinite(one.flat).all().float() for one in self._taken]
-        return torch.stack([flag.to(flags[0].device) for flag in flags]).amin() if flags else None
+        return all_finite([one.flat for one in self._taken]) if self._taken else None
 
     def judge(self, reading: Reading) -> Reading:
         """The step is over: keep what was finite, or put back what was. To the reading is added how many are lost."""
@@ -85,10 +85,12 @@ class RunningStatistics:
         if finite != 0:
             return reading
         bad = [norm for norm in self._norms if norm.training and not all(map(is_finite, _tensors(norm)))]
-        lost = [norm for norm in bad if not (self._run.guards and self._put_back(norm))]
-        if len(lost) < len(bad):
-            self._say(reading.step, [norm for norm in bad if norm not in lost])
-        return replace(reading, more={**reading.more, LOST: float(len(lost))}) if lost else reading
+        known = self._known() if self._run.guards else {}
+        put_back = [norm for norm in bad if _put_back(norm, known)]
+        if put_back:
+            self._say(reading.step, put_back)
+        lost = len(bad) - len(put_back)
+        return replace(reading, more={**reading.more, LOST: float(lost)}) if lost else reading
 
     def _norms_at(self, step: int) -> list[_NormBase]:
         models = self._run.modules.roots()
@@ -98,18 +100,10 @@ class RunningStatistics:
             self._norms = _norms(models)
         return self._norms
 
-    @torch.no_grad()
-    def _put_back(self, norm: _NormBase) -> bool:
-        """Whether finite ones are known."""
-        known: dict[int, Tensor] = {}
-        for one in [*(copied for each in self._first.values() for copied in each), *self._kept]:
-            known |= {id(tensor): values for tensor, values in one.each()}
-        own = _tensors(norm)
-        if not all(id(t) in known and is_finite(known[id(t)]) for t in own):
-            return False
-        for tensor in own:
-            tensor.copy_(known[id(tensor)])
-        return True
+    def _known(self) -> dict[int, Tensor]:
+        """The newest values that are kept, by the identity of their tensor."""
+        copies = [*(one for each in self._first.values() for one in each), *self._kept]
+        return {id(tensor): values for one in copies for tensor, values in one.each()}
 
     def _say(self, step: int, put_back: list[_NormBase]) -> None:
         first, count = put_back[0], len(put_back)
@@ -119,6 +113,17 @@ class RunningStatistics:
         text = f"the running statistics of {norms} were not finite; those of {of} are put back"
         self._run.recorder.event("action", step=step, action="none", text=text)
         self._run.speech.rarer("running statistics", f"step {step}: {text}")
+
+
+@torch.no_grad()
+def _put_back(norm: _NormBase, known: Mapping[int, Tensor]) -> bool:
+    """Whether finite ones are known."""
+    own = _tensors(norm)
+    if not all(id(t) in known and is_finite(known[id(t)]) for t in own):
+        return False
+    for tensor in own:
+        tensor.copy_(known[id(tensor)])
+    return True
 
 
 def _norms(models: Sequence[nn.Module]) -> list[_NormBase]:

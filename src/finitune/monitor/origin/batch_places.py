@@ -27,7 +27,7 @@ def batch_places(
     call = calls[min(max(number, 1), len(calls)) - 1]
     ids = call.token_ids()
     if ids is None:
-        return bad_rows(values) if _has_samples(values, call, of_loop) else None, None, None, None
+        return bad_rows(values) if _has_samples(values, call, of_loop=of_loop) else None, None, None, None
     there = _in_batch(values, *ids.shape)
     if there is None and of_loop and values.shape[0] == ids.shape[0]:
         there = bad_along(values, [0])
@@ -49,7 +49,7 @@ def _listed(there: Tensor) -> list[int]:
     return torch.nonzero(there).flatten()[:MAX_ROWS].tolist()
 
 
-def _has_samples(values: Tensor, call: Call, of_loop: bool) -> bool:  # noqa: FBT001
+def _has_samples(values: Tensor, call: Call, *, of_loop: bool) -> bool:
     """Without token ids: the first axis is that of samples where it is as long as that of every input."""
     sizes = {t.shape[0] for t, _ in call.versions if t.dim()}
     return len(sizes) == 1 and (of_loop or values.dim() >= 2) and values.shape[0] in sizes

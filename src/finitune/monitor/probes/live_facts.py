@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -49,11 +50,10 @@ SUSPECTS = 5
 def run_facts(model: nn.Module | None, optimizer: Any, compute: torch.dtype | None) -> Facts:
     """What holds for the whole run; `compute` is the autocast dtype of the first forward, None without autocast."""
     model = nn.Module() if model is None else model
-    return Facts(
-        precision=precision(model, optimizer, compute),
+    return replace(
+        optimizer_facts(model, optimizer, compute),
         model=_model(model),
         attention=_attention(model),
-        optimizer=_optimizer(model, optimizer),
         adapter=_adapter(model),
         hardware=_hardware(model),
         versions=_versions(),
