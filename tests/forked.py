@@ -69,7 +69,11 @@ class Forked:
 @cache
 def _server(imports: Sequence[str]) -> subprocess.Popen[str]:
     server = subprocess.Popen(
-        [sys.executable, __file__, *imports], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        [sys.executable, __file__, *imports],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # which is read when torch is imported
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
     )
     atexit.register(server.kill)
     return server
