@@ -123,6 +123,7 @@ CASES: Table = {
             exactly(0, "No loss of tokens.", origin=mean(line="train.py:9: a.sum(1) / b.sum(1)", shape=[4], peak=3.0)),
             exactly(0, "Pairs in a batch.", origin=mean(line="a.py:9: (pair * p).sum(1) / pair.sum(1)", shape=[4])),
             between(0, 6, "Weights of classes.", origin=mean(line="a.py:9: loss = (w * nll).sum() / weight.sum()")),
+            exactly(0, "The variance of one.", origin=mean(line="a.py:9: v = c.square().sum() / (m.numel() - 1)")),
             exactly(0, "Nobody knows by what.", origin=mean(divisor=None)),
             exactly(0, "A quotient of the optimizer's own.", origin=mean(phase="optimizer")),
         ],

@@ -74,3 +74,25 @@ def test_what_the_loop_has_taken_from_bad_outputs_refutes_no_cause(tmp_path, kee
     (incident,) = diagnose(tmp_path / "run").incidents
     assert incident.causes[0].cause == "fully-masked-attention-rows"
     assert incident.causes[0].proved is not keeps
+
+
+@pytest.mark.parametrize(("noise", "expected"), [(2.0, "finite"), (0.1, "diverged")])
+def test_a_loss_as_large_as_those_of_other_batches_has_not_diverged(tmp_path, noise, expected):
+    """What an arm leaves of the step is ten times the level of the run: usual where batches differ by as much."""
+    torch.manual_seed(1)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x, y = torch.randn(8, 4), torch.randn(8, 1)
+    with watch(model, optimizer, run_dir=tmp_path / "run") as watched:
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        optimizer.step()
+        (earlier,) = watched._incidents._earlier.values()
+        _, capture, _ = earlier._kept
+        levels = (0.1 * float(loss.detach()) * (noise * torch.randn(40)).exp()).tolist()
+        inquiry = SimpleNamespace(
+            capture=capture, event={"symptom": "nonfinite-loss"}, signals={"loss": Series(range(1, 41), levels)},
+            setting=lambda: Setting(model=model, optimizer=optimizer, capture=capture, scale=1.0),
+        )  # fmt: skip
+        function, arguments = arm("float32")
+        assert outcome(inquiry, lambda setting: function(setting, *arguments)) == expected

@@ -49,6 +49,7 @@ LIKELY_EMPTY_BATCHES = 0.5
 _MEANS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.div", "aten.mean", "aten.cross_entropy_loss")
 _COUNT = re.compile(r"/(?!.*weight).*(sum|count|num)", re.IGNORECASE)
 _OF_TOKENS = re.compile(r"(log_?p|nll).*/.*(keep|loss_mask|label|answer|target|token|completion).*(sum|count|num)")
+_LESS_ONE = re.compile(r"/[^/]*-\s*1\b")  # of a variance: degrees of freedom
 HALF, FEW = 0.5, 0.05  # of a row most is gone; more than one row in twenty is no exception
 SHOWN = 100  # rows that are listed; the evidence has their number
 
@@ -142,7 +143,8 @@ def _cut(labels: Labels) -> Iterator[Finding]:
 
 
 def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
-    line, of_all = origin.line or "", origin.shape == [] and not origin.peak
+    line = origin.line or ""
+    of_all = origin.shape == [] and not origin.peak and not _LESS_ONE.search(line)
     zero_over_zero = origin.op == "aten.div" and origin.divisor and "nan" in (origin.values or "")
     if zero_over_zero and origin.phase not in ("optimizer", "backward") and (of_all or _OF_TOKENS.search(line)):
         yield evidence("origin", STRONG, f"0 is divided by 0 ({origin.divisor})")

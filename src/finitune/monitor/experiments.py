@@ -19,13 +19,14 @@ from finitune.monitor.replay.placeholders import placeholders
 from finitune.monitor.replay.rerun import Setting, rerun
 from finitune.monitor.replay.trial import Trial
 from finitune.outliers import median
-from finitune.series import usual_low
+from finitune.series import is_noise, usual_low
 from finitune.symptoms.dead_update import BEFORE, COLLAPSE, IN_A_ROW
 from finitune.symptoms.stagnation import HALF
 
 MAX_EXPERIMENTS = 8
 DIVERGED = 4.0
-"""A loss this many times the level that the run had reached is no healthy step, finite or not."""
+"""A loss this many times the level that the run had reached is no healthy step, finite or not, unless its batches differ
+as much."""
 BEARABLE_SCALE = 2.0**10
 """A loss that is bad by itself is examined at a loss scale that a healthy float16 run bears; a scale that has yet to
 settle would spoil the gradients of an arm that cures."""
@@ -146,12 +147,14 @@ def outcome(inquiry: Investigation, change: Callable[[Setting], AbstractContextM
     if still is not None:  # no update, no answer
         return None if again.trial is None else "stuck" if still(again.trial, inquiry) else "finite"
     loss = sum(again.losses) / (setting.run_scale or setting.scale)
-    low = usual_low(inquiry.signals["loss"].window(len(inquiry.signals["loss"])))
+    before = inquiry.signals["loss"].window(len(inquiry.signals["loss"]))
+    low = usual_low(before)
     diverges = inquiry.event["symptom"] == "divergence"
-    if again.passed and low is not None:
+    if again.passed and low is not None and loss > low:
         # Where the incident is that the loss has climbed, half of the way up, in the logarithm, is not healed.
         climbed = math.sqrt(low * inquiry.event["loss"]) if diverges else math.inf
-        if loss > min(DIVERGED * low, max(low, climbed)):
+        far = loss > DIVERGED * low and (diverges or not is_noise(before, loss / low, each=False))
+        if far or loss > max(low, climbed):
             return "diverged"
     if again.passed and diverges and _is_in_parts(inquiry, loss):
         return "diverged"
