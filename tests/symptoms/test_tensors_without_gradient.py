@@ -35,6 +35,7 @@ def test_stays_quiet_on_experts_that_come_and_go(seed):
         [0.0] * 60 + [1.0] * 20,  # zero-gradient
         [0.0] * 10 + [0.3] * 200,  # frozen soon after the beginning
         ([0.0] * 200 + [0.4]) * 3,  # a batch without pictures
+        [0.0] * 60 + [0.4] + [0.0] * 300 + [0.4] * 2 + [0.0] * 20,  # a minibatch of which every ratio is clipped
         [NAN] * 100,
     ],
 )

@@ -25,8 +25,8 @@ from finitune.symptoms.stagnation import HALF
 
 MAX_EXPERIMENTS = 8
 DIVERGED = 4.0
-"""A loss this many times the level that the run had reached is no healthy step, finite or not, unless its batches differ
-as much."""
+"""A loss this many times the level that the run had reached is no healthy step, finite or not, unless batches differ as
+much."""
 BEARABLE_SCALE = 2.0**10
 """A loss that is bad by itself is examined at a loss scale that a healthy float16 run bears; a scale that has yet to
 settle would spoil the gradients of an arm that cures."""

@@ -8,9 +8,10 @@ frozen and left in the optimizer.
 ## How it is seen
 
 The share of the optimizer's tensors whose gradient is exactly zero or absent: in each of the last 8 steps above the
-largest of the 128 before, or in the last 2 where it was one and the same in all 256 before (a batch without pictures
-once in a hundred steps comes twice in a row and after none in 256 less than once in 100,000). Experts, dropped layers,
-heads of several tasks and unused rows come and go, and are within what was there before.
+largest of the 128 before, or in the last 2 where it was one and the same in all 256 before, and never as large in the
+run (a batch without pictures once in a hundred steps comes twice in a row and after none in 256 less than once in
+100,000). Experts, dropped layers, heads of several tasks, unused rows, and policies whose samples are all clipped come
+and go, and are within what was there before.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def see(zero_gradients: Series) -> Sighting | None:
         before = zero_gradients.window(size, before=steps)
         if len(before) < KNOWN or not min(zero_gradients.window(steps)) > max(before):
             continue
-        if steps == LONG or (len(before) == CONSTANT and min(before) == max(before)):
+        ever = zero_gradients.window(len(zero_gradients), before=steps)
+        if steps == LONG or (len(before) == CONSTANT and min(before) == max(before) == max(ever)):
             return Sighting(
                 step=zero_gradients.last_step,
                 text=f"{share:.0%} of the tensors have no gradient for {steps} steps, {max(before):.0%} before",
