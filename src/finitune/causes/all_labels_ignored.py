@@ -143,8 +143,7 @@ def _cut(labels: Labels) -> Iterator[Finding]:
 
 
 def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
-    line = origin.line or ""
-    of_all = origin.shape == [] and not origin.peak and not _LESS_ONE.search(line)
+    line, of_all = origin.line or "", origin.shape == [] and not origin.peak
     zero_over_zero = origin.op == "aten.div" and origin.divisor and "nan" in (origin.values or "")
     if zero_over_zero and origin.phase not in ("optimizer", "backward") and (of_all or _OF_TOKENS.search(line)):
         yield evidence("origin", STRONG, f"0 is divided by 0 ({origin.divisor})")
@@ -154,7 +153,7 @@ def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
 
 def weigh(labels: Labels | None = None, origin: Origin | None = None) -> Iterator[Evidence]:
     if labels is None:
-        yield from _mean_by_hand(origin) if origin is not None else ()
+        yield from _mean_by_hand(origin) if origin is not None and not _LESS_ONE.search(origin.line or "") else ()
         return
     supervised = int(labels.supervised.sum())
     if labels.row_lines is not None:  # rows of a file; of those that are empty `foresee` speaks
