@@ -49,9 +49,8 @@ LIKELY_EMPTY_BATCHES = 0.5
 _MEANS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.div", "aten.mean", "aten.cross_entropy_loss")
 _COUNT = re.compile(r"/(?!.*weight).*(sum|count|num)", re.IGNORECASE)
 _OF_TOKENS = re.compile(r"(log_?p|nll).*/.*(keep|loss_mask|label|answer|target|token|completion).*(sum|count|num)")
-_LESS_ONE = re.compile(r"/[^/]*-\s*1\b")  # of a variance: degrees of freedom
-HALF, FEW = 0.5, 0.05  # of a row most is gone; more than one row in twenty is no exception
-SHOWN = 100  # rows that are listed; the evidence has their number
+_LESS_ONE = re.compile(r"/[^/]*[\w)\]]\s*-\s*1\b")  # of a variance: degrees of freedom
+HALF, FEW, SHOWN = 0.5, 0.05, 100  # of a row most is gone; more than one row in twenty is no exception; rows listed
 
 experiments = [
     Experiment(arm="label-every-token", expect="finite"),
