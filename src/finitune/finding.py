@@ -193,6 +193,12 @@ class Origin:
         return not self.is_operator and self.phase in ("forward", "backward")
 
     @property
+    def is_of_encoder(self) -> bool:
+        """An input of the model that a module has made which is not trained, as an encoder of images."""
+        before = self.phase == "forward" and self.module is None and self.tensor is not None
+        return before and " in forward: " in (self.line or "")
+
+    @property
     def is_empty_mean(self) -> bool:
         """0/0 that the loop computes outside of modules, where the batch alone makes the 0 below: nothing counts."""
         of_loop = self.phase == "forward" and self.module is None

@@ -112,11 +112,13 @@ CASES: Table = {
             over(4, labels=labels(0)),
             over(5, origin=mean(line="train.py:15 in forward: return (nll * keep).sum() / keep.sum()")),
             between(0, 5, origin=mean(line=None)),
+            over(5, labels=labels(9), origin=mean(line="(nll * weight).sum() / weight.sum()", divisor_by_batch=True)),
             over(5, origin=mean(line="train.py:43: return (logp * keep).sum(-1) / keep.sum(-1)", shape=[4], peak=60.0)),
         ],
         [
             less("Something else went bad first.", labels=labels(0, 0), origin=OVERFLOW),
             under(0, "One token has a target.", labels=labels(0, 0, 1), origin=ZERO_OVER_ZERO),
+            under(0, "Some other mean.", labels=labels(48), origin=mean(divisor_by_batch=True)),
             exactly(0, "A loss that is not 0, divided by 0.", origin=mean(peak=3.0)),
             exactly(0, "A mean of no targets is bad in the forward.", origin=mean(line=None, phase="backward")),
             exactly(0, "No mean over the whole batch.", origin=mean(line="train.py:15: p = a / b.sum()", shape=[4])),
@@ -181,6 +183,7 @@ CASES: Table = {
             *(nothing("Another dtype holds it.", origin=own_sum(dtype=dtype)) for dtype in ("float32", "bfloat16")),
             nothing("No sum forward.", origin=own_sum(phase="backward")),
             nothing("No sum.", origin=own_sum(op="aten.div")),
+            nothing("An encoder.", origin=own_sum(tensor="feats", line="a.py:25 in forward: h = h * h")),
             nothing("float32 holds smaller squares.", origin=by_zero(dtype="float32")),
             nothing("No division by 0.", origin=by_zero(peak=0.1)),
         ],
@@ -192,7 +195,11 @@ CASES: Table = {
                origin=origin("aten.mm", "backward", "bfloat16", module=None), attention=FLASH)],
     ),
     "fp16-activation-overflow": (
-        [over(4, origin=OVERFLOW, loss=FALLING), over(4, origin=OVERFLOW)],
+        [
+            over(4, origin=OVERFLOW, loss=FALLING),
+            over(4, origin=OVERFLOW),
+            over(4, origin=origin("aten.mul", module=None, tensor="feats", line="a.py:25 in forward: h = h * h")),
+        ],
         [
             *(under(0, "A dtype that reaches 3e38.", origin=origin(dtype=dtype, values="3 inf"))
               for dtype in ("float32", "bfloat16", "float64")),

@@ -48,7 +48,7 @@ LIKELY_EMPTY_BATCHES = 0.5
 """So many wholly empty micro-batches expected in one epoch, and the run is called broken: more likely than not."""
 _MEANS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.div", "aten.mean", "aten.cross_entropy_loss")
 _COUNT = re.compile(r"/(?!.*weight).*(sum|count|num)", re.IGNORECASE)
-_OF_TOKENS = re.compile(r"(log_?p|nll).*/.*(keep|loss_mask|label|answer|target|token|completion).*(sum|count|num)")
+_OF_TOKENS = re.compile(r"(log_?p|nll|ce\W).*/.*(keep|mask|label|answer|target|token|complet|weight).*(sum|count|num)")
 _LESS_ONE = re.compile(r"/[^/]*[\w)\]]\s*-\s*1\b")  # of a variance: degrees of freedom
 HALF, FEW, SHOWN = 0.5, 0.05, 100  # of a row most is gone; more than one row in twenty is no exception; rows listed
 
@@ -146,12 +146,12 @@ def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
     zero_over_zero = origin.op == "aten.div" and origin.divisor and "nan" in (origin.values or "")
     if zero_over_zero and origin.phase not in ("optimizer", "backward") and (of_all or _OF_TOKENS.search(line)):
         yield evidence("origin", STRONG, f"0 is divided by 0 ({origin.divisor})")
-        if _COUNT.search(line):
+        if _COUNT.search(line) or (origin.is_empty_mean and _OF_TOKENS.search(line)):
             yield evidence("statement", STRONG, "what it is divided by is a number of targets")
 
 
 def weigh(labels: Labels | None = None, origin: Origin | None = None) -> Iterator[Evidence]:
-    if labels is None:
+    if labels is None or (origin is not None and origin.is_empty_mean and _OF_TOKENS.search(origin.line or "")):
         yield from _mean_by_hand(origin) if origin is not None and not _LESS_ONE.search(origin.line or "") else ()
         return
     supervised = int(labels.supervised.sum())

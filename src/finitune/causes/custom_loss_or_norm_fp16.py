@@ -65,6 +65,8 @@ def weigh(origin: Origin) -> Iterator[Evidence]:
         yield evidence("operator", STRONG, "the square of a number below 1.7e-4 is 0 in float16, as is their norm")
     if origin.phase != "forward" or origin.dtype != "float16" or origin.module or origin.op not in SUMS:
         return
+    if origin.is_of_encoder:
+        return
     yield evidence("origin", DECISIVE, f"{origin.op} overflows float16 in the program's own code, outside of the model")
     if origin.peak is not None and origin.peak < FLOAT16:
         yield evidence("operator", STRONG, f"the largest value going in is {origin.peak:.3g}, which float16 holds")

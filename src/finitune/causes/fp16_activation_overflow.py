@@ -149,7 +149,7 @@ def weigh(origin: Origin, loss: Series | None = None) -> Iterator[Evidence]:
     if origin.phase == "forward":
         peak = f", largest value going in {origin.peak:.4g}" if origin.peak is not None else ""
         text = f"{origin.op} leaves the range of float16 in the forward{peak}"
-        if origin.module is None and origin.op not in PRODUCTS:
+        if origin.module is None and origin.op not in PRODUCTS and not origin.is_of_encoder:
             yield evidence("origin", HINT, f"{text}, outside of the model")
         else:
             yield evidence("origin", DECISIVE, text)
