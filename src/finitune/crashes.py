@@ -12,13 +12,15 @@ def in_words(facts: Sequence[dict[str, Any]]) -> list[str]:
     for fact in facts:
         if "token" in fact:
             where = f"in sample {fact['sample']} at position {fact['position']}"
-            out.append(f"token {fact['token']} of a vocabulary of {fact['vocabulary']}, {where} ({fact['name']})")
+            out.append(
+                f"token {fact['token']} of a vocabulary of {fact['vocabulary']}, {where} ({fact['name']}){_more(fact)}"
+            )
         elif "id" in fact:
             places = (("in sample", fact.get("sample")), ("at position", fact.get("position")))
             where = " ".join(f"{word} {number}" for word, number in places if number is not None)
             label = f"label {fact['id']} of {fact.get('classes')} classes"
             row = f"id {fact['id']} of an embedding of {fact.get('rows')} rows"
-            out.append(f"{label if 'classes' in fact else row}, {where}")
+            out.append(f"{label if 'classes' in fact else row}, {where}{_more(fact)}")
         elif "values" in fact:
             out.append(f"{fact['name']} holds {fact['values']}, first in sample {fact['sample']}")
         elif "variable" in fact:
@@ -29,3 +31,11 @@ def in_words(facts: Sequence[dict[str, Any]]) -> list[str]:
         elif "inputs" in fact:
             out.append("; ".join(f"{name}: {what}" for name, what in fact["inputs"].items()))
     return out
+
+
+def _more(fact: dict[str, Any]) -> str:
+    """What else is beyond the table: how large it would have to be."""
+    beyond = fact.get("beyond")
+    if not isinstance(beyond, int) or beyond < 2:
+        return ""
+    return f", and {beyond - 1} more, the largest {fact.get('largest')}"

@@ -39,6 +39,10 @@ def frames(call):
         ),
         (lambda: F.embedding(torch.tensor([0, 7]), SCORES), "id 7 of an embedding of 3 rows, at position 1"),
         (
+            lambda: F.embedding(torch.arange(9), SCORES),
+            "id 3 of an embedding of 3 rows, at position 3, and 5 more, the largest 8",
+        ),
+        (
             lambda: F.embedding(torch.tensor([[0, 1], [2, 3]]), SCORES),
             "id 3 of an embedding of 3 rows, in sample 1 at position 1",
         ),

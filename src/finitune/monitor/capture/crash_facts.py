@@ -67,18 +67,26 @@ def _fact_of_call(function: str, given: Mapping[str, Any]) -> dict[str, Any] | N
         ids, rows, of = first, len(second), "rows"
     elif function in ("cross_entropy", "nll_loss") and not second.is_floating_point():
         ids, rows, of, ignored = second, first.shape[min(1, first.dim() - 1)], "classes", given.get("ignore_index")
-    place = _first_beyond(ids, rows, ignored) if ids is not None and ids.device.type == "cpu" else None
-    if ids is None or place is None:
+    beyond = _beyond(ids, rows, ignored) if ids is not None and ids.device.type == "cpu" else None
+    if ids is None or beyond is None:
         return None
+    place = beyond[0].tolist()
     axes = ("position",) if ids is first and ids.dim() == 1 else ("sample", "position")
     where = dict(zip(axes, place, strict=False))
-    return {"name": "input" if ids is first else "target", "id": int(ids[tuple(place)]), of: rows, **where}
+    name = "input" if ids is first else "target"
+    return {"name": name, "id": int(ids[tuple(place)]), of: rows, **where, **_more(ids, beyond)}
 
 
-def _first_beyond(ids: Tensor, count: int, ignored: int | None = None) -> list[int] | None:
+def _beyond(ids: Tensor, count: int, ignored: int | None = None) -> Tensor | None:
+    """Where the ids are that are none of so many, one row each; None where all are."""
     beyond = (ids >= count) | (ids < 0)
     beyond = beyond if ignored is None else beyond & (ids != ignored)
-    return torch.nonzero(beyond)[0].tolist() if bool(beyond.any()) else None
+    return torch.nonzero(beyond) if bool(beyond.any()) else None
+
+
+def _more(ids: Tensor, beyond: Tensor) -> dict[str, int]:
+    """How many ids are beyond, and the largest of them."""
+    return {"beyond": len(beyond), "largest": int(ids[tuple(beyond.unbind(1))].max())}
 
 
 def _fact(name: str, tensor: Tensor, vocabulary: int | None) -> dict[str, Any] | None:
@@ -95,12 +103,13 @@ def _fact(name: str, tensor: Tensor, vocabulary: int | None) -> dict[str, Any] |
         }
     if vocabulary is None or tensor.dtype not in (torch.int64, torch.int32) or "mask" in name:
         return None
-    place = _first_beyond(tensor, vocabulary, IGNORED_LABEL)
-    if place is None:
+    beyond = _beyond(tensor, vocabulary, IGNORED_LABEL)
+    if beyond is None:
         return None
+    place = beyond[0].tolist()
     return {
         "name": name, "token": int(tensor[tuple(place)]), "vocabulary": vocabulary,
-        "sample": place[0] if place else 0, "position": place[1] if len(place) > 1 else 0,
+        "sample": place[0] if place else 0, "position": place[1] if len(place) > 1 else 0, **_more(tensor, beyond),
     }  # fmt: skip
 
 
