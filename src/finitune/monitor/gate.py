@@ -18,7 +18,7 @@ from finitune.monitor.capture.step import Capture, MicroStep
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.loop_writes import LoopWrites
-from finitune.monitor.micro_steps import Pending, all_zero, gradients_now
+from finitune.monitor.micro_steps import Pending, all_zero
 from finitune.monitor.optimizers import BadEvaluation, Deferred, Optimizers, Watched, step_of
 from finitune.monitor.origin.watched_update import bad_operator
 from finitune.monitor.probes.finite import are_finite
@@ -96,11 +96,8 @@ class Gate:
         self._safely(self._number, watched, on)
         self._safely(self._look_for_writes, watched)
         self._is_open, watched.stepping_on = True, on
-        known = watched.unclipped is not None or any(micro.scale is not None for micro in on)
-        left, watched.measured_by_loop = watched.after_gradients, known
-        watched.gradients_written = not known and left is not None and gradients_now(watched.parameters()) != left
-        watched.edits_gradients |= watched.gradients_written
-        self._optimizers.edit_gradients |= watched.gradients_written
+        watched.look_for_edits(scaled=any(micro.scale is not None for micro in on))
+        self._optimizers.edit_gradients |= watched.edits_gradients
         capture = Capture(micro_steps=list(on), began=self._pending.began)
         bad, measured, reading = self._verdict(watched, capture, pairs)
         alone = watched.group.size > 1 and not watched.group.known

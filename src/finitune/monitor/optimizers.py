@@ -132,6 +132,18 @@ class Watched:
         self.after_gradients = gradients_now(self.parameters())
         return self.after_gradients != self.before_gradients
 
+    def look_for_edits(self, *, scaled: bool) -> None:
+        """Before a step: has the loop changed its gradients since the backward by more than clipping? Where these were
+        `scaled` that is not known.
+        """
+        left, clip = self.after_gradients, self.unclipped
+        self.measured_by_loop = clip is not None or scaled
+        self.gradients_written = False
+        if left is not None and not scaled:
+            now = gradients_now(self.parameters())
+            self.gradients_written = clip is None and now != left
+            self.edits_gradients |= self.gradients_written or (clip is not None and clip.is_among_edits(left, now))
+
     def _keep_gradients(self) -> None:
         """What the loop may spoil is copied, where that is cheap."""
         pairs = [(p, p.grad) for p in self.parameters() if p.grad is not None] if self.edits_gradients else []

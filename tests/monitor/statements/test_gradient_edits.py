@@ -214,3 +214,41 @@ def test_gradients_that_were_bad_when_they_came_are_not_blamed_on_what_is_made_o
     left = []
     found = user_program.found(ASKED.format(spoilt=spoilt), lambda: bad_edit(left, asked=True), left=left)
     assert found is None
+
+
+CALLBACK = """
+class EvenGradients:
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        for p in model.parameters():
+            {edit}
+
+class Trainer:
+    def __init__(self, model, callback):
+        self.model, self.callback = model, callback
+
+    def train(self):
+        (self.model(torch.ones(4, 2)) * 0).sum().backward()
+        left.extend((p, p.grad.clone()) for p in self.model.parameters())
+        self.callback.on_pre_optimizer_step(None, None, None, model=self.model)
+        self.judged()
+
+    def judged(self):
+        found()
+
+Trainer(nn.Linear(2, 1), EvenGradients()).train()
+"""
+
+
+@pytest.mark.parametrize(("edit", "named"), [("p.grad.mul_(0.5 / p.grad.norm())", True), ("p.grad.mul_(0.5)", False)])
+def test_a_callback_of_a_trainer_that_has_returned(edit, named, monkeypatch):
+    """The loop is a library's, so that no frame of the program's shows what was done since the backward."""
+    from finitune.monitor.statements import gradient_edits
+
+    monkeypatch.setattr(gradient_edits, "_edits", lambda begins: [])
+    left = []
+    found = user_program.found(CALLBACK.format(edit=edit), lambda: bad_edit(left), nn=nn, left=left)
+    if not named:
+        assert found is None
+        return
+    assert (found.op, found.phase) == ("aten.reciprocal", "backward")
+    assert found.line.endswith("in on_pre_optimizer_step: p.grad.mul_(0.5 / p.grad.norm())")

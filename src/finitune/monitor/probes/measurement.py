@@ -103,6 +103,14 @@ class Unclipped:
         writes = list(map(sub, later, earlier))
         return now == identities and min(writes, default=0) >= 0 and max(writes, default=0) <= self.writes
 
+    def is_among_edits(self, left: Gradients, now: Gradients) -> bool:
+        """Something else has changed gradients as well, since the backward `left` them or after the clipping."""
+        measures = self.max_norm is None and self.peaks is None  # and changes none
+        seen, writes = dict(zip(*self.seen, strict=True)), 0 if measures else self.writes
+        before = (version != seen.get(identity, version) for identity, version in zip(*left, strict=True))
+        after = (version - seen.get(identity, version) > writes for identity, version in zip(*now, strict=True))
+        return any(before) or any(after)
+
 
 MOST_MODULES = 1024
 """Of which the gradients of a bad step are recorded."""

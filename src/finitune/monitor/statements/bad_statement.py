@@ -28,6 +28,7 @@ from finitune.monitor.probes.model_calls import is_observed
 from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.probes.surroundings import Randomness, randomness_kept
+from finitune.monitor.statements.acting_calls import made_by_acting_call
 from finitune.monitor.statements.attribute_writers import made_by_writers
 from finitune.monitor.statements.bad_value_operators import only_maker_in_loop, only_maker_within, spelled_in
 from finitune.monitor.statements.earlier_draws import go_back
@@ -204,13 +205,15 @@ def _origin(
         return replace(within, tensor=name) if within.tensor == YIELDED else within
     if (written := column_written(frame, statements, at, values)) is not None:
         return written
-    operator = _operator(statements, at, values, name)
+    by_a_call = partial(made_by_acting_call, frame, one, values, bad_in)
+    operator = _operator(statements, at, values, name, by_a_call)
     if operator is not None and operator.tensor is not None:
         return operator
     if operator is None and began is not None:
         with suppress(*NOT_COMPUTED):
             go_back(began, frame, statements[:at])
-            operator = _operator(statements, at, values, name, draws=True)
+            operator = _operator(statements, at, values, name, by_a_call, draws=True)
+    operator = operator or by_a_call()
     computed = bad.requires_grad or _transforms(one, values) or is_of_model(frame, statements, at, values)
     phase = "forward" if computed else "input"
     overwrites = bool(one.reads & one.writes)
@@ -287,8 +290,9 @@ def made_in_frames(held: Sequence[Any]) -> Origin | None:
 
 
 def _operator(
-    statements: list[Statement], at: int, values: Mapping[str, Any], name: str, *, draws: bool = False
-) -> Origin | None:
+    statements: list[Statement], at: int, values: Mapping[str, Any], name: str, by_a_call: Callable[[], Origin | None],
+    *, draws: bool = False,
+) -> Origin | None:  # fmt: skip
     """The operator that makes what the statement writes bad, and its line where that lies in a function; None where it
     cannot be computed again without calling what is the user's, or comes out in another way.
     """
@@ -314,6 +318,8 @@ def _operator(
     made = evaluation.bad_number or watch.found(bad_loss=True) or _spoilt_state(evaluation)
     if made is not None and made.op == LIFTED:
         return None
+    if evaluation.of_number and (known := by_a_call()) is not None:
+        return known
     again = _given_to(statements[at], name, value)
     if made is None or ((lost or draws) and not comes_out_as(again, seen) and not is_bad_alike(seen, again)):
         return None  # in the last pass of a loop an earlier one may have gone into it too

@@ -28,6 +28,7 @@ from finitune.monitor.replay.limits import Communicates
 from finitune.monitor.statements.edits import Edits
 from finitune.monitor.statements.operator_lines import reached
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
+from finitune.monitor.user_code.callbacks import Callback, callbacks
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import before_line, is_in_place, loops_at, scope_of
 
@@ -55,6 +56,7 @@ def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
     """
     by_backward = any(gradient is not None for _, gradient in left)
     edits = _edits(_BACKWARDS) if by_backward else _edits(_ASKS) if asked else _of_iteration()
+    edits = edits or (_of_callbacks() if by_backward else [])
     if not edits or (asked and any(_reads_what_is_bad(frame, statements) for frame, statements in edits)):
         return None
     watch = OperatorWatch.of_arithmetic()
@@ -75,12 +77,13 @@ def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
                     found = watch.found()
                     own = found and replace(found, module=None, phase="backward", line=evaluation.line)
                     return own or (None if asked else _statement(frame, statement, left, evaluation.line))
-    # Where a single statement can have written to gradients, it did.
-    wrote = [(frame, one) for frame, statements in edits for one in statements if _may_write(one, frame)]
+    # Where a single statement can have written to gradients, it did; a trainer itself may have, beside callbacks.
+    running = [(frame, statements) for frame, statements in edits if not isinstance(frame, Callback)]
+    wrote = [(frame, one) for frame, statements in running for one in statements if _may_write(one, frame)]
     return _statement(*wrote[0], left) if len(wrote) == 1 and not asked else None
 
 
-def _reads_what_is_bad(frame: FrameType, statements: list[ast.stmt]) -> bool:
+def _reads_what_is_bad(frame: FrameType | Callback, statements: list[ast.stmt]) -> bool:
     """A variable that they do not write, such as a gradient that was asked for."""
     values = {**frame.f_globals, **frame.f_locals}
     names = [node for one in statements for node in ast.walk(one) if isinstance(node, ast.Name)]
@@ -88,7 +91,7 @@ def _reads_what_is_bad(frame: FrameType, statements: list[ast.stmt]) -> bool:
     return any(bad_tensor_in(values.get(name), minus=True) is not None for name in read)
 
 
-def _statement(frame: FrameType, statement: ast.stmt, left: Gradients, line: str | None = None) -> Origin:
+def _statement(frame: FrameType | Callback, statement: ast.stmt, left: Gradients, line: str | None = None) -> Origin:
     """Nothing is known but the statement; `line` is one within it."""
     line = line or described(frame.f_code.co_filename, statement.lineno, frame.f_code.co_name)
     return Origin(module=None, op="backward", phase="backward", dtype=dtype_name(left[0][0].dtype), line=line)
@@ -126,6 +129,11 @@ def _of_iteration() -> list[tuple[FrameType, list[ast.stmt]]]:
         if loops:
             return edits
     return []
+
+
+def _of_callbacks() -> list[tuple[Callback, list[ast.stmt]]]:
+    """What methods of the program's own do that a trainer calls, as `on_pre_optimizer_step`: they have returned."""
+    return [(one, one.scope.body) for one in callbacks(given=True) if _reads(one.scope) and _writes(one.scope)]
 
 
 def _writing(statements: list[ast.stmt], frame: FrameType) -> list[ast.stmt]:

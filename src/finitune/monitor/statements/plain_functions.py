@@ -14,6 +14,8 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from math import isnan
+from numbers import Real
 from types import CodeType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
@@ -80,6 +82,8 @@ class Evaluation(Statements):
         self.draws = draws
         self.bad_number: Origin | None = None
         """The first operation of numbers or numpy that made something bad, where no operator of torch did before."""
+        self.of_number = False
+        """What is looked for was made of a number that is NaN."""
         self.gave_bad = False
         """A model that cannot be computed again was given NaN or +inf."""
         self._began = torch.autograd._get_sequence_nr()
@@ -111,6 +115,7 @@ class Evaluation(Statements):
 
     def computed(self, value: Any, name: str, operands: Iterable[Any]) -> Any:
         operands = list(operands)
+        self.of_number |= any(isinstance(each, Real) and isnan(each) for each in operands) and not self._was_found
         if self._wanted is not None and not self.gave_wanted:
             with _disable_current_modes():
                 self.gave_wanted = comes_out_as(value, self._wanted)

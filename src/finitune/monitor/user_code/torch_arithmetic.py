@@ -66,6 +66,8 @@ def function_of(owner: Any, name: str, *, draws: bool) -> Callable[..., Any]:
         return getattr(owner, name)
     if name == "requires_grad_" and isinstance(owner, Tensor):
         return partial(_with_graph, owner)
+    if name == "numpy" and isinstance(owner, Tensor):
+        return lambda **named: owner.numpy(**named).copy()  # what is written to that is no tensor of the program's
     if numpy_arithmetic.computes(owner, name) or (computes(name) and isinstance(owner, Tensor)):
         return getattr(owner, name)
     if is_distribution(type(owner)) and name in _DENSITIES:

@@ -20,15 +20,18 @@ from finitune.monitor.probes.modules import unwrapped
 from finitune.monitor.user_code.source_tree import scope_of
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ParameterList)
+_CACHED = type(functools.cache(id))
 
 
 def value_of(node: ast.expr, names: Mapping[str, Any], unknown: Any = None) -> Any:
-    """What a name, an attribute or a module in a container stands for; `unknown` where that is not known."""
+    """What a name, an attribute, a module or function in a container stands for; `unknown` where that is not known."""
     if isinstance(node, ast.Name):
         return names.get(node.id, unknown)
     if isinstance(node, ast.Subscript):
         held = value_of(node.value, names)
         place = node.slice.value if isinstance(node.slice, ast.Constant) else value_of(node.slice, names)
+        if type(held) is dict and type(place) in (str, int) and callable(function := held.get(place)):
+            return function
         there = type(held) in _CONTAINERS and type(place) is int and -len(held) <= place < len(held)
         return held[place] if there else unknown
     owner = value_of(node.value, names) if isinstance(node, ast.Attribute) else None
@@ -70,6 +73,8 @@ def function_behind(value: Any, *, of_models: bool = False) -> tuple[FunctionTyp
     for _ in range(8):
         if isinstance(value, MethodType):
             value, own = value.__func__, value.__self__
+        elif isinstance(value, _CACHED):
+            value = value.__wrapped__
         elif isinstance(value, functools.partial | staticmethod | classmethod):
             value = value.func if isinstance(value, functools.partial) else value.__func__
         elif isinstance(value, FunctionType):
