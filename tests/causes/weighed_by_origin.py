@@ -112,7 +112,7 @@ CASES: Table = {
             over(4, labels=labels(0)),
             over(5, origin=mean(line="train.py:15 in forward: return (nll * keep).sum() / keep.sum()")),
             between(0, 5, origin=mean(line=None)),
-            over(5, labels=labels(9), origin=mean(line="(nll * weight).sum() / weight.sum()", divisor_by_batch=True)),
+            over(5, labels=labels(9), origin=mean(line="(nll * keep).sum() / keep.sum()", divisor_by_batch=True)),
             over(5, origin=mean(line="train.py:43: return (logp * keep).sum(-1) / keep.sum(-1)", shape=[4], peak=60.0)),
         ],
         [
@@ -362,6 +362,7 @@ CASES: Table = {
             exactly(9, origin=ratio()),
             exactly(9, origin=ratio("x.py:1 in f: kl = (ref_logps - logps).exp() - 1")),
             exactly(9, origin=ratio("x.py:7: r = torch.exp(logprobs - old_logprobs)")),
+            exactly(9, origin=ratio("x.py:9: k3 = torch.exp(gap) - gap - 1")),
         ],
         [
             nothing("An exponential of something else.", origin=ratio("train.py:3: w = torch.exp(student - teacher)")),

@@ -48,7 +48,7 @@ LIKELY_EMPTY_BATCHES = 0.5
 """So many wholly empty micro-batches expected in one epoch, and the run is called broken: more likely than not."""
 _MEANS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.div", "aten.mean", "aten.cross_entropy_loss")
 _COUNT = re.compile(r"/(?!.*weight).*(sum|count|num)", re.IGNORECASE)
-_OF_TOKENS = re.compile(r"(log_?p|nll|ce\W).*/.*(keep|mask|label|answer|target|token|complet|weight).*(sum|count|num)")
+_OF_TOKENS = re.compile(r"(log_?p|nll|ce\W).*/.*(keep|mask|label|answer|target|token|completion).*(sum|count|num)")
 _LESS_ONE = re.compile(r"/[^/]*[\w)\]]\s*-\s*1\b")  # of a variance: degrees of freedom
 HALF, FEW, SHOWN = 0.5, 0.05, 100  # of a row most is gone; more than one row in twenty is no exception; rows listed
 

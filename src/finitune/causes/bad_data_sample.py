@@ -85,10 +85,9 @@ def weigh(incident: Mapping[str, Any], origin: Origin | None = None) -> Iterator
             return
         yield _of_input(origin, incident.get("samples") or ())
         return
-    if origin is not None and origin.is_empty_mean:
-        few = _few_samples(origin, incident.get("samples") or ())
-        if few is not None:
-            yield evidence("origin", DECISIVE, f"{few}: 0/0, and what it divides by is made of the batch alone")
+    few = _few_samples(origin, incident.get("samples") or ()) if origin and origin.is_empty_mean else None
+    if few is not None:
+        yield evidence("origin", DECISIVE, f"{few}: 0/0, and what it divides by is made of the batch alone")
     if origin is not None and origin.op == CTC and "inf" in (origin.values or "").replace("-inf", ""):
         yield evidence("origin", DECISIVE, "a target is longer than what its input can hold, so no alignment exists")
         yield evidence("loss", STRONG, "the loss of CTC is infinite for such a sample")
@@ -123,8 +122,7 @@ def _of_input(origin: Origin, samples: Sequence[int]) -> Evidence:
             # The other samples stay just below the limit, which is 89 in float32: none of them is far from the rest.
             text = f"{origin.op} overflows at {origin.peak:.4g}, to which its argument may have grown in every sample"
             return evidence("origin", -STRONG, text)
-        few = _few_samples(origin, samples)
-        if few is not None:
+        if (few := _few_samples(origin, samples)) is not None:
             return evidence("origin", DECISIVE, few)
         return evidence("origin", -STRONG, f"{origin.op} gives {origin.values} of a batch that is finite")
     if origin.shape == []:
@@ -142,6 +140,8 @@ def _of_input(origin: Origin, samples: Sequence[int]) -> Evidence:
 
 def _few_samples(origin: Origin, samples: Sequence[int]) -> str | None:
     """In how many of the samples it is bad, in words; None where that is in all, or its rows are no samples."""
+    if origin.is_empty_mean and origin.shape == [] and len(samples) > 1:
+        return f"nothing counts in one of {len(samples)} micro-steps"
     bad, rows = len(origin.rows or ()), (origin.shape or (0,))[0]
     is_few = 0 < bad < rows and (not samples or rows in (*samples, sum(samples)))
     return f"{origin.op} gives {origin.values} in {bad} of {rows} samples" if is_few else None

@@ -48,8 +48,10 @@ tells: Tells = {
     "experts": (-HINT, "with experts the router may differ instead"),
 }
 
-POLICY = re.compile(r"ratio|\bkl\b|_kl|log_?prob|logps?\b|old_", re.IGNORECASE)
-"""What implementations of PPO and its kin call the numbers that they compare."""
+POLICY = re.compile(r"ratio|\bkl\b|_kl|\bk[123]\b|log_?prob|logps?\b|old_", re.IGNORECASE)
+"""What implementations of PPO and its kin call the numbers that they compare; k1 to k3 are Schulman's estimators of the
+KL divergence (joschu.net/blog/kl-approx.html).
+"""
 
 
 def weigh(origin: Origin) -> Iterator[Evidence]:

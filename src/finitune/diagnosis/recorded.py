@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -187,7 +188,7 @@ def incident_of(
         symptom=str(event.get("symptom")),
         reproducible=origin.get("repeats") if origin else None,
         bit_for_bit=origin.get("bit_for_bit") if origin else None,
-        origin=_origin(origin.get("origin")) if origin else None,
+        origin=_as_shown(event, origin),
         causes=shown,
         action="stopped" if stopped else _done(following) or event.get("action", "none"),
         not_located=origin.get("why_not") if origin else "the recording ends before the step was run again",
@@ -233,6 +234,15 @@ def _experiments_left(
         Question(name=arm, ask=f"run the captured step again under {arm}", how=how, answers=((f"arm:{arm}",),))
         for arm in dict.fromkeys(arms)
     ]
+
+
+def _as_shown(event: Mapping[str, Any], origin: Mapping[str, Any] | None) -> Origin | None:
+    """What the loop has computed without a gradient, as an advantage, is no input to users but a part of the forward;
+    what a data set computes is one.
+    """
+    own = _origin(origin.get("origin")) if origin else None
+    computed = own is not None and own.phase == "input" and own.op.startswith("aten.")
+    return replace(own, phase="forward") if own and computed and event.get("of_data_set") is not True else own
 
 
 def _origin(data: Any) -> Origin | None:

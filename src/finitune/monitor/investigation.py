@@ -133,9 +133,9 @@ class Investigation:
             try:
                 bad_loss = self.event["symptom"] == "nonfinite-loss"
                 if self.origin is not None and self.origin.phase == "input" and not self.origin.is_operator:
-                    self.event["factor"] = is_factor(self.term)
-                    self.origin = made_by_data_set(self.origin)
-                    self.term = self.term if self.origin.line is None else None
+                    made = made_by_data_set(self.origin)
+                    self.event |= {"factor": is_factor(self.term), "of_data_set": made.is_operator}
+                    self.origin, self.term = made, self.term if made.line is None else None
                 able = not self.group.split and (self.model is None or self.limits.why_not(self.model) is None)
                 losses = observed.losses if observed is not None and able else ()
                 models = [*([] if self.model is None else [self.model]), *self.modules.roots()]

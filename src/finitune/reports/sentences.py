@@ -114,12 +114,13 @@ def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
     if origin is None:
         return f"not located: {why_not or 'the step was finite when run again'}"
     if origin.phase in ("parameter", "input"):
-        made = f"{origin.op}, " if origin.op.startswith("aten.") else ""  # of finite numbers, by the loop's own code
+        made = f"{origin.op}, " if origin.op.startswith("aten.") else ""  # of finite numbers, by a data set
         head = f"{origin.tensor} ({made}{origin.phase}), {origin.dtype}"
     elif origin.is_statement:
         head = f"{origin.tensor} ({origin.phase}), {origin.dtype}"
     else:
-        where = origin.tensor if origin.phase == "optimizer" else origin.module
+        of_loop = origin.module is None and origin.phase == "forward"
+        where = origin.tensor if origin.phase == "optimizer" or of_loop else origin.module
         head = ", ".join([ran_in(where), f"{origin.op} ({origin.phase})", origin.dtype])
     seen = [origin.values or "not finite"]
     seen += [f"in {several('row', origin.rows)}"] if origin.rows else []
