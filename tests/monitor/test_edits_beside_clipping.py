@@ -1,4 +1,4 @@
-"""Where a loop clips by torch's function, what else it does to its gradients is seen, before the clipping and after it."""
+"""Where a loop clips by torch, what else it does to its gradients is seen, before the clipping and after it."""
 
 from __future__ import annotations
 
