@@ -1,4 +1,3 @@
-#!/usr/bin/env python
 # Ship's logs, batches by token budget, bf16 autocast, activation checkpointing per block, summed loss.
 import math
 import random

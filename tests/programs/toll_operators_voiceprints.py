@@ -1,4 +1,3 @@
-#!/usr/bin/env python
 # Who is at the intercom of the toll gate? Small x-vector with attentive statistics pooling and AAM-softmax.
 import math
 
