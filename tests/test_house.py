@@ -52,6 +52,7 @@ torch._C._disabled_torch_function_impl torch._C._functorch.TransformType torch._
 torch._C._functorch.get_unwrapped torch._C._functorch.is_batchedtensor torch._C._functorch.is_functorch_wrapped_tensor
 torch._C._functorch.peek_interpreter_stack torch._functorch.pyfunctorch.temporarily_pop_interpreter_stack
 torch.nn.modules.batchnorm._NormBase torch.nn.modules.loss._Loss torch.nn.utils.stateless._reparametrize_module
+torch.optim.optimizer._global_optimizer_post_hooks torch.optim.optimizer._global_optimizer_pre_hooks
 torch.utils._python_dispatch.TorchDispatchMode torch.utils._python_dispatch._disable_current_modes
 torch.utils._python_dispatch._get_current_dispatch_mode_stack torch.utils._python_dispatch._pop_mode
 torch.utils._python_dispatch._push_mode torch.utils._pytree

@@ -363,7 +363,7 @@ class Incidents:
         return Investigation(
             recorder=self._run.recorder, modules=self._run.modules, signals=self._run.signals,
             run_facts=self._facts or {}, model=watched.model, optimizer=watched.optimizer(), group=watched.group,
-            past=watched.past, written_by=watched.wrote_last, by_hand=watched.gradients_written, scale=reading.scale,
+            past=watched.past, written_by=watched.wrote_last, by_hand=watched.edits_gradients, scale=reading.scale,
             left=watched.left_gradients, capture=capture, waiting=self.waiting,
             event={
                 "step": reading.step, "id": self._run.recorder.earlier_incidents + self._count,

@@ -61,7 +61,7 @@ class Investigation:
     written_by: Callable[[Tensor], bool] = lambda _: False
     """Whether nothing but the optimizer has written to a parameter."""
     by_hand: bool = False
-    """The loop's own code has changed the gradients between the backward and the step."""
+    """The loop's own code changes gradients between the backward and the step."""
     left: Gradients = ()
     """The gradients that the last backward left, where the loop changes them."""
     edited: bool = False

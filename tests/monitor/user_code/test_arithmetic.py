@@ -37,12 +37,18 @@ def test_the_value_is_that_of_python(source):
     assert torch.equal(again(source), eval(source, VALUES))
 
 
+def test_an_array_of_a_tensor_shares_nothing_with_it():
+    made = again("a.numpy()")
+    assert np.array_equal(made, VALUES["a"].numpy())
+    assert not np.shares_memory(made, VALUES["a"].numpy())
+
+
 @pytest.mark.parametrize(
     "source",
     [
         "a.add_(1)", "torch.rand(3)", "F.dropout(a)", "model(a)", "open('x')", "a.sum().backward()",
         "torch.save(a, 'x')",
-        "torch.load('x')", "a.numpy()", "torch.add(a, a, out=a)", "F.relu(a, inplace=True)",
+        "torch.load('x')", "torch.add(a, a, out=a)", "F.relu(a, inplace=True)",
         "torch.ops.load_library('x')", "text.encode()", "a.__class__", "a.grad_fn", "torch.manual_seed(0)",
         "F.batch_norm(a, a, a)", "torch.hub.load('x', 'y')", "a.bernoulli()", "(lambda: a)()", "a if model else a",
         "np.random.rand(3)", "np.random.default_rng()", "r.sort()", "r.tofile('x')", "np.save('x', r)", "np.log(r, r)",

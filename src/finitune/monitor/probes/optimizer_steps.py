@@ -1,7 +1,9 @@
 """See every `step` of an optimizer, of whatever class, right before and after it.
 
-torch's own optimizers are seen by torch's global step hooks. The `step` of other classes is observed on the class,
-where a step that is discarded need not be called at all. No instance is changed.
+torch's own optimizers are seen by torch's global step hooks. Where the program has step hooks too, hooks of ours stand
+next to the step for as long as it takes: what the program's change is judged, and gradients that are withheld are
+there again when they are called. The `step` of other classes is observed on the class, where a step that is discarded
+need not be called at all. No instance is changed for longer.
 """
 
 from __future__ import annotations
@@ -12,7 +14,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    _global_optimizer_post_hooks,
+    _global_optimizer_pre_hooks,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from finitune.monitor.probes.torch_calls import unobservable
 
@@ -43,6 +50,8 @@ class _Stepping(threading.local):
     """The watched optimizer whose step runs in this thread: what it steps on the way is part of it."""
 
     optimizer: Any = None
+    beside: tuple[Any, ...] = ()
+    """Handles of hooks that stand next to the step that runs."""
 
 
 _now = _Stepping()
@@ -64,6 +73,7 @@ def leave() -> None:
         else:
             kind.step = own  # pyright: ignore[reportAttributeAccessIssue]
     _observed.clear()
+    _leave_step()
 
 
 def observe_class(kind: type) -> None:
@@ -109,6 +119,27 @@ def closure_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if unobservable() or not _listener or _now.optimizer is not None:
         return None
+    _leave_step()
+    if not has_hooks(optimizer):
+        return _begin(optimizer, args, kwargs)
+    last, first = optimizer.register_step_pre_hook(_begin), optimizer.register_step_post_hook(_end)
+    optimizer._optimizer_step_post_hooks.move_to_end(first.id, last=False)
+    _now.beside = (last, first)
+    return None
+
+
+def has_hooks(optimizer: Any) -> bool:
+    """Whether the program has hooks on the steps of this optimizer, or of all."""
+    here = [getattr(optimizer, f"_optimizer_step_{when}_hooks", {}) for when in ("pre", "post")]
+    hooks = [
+        hook for held in (*here, _global_optimizer_pre_hooks, _global_optimizer_post_hooks) for hook in held.values()
+    ]
+    return any(not (getattr(hook, "__module__", None) or "").startswith("finitune.") for hook in hooks)
+
+
+def _begin(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if unobservable() or not _listener or _now.optimizer is not None:
+        return None
     itself, *rest = args
     answer = _listener[0].step_begins(optimizer, tuple(rest), kwargs, skippable=False)
     if answer is UNWATCHED:
@@ -117,10 +148,22 @@ def _before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     return None if answer is None else ((itself, *answer[0]), answer[1])
 
 
-def _after(optimizer: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+def _end(optimizer: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
     if not unobservable() and _listener and _now.optimizer is optimizer:
         _now.optimizer = None
         _listener[0].step_ended(optimizer, failed=False)
+
+
+def _after(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    _end(optimizer, args, kwargs)
+    if _now.optimizer is None:
+        _leave_step()
+
+
+def _leave_step() -> None:
+    for handle in _now.beside:
+        handle.remove()
+    _now.beside = ()
 
 
 def stepping() -> Any:
@@ -130,5 +173,6 @@ def stepping() -> Any:
 
 def interrupted() -> Any:
     """The optimizer whose step raised, so that its end was not seen; it is forgotten."""
+    _leave_step()
     optimizer, _now.optimizer = _now.optimizer, None
     return optimizer

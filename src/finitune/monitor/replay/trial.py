@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.monitor.probes.optimizer_state import StateKept, leaves_kept
+from finitune.monitor.probes.optimizer_steps import has_hooks
 from finitune.monitor.probes.optimizers import parameters_of
 
 MAX_BYTES = 2 * 2**30
@@ -48,8 +49,11 @@ def trial_update(
 ) -> Trial:  # fmt: skip
     """One step with the learning rate times `times`; weights, state and gradients are given back bit for bit.
 
-    Raises ValueError where an optimizer scales the loss by itself, or where the copies are too large.
+    Raises ValueError where an optimizer scales the loss by itself, where the program has hooks on its steps, or where
+    the copies are too large.
     """
+    if has_hooks(optimizer):
+        raise ValueError("no trial update: hooks of the program take part in each step")
     if hasattr(optimizer, "loss_scale"):
         raise ValueError("no trial update for an optimizer with its own loss scaler")
     refuse_large(optimizer)
