@@ -186,6 +186,7 @@ def test_what_breaks_in_between_lets_no_bad_update_through(fails, tmp_path, monk
     assert len(Recording.load(tmp_path / "run").events("broken")) == 1
 
 
+@pytest.mark.slow
 def test_the_number_of_changes_is_bounded(tmp_path):
     from finitune.monitor.heal.policy import MOST_PER_RUN
 

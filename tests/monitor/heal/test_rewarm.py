@@ -86,6 +86,7 @@ def test_stays_quiet_where_no_rate_was_lowered_or_the_steps_are_few(tmp_path):
     assert raised(watched, 22) is None
 
 
+@pytest.mark.slow
 def test_a_run_that_diverged_at_its_start_comes_back_to_its_schedule(tmp_path, capsys, monkeypatch):
     """Its first steps are steep, as without warm-up; later ones bear the rate that the schedule sets."""
     loop, never = Loop(steep=300.0, steps=240), Loop(steps=240).train()

@@ -52,7 +52,7 @@ def healed(loop, directory):
     ("odd", "words"),
     [
         ((40,), ["the batch of step 40"]),
-        (range(40, 46), ["the batches of steps 40-45"]),
+        pytest.param(range(40, 46), ["the batches of steps 40-45"], marks=pytest.mark.slow),
         ((34, 38, 39), ["the batch of step 34", "the batches of steps 38-39"]),
     ],
 )
@@ -84,6 +84,7 @@ def test_stays_quiet_where_the_rate_is_at_fault(tmp_path):
     assert "rollback-and-skip" not in {one["remedy"] for one in events}
 
 
+@pytest.mark.slow
 def test_stays_quiet_where_every_batch_is_odd(tmp_path):
     events = healed(Shards(range(30, STEPS + 1), unit=1e4), tmp_path / "run")
     assert "rollback-and-skip" not in {one["remedy"] for one in events}
