@@ -194,9 +194,10 @@ class Origin:
 
     @property
     def is_of_encoder(self) -> bool:
-        """An input of the model that a module has made which is not trained, as an encoder of images."""
-        before = self.phase == "forward" and self.module is None and self.tensor is not None
-        return before and " in forward: " in (self.line or "")
+        """Features that a module has made which is not trained, as an encoder of images: a loss has fewer axes."""
+        features = self.tensor is not None and len(self.shape or ()) > 2  # samples and positions
+        unknown = self.phase == "forward" and self.module is None
+        return features and unknown and " in forward: " in (self.line or "")
 
     @property
     def is_empty_mean(self) -> bool:

@@ -175,6 +175,7 @@ CASES: Table = {
         [
             exactly(9, origin=own_sum()),
             exactly(6, origin=own_sum(peak=None)),
+            exactly(9, origin=own_sum(tensor="loss", shape=[], line="a.py:25 in forward: return (h * h).sum()")),
             exactly(9, origin=by_zero()),
             exactly(9, origin=by_zero(op="aten.div", peak=3.0, divisor="1 of 1 elements are 0")),
         ],
@@ -183,7 +184,7 @@ CASES: Table = {
             *(nothing("Another dtype holds it.", origin=own_sum(dtype=dtype)) for dtype in ("float32", "bfloat16")),
             nothing("No sum forward.", origin=own_sum(phase="backward")),
             nothing("No sum.", origin=own_sum(op="aten.div")),
-            nothing("An encoder.", origin=own_sum(tensor="feats", line="a.py:25 in forward: h = h * h")),
+            nothing("An encoder.", origin=own_sum(tensor="h", shape=[3, 9, 64], line="a.py:2 in forward: h = h * h")),
             nothing("float32 holds smaller squares.", origin=by_zero(dtype="float32")),
             nothing("No division by 0.", origin=by_zero(peak=0.1)),
         ],
@@ -198,7 +199,7 @@ CASES: Table = {
         [
             over(4, origin=OVERFLOW, loss=FALLING),
             over(4, origin=OVERFLOW),
-            over(4, origin=origin("aten.mul", module=None, tensor="feats", line="a.py:25 in forward: h = h * h")),
+            over(4, origin=own_sum(op="aten.mul", tensor="h", shape=[3, 9, 64], line="a.py:2 in forward: h = h * h")),
         ],
         [
             *(under(0, "A dtype that reaches 3e38.", origin=origin(dtype=dtype, values="3 inf"))
