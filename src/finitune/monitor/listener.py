@@ -233,6 +233,10 @@ class Listener:
 
     # The step.
 
+    @property
+    def heals(self) -> bool:
+        return self._run.mode == "heal"
+
     def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, skippable: bool) -> Any:
         watched = None if self.here.busy else self._optimizers.get(optimizer)
         if watched is None:

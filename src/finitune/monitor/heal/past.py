@@ -36,7 +36,7 @@ from finitune.monitor.probes.deepspeed import (
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading, Unclipped
 from finitune.monitor.probes.modules import device_of
-from finitune.monitor.probes.optimizer_steps import has_hooks
+from finitune.monitor.probes.optimizer_steps import hooks_before
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.ranks import ALONE, Group
 from finitune.monitor.probes.update import why_not_by_hand
@@ -339,8 +339,7 @@ def _why_not(watched: Watched, capture: Capture, clip: Unclipped | None) -> str 
         return why
     if model is None or capture.runnable is not None or (clip is not None and clip.max_norm is None):
         return capture.runnable or "the steps of this loop cannot be taken again"
-    inner = getattr(optimizer, "optimizer", optimizer)
-    if getattr(inner, "_optimizer_step_pre_hooks", None) or has_hooks(inner):
+    if hooks_before(getattr(optimizer, "optimizer", optimizer)):
         return "hooks on the optimizer's step take part in each step"
     if any(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
         return "the learning rate lies on the device"

@@ -36,6 +36,8 @@ class Listener(Protocol):
     Both may raise what is meant to end the run; every other exception of ours stays inside.
     """
 
+    @property
+    def heals(self) -> bool: ...
     def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, skippable: bool) -> Any: ...
     def step_ended(self, optimizer: Any, *, failed: bool) -> None: ...
     def trial(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AbstractContextManager[None]: ...
@@ -120,7 +122,7 @@ def _before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if unobservable() or not _listener or _now.optimizer is not None:
         return None
     _leave_step()
-    if not has_hooks(optimizer):
+    if not has_hooks(optimizer) or _listener[0].heals:  # what heals adds hooks, which cannot be while they are called
         return _begin(optimizer, args, kwargs)
     last, first = optimizer.register_step_pre_hook(_begin), optimizer.register_step_post_hook(_end)
     optimizer._optimizer_step_post_hooks.move_to_end(first.id, last=False)
@@ -135,6 +137,11 @@ def has_hooks(optimizer: Any) -> bool:
         hook for held in (*here, _global_optimizer_pre_hooks, _global_optimizer_post_hooks) for hook in held.values()
     ]
     return any(not (getattr(hook, "__module__", None) or "").startswith("finitune.") for hook in hooks)
+
+
+def hooks_before(optimizer: Any) -> list[Any]:
+    """What is called before each step of this optimizer, but for the hook that judges the step."""
+    return [hook for hook in getattr(optimizer, "_optimizer_step_pre_hooks", {}).values() if hook is not _begin]
 
 
 def _begin(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
