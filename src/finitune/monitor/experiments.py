@@ -154,7 +154,7 @@ def outcome(inquiry: Investigation, change: Callable[[Setting], AbstractContextM
         # Where the incident is that the loss has climbed, half of the way up, in the logarithm, is not healed.
         climbed = math.sqrt(low * inquiry.event["loss"]) if diverges else math.inf
         far = loss > DIVERGED * low and (diverges or not is_noise(before, loss / low, each=False))
-        if far or loss > max(low, climbed):
+        if far or loss > climbed:
             return "diverged"
     if again.passed and diverges and _is_in_parts(inquiry, loss):
         return "diverged"

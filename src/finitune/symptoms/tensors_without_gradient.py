@@ -32,8 +32,8 @@ def see(zero_gradients: Series) -> Sighting | None:
         before = zero_gradients.window(size, before=steps)
         if len(before) < KNOWN or not min(zero_gradients.window(steps)) > max(before):
             continue
-        ever = zero_gradients.window(len(zero_gradients), before=steps)
-        if steps == LONG or (len(before) == CONSTANT and min(before) == max(before) == max(ever)):
+        constant = len(before) == CONSTANT and min(before) == max(before)
+        if steps == LONG or (constant and max(before) == max(zero_gradients.window(len(zero_gradients), before=steps))):
             return Sighting(
                 step=zero_gradients.last_step,
                 text=f"{share:.0%} of the tensors have no gradient for {steps} steps, {max(before):.0%} before",

@@ -115,7 +115,9 @@ class Evaluation(Statements):
 
     def computed(self, value: Any, name: str, operands: Iterable[Any]) -> Any:
         operands = list(operands)
-        self.of_number |= any(isinstance(each, Real) and isnan(each) for each in operands) and not self._was_found
+        if not self._was_found:  # no whole number is NaN, and a large one is no float
+            fractions = (each for each in operands if isinstance(each, Real) and not isinstance(each, int))
+            self.of_number |= any(map(isnan, fractions))
         if self._wanted is not None and not self.gave_wanted:
             with _disable_current_modes():
                 self.gave_wanted = comes_out_as(value, self._wanted)
