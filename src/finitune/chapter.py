@@ -232,7 +232,8 @@ class Experiment:
     Placeholders: `{origin}` the module of the origin, `{sibling}` a like module elsewhere, `{tower}` the encoder of
     images or sound around it; `{short_rows}` the batch's
     token ids whose embedding rows are far too short, `{other_rows}` as many ordinary ones; `{tensor}` the weight that
-    stands out, `{other_tensor}` another of its shape. An experiment whose placeholder has no value is not run.
+    stands out, `{other_tensor}` another of its shape; `{flipped}` the weight with an element that one bit has changed,
+    `{not_flipped}` another. An experiment whose placeholder has no value is not run.
     """
 
     arm: str

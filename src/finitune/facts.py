@@ -102,8 +102,7 @@ class EmbeddingRows:
     tensor: str
     ids: Ints
     rms: Floats
-    median_rms: float
-    """Median over all rows of the matrix, the yardstick."""
+    median_rms: float  # over all rows of the matrix, the yardstick
     lost_in_cast: Floats
     """Fraction [0, 1] of the row's non-zero elements that become zero in the compute dtype."""
     dtype: str
@@ -125,7 +124,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorScan:
-    """One weight tensor, read once. `peak` and `rms` are over the finite elements.
+    """One weight tensor, read once. `peak`, `second` (the largest but one) and `rms` are over finite elements.
 
     `peak` and the counts are exact; the rms of a tensor on disk with more than 10^5 elements is an estimate from a
     sample, within a few percent where they are about normal.
@@ -144,6 +143,7 @@ class TensorScan:
     """Elements that are not zero and become zero in the compute dtype; estimated in the same way as the rms."""
     first_nonfinite: Sequence[int] | None = None
     """Index of the first non-finite element."""
+    second: float | None = None
 
     @property
     def outlying(self) -> bool:

@@ -20,6 +20,9 @@ OVERFLOW = origin("aten.mul", values="3 inf", peak=4e3)
 ZERO_OVER_ZERO = origin("aten.nll_loss_forward", dtype="float32", values="1 nan", module="")
 
 
+FLIPPED = scanned(tensor(peak=2.3e36, second=0.03))
+
+
 def ready(bad: int, of: int = 40) -> dict[str, Any]:
     return {"bad": ["w", "v"][:bad], "tensors": of}
 
@@ -243,12 +246,16 @@ CASES: Table = {
             over(5, repeats=False, incident=ready(2)),
             over(0, repeats=False, incident=ready(1, 9)),
             exactly(7, repeats=False, incident=ready(2), loss=FALLING),  # nothing announces the step
+            over(5, repeats=True, incident={"step": 20}, weights=FLIPPED),
+            over(5, incident={"step": 20}, weights=FLIPPED),  # every number of the step is finite
         ],
         [
             less("Two tensors are bad.", repeats=False, incident=ready(2)),
             exactly(6, "The loss announces it.", repeats=False, incident=ready(2), loss=CLIMB),
             under(0, "The step repeats.", repeats=True, incident=ready(1)),
             under(0, "The step repeats.", repeats=True, incident={}),
+            under(0, "The weights came so.", repeats=True, incident={"step": 1}, weights=FLIPPED),
+            nothing("Finite numbers, and no weight is odd.", incident={"step": 20}, weights=scanned(tensor())),
         ],
     ),
     "label-smoothing-fp16-sum": (

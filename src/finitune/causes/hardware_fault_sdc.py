@@ -44,10 +44,16 @@ from typing import Any
 
 from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
+from finitune.facts import Weights
 from finitune.finding import Evidence
+from finitune.flipped_bits import flipped
 from finitune.series import CLIMBED, Series, climb
 
-experiments = [Experiment(arm="again", expect="finite", optional=True)]  # not where it is a weight that has changed
+experiments = [
+    Experiment(arm="again", expect="finite", optional=True),  # not where it is a weight that has changed
+    Experiment(arm="repair-weight={flipped}", expect="finite"),
+    Experiment(arm="repair-weight={not_flipped}", expect="non-finite", placebo=True),
+]
 remedies = ["replace-hardware", "recompute-step", "restore-weights"]
 public_incidents = 4
 frame = "device"
@@ -69,14 +75,24 @@ tells: Tells = {
 }
 
 
-def weigh(repeats: bool, incident: Mapping[str, Any], loss: Series | None = None) -> Iterator[Evidence]:
+def weigh(
+    incident: Mapping[str, Any], repeats: bool | None = None, loss: Series | None = None,
+    weights: Weights | None = None,
+) -> Iterator[Evidence]:  # fmt: skip
     if incident.get("reduction"):
         yield evidence(
             "reduction", -DECISIVE, "every number is finite; what the ranks averaged is wrong, not what they computed"
         )
         return
     changed = incident.get("changed_in_memory")
-    if changed is not None:
+    found = flipped(weights) if incident.get("step", 0) > 1 else None
+    if found is not None:
+        scan, before = found
+        others = f"one weight of {scan.name} is {scan.peak:.3g}, no other is above {scan.second:.3g}"
+        yield evidence("weights", DECISIVE, f"{others}; with one bit the other way it is {before:.3g}")
+    elif repeats is None:
+        return
+    elif changed is not None:
         yield evidence(
             "repetition", DECISIVE, f"the last updates, taken again, leave {changed} finite: something else wrote to it"
         )

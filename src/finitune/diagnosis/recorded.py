@@ -20,6 +20,7 @@ from finitune.evidence import STRONG
 from finitune.facts import Facts
 from finitune.facts_json import facts_from_json, revived, types_of
 from finitune.finding import Action, Diagnosis, Incident, NotChecked, Origin, RankedCause
+from finitune.flipped_bits import flipped
 from finitune.recording import Recording
 from finitune.series import Signals
 
@@ -188,7 +189,7 @@ def incident_of(
         symptom=str(event.get("symptom")),
         reproducible=origin.get("repeats") if origin else None,
         bit_for_bit=origin.get("bit_for_bit") if origin else None,
-        origin=_as_shown(event, origin),
+        origin=_as_shown(event, origin) or _flipped(event, facts),
         causes=shown,
         action="stopped" if stopped else _done(following) or event.get("action", "none"),
         not_located=origin.get("why_not") if origin else "the recording ends before the step was run again",
@@ -243,6 +244,21 @@ def _as_shown(event: Mapping[str, Any], origin: Mapping[str, Any] | None) -> Ori
     own = _origin(origin.get("origin")) if origin else None
     computed = own is not None and own.phase == "input" and own.op.startswith("aten.")
     return replace(own, phase="forward") if own and computed and event.get("of_data_set") is not True else own
+
+
+def _flipped(event: Mapping[str, Any], facts: Facts) -> Origin | None:
+    """Of finite numbers the weight that one bit in memory has changed."""
+    found = (
+        flipped(facts.weights) if event["step"] > 1 and event.get("symptom") in ("divergence", "loss-spike") else None
+    )
+    if found is None:
+        return None
+    scan, before = found
+    module, _, _ = scan.name.rpartition(".")
+    return Origin(
+        module=module, op="parameter", phase="parameter", dtype=scan.dtype, tensor=scan.name, shape=scan.shape,
+        values=f"one weight of {scan.peak:.3g}, no other above {scan.second:.3g}; one bit makes it of {before:.3g}",
+    )  # fmt: skip
 
 
 def _origin(data: Any) -> Origin | None:

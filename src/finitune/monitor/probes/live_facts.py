@@ -241,11 +241,13 @@ def _weights(model: nn.Module) -> Weights:
 def _scan(name: str, weight: Tensor) -> TensorScan:
     tensor = weight.float() if weight.element_size() == 1 else weight  # float8 has few operators
     finite = torch.isfinite(tensor)
-    known = torch.where(finite, tensor, torch.zeros_like(tensor)).float()
+    known = torch.where(finite, tensor, torch.zeros_like(tensor))
+    known = known if known.dtype == torch.float64 else known.float()
     bad = torch.nonzero(~finite)[:1].tolist()
     # The peak is taken out before squaring, so that one element of 1e38 does not overflow the norm.
     peak = float(known.abs().amax())
     rms = peak * float((known / peak).square().mean().sqrt()) if peak else 0.0
+    largest = known.abs().flatten().topk(min(2, known.numel())).values
     return TensorScan(
         name=name,
         dtype=dtype_name(weight.dtype),
@@ -254,4 +256,5 @@ def _scan(name: str, weight: Tensor) -> TensorScan:
         peak=peak,
         rms=rms,
         first_nonfinite=bad[0] if bad else None,
+        second=float(largest[1]) if len(largest) > 1 else None,
     )

@@ -17,11 +17,13 @@ def placeholders(model: nn.Module | None, origin: Origin | None, facts: Any) -> 
     """Placeholder -> its value, None where it has none here. `facts` are those of the incident, as JSON."""
     from finitune.facts import Facts
     from finitune.facts_json import facts_from_json
+    from finitune.flipped_bits import flipped
 
     known = facts_from_json(facts) if isinstance(facts, Mapping) else Facts()
     module = origin.module if origin else None
     short, others = _short_and_other_rows(known)
-    odd = _odd_tensor(origin, known)
+    odd, found = _odd_tensor(origin, known), flipped(known.weights)
+    changed = found[0].name if found is not None else None
     return {
         "{origin}": module or None,
         "{sibling}": _sibling(model, module) if module and model is not None else None,
@@ -30,6 +32,8 @@ def placeholders(model: nn.Module | None, origin: Origin | None, facts: Any) -> 
         "{other_rows}": others,
         "{tensor}": odd,
         "{other_tensor}": None if model is None else _other_tensor(model, odd),
+        "{flipped}": changed,
+        "{not_flipped}": None if model is None else _other_tensor(model, changed),
     }
 
 

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -34,6 +34,8 @@ def made_by_acting_call(
     """
     for call in _calls_before(frame, taken):
         owner = value_of(call.func.value, values) if isinstance(call.func, ast.Attribute) else None
+        if isinstance(owner, ModuleType):  # which functions do not act on
+            continue
         kept = getattr(owner, "__dict__", {}).values()
         if any(bad_in(one) is not None or is_bad(one) for one in kept) and (made := _made_in(call, values)) is not None:
             return made

@@ -29,7 +29,7 @@ def bad_tensor_in(value: Any, *, minus: bool) -> Tensor | None:
         return torch.tensor(value) if isnan(value) else None
     if isinstance(value, dict | list | tuple) and len(value) > BATCH:
         return None
-    leaves = pytree.tree_leaves(value) if isinstance(value, Tensor | dict | list | tuple) else [value]
+    leaves = _leaves(value) if isinstance(value, Tensor | dict | list | tuple) else [value]
     if leaves and all(isinstance(leaf, Real) for leaf in leaves):
         leaves = [torch.tensor([float(leaf) for leaf in leaves])]
     for leaf in leaves:
@@ -41,9 +41,17 @@ def bad_tensor_in(value: Any, *, minus: bool) -> Tensor | None:
     return None
 
 
+def _leaves(value: Any) -> list[Any]:
+    """None of a container that holds itself."""
+    try:
+        return pytree.tree_leaves(value)
+    except RecursionError:
+        return []
+
+
 def has_graph(value: Any) -> bool:
     """A tensor has one, or what holds it, a distribution of torch's too."""
-    leaves = pytree.tree_leaves(value)
+    leaves = _leaves(value)
     held = [part for leaf in leaves if is_distribution(type(leaf)) for part in vars(leaf).values()]
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves) or any(map(has_graph, held))
 

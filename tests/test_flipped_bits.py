@@ -1,0 +1,65 @@
+"""One flipped bit in memory, told by the magnitudes of a tensor."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.causes.parts import scanned, tensor
+
+torch = pytest.importorskip("torch")
+
+from finitune.flipped_bits import UPPER_BIT, flipped  # noqa: E402
+from finitune.monitor.probes.live_facts import _scan  # noqa: E402
+
+BITS = {"float16": (torch.int16, 14), "bfloat16": (torch.int16, 14), "float32": (torch.int32, 30),
+        "float64": (torch.int64, 62)}  # fmt: skip
+BELOW = {"float16": 13, "bfloat16": 13, "float32": 29, "float64": 61}
+
+
+def weights(seed: int, dtype: str, scale: float = 0.02):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(32, 16, generator=generator) * scale).to(getattr(torch, dtype))
+
+
+def with_bit(values, dtype: str, bit: int, at: int):
+    kind, _ = BITS[dtype]
+    flat = values.clone().view(-1)
+    flat.view(kind)[at] ^= 1 << bit
+    return flat.view_as(values)
+
+
+@given(seed=st.integers(0, 1000), at=st.integers(0, 511), dtype=st.sampled_from(sorted(UPPER_BIT)))
+def test_fires_for_the_upper_bit_of_the_exponent(seed, at, dtype):
+    before = weights(seed, dtype)
+    changed = with_bit(before, dtype, BITS[dtype][1], at)
+    if abs(float(before.view(-1)[at])) < 1e-3:
+        return  # of a weight that was next to nothing no more is left
+    found = flipped(scanned(_scan("a.weight", changed)))
+    assert found is not None
+    assert found[1] == pytest.approx(abs(float(before.view(-1)[at])), rel=1e-3)
+
+
+@given(
+    seed=st.integers(0, 1000), dtype=st.sampled_from(sorted(UPPER_BIT)),
+    scale=st.floats(1e-3, 1e3), one=st.floats(1.0, 1000.0),
+)  # fmt: skip
+def test_stays_quiet_for_a_weight_that_is_only_large(seed, dtype, scale, one):
+    values = weights(seed, dtype, scale)
+    values[3, 5] = values.abs().max() * one
+    assert flipped(scanned(_scan("a.weight", values))) is None
+
+
+@given(seed=st.integers(0, 1000), at=st.integers(0, 511), dtype=st.sampled_from(sorted(UPPER_BIT)))
+def test_stays_quiet_for_a_bit_below(seed, at, dtype):
+    """It makes an element of ordinary size next to nothing, or a few times as large."""
+    changed = with_bit(weights(seed, dtype), dtype, BELOW[dtype], at)
+    assert flipped(scanned(_scan("a.weight", changed))) is None
+
+
+def test_stays_quiet_where_the_others_are_zero_or_not_read():
+    assert flipped(None) is None
+    assert flipped(scanned(tensor(peak=1e37, dtype="float32", second=0.0))) is None
+    assert flipped(scanned(tensor(peak=1e37, dtype="float32"))) is None
+    assert flipped(scanned(_scan("a.weight", torch.full((1,), 1e37)))) is None
+    assert flipped(scanned(tensor(peak=1e37, dtype="float8_e4m3fn", second=0.1))) is None
