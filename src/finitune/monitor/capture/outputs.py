@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.utils import _pytree as pytree
 
+from finitune.monitor.probes.leaves import leaves_of
+
 
 def output_tensors(output: Any) -> list[Tensor]:
     """The tensors of a model's output, flattened in a fixed order: in containers, dataclasses and attributes of any
@@ -24,7 +26,7 @@ def _tensors_in(value: Any, depth: int) -> Iterator[Tensor]:
     elif hasattr(value, "to_tuple"):
         yield from _tensors_in(value.to_tuple(), depth)
     elif isinstance(value, dict | list | tuple) or pytree._get_node_type(value) in pytree.SUPPORTED_NODES:
-        leaves = pytree.tree_leaves(value, is_leaf=lambda leaf: leaf is not value and hasattr(leaf, "to_tuple"))
+        leaves = leaves_of(value, is_leaf=lambda leaf: leaf is not value and hasattr(leaf, "to_tuple"))
         for leaf in leaves:
             if leaf is not value:
                 yield from _tensors_in(leaf, depth - 1 if not isinstance(leaf, Tensor) else depth)

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 from finitune.monitor.capture.carried_state import Carried
 from finitune.monitor.loss_graph import objective
 from finitune.monitor.loss_graph.objective import Edge, Objective, edge
+from finitune.monitor.probes.leaves import leaves_of
 from finitune.monitor.probes.padding import Padding, padding_of
 from finitune.monitor.probes.random_sources import state_kept
 from finitune.monitor.probes.surroundings import Autocast, Randomness
@@ -66,8 +67,8 @@ class Call:
         for name, value in named:
             try:
                 leaves = [(pytree.keystr(path), leaf) for path, leaf in pytree.tree_flatten_with_path(value)[0]]
-            except ValueError:  # a class that was registered without the names of its parts
-                leaves = [(f"[{place}]", leaf) for place, leaf in enumerate(pytree.tree_leaves(value))]
+            except (ValueError, RecursionError):  # a class that was registered without the names of its parts
+                leaves = [(f"[{place}]", leaf) for place, leaf in enumerate(leaves_of(value))]
             yield from ((name + within, leaf) for within, leaf in leaves if isinstance(leaf, Tensor))
 
     @staticmethod
@@ -94,7 +95,11 @@ class Call:
         if self.overwritten:
             self.unfed = "it was overwritten in place"
             return
-        leaves, shape = pytree.tree_flatten((self.args, self.kwargs))
+        try:
+            leaves, shape = pytree.tree_flatten((self.args, self.kwargs))
+        except RecursionError:
+            self.unfed = "an argument of the model holds itself"
+            return
         watched = bool(_get_current_dispatch_mode_stack())
         for place, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor) and leaf.grad_fn is not None:

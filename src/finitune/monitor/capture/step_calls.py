@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ from finitune.monitor.capture.step import Call, MicroStep, objective_of
 from finitune.monitor.loss_graph import objective
 from finitune.monitor.loss_graph.objective import Objective
 from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.probes.leaves import leaves_of
 from finitune.monitor.user_code.ended_frames import remembered
 
 MAX_CALLS = 16
@@ -57,7 +58,7 @@ class Calls:
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """A model is called: what is kept of it; None for one without gradients, or within one that has token ids."""
         self._depth += 1
-        given = list(_given((args, kwargs))) if torch.is_grad_enabled() else None
+        given = _tensors_in(args, kwargs) if torch.is_grad_enabled() else None
         self._untracked += given is None and self._depth == 1
         if given is None or any(map(_is_batched, given)):
             return None  # vmap calls it, and its tensors have no values outside
@@ -171,13 +172,8 @@ class Calls:
         self._calls, self._depth, self._within, self._chain = [], 0, None, 0
 
 
-def _given(values: Any) -> Iterator[Tensor]:
-    """The tensors in these containers."""
-    for value in values.values() if isinstance(values, dict) else values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, dict | tuple | list):
-            yield from _given(value)
+def _tensors_in(*values: Any) -> list[Tensor]:
+    return [leaf for leaf in leaves_of(values) if isinstance(leaf, Tensor)]
 
 
 def _is_batched(tensor: Tensor) -> bool:

@@ -30,6 +30,7 @@ from finitune.monitor.origin.kernel_values import PRODUCTS, overwritten_later, p
 from finitune.monitor.origin.node_values import NodeValues
 from finitune.monitor.origin.tensor_map import TensorMap
 from finitune.monitor.probes.finite import Places, is_finite, is_inexact, places
+from finitune.monitor.probes.leaves import leaves_of
 from finitune.monitor.probes.names import aten_name, dtype_name
 from finitune.monitor.probes.surroundings import Autocast
 from finitune.monitor.replay.limits import Limits
@@ -384,7 +385,7 @@ class OperatorWatch(TorchDispatchMode):
             self._measure(name, output)
 
     def _measure(self, name: str, output: Any) -> None:
-        for tensor in pytree.tree_leaves(output)[:1]:
+        for tensor in leaves_of(output)[:1]:
             transformed = isinstance(tensor, Tensor) and is_functorch_wrapped_tensor(tensor)  # has no value to read
             if isinstance(tensor, Tensor) and not transformed and is_inexact(tensor) and tensor.numel():
                 found = places(tensor, limit=0)

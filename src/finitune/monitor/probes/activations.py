@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from finitune.monitor.probes.leaves import leaves_of
 from finitune.monitor.probes.ranks import local
 from finitune.monitor.probes.torch_calls import unobservable
 
@@ -71,7 +71,7 @@ class Activations:
     def _left(self, _module: nn.Module, _args: Any, output: Any) -> None:
         if unobservable():
             return
-        put_out = (leaf for leaf in pytree.tree_leaves(output) if _can_be_measured(leaf) and leaf.dim())
+        put_out = (leaf for leaf in leaves_of(output) if _can_be_measured(leaf) and leaf.dim())
         self._peaks += [_peak(tensor) for tensor in itertools.islice(put_out, 1)]  # not a loss beside the logits
 
     def _observed(self, name: str, logit: Callable[..., Tensor | None]) -> Callable[..., Any]:

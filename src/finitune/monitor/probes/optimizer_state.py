@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
+
+from finitune.monitor.probes.leaves import leaves_of
 
 _OF_TORCH = ("state", "param_groups", "defaults", "_opt_called", "_step_count")
 """Attributes of `torch.optim.Optimizer`, and those by which its schedules know that the step was called."""
@@ -132,7 +133,7 @@ def _held_by(value: Any) -> dict[str, Any] | None:
 def _leaves(value: Any, depth: int = MOST_NESTED) -> list[Any]:
     """Of containers, and of objects that only hold something."""
     found: list[Any] = []
-    for leaf in pytree.tree_leaves(value):
+    for leaf in leaves_of(value):
         held = None if is_plain(leaf) or isinstance(leaf, _WITHOUT_STATE) or not depth else _held_by(leaf)
         found += [leaf] if held is None else _leaves(held, depth - 1)
     return found

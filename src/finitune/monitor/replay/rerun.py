@@ -20,6 +20,7 @@ from finitune.monitor.loss_graph.loss_operators import WEIGHT
 from finitune.monitor.loss_graph.objective import terms
 from finitune.monitor.probes.finite import norms
 from finitune.monitor.probes.graph_nodes import nodes_behind
+from finitune.monitor.probes.leaves import leaves_of
 from finitune.monitor.probes.module_state import untouched
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.padding import Run
@@ -233,7 +234,7 @@ def silences_hooks(model: nn.Module, but_of: str | None = None) -> bool:
 def _untouched(setting: Setting) -> Iterator[None]:
     """The models, and the sources of random numbers that the program has handed to them or keeps in variables."""
     calls = [call for micro in setting.capture.micro_steps for call in micro.calls]
-    given = pytree.tree_leaves([(call.args, call.kwargs) for call in calls])
+    given = leaves_of([(call.args, call.kwargs) for call in calls])
     with untouched(*setting.models), sources_kept([*given, *attributes(setting.optimizer)]):
         yield
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from finitune.monitor.probes.finite import is_finite, places
+from finitune.monitor.probes.leaves import leaves_of
 from finitune.monitor.user_code import numpy_arithmetic
 from finitune.monitor.user_code.torch_arithmetic import is_distribution
 
@@ -29,7 +30,7 @@ def bad_tensor_in(value: Any, *, minus: bool) -> Tensor | None:
         return torch.tensor(value) if isnan(value) else None
     if isinstance(value, dict | list | tuple) and len(value) > BATCH:
         return None
-    leaves = _leaves(value) if isinstance(value, Tensor | dict | list | tuple) else [value]
+    leaves = leaves_of(value) if isinstance(value, Tensor | dict | list | tuple) else [value]
     if leaves and all(isinstance(leaf, Real) for leaf in leaves):
         leaves = [torch.tensor([float(leaf) for leaf in leaves])]
     for leaf in leaves:
@@ -41,17 +42,9 @@ def bad_tensor_in(value: Any, *, minus: bool) -> Tensor | None:
     return None
 
 
-def _leaves(value: Any) -> list[Any]:
-    """None of a container that holds itself."""
-    try:
-        return pytree.tree_leaves(value)
-    except RecursionError:
-        return []
-
-
 def has_graph(value: Any) -> bool:
     """A tensor has one, or what holds it, a distribution of torch's too."""
-    leaves = _leaves(value)
+    leaves = leaves_of(value)
     held = [part for leaf in leaves if is_distribution(type(leaf)) for part in vars(leaf).values()]
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves) or any(map(has_graph, held))
 
