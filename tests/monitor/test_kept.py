@@ -137,10 +137,20 @@ def test_how_much_worse_an_earlier_batch_must_be_for_a_rise_to_be_a_divergence(l
     assert earlier.lost(loss, seen) == pytest.approx(needed)
 
 
+def climbed(level: str, loss: float) -> Sighting:
+    return Sighting(step=1, text="", level=level, numbers={"loss": loss})
+
+
 def test_what_becomes_a_suspicion_is_asked_of_though_it_was_a_note_a_few_steps_ago():
-    earlier = EarlierBatch()
-    asked = [earlier.asked_at(*one) for one in [(23, "note"), (24, "note"), (38, "suspicion"), (39, "suspicion")]]
+    earlier, note, suspicion = EarlierBatch(), climbed("note", 9.0), climbed("suspicion", 9.0)
+    asked = [earlier.asked_at(*one) for one in [(23, note), (24, note), (38, suspicion), (39, suspicion)]]
     assert asked == [False, True, False, True]
+
+
+def test_a_loss_that_has_run_away_is_asked_of_though_it_was_a_few_steps_ago():
+    earlier = EarlierBatch()
+    asked = [earlier.asked_at(step, climbed("note", loss)) for step, loss in [(40, 36.0), (41, 3500.0), (42, 4000.0)]]
+    assert asked == [False, True, False]
 
 
 def test_a_batch_whose_loss_is_zero_is_no_measure(tmp_path):

@@ -37,7 +37,7 @@ class EarlierBatch:
         self._settings: list[Carried] = []
         """What its model was set to in it."""
         self._next = 1
-        self._asked, self._asked_of = -ASK_EVERY, ""
+        self._asked, self._asked_of, self._asked_at_loss = -ASK_EVERY, "", 0.0
         self._reported, self._level = 0.0, 0.0
         """The loss of the divergence that was reported last, and the level that the run had left."""
         self._again = True
@@ -68,12 +68,15 @@ class EarlierBatch:
             self._settings = settings_of([call.module for micro in one.micro_steps for call in micro.calls])
             self._next = 2 * step
 
-    def asked_at(self, step: int, level: str) -> bool:
-        """True when the question was put only a few steps ago, and not of a note what is a suspicion now."""
-        graver = level == "suspicion" and self._asked_of == "note"
-        if step - self._asked < ASK_EVERY and not graver:
+    def asked_at(self, step: int, seen: Sighting) -> bool:
+        """True when the question was put only a few steps ago, and the loss has not run away since, nor is it a
+        suspicion now what was a note.
+        """
+        graver = seen.level == "suspicion" and self._asked_of == "note"
+        away = seen.numbers["loss"] > VERY_FAR * self._asked_at_loss > 0
+        if step - self._asked < ASK_EVERY and not graver and not away:
             return True
-        self._asked, self._asked_of = step, level
+        self._asked, self._asked_of, self._asked_at_loss = step, seen.level, seen.numbers["loss"]
         return False
 
     def judged(self, signals: Signals, model: nn.Module | None) -> Signals:

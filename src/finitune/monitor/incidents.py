@@ -303,7 +303,7 @@ class Incidents:
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:
             earlier.keep(reading.step, capture, reading.losses, signals["loss"])
-        elif not earlier.asked_at(reading.step, diverges.level):
+        elif not earlier.asked_at(reading.step, diverges):
             self._diverged(watched, reading, capture, diverges)
         for seen in found:
             died = death(watched, capture, seen, signals) if seen.symptom == "zero-gradient" else None
