@@ -57,6 +57,35 @@ def test_stays_quiet_for_a_bit_below(seed, at, dtype):
     assert flipped(scanned(_scan("a.weight", changed))) is None
 
 
+@given(seed=st.integers(0, 1000), at=st.integers(0, 511), dtype=st.sampled_from(sorted(UPPER_BIT)))
+def test_fires_for_a_nan_that_one_bit_makes(seed, at, dtype):
+    """Of weights of about 1, as those of a norm."""
+    before = 1.5 + weights(seed, dtype, 0.1)
+    found = flipped(scanned(_scan("norm.weight", with_bit(before, dtype, BITS[dtype][1], at))))
+    one = float(before.view(-1)[at])
+    # whose bits are those that arithmetic makes too, or an infinity, or that of 2 and more a number next to nothing
+    by_arithmetic = one in (1.0, 1.5) or one >= 2
+    assert by_arithmetic if found is None else found[1] == pytest.approx(one, rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", sorted(UPPER_BIT))
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_stays_quiet_for_what_arithmetic_makes(dtype, bad):
+    values = 1.5 + weights(0, dtype, 0.1)
+    values[3, 5] = bad
+    assert flipped(scanned(_scan("norm.weight", values))) is None
+    values[3, 5] = 1.5
+    values[7, 1] *= bad
+    assert flipped(scanned(_scan("norm.weight", values))) is None
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("float32", 0x7FFFFFFF), ("float16", 0x7FFF), ("bfloat16", 0x7FFF)])
+def test_stays_quiet_for_what_gpus_make(dtype, bits):
+    values = 1.5 + weights(0, dtype, 0.1)
+    values.view(-1).view(BITS[dtype][0])[5] = bits
+    assert flipped(scanned(_scan("norm.weight", values))) is None
+
+
 def test_stays_quiet_where_the_others_are_zero_or_not_read():
     assert flipped(None) is None
     assert flipped(scanned(tensor(peak=1e37, dtype="float32", second=0.0))) is None

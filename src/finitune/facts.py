@@ -137,13 +137,13 @@ class TensorScan:
     peak: float
     rms: float
     file: str | None = None
-    overflow: int = 0
-    """Elements beyond the largest finite value of the compute dtype."""
+    overflow: int = 0  # elements beyond the largest finite value of the compute dtype
     underflow: int = 0
     """Elements that are not zero and become zero in the compute dtype; estimated in the same way as the rms."""
     first_nonfinite: Sequence[int] | None = None
     """Index of the first non-finite element."""
     second: float | None = None
+    lone_nan: float | None = None  # of one element: what it is with the upper bit of its exponent the other way
 
     @property
     def outlying(self) -> bool:

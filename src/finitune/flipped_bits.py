@@ -28,9 +28,19 @@ def flipped(weights: Weights | None) -> tuple[TensorScan, float] | None:
     return None
 
 
+def in_words(scan: TensorScan) -> str:
+    """What is seen of the element."""
+    if scan.nonfinite:
+        return f"one NaN that no arithmetic makes, among weights up to {scan.peak:.3g}"
+    return f"one weight of {scan.peak:.3g}, no other above {scan.second:.3g}"
+
+
 def _before(scan: TensorScan) -> float | None:
     power, second = UPPER_BIT.get(scan.dtype), scan.second
-    if power is None or not second or scan.nonfinite or not scan.peak > ALONE * second:
+    if scan.nonfinite:
+        before, others = scan.lone_nan, scan.peak
+    elif power is not None and second and scan.peak > ALONE * second:
+        before, others = math.ldexp(scan.peak, -power), second
+    else:
         return None
-    before = math.ldexp(scan.peak, -power)
-    return before if second / ALONE < before <= LARGEST * second else None
+    return before if before is not None and others / ALONE < before <= LARGEST * others else None

@@ -63,3 +63,19 @@ def test_stays_quiet_for_a_learning_rate_that_ruins_all_weights(tmp_path):
     incidents = trained(tmp_path / "run", changed=0.1, rate=1e8)
     assert incidents
     assert CAUSE not in [one.cause for incident in incidents for one in incident.causes]
+
+
+def test_fires_for_a_weight_of_about_one_that_is_nan(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    with suppress(Stopped), watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 17):
+            if step == 12:
+                model[0].weight.data.view(torch.int32)[4] ^= 1 << 30
+            loss = model(torch.randn(16, 8)).square().mean() + model[0].weight.mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    first = diagnose(tmp_path / "run").incidents[0]
+    assert (first.symptom, first.causes[0].cause) in {("nonfinite-update", CAUSE), ("nonfinite-loss", CAUSE)}

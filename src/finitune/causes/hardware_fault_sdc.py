@@ -46,7 +46,7 @@ from finitune.chapter import Experiment
 from finitune.evidence import DECISIVE, HINT, STRONG, Tells, evidence
 from finitune.facts import Weights
 from finitune.finding import Evidence
-from finitune.flipped_bits import flipped
+from finitune.flipped_bits import flipped, in_words
 from finitune.series import CLIMBED, Series, climb
 
 experiments = [
@@ -88,8 +88,7 @@ def weigh(
     found = flipped(weights) if incident.get("step", 0) > 1 else None
     if found is not None:
         scan, before = found
-        others = f"one weight of {scan.name} is {scan.peak:.3g}, no other is above {scan.second:.3g}"
-        yield evidence("weights", DECISIVE, f"{others}; with one bit the other way it is {before:.3g}")
+        yield evidence("weights", DECISIVE, f"{in_words(scan)} in {scan.name}; with one bit the other way {before:.3g}")
     elif repeats is None:
         return
     elif changed is not None:

@@ -20,7 +20,7 @@ from finitune.evidence import STRONG
 from finitune.facts import Facts
 from finitune.facts_json import facts_from_json, revived, types_of
 from finitune.finding import Action, Diagnosis, Incident, NotChecked, Origin, RankedCause
-from finitune.flipped_bits import flipped
+from finitune.flipped_bits import flipped, in_words
 from finitune.recording import Recording
 from finitune.series import Signals
 
@@ -257,7 +257,7 @@ def _flipped(event: Mapping[str, Any], facts: Facts) -> Origin | None:
     module, _, _ = scan.name.rpartition(".")
     return Origin(
         module=module, op="parameter", phase="parameter", dtype=scan.dtype, tensor=scan.name, shape=scan.shape,
-        values=f"one weight of {scan.peak:.3g}, no other above {scan.second:.3g}; one bit makes it of {before:.3g}",
+        values=f"{in_words(scan)}; with one bit the other way {before:.3g}",
     )  # fmt: skip
 
 
