@@ -170,7 +170,7 @@ class Gate:
     def _defers(self, watched: Watched) -> bool:
         update, group = watched.update, watched.group
         alone = group.size == 1 and not self._live.running and self.spikes is None
-        return self._run.mode == "guard" and alone and update.takes_flag
+        return self._run.mode == "guard" and alone and not watched.is_wrapped and update.takes_flag
 
     def _consider(
         self, watched: Watched, reading: Reading, capture: Capture, *, acted: bool, summed: Tensor | None = None

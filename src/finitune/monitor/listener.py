@@ -238,10 +238,11 @@ class Listener:
         return self._run.mode == "heal"
 
     def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, skippable: bool) -> Any:
-        watched = None if self.here.busy else self._optimizers.get(optimizer)
+        watched = self._stepped_by(optimizer)
         if watched is None:
             return SKIP if not self.here.busy and self._intervals.withholds(optimizer) else UNWATCHED
         watched.steps += 1
+        watched.is_wrapped = watched.optimizer() is not optimizer
         watched.evaluations, watched.first_gradients = 0, None
         begin = getattr(watched.update, "begin", None)
         if begin is not None:
@@ -264,8 +265,13 @@ class Listener:
             yield
         self.guarded(self._intervals.trial_ended)
 
+    def _stepped_by(self, optimizer: Any) -> Watched | None:
+        """Also of one that does more around the step of a watched one, with its gradients."""
+        watched = self._optimizers.get(optimizer) or self._optimizers.get(innermost(optimizer))
+        return None if self.here.busy else watched
+
     def step_ended(self, optimizer: Any, *, failed: bool) -> None:
-        watched = None if self.here.busy else self._optimizers.get(optimizer)
+        watched = self._stepped_by(optimizer)
         if watched is not None:
             self._closures.ended(watched)
             self.guarded(self._gate.closes, watched, failed=failed)
@@ -384,7 +390,7 @@ class Listener:
         stepping = optimizer_steps.stepping()
         if stepping is None or self.here.in_closure or is_running(inspect.unwrap(type(stepping).step)):
             return  # nor where the step itself runs this backward
-        watched = self._optimizers.get(optimizer_steps.interrupted())
+        watched = self._stepped_by(optimizer_steps.interrupted())
         if watched is not None:
             self._gate.closes(watched, failed=True)
 

@@ -43,6 +43,8 @@ class Watched:
     """As they were when the present backward began."""
     after_gradients: Gradients | None = NO_GRADIENTS
     """As the last backward left them; None where it was not looked at."""
+    is_wrapped: bool = False
+    """Its step is called by another optimizer, which does more around it."""
     emptied: bool = False
     """Its gradients were set to None since the last backward."""
     measured_by_loop: bool = False
