@@ -572,3 +572,44 @@ def test_a_container_that_holds_itself(tmp_path):
 
     seen = origin(tmp_path, model, loss)
     assert (seen["op"], "return x / self.readings" in seen["line"]) == ("aten.div", True)
+
+
+class Repose(nn.Module):
+    def forward(self, out, days):
+        waited = days.log()
+        return (out.mean() - waited).square().mean()
+
+
+class Weighted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([Repose(), Repose()])
+
+    def forward(self, out, days):
+        values = [part(out, days) for part in self.parts]
+        return sum(values), values
+
+
+class Runner:
+    """Keeps the loss as an attribute, made by a module that calls others."""
+
+    def __init__(self, model):
+        self.model, self.criterion = model, Weighted()
+
+    def run(self, run_dir):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        with watch(self.model, optimizer, run_dir=run_dir):
+            for self.step in range(1, 5):
+                days = torch.tensor([float(self.step != BAD), 3.0, 1.0])
+                self.loss, self.values = self.criterion(self.model(torch.randn(3, 2)), days)
+                optimizer.zero_grad()
+                self.loss.backward()
+                optimizer.step()
+
+
+def test_an_operator_in_a_module_whose_loss_an_attribute_holds(tmp_path):
+    torch.manual_seed(0)
+    Runner(nn.Linear(2, 1)).run(tmp_path / "run")
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    assert (event["origin"]["op"], event["origin"]["phase"]) == ("aten.log", "input")
+    assert event["origin"]["line"].endswith("in forward: waited = days.log()")

@@ -499,6 +499,23 @@ found()
     assert origin.line == "user_program.py:6: logs = torch.log(torch.arange(8.0) - 2)"
 
 
+def test_what_is_computed_of_what_a_generator_yields_is_not_its_yield():
+    origin = users("""
+def pairs():
+    while True:
+        yield x, torch.zeros(())
+
+def loss_of(x, scale):
+    return ((x @ w).exp() / scale).log().mean() - ((x @ w).exp() / scale).mean()
+
+stream = pairs()
+losses = [loss_of(*next(stream)) for _ in range(2)]
+loss = torch.stack(losses).mean()
+found()
+""")
+    assert origin.line.startswith("user_program.py:10")
+
+
 CARRIED = """
 class Cell(torch.nn.Module):
     def __init__(self):

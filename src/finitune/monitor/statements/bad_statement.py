@@ -41,7 +41,7 @@ from finitune.monitor.statements.table_columns import column_written
 from finitune.monitor.user_code.arithmetic import assign
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in, has_graph, holds_any, holds_bad_loss
 from finitune.monitor.user_code.ended_frames import EndedFrame
-from finitune.monitor.user_code.generators import YIELDED, waiting, yields
+from finitune.monitor.user_code.generators import YIELDED, only_takes, waiting, yields
 from finitune.monitor.user_code.model_outputs import is_of_model
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import (
@@ -270,7 +270,9 @@ def _in_generator(taken: Statement, values: Mapping[str, Any], bad: Tensor, bad_
     if frame is None or statement is None:
         return None
     held = [value for value in frame.f_locals.values() if bad_in(value) is not None]
-    return made_in(frame, statement, bad, bad_in) or made_in_frames(held)
+    made = made_in(frame, statement, bad, bad_in) or made_in_frames(held)
+    # Of what is computed of it, as `losses = [loss_of(*next(batches))]`, it may be the operator, and is no statement.
+    return made if made is None or made.is_operator or only_takes(taken.value, values) else None
 
 
 def made_variable(frame: FrameType | EndedFrame, name: str, value: Tensor) -> Origin | None:

@@ -22,7 +22,7 @@ from finitune.monitor.statements.constructors import made_by_constructor
 from finitune.monitor.statements.given_gradients import bad_gradient
 from finitune.monitor.statements.operator_lines import only_place, only_place_of
 from finitune.monitor.statements.recomputed_loss import bad_backward, bad_forward
-from finitune.monitor.statements.spelled_operands import made_in_expression
+from finitune.monitor.statements.spelled_operands import made_in_attribute, made_in_expression
 from finitune.monitor.user_code.ended_frames import EndedFrame, ended
 from finitune.monitor.user_code.source_line import described, user_frames
 
@@ -103,7 +103,10 @@ def _seen(
         found = next((origin for origin in made if origin is not None), None)
         if found is not None:
             return _with_name_of(own, found)
-        return written_bad(operand) or _with_name_of(own, made_in_expression(user_frames(), operand))
+        alike = (operand, -operand)  # what is subtracted is known by what it adds
+        made = (how(user_frames(), one) for how in (made_in_expression, made_in_attribute) for one in alike)
+        found = next((origin for origin in made if origin is not None), None)
+        return written_bad(operand) or _with_name_of(own, found)
     if found is not None and not found.is_statement and found.op == own.op and found.phase == own.phase:
         return replace(own, line=found.line, tensor=found.tensor)  # the first in the order in which the program runs
     line = _line(term)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -16,7 +17,7 @@ from finitune.monitor.origin.operator_watch import LIFTED
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation, maker_of
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import described
-from finitune.monitor.user_code.source_tree import names_in, nodes_in, scope_of
+from finitune.monitor.user_code.source_tree import is_state, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.user_code.sums import comes_out_as
 
 
@@ -50,6 +51,28 @@ def made_in_expression(frames: Iterable[FrameType], operand: Tensor) -> Origin |
         if found is not None:
             return found
     return None
+
+
+def made_in_attribute(frames: Iterable[FrameType], operand: Tensor) -> Origin | None:
+    """The operator that makes the operand bad on the way to what one of these functions, innermost first, has given to
+    an attribute, as `self.loss = self.criterion(out, y)`, which is computed again.
+    """
+    for frame in frames:
+        values, scope = {**frame.f_globals, **frame.f_locals}, scope_of(frame.f_code)
+        for one in statements_in(scope) if scope is not None else ():
+            if one.line <= frame.f_lineno and isinstance(one.value, ast.Call) and _gives_attribute(one.target):
+                found = maker_of(operand, partial(_value_of, one.value, values))
+                if found is not None and found.line is not None:
+                    return replace(found, module=None, phase="input")
+    return None
+
+
+def _value_of(node: ast.expr, values: Mapping[str, Any], evaluation: Evaluation) -> Any:
+    return evaluation.value(node, values)
+
+
+def _gives_attribute(target: ast.expr | None) -> bool:
+    return any(map(is_state, target.elts if isinstance(target, ast.Tuple | ast.List) else [target] if target else []))
 
 
 def _is_value(node: ast.expr, values: Mapping[str, Any], wanted: Tensor) -> bool:

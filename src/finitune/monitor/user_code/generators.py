@@ -13,6 +13,7 @@ from finitune.monitor.user_code.source_line import is_users
 from finitune.monitor.user_code.source_tree import Statement, holds_line, nodes_in, scope_of
 from finitune.monitor.user_code.variables import function_behind, value_of
 
+_HANDS_ON = ("next", "iter", "enumerate", "zip", "tqdm", "islice", "list", "tuple")
 YIELDED = "what is yielded"
 """Its name among the variables of the generator."""
 
@@ -29,6 +30,16 @@ def waiting(expression: ast.AST, values: Mapping[str, Any]) -> FrameType | None:
         alive = gc.get_objects()
         found |= {id(each): each for each in alive if _is_waiting(each) and each.gi_code in codes}
     return next(iter(found.values())).gi_frame if len(found) == 1 else None
+
+
+def only_takes(expression: ast.AST, values: Mapping[str, Any]) -> bool:
+    """Nothing is computed in it of what a generator yields: it calls generator functions, and what hands on."""
+    calls = [node for node in ast.walk(expression) if isinstance(node, ast.Call)]
+    return all(
+        (isinstance(call.func, ast.Name) and call.func.id in _HANDS_ON)
+        or _code_of(value_of(call.func, values)) is not None
+        for call in calls
+    )
 
 
 def _is_waiting(value: Any) -> bool:
