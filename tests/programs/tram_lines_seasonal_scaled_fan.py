@@ -62,7 +62,7 @@ class Window:
 
 class Depot(Dataset):
     def __init__(self, lines, stride):
-        self.windows = [Window(l, e) for l in lines for e in range(WINDOW, l.length - HORIZONS, stride)]
+        self.windows = [Window(one, e) for one in lines for e in range(WINDOW, one.length - HORIZONS, stride)]
 
     def __len__(self):
         return len(self.windows)
