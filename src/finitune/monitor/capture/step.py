@@ -5,7 +5,7 @@ Nothing is copied on a healthy step but the random number state (5 KB on a CPU).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
+from finitune.monitor.capture.batch_objects import named_within, tensors_within
 from finitune.monitor.capture.carried_state import Carried
 from finitune.monitor.loss_graph import objective
 from finitune.monitor.loss_graph.objective import Edge, Objective, edge
@@ -69,7 +70,11 @@ class Call:
                 leaves = [(pytree.keystr(path), leaf) for path, leaf in pytree.tree_flatten_with_path(value)[0]]
             except (ValueError, RecursionError):  # a class that was registered without the names of its parts
                 leaves = [(f"[{place}]", leaf) for place, leaf in enumerate(leaves_of(value))]
-            yield from ((name + within, leaf) for within, leaf in leaves if isinstance(leaf, Tensor))
+            for within, leaf in leaves:
+                if isinstance(leaf, Tensor):
+                    yield name + within, leaf
+                else:
+                    yield from ((name + within + part, tensor) for part, tensor in named_within(leaf))
 
     @staticmethod
     def of(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], before: list[Call]) -> Call:
@@ -98,7 +103,7 @@ class Call:
         try:
             leaves, shape = pytree.tree_flatten((self.args, self.kwargs))
         except RecursionError:
-            self.unfed = "an argument of the model holds itself"
+            self.unfed, self.versions = "an argument of the model holds itself", versions_of([self.args, self.kwargs])
             return
         watched = bool(_get_current_dispatch_mode_stack())
         for place, leaf in enumerate(leaves):
@@ -111,7 +116,7 @@ class Call:
                     self.unfed = str(error)
         # Own containers: a trainer may pop keys from its batch.
         self.args, self.kwargs = pytree.tree_unflatten(leaves, shape)
-        self.versions = tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor))
+        self.versions = versions_of(leaves)
         if self.randomness is not None:  # else it goes on from where the call before has left them too
             others = (leaf for leaf in leaves if not isinstance(leaf, Tensor))
             self.sources = tuple(back for leaf in others if (back := state_kept(leaf)) is not None)
@@ -252,6 +257,12 @@ class Capture:
     def nbytes(self) -> int:
         """Of its batches."""
         return sum(call.nbytes for micro in self.micro_steps for call in micro.calls)
+
+
+def versions_of(leaves: Iterable[Any]) -> tuple[tuple[Tensor, int], ...]:
+    """The tensors at the ends of what a model is given, in objects too, each with how often it was written to."""
+    held = [[leaf] if isinstance(leaf, Tensor) else tensors_within(leaf) for leaf in leaves]
+    return tuple((tensor, tensor._version) for each in held for tensor in each)
 
 
 def objective_of(root: Tensor, calls: Sequence[Call], *, exact: bool = False) -> Objective:

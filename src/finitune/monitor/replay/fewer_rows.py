@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from finitune.monitor.capture.step import Call, Capture, MicroStep
+from finitune.monitor.capture.batch_objects import with_tensors
+from finitune.monitor.capture.step import Call, Capture, MicroStep, versions_of
 from finitune.monitor.loss_graph.loss_operators import WEIGHT
 from finitune.monitor.loss_graph.objective import Input, Term, terms
 
@@ -130,11 +131,9 @@ def _cut(micro: MicroStep, keep: list[int], count: int) -> MicroStep:
 
 
 def _cut_call(call: Call, keep: list[int]) -> Call:
-    args, kwargs = pytree.tree_map(
-        lambda leaf: _chosen(leaf, keep) if isinstance(leaf, Tensor) and leaf.dim() else leaf, (call.args, call.kwargs)
-    )
-    leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-    return replace(call, args=args, kwargs=kwargs, versions=tuple((leaf, leaf._version) for leaf in leaves))
+    chosen = lambda tensor: _chosen(tensor, keep) if tensor.dim() else tensor  # noqa: E731
+    args, kwargs = pytree.tree_map(lambda leaf: with_tensors(leaf, chosen), (call.args, call.kwargs))
+    return replace(call, args=args, kwargs=kwargs, versions=versions_of(pytree.tree_leaves((args, kwargs))))
 
 
 def _chosen(tensor: Tensor, keep: list[int]) -> Tensor:
