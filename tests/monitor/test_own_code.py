@@ -613,3 +613,49 @@ def test_an_operator_in_a_module_whose_loss_an_attribute_holds(tmp_path):
     event, *_ = Recording.load(tmp_path / "run").events("origin")
     assert (event["origin"]["op"], event["origin"]["phase"]) == ("aten.log", "input")
     assert event["origin"]["line"].endswith("in forward: waited = days.log()")
+
+
+class Codebook(nn.Module):
+    """Writes a mean of what it is given through `data`, which counts no writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(2))
+
+    def forward(self, z):
+        self.mean.data.lerp_(z.detach().mean(0), 0.1)
+        return z + 0.1 * self.mean
+
+
+def test_a_codebook_that_a_bad_sample_has_spoilt_is_not_the_origin(tmp_path):
+    torch.manual_seed(0)
+    encoder, codebook, decoder = nn.Linear(3, 2), Codebook(), nn.Linear(2, 3)
+    optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()])
+    with watch(encoder, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, BAD + 1):
+            x = torch.randn(4, 3)
+            x[1, 2] = math.nan if step == BAD else 0.0
+            loss = (decoder(codebook(encoder(x))) - x).abs().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    assert (event["origin"]["phase"], event["origin"]["rows"]) == ("input", [1])
+
+
+def test_a_line_that_its_own_step_has_told_is_not_that_of_another_step(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, BAD + 3):
+            loss = model(torch.ones(3, 2)).square().mean()
+            if step == BAD:
+                loss = loss / (loss.detach() * 0)
+            else:
+                loss = loss / 2
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    events = Recording.load(tmp_path / "run").events("origin")
+    assert all(one["origin"]["line"].endswith("loss = loss / (loss.detach() * 0)") for one in events)

@@ -69,11 +69,11 @@ class EarlierBatch:
             self._next = 2 * step
 
     def asked_at(self, step: int, seen: Sighting) -> bool:
-        """True when the question was put only a few steps ago, and the loss has not run away since, nor is it a
-        suspicion now what was a note.
+        """True when the question was put only a few steps ago: not where it is a suspicion now what was a note, or the
+        loss has run away and nothing was reported of it.
         """
         graver = seen.level == "suspicion" and self._asked_of == "note"
-        away = seen.numbers["loss"] > VERY_FAR * self._asked_at_loss > 0
+        away = not self._reported and seen.numbers["loss"] > VERY_FAR * self._asked_at_loss > 0
         if step - self._asked < ASK_EVERY and not graver and not away:
             return True
         self._asked, self._asked_of, self._asked_at_loss = step, seen.level, seen.numbers["loss"]

@@ -253,21 +253,18 @@ class Investigation:
         """Whether a step that is watched shows more of the origin's line: that of the same operator in what the loop's
         own code computes.
         """
-        if self.is_made_in(live):
-            return False  # which the verdict on that step tells
+        own = self.origin
+        if own is None or (own.line is not None and own.is_operator) or self.is_made_in(live):
+            return False  # its own step has told it, or the verdict on this one does
         for computed, end in micro.computed(root):
-            if self.origin is None or self.term is None or not same_form(self.term[0], computed.whole):
+            if self.term is None or not same_form(self.term[0], computed.whole):
                 continue
             node = node_at(end, self.term)
             line, module = (None, None) if node is None else live.watch.place_of(node)
-            own, self.term = self.origin, None
+            self.term = None
             made = operator_in(line) if line and own.phase == "input" else None
-            self.origin = replace(
-                own,
-                line=line or own.line,
-                op=made or own.op,
-                module=module if is_inner(module, self.modules) else own.module,
-            )
+            module = module if is_inner(module, self.modules) else own.module
+            self.origin = replace(own, line=line or own.line, op=made or own.op, module=module)
             return self.origin != own
         return False
 

@@ -238,7 +238,7 @@ class Listener:
         return self._run.mode == "heal"
 
     def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, skippable: bool) -> Any:
-        watched = self._stepped_by(optimizer)
+        watched = None if self.here.busy else self._stepped_by(optimizer)
         if watched is None:
             return SKIP if not self.here.busy and self._intervals.withholds(optimizer) else UNWATCHED
         watched.steps += 1
@@ -267,11 +267,10 @@ class Listener:
 
     def _stepped_by(self, optimizer: Any) -> Watched | None:
         """Also of one that does more around the step of a watched one, with its gradients."""
-        watched = self._optimizers.get(optimizer) or self._optimizers.get(innermost(optimizer))
-        return None if self.here.busy else watched
+        return self._optimizers.get(optimizer) or self._optimizers.get(innermost(optimizer))
 
     def step_ended(self, optimizer: Any, *, failed: bool) -> None:
-        watched = self._stepped_by(optimizer)
+        watched = None if self.here.busy else self._stepped_by(optimizer)
         if watched is not None:
             self._closures.ended(watched)
             self.guarded(self._gate.closes, watched, failed=failed)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from finitune.finding import Origin
 from finitune.monitor.origin.locate import bad_leaf, is_written, named_tensors
@@ -38,11 +38,16 @@ def bad_tensor(known: set[int], *, written: bool) -> Origin | None:
                 continue
             left -= 1
             known |= {id(inner) for inner in module.modules()}
-            own = [(f"{name}.{inner}", t) for inner, t in named_tensors(module) if written or not is_written(t)]
+            own = [(f"{name}.{inner}", t) for inner, t in named_tensors(module) if written or not _may_write(module, t)]
             found = bad_leaf(own, ())
             if found is not None:
                 return found
     return None
+
+
+def _may_write(module: nn.Module, tensor: Tensor) -> bool:
+    """A step may write to it: what is written through `data` counts no writes."""
+    return is_written(tensor) or (module.training and not isinstance(tensor, nn.Parameter))
 
 
 def modules_of_variables() -> Iterator[nn.Module]:

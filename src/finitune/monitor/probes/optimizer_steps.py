@@ -163,7 +163,7 @@ def _end(optimizer: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Non
 
 def _after(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     _end(optimizer, args, kwargs)
-    if _now.optimizer is None:
+    if not unobservable() and _now.optimizer is None:
         _leave_step()
 
 
