@@ -650,7 +650,7 @@ def test_a_line_that_its_own_step_has_told_is_not_that_of_another_step(tmp_path)
     with watch(model, optimizer, run_dir=tmp_path / "run"):
         for step in range(1, BAD + 3):
             loss = model(torch.ones(3, 2)).square().mean()
-            if step == BAD:
+            if step == BAD:  # noqa: SIM108
                 loss = loss / (loss.detach() * 0)
             else:
                 loss = loss / 2

@@ -31,6 +31,7 @@ from finitune.monitor.probes.surroundings import Randomness, randomness_kept
 from finitune.monitor.statements.acting_calls import made_by_acting_call
 from finitune.monitor.statements.attribute_writers import made_by_writers
 from finitune.monitor.statements.bad_value_operators import only_maker_in_loop, only_maker_within, spelled_in
+from finitune.monitor.statements.branches import without_untaken
 from finitune.monitor.statements.earlier_draws import go_back
 from finitune.monitor.statements.known_results import result_of
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation, maker_of
@@ -389,4 +390,7 @@ def executed(frame: FrameType | EndedFrame) -> list[Statement]:
         """What a loop runs comes after what stands around it; below the line that runs now, in the pass before."""
         return sum(holds_line(loop, one.line) for loop in loops), one.line <= now, one.line
 
-    return sorted(statements_in(scope), key=when) if scope is not None else []
+    if scope is None:
+        return []
+    values = {**frame.f_globals, **frame.f_locals}
+    return without_untaken(scope, sorted(statements_in(scope), key=when), values, now)
