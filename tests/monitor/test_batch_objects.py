@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import UserDict
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -152,3 +153,31 @@ class Sealed:
 def test_one_that_cannot_be_copied_is_not_cut():
     with pytest.raises(ValueError, match="Sealed"):
         with_tensors(Sealed(), lambda tensor: tensor[:1])
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(9, 8), nn.Linear(8, 9)
+        self.criterion = nn.CrossEntropyLoss()
+
+    def forward(self, batch):
+        logits = self.head(self.embed(batch.ids))
+        return self.criterion(logits.flatten(0, 1), batch.labels.flatten())
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_labels_of_a_batch_that_is_one_argument(tmp_path, ignored):
+    torch.manual_seed(0)
+    model = Tagger()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 7):
+            ids = torch.randint(0, 9, (3, 5))
+            batch = SimpleNamespace(ids=ids, labels=ids.masked_fill(torch.tensor(step == BAD and ignored), -100))
+            loss = model(batch) * (math.inf if step == BAD and not ignored else 1.0)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (incident,) = diagnose(tmp_path / "run").incidents
+    assert (incident.step, "all-labels-ignored" in [one.cause for one in incident.causes]) == (BAD, ignored)

@@ -16,6 +16,9 @@ from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.live_facts import batch_facts
 from finitune.monitor.probes.padding import Padding, padding_of
 
+_LABELS = (".labels", "['labels']")
+"""Of a batch that is one argument, for a model that computes its loss itself."""
+
 
 def facts_of_batch(model: nn.Module | None, capture: Capture) -> dict[str, Any]:
     """Tokens, their embedding rows, labels, padding, and the weights that stand out; of micro-steps whose loss is bad,
@@ -29,6 +32,8 @@ def facts_of_batch(model: nn.Module | None, capture: Capture) -> dict[str, Any]:
     labels = call.kwargs.get("labels") if call else None
     with torch.no_grad():
         targets = [t for m in micro_steps if m.objective for t in m.objective.targets]
+        if call is not None and labels is None:
+            targets += [t for name, t in call.named_inputs() if name.endswith(_LABELS) and t.dtype == torch.int64]
         embedding = None if model is None else input_embedding(model)
         padding = None if call is None or ids is None else padding_of(ids, call.mask())
         facts = batch_facts(model, embedding, ids, labels, targets, None if padding is None else padding.where)
