@@ -33,6 +33,8 @@ OF_ONE_OPTIMIZER = ("loss", "grad_norm", "lr", "update_ratio", "clip_factor")
 """Signals of the optimizer that steps first in a step. They say nothing of an incident of one that steps beside it."""
 OF_DYNAMICS = ("loss", "grad_norm", "update_ratio", "moved", "clip_factor")
 """Signals of how training goes, which lead to no crash but one of numbers."""
+OF_A_LOSS = ("divergence", "loss-spike")
+"""Symptoms of finite losses that a single weight makes as large."""
 REPEATABLE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
 """Symptoms that one forward and backward show again, in another process too."""
 
@@ -248,16 +250,13 @@ def _as_shown(event: Mapping[str, Any], origin: Mapping[str, Any] | None) -> Ori
 
 def _flipped(event: Mapping[str, Any], facts: Facts) -> Origin | None:
     """Of finite numbers the weight that one bit in memory has changed."""
-    found = (
-        flipped(facts.weights) if event["step"] > 1 and event.get("symptom") in ("divergence", "loss-spike") else None
-    )
+    found = flipped(facts.weights) if event.get("symptom") in OF_A_LOSS and event["step"] > 1 else None
     if found is None:
         return None
     scan, before = found
-    module, _, _ = scan.name.rpartition(".")
     return Origin(
-        module=module, op="parameter", phase="parameter", dtype=scan.dtype, tensor=scan.name, shape=scan.shape,
-        values=f"{in_words(scan)}; with one bit the other way {before:.3g}",
+        module=scan.name.rpartition(".")[0], op="parameter", phase="parameter", dtype=scan.dtype, tensor=scan.name,
+        shape=scan.shape, values=f"{in_words(scan)}; with one bit the other way {before:.3g}",
     )  # fmt: skip
 
 

@@ -516,6 +516,33 @@ found()
     assert origin.line.startswith("user_program.py:10")
 
 
+def test_of_two_branches_the_one_that_ran():
+    source = """
+for step in range(4):
+    loss = (x @ w).mean()
+    if step == BAD:
+        loss = loss / torch.zeros(())
+    else:
+        loss = loss / 2
+    if step == 3:
+        found()
+"""
+    assert users(source.replace("BAD", "3")).line.endswith("loss = loss / torch.zeros(())")
+
+
+def test_a_branch_of_an_earlier_pass_is_not_left_out():
+    origin = users("""
+for part in range(2):
+    if part == 0:
+        first = (x @ w).mean() / torch.zeros(())
+    else:
+        second = (x @ w).mean()
+loss = first + second
+found()
+""")
+    assert origin.line.endswith("first = (x @ w).mean() / torch.zeros(())")
+
+
 CARRIED = """
 class Cell(torch.nn.Module):
     def __init__(self):

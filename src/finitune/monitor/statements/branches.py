@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
-from finitune.monitor.user_code.source_tree import Statement, holds_line, names_in, nodes_in
+from finitune.monitor.user_code.source_tree import Statement, holds_line, loops_at, names_in, nodes_in
 
 
 def without_untaken(
@@ -26,6 +26,8 @@ def _untaken(
     for node in nodes_in(scope):
         if not isinstance(node, ast.If) or node.lineno > now or holds_line(node, now):
             continue
+        if any(not holds_line(loop, now) for loop in loops_at(scope, node.lineno)):
+            continue  # in an earlier pass of a loop that has ended the other one may have run
         written = {name for one in statements if node.lineno < one.line <= now for name in one.writes}
         # What an attribute held then is not known: a counter may have gone on.
         if written & names_in([node.test]) or any(isinstance(each, ast.Attribute) for each in ast.walk(node.test)):
