@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributions import Beta, Independent, Normal
 
+from finitune.monitor import investigation
 from finitune.monitor.user_code.sums import sums
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
@@ -659,3 +660,15 @@ def test_a_line_that_its_own_step_has_told_is_not_that_of_another_step(tmp_path)
             optimizer.step()
     events = Recording.load(tmp_path / "run").events("origin")
     assert all(one["origin"]["line"].endswith("loss = loss / (loss.detach() * 0)") for one in events)
+
+
+def test_what_fails_in_the_search_for_a_line_is_in_the_recording(tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(investigation, "seen", fails)
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    origin(tmp_path, model, lambda step: model(torch.ones(3, 2)).mean() / (0.0 if step == BAD else 1.0))
+    (event,) = Recording.load(tmp_path / "run").events("incident")
+    assert event["statements_missing"] == "RecursionError: too deep"

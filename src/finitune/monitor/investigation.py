@@ -140,8 +140,8 @@ class Investigation:
                 losses = observed.losses if observed is not None and able else ()
                 models = [*([] if self.model is None else [self.model]), *self.modules.roots()]
                 found = seen(self.origin, self.term, models, losses, self.capture, self._results, bad_loss=bad_loss)
-            except Exception:
-                found = None  # a variable that cannot be looked at
+            except Exception as error:  # a variable that cannot be looked at
+                found, self.event["statements_missing"] = None, f"{type(error).__name__}: {str(error)[:200]}"
             if found is not None:
                 own = self.origin
                 same = own is not None and own.phase == found.phase not in ("input", "parameter")
