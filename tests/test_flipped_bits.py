@@ -9,7 +9,7 @@ from tests.causes.parts import scanned, tensor
 
 torch = pytest.importorskip("torch")
 
-from finitune.flipped_bits import UPPER_BIT, flipped  # noqa: E402
+from finitune.flipped_bits import FORMATS, flipped  # noqa: E402
 from finitune.monitor.probes.live_facts import _scan  # noqa: E402
 
 BITS = {"float16": (torch.int16, 14), "bfloat16": (torch.int16, 14), "float32": (torch.int32, 30),
@@ -29,7 +29,7 @@ def with_bit(values, dtype: str, bit: int, at: int):
     return flat.view_as(values)
 
 
-@given(seed=st.integers(0, 1000), at=st.integers(0, 511), dtype=st.sampled_from(sorted(UPPER_BIT)))
+@given(seed=st.integers(0, 1000), at=st.integers(0, 511), dtype=st.sampled_from(sorted(FORMATS)))
 def test_fires_for_the_upper_bit_of_the_exponent(seed, at, dtype):
     before = weights(seed, dtype)
     changed = with_bit(before, dtype, BITS[dtype][1], at)
@@ -41,7 +41,7 @@ def test_fires_for_the_upper_bit_of_the_exponent(seed, at, dtype):
 
 
 @given(
-    seed=st.integers(0, 1000), dtype=st.sampled_from(sorted(UPPER_BIT)),
+    seed=st.integers(0, 1000), dtype=st.sampled_from(sorted(FORMATS)),
     scale=st.floats(1e-3, 1e3), one=st.floats(1.0, 1000.0),
 )  # fmt: skip
 def test_stays_quiet_for_a_weight_that_is_only_large(seed, dtype, scale, one):
@@ -50,14 +50,14 @@ def test_stays_quiet_for_a_weight_that_is_only_large(seed, dtype, scale, one):
     assert flipped(scanned(_scan("a.weight", values))) is None
 
 
-@given(seed=st.integers(0, 1000), at=st.integers(0, 511), dtype=st.sampled_from(sorted(UPPER_BIT)))
+@given(seed=st.integers(0, 1000), at=st.integers(0, 511), dtype=st.sampled_from(sorted(FORMATS)))
 def test_stays_quiet_for_a_bit_below(seed, at, dtype):
     """It makes an element of ordinary size next to nothing, or a few times as large."""
     changed = with_bit(weights(seed, dtype), dtype, BELOW[dtype], at)
     assert flipped(scanned(_scan("a.weight", changed))) is None
 
 
-@given(seed=st.integers(0, 1000), at=st.integers(0, 511), dtype=st.sampled_from(sorted(UPPER_BIT)))
+@given(seed=st.integers(0, 1000), at=st.integers(0, 511), dtype=st.sampled_from(sorted(FORMATS)))
 def test_fires_for_a_nan_that_one_bit_makes(seed, at, dtype):
     """Of weights of about 1, as those of a norm."""
     before = 1.5 + weights(seed, dtype, 0.1)
@@ -68,7 +68,7 @@ def test_fires_for_a_nan_that_one_bit_makes(seed, at, dtype):
     assert by_arithmetic if found is None else found[1] == pytest.approx(one, rel=1e-3)
 
 
-@pytest.mark.parametrize("dtype", sorted(UPPER_BIT))
+@pytest.mark.parametrize("dtype", sorted(FORMATS))
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_stays_quiet_for_what_arithmetic_makes(dtype, bad):
     values = 1.5 + weights(0, dtype, 0.1)

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 from finitune.facts import TensorScan, Weights
 
-UPPER_BIT: Mapping[str, int] = {"float16": 16, "bfloat16": 128, "float32": 128, "float64": 1024}
-"""By which power of two the upper bit of the exponent multiplies: half of what the exponent counts to (IEEE 754). The
-bits below it multiply an element of ordinary size by 16 at most.
+FORMATS: Mapping[str, tuple[int, int]] = {
+    "float16": (16, 10), "bfloat16": (16, 7), "float32": (32, 23), "float64": (64, 52),
+}  # fmt: skip
+"""The bits of a number, and how many of them are its fraction (IEEE 754): above it stand the exponent and the sign. The
+bits of the exponent below its upper one multiply an element of ordinary size by 16 at most.
 """
 ALONE = 1024.0
 """Such an element is as many times larger than every other of its tensor, which the bits below cannot make it."""
@@ -36,11 +38,12 @@ def in_words(scan: TensorScan) -> str:
 
 
 def _before(scan: TensorScan) -> float | None:
-    power, second = UPPER_BIT.get(scan.dtype), scan.second
+    second = scan.second
     if scan.nonfinite:
         before, others = scan.lone_nan, scan.peak
-    elif power is not None and second and scan.peak > ALONE * second:
-        before, others = math.ldexp(scan.peak, -power), second
+    elif scan.dtype in FORMATS and second and scan.peak > ALONE * second:
+        bits, fraction = FORMATS[scan.dtype]
+        before, others = math.ldexp(scan.peak, -(1 << (bits - fraction - 2))), second
     else:
         return None
     return before if before is not None and others / ALONE < before <= LARGEST * others else None

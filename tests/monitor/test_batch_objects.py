@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import UserDict
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 
 from finitune.diagnosis.diagnose import diagnose
 from finitune.monitor.capture.batch_objects import named_within, with_tensors
+from finitune.monitor.capture.step_calls import Calls
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -73,8 +76,7 @@ def trained(kind, run_dir=None, bad: float | None = None):
     torch.manual_seed(0)
     model = Scorer()
     optimizer = torch.optim.AdamW(model.parameters())
-
-    def steps():
+    with nullcontext() if run_dir is None else watch(model, optimizer, run_dir=run_dir):
         for step in range(1, 7):
             batch = CLASSES[kind](x=torch.randn(6, 4), y=torch.randint(0, 2, (6,)))
             if step == BAD and bad is not None:
@@ -83,12 +85,6 @@ def trained(kind, run_dir=None, bad: float | None = None):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-
-    if run_dir is None:
-        steps()
-    else:
-        with watch(model, optimizer, run_dir=run_dir):
-            steps()
     return [p.detach() for p in model.parameters()]
 
 
@@ -119,6 +115,25 @@ def test_names_and_copies():
     assert [len(tensor) for _, tensor in named_within(half)] == [1, 1, 1]
     assert [len(tensor) for _, tensor in named_within(batch)] == [3, 3, 3], "the batch itself is as it was"
     assert half.name == "a"
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+def test_a_named_tuple_within_one_stays_one():
+    half = with_tensors(SimpleNamespace(pair=Pair(torch.ones(3), torch.zeros(3))), lambda tensor: tensor[:1])
+    assert (len(half.pair.left), len(half.pair.right)) == (1, 1)
+
+
+def test_a_state_of_a_class_of_its_own_feeds_the_next_call():
+    """As that of a recurrent cell, in a dictionary of another class than pytree knows."""
+    cell, calls = nn.Linear(2, 2), Calls()
+    fed = Attributed(h=cell(torch.ones(1, 2)))
+    for chain in (0, 1, 2):
+        assert calls._chain == chain
+        calls.end(calls.begin(cell, (fed,), {}), cell(fed.h), failed=False)
 
 
 def test_what_is_no_batch_is_left_alone():

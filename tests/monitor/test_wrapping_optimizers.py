@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -46,8 +47,7 @@ def trained(run_dir=None, bad: float | None = None, dtype=torch.float32, inner=t
     torch.manual_seed(0)
     model = nn.Linear(4, 2, dtype=dtype)
     optimizer = Aligned(inner(model.parameters(), lr=1e-2))
-
-    def steps():
+    with nullcontext() if run_dir is None else watch(model, optimizer, run_dir=run_dir):
         for step in range(1, 8):
             x = torch.randn(3, 4, dtype=dtype)
             if step == BAD and bad is not None:
@@ -55,12 +55,6 @@ def trained(run_dir=None, bad: float | None = None, dtype=torch.float32, inner=t
             optimizer.zero_grad()
             model(x).square().mean().backward()
             optimizer.step()
-
-    if run_dir is None:
-        steps()
-    else:
-        with watch(model, optimizer, run_dir=run_dir):
-            steps()
     return [p.detach() for p in model.parameters()]
 
 

@@ -37,7 +37,8 @@ class EarlierBatch:
         self._settings: list[Carried] = []
         """What its model was set to in it."""
         self._next = 1
-        self._asked, self._asked_of, self._asked_at_loss = -ASK_EVERY, "", 0.0
+        self._asked = -ASK_EVERY
+        self._asked_of: Sighting | None = None
         self._reported, self._level = 0.0, 0.0
         """The loss of the divergence that was reported last, and the level that the run had left."""
         self._again = True
@@ -72,11 +73,13 @@ class EarlierBatch:
         """True when the question was put only a few steps ago: not where it is a suspicion now what was a note, or the
         loss has run away and nothing was reported of it.
         """
-        graver = seen.level == "suspicion" and self._asked_of == "note"
-        away = not self._reported and seen.numbers["loss"] > VERY_FAR * self._asked_at_loss > 0
-        if step - self._asked < ASK_EVERY and not graver and not away:
-            return True
-        self._asked, self._asked_of, self._asked_at_loss = step, seen.level, seen.numbers["loss"]
+        last = self._asked_of
+        if last is not None and step - self._asked < ASK_EVERY:
+            graver = seen.level == "suspicion" and last.level == "note"
+            away = not self._reported and seen.numbers["loss"] > VERY_FAR * last.numbers["loss"] > 0
+            if not graver and not away:
+                return True
+        self._asked, self._asked_of = step, seen
         return False
 
     def judged(self, signals: Signals, model: nn.Module | None) -> Signals:

@@ -54,7 +54,8 @@ def with_tensors(leaf: Any, change: Callable[[Tensor], Any], depth: int = DEPTH)
         return leaf
     try:
         if isinstance(leaf, tuple):
-            return tuple(new for _, _, new in parts)
+            made = [new for _, _, new in parts]
+            return leaf._make(made) if hasattr(leaf, "_make") else tuple(made)  # pyright: ignore[reportAttributeAccessIssue]
         out = copy.copy(leaf)
         for name, new in changed:
             _put(out, name, new)

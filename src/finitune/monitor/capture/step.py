@@ -68,7 +68,7 @@ class Call:
         for name, value in named:
             try:
                 leaves = [(pytree.keystr(path), leaf) for path, leaf in pytree.tree_flatten_with_path(value)[0]]
-            except (ValueError, RecursionError):  # a class that was registered without the names of its parts
+            except (ValueError, RecursionError):  # a class registered without the names of its parts; it holds itself
                 leaves = [(f"[{place}]", leaf) for place, leaf in enumerate(leaves_of(value))]
             for within, leaf in leaves:
                 if isinstance(leaf, Tensor):

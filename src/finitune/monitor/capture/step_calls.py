@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -173,7 +173,19 @@ class Calls:
 
 
 def _tensors_in(*values: Any) -> list[Tensor]:
-    return [leaf for leaf in leaves_of(values) if isinstance(leaf, Tensor)]
+    """The tensors in these containers, of whatever class; it runs at each call of a model, and pytree is slower."""
+    try:
+        return list(_given(values))
+    except RecursionError:  # one that holds itself
+        return [leaf for leaf in leaves_of(values) if isinstance(leaf, Tensor)]
+
+
+def _given(values: Any) -> Iterator[Tensor]:
+    for value in values.values() if isinstance(values, dict) else values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, dict | tuple | list):
+            yield from _given(value)
 
 
 def _is_batched(tensor: Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -27,6 +27,7 @@ from finitune.facts import (
     TokenUse,
     Weights,
 )
+from finitune.flipped_bits import FORMATS
 from finitune.monitor.probes.modules import device_of
 from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.probes.padding import IGNORED_LABEL
@@ -244,10 +245,9 @@ def _scan(name: str, weight: Tensor) -> TensorScan:
     known = torch.where(finite, tensor, torch.zeros_like(tensor))
     known = known if known.dtype == torch.float64 else known.float()
     bad, nonfinite = torch.nonzero(~finite)[:1].tolist(), int((~finite).sum())
+    peak, *second = known.abs().flatten().topk(min(2, known.numel())).values.tolist()
     # The peak is taken out before squaring, so that one element of 1e38 does not overflow the norm.
-    peak = float(known.abs().amax())
     rms = peak * float((known / peak).square().mean().sqrt()) if peak else 0.0
-    largest = known.abs().flatten().topk(min(2, known.numel())).values
     return TensorScan(
         name=name,
         dtype=dtype_name(weight.dtype),
@@ -256,28 +256,21 @@ def _scan(name: str, weight: Tensor) -> TensorScan:
         peak=peak,
         rms=rms,
         first_nonfinite=bad[0] if bad else None,
-        second=float(largest[1]) if len(largest) > 1 else None,
+        second=second[0] if second else None,
         lone_nan=_lone_nan(weight.detach()[~finite]) if nonfinite == 1 else None,
     )
-
-
-_BITS: Mapping[torch.dtype, tuple[torch.dtype, int]] = {
-    torch.float16: (torch.int16, 10), torch.bfloat16: (torch.int16, 7), torch.float32: (torch.int32, 23),
-    torch.float64: (torch.int64, 52),
-}  # fmt: skip
-"""The integers of the same size, and how many bits stand below the exponent (IEEE 754)."""
 
 
 def _lone_nan(bad: Tensor) -> float | None:
     """The magnitude of a bad element with the upper bit of its exponent the other way; None for the NaN that arithmetic
     makes: of its fraction the upper bit is set alone, or on GPUs all bits.
     """
-    integers, below = _BITS.get(bad.dtype, (None, 0))
-    if integers is None:
+    if dtype_name(bad.dtype) not in FORMATS:
         return None
-    bits = int(bad.view(integers)) & ((1 << (8 * bad.element_size() - 1)) - 1)
+    size, below = FORMATS[dtype_name(bad.dtype)]
+    integers = getattr(torch, f"int{size}")
+    bits = int(bad.view(integers)) & ((1 << (size - 1)) - 1)
     fraction, all_bits = bits & ((1 << below) - 1), (1 << below) - 1
     if fraction in (0, 1 << (below - 1), all_bits):
         return None
-    changed = torch.tensor([bits ^ (1 << (8 * bad.element_size() - 2))], dtype=integers)
-    return float(changed.view(bad.dtype))
+    return float(torch.tensor([bits ^ (1 << (size - 2))], dtype=integers).view(bad.dtype))

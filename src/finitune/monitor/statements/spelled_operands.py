@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -61,14 +60,10 @@ def made_in_attribute(frames: Iterable[FrameType], operand: Tensor) -> Origin | 
         values, scope = {**frame.f_globals, **frame.f_locals}, scope_of(frame.f_code)
         for one in statements_in(scope) if scope is not None else ():
             if one.line <= frame.f_lineno and isinstance(one.value, ast.Call) and _gives_attribute(one.target):
-                found = maker_of(operand, partial(_value_of, one.value, values))
-                if found is not None and found.line is not None:
-                    return replace(found, module=None, phase="input")
+                found = made_by_expression(frame, one.value, values, operand)
+                if found is not None:
+                    return found
     return None
-
-
-def _value_of(node: ast.expr, values: Mapping[str, Any], evaluation: Evaluation) -> Any:
-    return evaluation.value(node, values)
 
 
 def _gives_attribute(target: ast.expr | None) -> bool:
