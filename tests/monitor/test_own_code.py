@@ -672,3 +672,28 @@ def test_what_fails_in_the_search_for_a_line_is_in_the_recording(tmp_path, monke
     origin(tmp_path, model, lambda step: model(torch.ones(3, 2)).mean() / (0.0 if step == BAD else 1.0))
     (event,) = Recording.load(tmp_path / "run").events("incident")
     assert event["statements_missing"] == "RecursionError: too deep"
+
+
+class Flow:
+    def loss(self, model, x):
+        noise = torch.randn_like(x)
+        t = torch.randint(1, 9, (len(x),)) / 8
+        xt = torch.lerp(noise, x, t[:, None])
+        guess = model(xt)
+        velocity = (guess - xt) / (1 - t)[:, None]
+        err = (velocity - (x - noise)).square().mean(-1)
+        return (err * (1 - t)).mean()
+
+
+def test_a_line_within_a_method_that_has_ended_is_that_of_another_step(tmp_path):
+    torch.manual_seed(0)
+    model, flow = nn.Linear(2, 2), Flow()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for _ in range(6):
+            loss = flow.loss(model, torch.ones(2, 2))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    *_, event = Recording.load(tmp_path / "run").events("origin")
+    assert event["origin"]["line"].endswith("in loss: velocity = (guess - xt) / (1 - t)[:, None]")

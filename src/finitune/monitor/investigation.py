@@ -254,7 +254,7 @@ class Investigation:
         own code computes.
         """
         own = self.origin
-        if own is None or (own.line is not None and own.is_operator) or self.is_made_in(live):
+        if own is None or (own.is_operator and operator_in(own.line or "")) or self.is_made_in(live):
             return False  # its own step has told it, or the verdict on this one does
         for computed, end in micro.computed(root):
             if self.term is None or not same_form(self.term[0], computed.whole):
