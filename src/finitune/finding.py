@@ -205,6 +205,12 @@ class Origin:
         of_loop = self.phase == "forward" and self.module is None
         return of_loop and self.divisor_by_batch is True and "nan" in (self.values or "")
 
+    @property
+    def is_loss_of_nothing(self) -> bool:
+        """A kernel of a loss, each of which is finite for zeros, has made a NaN, and saw no other number."""
+        is_loss = re.match(r"aten\.\w*(_loss|cross_entropy)", self.op) is not None
+        return is_loss and self.shape == [] and self.values == "1 nan" and self.peak == 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedCause:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,11 @@ def mean(**more: Any) -> Origin:
     given = {"values": "1 nan", "peak": 0.0, "shape": [], "divisor": "the divisor is 0"}
     line = "train.py:15: loss = a / b.sum()"
     return origin("aten.div", dtype="float32", module=None, **{**given, "line": line, **more})
+
+
+def loss_of_nothing(**more: Any) -> Origin:
+    given: dict[str, Any] = {"values": "1 nan", "peak": 0.0, "shape": [], **more}
+    return origin("aten.binary_cross_entropy_with_logits", dtype="float32", module=None, **given)
 
 
 def divided(line: str, divisor: str | None = "1 of 1 elements of the divisor are 0", function: str = "step") -> Origin:
@@ -115,6 +121,7 @@ CASES: Table = {
             over(4, labels=labels(0)),
             over(5, origin=mean(line="train.py:15 in forward: return (nll * keep).sum() / keep.sum()")),
             between(0, 5, origin=mean(line=None)),
+            over(5, origin=loss_of_nothing()),
             over(5, labels=labels(9), origin=mean(line="(nll * keep).sum() / keep.sum()", divisor_by_batch=True)),
             over(5, origin=mean(line="train.py:43: return (logp * keep).sum(-1) / keep.sum(-1)", shape=[4], peak=60.0)),
         ],
@@ -130,6 +137,8 @@ CASES: Table = {
             between(0, 6, "Weights of classes.", origin=mean(line="a.py:9: loss = (w * nll).sum() / weight.sum()")),
             exactly(0, "The variance of one.", origin=mean(line="a.py:9: v = c.square().sum() / (m.numel() - 1)")),
             exactly(0, "Nobody knows by what.", origin=mean(divisor=None)),
+            exactly(0, "A weight of inf, times 0.", origin=loss_of_nothing(peak=math.inf)),
+            exactly(0, "A loss per sample.", origin=loss_of_nothing(shape=[4])),
             exactly(0, "A quotient of the optimizer's own.", origin=mean(phase="optimizer")),
         ],
     ),

@@ -44,8 +44,7 @@ from finitune.evidence import DECISIVE, HINT, STRONG, TRAINING_ONLY, Tells, evid
 from finitune.facts import Labels, Optimizer
 from finitune.finding import Evidence, Finding, Origin, Remedy, Where
 
-LIKELY_EMPTY_BATCHES = 0.5
-"""So many wholly empty micro-batches expected in one epoch, and the run is called broken: more likely than not."""
+LIKELY_EMPTY_BATCHES = 0.5  # of which so many are expected in one epoch, the run is called broken: more likely than not
 _MEANS = ("aten.nll_loss_forward", "aten.nll_loss2d_forward", "aten.div", "aten.mean", "aten.cross_entropy_loss")
 _COUNT = re.compile(r"/(?!.*weight).*(sum|count|num)", re.IGNORECASE)
 _OF_TOKENS = re.compile(r"(log_?p|nll|ce\W).*/.*(keep|mask|label|answer|target|token|completion).*(sum|count|num)")
@@ -114,12 +113,9 @@ def foresee(labels: Labels, optimizer: Optimizer | None = None) -> Iterator[Find
         message=f"{len(empty)} of {total} rows have no supervised token ({name} {places}); "
         + _outlook(batch, expected),
         where=Where(file=labels.source, rows=empty[:SHOWN].tolist()),
-        evidence={
-            "rows": total,
-            "unsupervised_rows": len(empty),
-            **({} if lines is None else {"lines": lines[:SHOWN].tolist()}),
-            **({} if batch is None else {"batch": batch, "expected_empty_batches": expected}),
-        },
+        evidence={"rows": total, "unsupervised_rows": len(empty)}
+        | ({} if lines is None else {"lines": lines[:SHOWN].tolist()})
+        | ({} if batch is None else {"batch": batch, "expected_empty_batches": expected}),
     )
 
 
@@ -141,10 +137,13 @@ def _cut(labels: Labels) -> Iterator[Finding]:
     )
 
 
-def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
+def _mean_of_nothing(origin: Origin) -> Iterator[Evidence]:
     line, of_all = origin.line or "", origin.shape == [] and not origin.peak
+    if origin.is_loss_of_nothing:
+        yield evidence("origin", DECISIVE, f"nan of no number but 0: {origin.op} is a mean over no target")
     zero_over_zero = origin.op == "aten.div" and origin.divisor and "nan" in (origin.values or "")
-    if zero_over_zero and origin.phase not in ("optimizer", "backward") and (of_all or _OF_TOKENS.search(line)):
+    counted = zero_over_zero and origin.phase not in ("optimizer", "backward") and not _LESS_ONE.search(line)
+    if counted and (of_all or _OF_TOKENS.search(line)):
         yield evidence("origin", STRONG, f"0 is divided by 0 ({origin.divisor})")
         if _COUNT.search(line) or (origin.is_empty_mean and _OF_TOKENS.search(line)):
             yield evidence("statement", STRONG, "what it is divided by is a number of targets")
@@ -152,7 +151,7 @@ def _mean_by_hand(origin: Origin) -> Iterator[Evidence]:
 
 def weigh(labels: Labels | None = None, origin: Origin | None = None) -> Iterator[Evidence]:
     if labels is None or (origin is not None and origin.is_empty_mean and _OF_TOKENS.search(origin.line or "")):
-        yield from _mean_by_hand(origin) if origin is not None and not _LESS_ONE.search(origin.line or "") else ()
+        yield from _mean_of_nothing(origin) if origin is not None else ()
         return
     supervised = int(labels.supervised.sum())
     if labels.row_lines is not None:  # rows of a file; of those that are empty `foresee` speaks
@@ -171,10 +170,7 @@ def weigh(labels: Labels | None = None, origin: Origin | None = None) -> Iterato
 
 def expected_empty_batches(rows: int, empty: int, batch: int) -> float:
     """How many of the rows // batch shuffled micro-batches hold empty rows only: the hypergeometric mean."""
-    if empty < batch:
-        return 0.0
-    log_chance = sum(math.log(empty - i) - math.log(rows - i) for i in range(batch))
-    return max(1, rows // batch) * math.exp(log_chance)
+    return max(1, rows // batch) * (math.comb(empty, batch) / max(1, math.comb(rows, batch)))
 
 
 def _outlook(batch: int | None, expected: float | None) -> str:
