@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 
 import pytest
@@ -68,3 +70,59 @@ def test_a_step_of_the_optimizer_that_is_compiled_leaves_the_dispatcher_whole(tm
             optimizer.zero_grad()
             assert torch.zeros(2).sum() == 0
     assert not torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.Python)
+
+
+BAD = 4
+
+
+def trained_by_compiled_steps(run_dir, factor, *, kind=torch.optim.AdamW, dtype=torch.float32, accumulated=1, **given):
+    """Weights and the number of steps in the recording; the loss of step 4 is multiplied by `factor`."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2, dtype=dtype)
+    optimizer = kind(model.parameters(), lr=1e-2, **given)
+    update = torch.compile(lambda: optimizer.step(), backend="eager")
+    with contextlib.nullcontext() if run_dir is None else watch(model, optimizer, run_dir=run_dir):
+        for step in range(1, 9):
+            for _ in range(accumulated):
+                loss = model(torch.randn(4, 4, dtype=dtype)).square().mean()
+                (loss * factor if step == BAD else loss).backward()
+            if step != BAD or run_dir is not None or factor == 1:
+                update()
+            optimizer.zero_grad()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize(
+    "kind", [functools.partial(torch.optim.AdamW, eps=1e-4), torch.optim.SGD], ids=["adamw", "sgd"]
+)
+@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("factor", [1, math.nan, math.inf, -math.inf])
+def test_a_bad_step_that_is_compiled_is_discarded(factor, dtype, accumulated, kind, tmp_path):
+    given = {"kind": kind, "dtype": dtype, "accumulated": accumulated}
+    expected = trained_by_compiled_steps(None, factor, **given)
+    torch.compiler.reset()
+    found = trained_by_compiled_steps(tmp_path / "run", factor, **given)
+    recording = Recording.load(tmp_path / "run")
+    assert [(e["step"], e["action"]) for e in recording.events("incident")] == [(BAD, "skipped-step")] * (factor != 1)
+    assert recording.signals["loss"].steps.tolist() == list(range(1, 9))
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_a_bad_step_by_hand_beside_an_optimizer_that_never_steps_is_one_step(compiled, tmp_path):
+    torch.manual_seed(0)
+    linear = nn.Linear(4, 2)
+    model = torch.compile(linear, backend="eager") if compiled else linear
+    optimizer = torch.optim.AdamW(linear.parameters())
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 9):
+            model.zero_grad()
+            loss = model(torch.randn(4, 4)).square().mean()
+            (loss * math.inf if step in (BAD, BAD + 3) else loss).backward()
+            with torch.no_grad():
+                for p in linear.parameters():
+                    p -= 0.01 * p.grad.nan_to_num(0, 0, 0)
+    recording = Recording.load(tmp_path / "run")
+    assert [event["step"] for event in recording.events("incident")] == [BAD, BAD + 3]
+    assert recording.signals["loss"].steps.tolist() == list(range(1, 9))

@@ -12,7 +12,6 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from types import CodeType
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from finitune.monitor.capture.step import Capture, MicroStep
 from finitune.monitor.capture.step_calls import Calls
+from finitune.monitor.compiled_step import CompiledStep
 from finitune.monitor.gate import Gate
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
@@ -28,7 +28,6 @@ from finitune.monitor.loop_writes import LoopWrites
 from finitune.monitor.micro_steps import NO_GRADIENTS, Pending, any_gradient, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import foreign, model_calls, optimizer_steps
-from finitune.monitor.probes.finite import as_real, values_of
 from finitune.monitor.probes.measurement import NOTHING_MEASURED, Gradients, Measured, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
 from finitune.monitor.probes.optimizers import BeforeStep
@@ -36,7 +35,8 @@ from finitune.monitor.probes.references import reference_to
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, all_finite
 from finitune.monitor.threads import EachThread
-from finitune.monitor.user_code.source_line import is_running, running_frames
+from finitune.monitor.unchanged_weights import Unchanged
+from finitune.monitor.user_code.source_line import is_running, running_objects
 
 MOST_NODES = 50_000
 """Of the graph of one backward, when its leaves are looked for."""
@@ -58,24 +58,6 @@ class LoopUpdate(foreign.LeavesUpdate):
     @property
     def optimizer(self) -> Any:
         return self
-
-
-class Unchanged:
-    """Weights as they were; what is derived by them before they change belongs to one step."""
-
-    def __init__(self, weights: dict[int, tuple[weakref.ref[Tensor], int, Tensor]]) -> None:
-        self._weights = weights
-
-    @staticmethod
-    def of(weights: Sequence[Tensor]) -> Unchanged:
-        return Unchanged({id(w): (weakref.ref(w), w._version, _sum(w)) for w in weights})
-
-    def holds(self, weights: Sequence[Tensor], *, nan_equals: bool = True) -> bool:
-        """All of `weights` are among these, and none of these has changed, as far as NaN shows."""
-        return bool(self._weights) and all(id(w) in self._weights for w in weights) and all(
-            (w := was()) is not None and w._version == version and torch.allclose(_sum(w), total, 0, 0, nan_equals)
-            for was, version, total in self._weights.values()
-        )  # fmt: skip
 
 
 class Intervals:
@@ -111,6 +93,9 @@ class Intervals:
         self._first_of_data: tuple[Capture, Measured] | None = None
         self._unseen: set[int] = set()
         """Numbers of optimizers whose steps are not seen."""
+        self._compiled = CompiledStep()
+        self._eager_again = False
+        """A watch has begun after the last backward was judged, and makes the compiled step of that one eager."""
         self._versions: dict[int, tuple[int, ...]] = {}
         """Of the weights of optimizers that were not seen to step, when the last backward ended."""
         self._doubtful: dict[int, list[tuple[Capture, Measured]]] = {}
@@ -138,7 +123,7 @@ class Intervals:
     def backward_begins(self, roots: Sequence[Tensor]) -> None:
         """The leaves are found in the graph, which is gone after the backward."""
         self._ran_backward = self._ran_backward or not is_running(self._closure)
-        self._leaves = []
+        self._leaves, self._eager_again = [], False
         unseen = [watched for watched in self._optimizers if self._stepped_unseen(watched)]
         if unseen:
             self._leaves = [p for watched in unseen for p in watched.parameters()]
@@ -147,6 +132,7 @@ class Intervals:
         before = gradients_now(self._leaves)
         if (not any_gradient(before) or before != self._before) and not self._derived.holds(self._leaves):
             self._group = []  # the gradients of the group before were set to zero, or are others
+            self._step_missed()
 
     def _stepped_unseen(self, watched: Watched) -> bool:
         """Gradients of a backward are gone that no step was seen to use: the step is compiled, or the loop's own."""
@@ -161,6 +147,9 @@ class Intervals:
         backward, one did, unless it was a look ahead, as of SAM: known when it happens twice and nothing has stepped.
         """
         number = watched.number
+        if number in self._unseen and not watched.steps:  # judged when the backward ended
+            self._step_missed()
+            self._pending.dropped(number)
         if number in self._unseen or self._versions.get(number) in (None, watched.versions()) or self._steps(watched):
             return
         self._begin(watched.parameters())
@@ -190,8 +179,33 @@ class Intervals:
                 return  # an optimizer may yet step on copies of these
         self._begin(leaves)
         self._group.append(micro)
-        self._judge(self._group, [leaf.grad for leaf in leaves if leaf.grad is not None])
+        gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
+        judged = self._measured(self._group, gradients) if gradients else None
+        if judged is not None and not self._awaits_step(judged):
+            self._take(*judged)
+            self._eager_again = self._live.running
         self._before = gradients_now(leaves)
+
+    def _steps_unseen(self) -> list[Watched]:
+        return [watched for watched in self._optimizers if watched.number in self._unseen]
+
+    def _awaits_step(self, judged: tuple[Capture, Measured]) -> bool:
+        guards, watches = self._run.guards, self._live.running
+        return bool(self._steps_unseen()) and self._compiled.awaits(judged, guards=guards, watches=watches)
+
+    def _step_missed(self) -> None:
+        """The step of the last backward would have come by now."""
+        if (judged := self._compiled.missed()) is not None:
+            self._take(*judged)
+
+    def has_judged(self, watched: Watched) -> bool:
+        """Whether the step that begins belongs to a backward that was judged by itself."""
+        return self._eager_again and watched.number in self._unseen
+
+    def step_ended(self, watched: Watched) -> None:
+        """A step that was awaited was seen; the next one is compiled again."""
+        if watched.number in self._unseen and self._compiled.seen():
+            watched.steps = 0
 
     def claimed(self, watched: Watched) -> None:
         """An optimizer was made for the gradients of the first backward, which no optimizer claimed: it is its step."""
@@ -255,10 +269,6 @@ class Intervals:
             entries = [e for root in modules.owners(leaves) for e in entry_points(root, leaves)]
             model_calls.observe_more(entries)
 
-    def _judge(self, on: Sequence[MicroStep], gradients: Sequence[Tensor]) -> None:
-        if gradients:
-            self._take(*self._measured(on, gradients))
-
     def _measured(self, on: Sequence[MicroStep], gradients: Sequence[Tensor]) -> tuple[Capture, Measured]:
         capture = Capture(micro_steps=list(on))
         scale = capture.scale
@@ -277,6 +287,8 @@ class Intervals:
         if len(capture.micro_steps) == 1:
             self._gate.step += 1
             watched.last, watched.steps = self._gate.step, watched.steps + 1
+            for one in self._steps_unseen():
+                one.last = self._gate.step
         elif watched.bad_in_a_row:
             return  # this step is known to be bad
         measured.step = self._gate.step
@@ -287,6 +299,9 @@ class Intervals:
             self._incidents.bad_weights(watched, reading, self._writes.made(watched.written_by_loop))
         elif not reading.bad:
             self._writes.keep(watched.written_by_loop)
+        if not reading.bad:
+            for one in self._steps_unseen():  # of which an earlier step may have been seen
+                self._incidents.over(one, reading, capture, alone=False)
         withholds = self._run.guards and any(known() is not None for known in self._given.values())
         self._withheld = reading.skipped = reading.bad and withholds
         if reading.bad:
@@ -310,7 +325,7 @@ class Intervals:
         self._searched += 1
         if self._searched & (self._searched - 1):
             return
-        running = _running_objects()
+        running = running_objects()
         for thing in foreign.find(leaves):
             if id(thing) not in running and self._optimizers.get(thing) is None:
                 self._candidates[id(thing)] = reference_to(thing)
@@ -371,29 +386,8 @@ def _is_scaled(capture: Capture) -> bool:
     return all(m.objective is not None and abs(m.objective.factor) >= A_SCALE for m in capture.micro_steps)
 
 
-def _sum(weight: Tensor) -> Tensor:
-    values = as_real(values_of(weight).detach())
-    return values.sum(dtype=torch.float32 if values.device.type == "mps" else torch.float64)  # which knows no float64
-
-
 def _look(parameter: Tensor) -> Tensor:
     return parameter.detach().reshape(-1)[:8].clone()
-
-
-def _running_objects() -> set[int]:
-    """Objects whose method runs now: one that runs the backward is a trainer, and no optimizer. A `step` may have been
-    given what runs it.
-    """
-    found: set[int] = set()
-    within: set[CodeType] = set()
-    for frame in running_frames():
-        given = frame.f_code.co_name == "step" and any(
-            getattr(value, "__code__", None) in within for value in frame.f_locals.values()
-        )
-        if not given:
-            found |= {id(value) for name, value in frame.f_locals.items() if name in ("self", "cls")}
-        within.add(frame.f_code)
-    return found
 
 
 def _parameters(tensors: Sequence[Tensor]) -> bool:

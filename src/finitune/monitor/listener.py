@@ -239,7 +239,7 @@ class Listener:
 
     def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, skippable: bool) -> Any:
         watched = None if self.here.busy else self._stepped_by(optimizer)
-        if watched is None:
+        if watched is None or self._intervals.has_judged(watched):
             return SKIP if not self.here.busy and self._intervals.withholds(optimizer) else UNWATCHED
         watched.steps += 1
         watched.is_wrapped = watched.optimizer() is not optimizer
@@ -274,6 +274,7 @@ class Listener:
         if watched is not None:
             self._closures.ended(watched)
             self.guarded(self._gate.closes, watched, failed=failed)
+            self._intervals.step_ended(watched)
             watched.arguments = ((), {})
             if len(self._optimizers) == 1:
                 self._calls.forget()  # evaluations; with several models a call may wait for another's backward

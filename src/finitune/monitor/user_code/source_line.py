@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -106,3 +106,19 @@ def is_users(file: str) -> bool:
 
 def _is_library(file: str) -> bool:
     return file.startswith(_LIBRARIES) or "site-packages" in file
+
+
+def running_objects() -> set[int]:
+    """Objects whose method runs now: one that runs the backward is a trainer, and no optimizer. A `step` may have been
+    given what runs it.
+    """
+    found: set[int] = set()
+    within: set[CodeType] = set()
+    for frame in running_frames():
+        given = frame.f_code.co_name == "step" and any(
+            getattr(value, "__code__", None) in within for value in frame.f_locals.values()
+        )
+        if not given:
+            found |= {id(value) for name, value in frame.f_locals.items() if name in ("self", "cls")}
+        within.add(frame.f_code)
+    return found
