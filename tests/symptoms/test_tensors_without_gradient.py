@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.symptoms.runs import NAN, seen, series
 
+from finitune.series import Series
 from finitune.symptoms.tensors_without_gradient import LONG, SHORT, see
 
 
@@ -41,3 +42,10 @@ def test_stays_quiet_on_experts_that_come_and_go(seed):
 )
 def test_stays_quiet(shares):
     assert fired(shares) == []
+
+
+def test_stays_quiet_when_the_next_model_is_trained():
+    """Of an optimizer that also holds a copy of the model, which is not trained."""
+    shares = series([0.0] * 60 + [0.5] * 100)
+    assert seen(see, shares)
+    assert seen(see, shares, trained_tensors=Series([1, 61], [8, 16])) == []

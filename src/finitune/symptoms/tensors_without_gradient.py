@@ -11,7 +11,8 @@ The share of the optimizer's tensors whose gradient is exactly zero or absent: i
 largest of the 128 before, or in the last 2 where it was one and the same in all 256 before, and never as large in the
 run (a batch without pictures once in a hundred steps comes twice in a row and after none in 256 less than once in
 100,000). Experts, dropped layers, heads of several tasks, unused rows, and policies whose samples are all clipped come
-and go, and are within what was there before.
+and go, and are within what was there before. Tensors that never had a gradient, as those of another optimizer, begin
+another share.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ LONG, BEFORE = 8, 128
 SHORT, CONSTANT = 2, 256
 
 
-def see(zero_gradients: Series) -> Sighting | None:
+def see(zero_gradients: Series, trained_tensors: Series | None = None) -> Sighting | None:
+    if trained_tensors:
+        zero_gradients = zero_gradients.since(trained_tensors.last_step - 1)
     share = zero_gradients.last
     if not 0 < share < 1:
         return None
