@@ -126,3 +126,26 @@ def test_a_bad_step_by_hand_beside_an_optimizer_that_never_steps_is_one_step(com
     recording = Recording.load(tmp_path / "run")
     assert [event["step"] for event in recording.events("incident")] == [BAD, BAD + 3]
     assert recording.signals["loss"].steps.tolist() == list(range(1, 9))
+
+
+def mean_of_some(model, x, counts):
+    loss = (model(x).square().mean(1) * counts).sum() / counts.sum()
+    loss.backward()
+    return loss.detach()
+
+
+def test_a_line_within_a_step_that_is_compiled_as_a_whole(tmp_path):
+    """Its backward is not seen; what it returns is a variable of the loop."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    step = torch.compile(mean_of_some, backend="aot_eager")
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for number in range(1, 6):
+            optimizer.zero_grad()
+            loss = step(model, torch.randn(3, 4), torch.full((3,), float(number != BAD)))
+            optimizer.step()
+    (event,) = Recording.load(tmp_path / "run").events("origin")
+    assert (event["step"], event["origin"]["op"], event["origin"]["tensor"]) == (BAD, "aten.div", "loss")
+    assert "in mean_of_some: loss = (model(x)" in event["origin"]["line"]
+    assert math.isfinite(loss)

@@ -11,6 +11,7 @@ from finitune.monitor.experiments import outcome
 from finitune.monitor.replay.arms import arm
 from finitune.monitor.replay.rerun import Setting
 from finitune.monitor.watch import watch
+from finitune.recording import Recording
 from finitune.series import Series
 
 
@@ -96,3 +97,20 @@ def test_a_loss_as_large_as_those_of_other_batches_has_not_diverged(tmp_path, no
         )  # fmt: skip
         function, arguments = arm("float32")
         assert outcome(inquiry, lambda setting: function(setting, *arguments)) == expected
+
+
+def test_a_divergence_is_told_by_one_of_two_optimizers(tmp_path):
+    torch.manual_seed(0)
+    first, second = nn.Linear(4, 8), nn.Linear(8, 1)
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.01) for one in (first, second)]
+    x = torch.randn(64, 4)
+    with watch(first, optimizers[0], run_dir=tmp_path / "run"), watch(second, optimizers[1]):
+        for step in range(1, 44):
+            loss = (second(first(x)) - x.sum(1, keepdim=True)).square().mean()
+            for optimizer in optimizers:
+                optimizer.param_groups[0]["lr"] = 1.2 if step >= 40 else 0.01
+                optimizer.zero_grad()
+            loss.backward()
+            for optimizer in optimizers:
+                optimizer.step()
+    assert [one["symptom"] for one in Recording.load(tmp_path / "run").events("incident")].count("divergence") == 1

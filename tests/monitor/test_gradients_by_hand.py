@@ -139,3 +139,31 @@ def test_an_optimizer_without_a_backward_of_its_own_takes_part_in_the_step_of_an
     assert step_of(watched, 9, on) == step
     watched.last = 5
     assert step_of(watched, 9, []) == 9
+
+
+def unit_mean(gradients):
+    length = sum(g.flatten(1).square().sum(1) for g in gradients.values()).sqrt()
+    mean = {}
+    for name, g in gradients.items():
+        scaled = g / length.view(-1, *[1] * (g.dim() - 1))
+        mean[name] = scaled.mean(0)
+    return mean
+
+
+def test_a_function_that_makes_the_gradients_is_looked_into(tmp_path):
+    """What it was given is drawn anew when the statements of the turn are computed again."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    weights = dict(model.named_parameters())
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            kept = torch.arange(4) != (2 if step == 3 else 9)
+            gradients = {n: torch.randn(4, *p.shape) * kept.view(4, *[1] * p.dim()) for n, p in weights.items()}
+            direction = unit_mean(gradients)
+            for name, p in model.named_parameters():
+                p.grad = direction[name]
+            optimizer.step()
+    (event,) = Recording.load(tmp_path / "run").events("origin")
+    assert (event["step"], event["origin"]["op"], event["origin"]["phase"]) == (3, "aten.div", "backward")
+    assert event["origin"]["line"].endswith("in unit_mean: scaled = g / length.view(-1, *[1] * (g.dim() - 1))")

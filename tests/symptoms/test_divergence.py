@@ -395,3 +395,10 @@ def test_swings_that_grow_are_no_stages():
               1482, 1898, 1647, 2232, 1717]  # fmt: skip
     loss = Series(range(1, len(losses) + 1), losses)
     assert see(loss).level == "suspicion"
+
+
+def test_fires_early_on_a_climb_that_never_fell():
+    """From the first step the rate is raised without an end: too slow a climb for any three steps in a row."""
+    values = [3.0, 2.0, 4.7, 1.3, 3.5, 2.3, 2.8, 3.5, 43.0, 97.0, 900.0, 290.0, 12e3, 10e3, 7e3, 14e3, 4e3, 20e3, 58e3]
+    assert suspicions(values)
+    assert not suspicions([*values[:8], *[2e3] * 2, *[2.5] * 4, *[2e3] * 9])  # a loss that comes in stages

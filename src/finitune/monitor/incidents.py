@@ -290,7 +290,8 @@ class Incidents:
         earlier, model = self._earlier[watched.number], None if watched.group.split else watched.model
         damaged = earlier.is_damaged(model, earlier.lost(loss := self._run.signals["loss"], seen))
         if damaged and earlier.speaks_of(loss, seen):
-            if earlier.is_news(seen.numbers["loss"], seen.numbers["before"]):
+            news = earlier.is_news(seen.numbers["loss"], seen.numbers["before"])
+            if news and not (self.sighted and self.sighted.is_of(seen.step, seen.symptom)):  # by another optimizer
                 self._sight(watched, reading, capture, seen, last_good=earlier.step, unproved=earlier.ask_again)
         elif damaged is not False or seen.level == "note" or is_beyond_data(loss):
             self._suspect(watched, reading, capture, seen)

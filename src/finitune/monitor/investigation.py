@@ -227,6 +227,9 @@ class Investigation:
     def is_located(self) -> bool:  # more than the statement
         return self.origin is not None and not self.origin.is_statement
 
+    def is_of(self, step: int, symptom: str) -> bool:
+        return (self.event["step"], self.event["symptom"]) == (step, symptom)
+
     def is_made_in(self, live: LiveWatch) -> bool:
         """Whether a watched step has shown an operator of the loop that makes what this one has as a bad input."""
         own, found = self.origin, live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss")
@@ -254,8 +257,8 @@ class Investigation:
         own code computes.
         """
         own = self.origin
-        if own is None or (own.is_operator and operator_in(own.line or "")) or self.is_made_in(live):
-            return False  # its own step has told it, or the verdict on this one does
+        if own is None or self.is_made_in(live):
+            return False  # which the verdict on that step tells
         for computed, end in micro.computed(root):
             if self.term is None or not same_form(self.term[0], computed.whole):
                 continue

@@ -117,9 +117,9 @@ def first_bad_value(origin: Origin | None, why_not: str | None = None) -> str:
         made = f"{origin.op}, " if origin.op.startswith("aten.") else ""  # of finite numbers, by a data set
         head = f"{origin.tensor} ({made}{origin.phase}), {origin.dtype}"
     elif origin.is_statement:
-        head = f"{origin.tensor} ({origin.phase}), {origin.dtype}"
+        head = f"{origin.tensor or 'gradients'} ({origin.phase}), {origin.dtype}"
     else:
-        of_loop = origin.module is None and origin.phase == "forward"
+        of_loop = origin.module is None and origin.phase in ("forward", "backward")
         where = origin.tensor if origin.phase == "optimizer" or of_loop else origin.module
         head = ", ".join([ran_in(where), f"{origin.op} ({origin.phase})", origin.dtype])
     seen = [origin.values or "not finite"]

@@ -19,9 +19,9 @@ three quarters of the last 32 losses are back where the run began (0.95 of it) a
 where it began by guessing (its first four are within 3 %); at three times the beginning after a loss that was a sixth
 lower; else, as where a value function finds rewards, at a hundred times. Three steps in a row at 10^8 times it are
 beyond any data. Early (fewer than 48 steps): three in a row above twice the median so far and above the first; a
-suspicion at ten times the largest so far, at a hundred times the largest of the first 16, or with three quarters of the
-last 8 at ten times the first four, after a loss of a quarter of these, or a sixth lower where it began by guessing,
-unless it comes in stages (see `is_of_stages`). Tensors that never had a gradient begin another loss.
+suspicion at ten times the largest so far, at a hundred times the first 16, or, unless it comes in stages, with three
+quarters of the last 8 at a hundred times the first 8, or at ten times the first four after a loss of a quarter of them,
+or a sixth lower where it began by guessing. Tensors that never had a gradient begin another loss.
 
 A loss that is negative now and then, or begins at zero, as in policy gradients, is judged on differences: three
 quarters of the last 32 further from the median of the 128 before than 100 of their deviations, which are at least 0.1:
@@ -109,8 +109,8 @@ def _early(loss: Series, values: Sequence[float], *, beyond: bool) -> Sighting |
         return None
     first = values[:FIRST]
     fell = max(first) > (RISE if max(first) < GUESSING * min(first) else QUARTERED) * min(earlier)
-    high = EARLY_FAR * max(first)
-    stays = fell and lower_quartile(values[-STAYED:]) > high and not outliers.is_of_stages(values, max(first), high)
+    high = EARLY_FAR * max(first) if fell else VERY_FAR * max(values[:STAYED])
+    stays = lower_quartile(values[-STAYED:]) > high and not outliers.is_of_stages(values, max(first), high)
     far = EARLY_FAR * max(earlier), VERY_FAR * max(beginning(loss))
     return _sighting(loss, median(earlier), certain=beyond or stays or min(recent) > min(far))
 

@@ -25,6 +25,7 @@ from finitune.monitor.probes.names import dtype_name
 from finitune.monitor.probes.optimizers import parameters_of
 from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.replay.limits import Communicates
+from finitune.monitor.statements.bad_statement import made_variable
 from finitune.monitor.statements.edits import Edits
 from finitune.monitor.statements.operator_lines import reached
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
@@ -92,8 +93,19 @@ def _reads_what_is_bad(frame: FrameType | Callback, statements: list[ast.stmt]) 
 
 
 def _statement(frame: FrameType | Callback, statement: ast.stmt, left: Gradients, line: str | None = None) -> Origin:
-    """Nothing is known but the statement; `line` is one within it."""
-    line = line or described(frame.f_code.co_filename, statement.lineno, frame.f_code.co_name)
+    """What has made a variable bad that the statement reads; else nothing is known but the statement, or the `line`
+    within it.
+    """
+    within = [one for one in ast.walk(statement) if isinstance(one, ast.stmt)]
+    read = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    if isinstance(frame, FrameType):
+        for name in sorted(read & frame.f_locals.keys()):
+            bad = bad_tensor_in(frame.f_locals[name], minus=True)
+            made = made_variable(frame, name, bad) if bad is not None else None
+            if made is not None and made.is_operator:
+                return replace(made, module=None, phase="backward")
+    simple = next((one for one in within if not hasattr(one, "body") and _writes(one)), statement)
+    line = line or described(frame.f_code.co_filename, simple.lineno, frame.f_code.co_name)
     return Origin(module=None, op="backward", phase="backward", dtype=dtype_name(left[0][0].dtype), line=line)
 
 

@@ -88,7 +88,11 @@ def _seen(
             made = bad_forward(losses, over) if found is None or found.is_statement else None
             return made or found
         # Of a function that torch.func derives no loss has a graph, and its gradients are variables.
-        return bad_gradient(given) or bad_backward(losses, over, capture.began) or bad_statement(derived=True)
+        return (
+            bad_gradient(given)
+            or bad_backward(losses, over, capture.began)
+            or bad_statement(began=capture.began, derived=True)
+        )
     if of_input:
         if found is not None and not _takes(found, own) and not _goes_through(found):
             return found

@@ -84,6 +84,8 @@ class Statements(Asked):
                 self._state_written(statement, *written, values)
             case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))) if name in _SAY:
                 return
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="backward"))):
+                return  # it writes to gradients alone
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="requires_grad_")) as value):
                 values[name] = self.value(value, values)
             case ast.Expr(value=ast.Call() as call):

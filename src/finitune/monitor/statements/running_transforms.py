@@ -1,4 +1,4 @@
-"""The calls of functions that torch.func has made of the user's, in the frames that run."""
+"""The calls of functions that torch.func and torch.compile have made of the user's, in the frames that run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from finitune.monitor.probes.transform_calls import given
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.user_code.source_line import user_frames
 from finitune.monitor.user_code.source_tree import nodes_in, scope_of
-from finitune.monitor.user_code.transforms import is_transform, is_transformed
+from finitune.monitor.user_code.transforms import is_compiled, is_transform, is_transformed
 from finitune.monitor.user_code.variables import value_of
 
 
 def calls_of_transforms(nodes: Iterable[ast.AST], values: Mapping[str, Any]) -> Iterator[ast.Call]:
-    """The calls of functions that torch.func has returned, or returns there, and of functional_call."""
+    """Calls of functions that torch.func or torch.compile has returned, or returns there, and of functional_call."""
     for node in nodes:
         if isinstance(node, ast.Call):
             made = isinstance(node.func, ast.Call) and is_transform(value_of(node.func.func, values))
             called = value_of(node.func, values)
-            if made or is_transformed(called) or called is torch.func.functional_call:
+            if made or is_transformed(called) or is_compiled(called) or called is torch.func.functional_call:
                 yield node
 
 

@@ -31,6 +31,11 @@ def is_transformed(value: Any) -> bool:
     return made and str(value.__globals__.get("__name__")).startswith(_HOME)
 
 
+def is_compiled(value: Any) -> bool:
+    """What torch.compile has made of a function, whose backward may run within it and is not seen there."""
+    return isinstance(value, FunctionType) and "_torchdynamo_orig_callable" in vars(value)
+
+
 def with_functions(transformed: FunctionType, again: Callable[[Any], Any]) -> Callable[..., Any]:
     """What a transform has returned, with `again(f)` for each function f of the user's that it calls."""
 
