@@ -140,8 +140,8 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt
 
 # DeepSpeed is built here, without its compiled operators, against the torch that is installed.
 $(VENV)/.conformance: $(VENV)/.demo
-	@echo "installing Lightning, TensorBoard and MLflow into $(VENV)"
-	$(PIP) lightning pytorch-lightning tensorboard mlflow-skinny --constraint constraints.txt
+	@echo "installing Lightning, Keras, TensorBoard and MLflow into $(VENV)"
+	$(PIP) lightning pytorch-lightning keras tensorboard mlflow-skinny --constraint constraints.txt
 	@touch $@
 
 $(VENV)/.deepspeed: $(VENV)/.demo

@@ -338,14 +338,14 @@ class Intervals:
         has none of its own.
         """
         known = self._candidates.pop(id(thing), lambda: None)()
-        if known is not thing:
-            yield
-            return
         if self._update.parameters() and _are_gradients(pytree.tree_leaves((args, kwargs)), self._update.parameters()):
             versions = [p._version for p in self._update.parameters()]
             yield
             if versions != [p._version for p in self._update.parameters()]:
                 self._given[id(thing)] = reference_to(thing)
+            return
+        if known is not thing:
+            yield
             return
         closure = optimizer_steps.closure_in(args, kwargs)
         update = foreign.ForeignUpdate(thing)

@@ -45,7 +45,7 @@ class Listener(Protocol):
 
 _listener: list[Listener] = []
 _handles: list[Any] = []
-_observed: dict[type, Any] = {}
+_observed: dict[tuple[type, str], Any] = {}
 
 
 class _Stepping(threading.local):
@@ -69,21 +69,21 @@ def leave() -> None:
         handle.remove()
     _handles.clear()
     _listener.clear()
-    for kind, own in _observed.items():
+    for (kind, method), own in _observed.items():
         if own is None:
-            del kind.step  # pyright: ignore[reportAttributeAccessIssue]
+            delattr(kind, method)
         else:
-            kind.step = own  # pyright: ignore[reportAttributeAccessIssue]
+            setattr(kind, method, own)
     _observed.clear()
     _leave_step()
 
 
-def observe_class(kind: type) -> None:
-    """Observe the `step` of `kind` on the class."""
-    if kind in _observed:
+def observe_class(kind: type, method: str = "step") -> None:
+    """Observe the `step` of `kind` on the class, or what stands for it."""
+    if (kind, method) in _observed:
         return
-    _observed[kind] = vars(kind).get("step")
-    kind.step = _observing(kind.step)  # pyright: ignore[reportAttributeAccessIssue]
+    _observed[kind, method] = vars(kind).get(method)
+    setattr(kind, method, _observing(getattr(kind, method)))
 
 
 def _observing(original: Callable[..., Any]) -> Callable[..., Any]:
