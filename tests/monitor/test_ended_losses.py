@@ -98,3 +98,45 @@ def test_a_gradient_beside_samples_of_a_distribution(tmp_path):
     seen = recording.events("origin")[-1]["origin"]
     assert seen["phase"] == "backward"
     assert seen["line"].endswith("loss = ratio(theta).mean() + kl_divergence(q, prior).mean() + apart.sqrt()")
+
+
+def weighted(logits, classes):
+    counts = torch.bincount(classes, minlength=logits.shape[-1]).float()
+    return len(classes) / counts
+
+
+def smoothed(model, x, classes):
+    logits = model(x)
+    weights = weighted(logits, classes)
+    logp = logits.log_softmax(-1)
+    return -(logp * weights).mean(-1).sum() / len(x)
+
+
+def test_an_operand_that_depends_on_what_the_model_has_returned(tmp_path):
+    model = nn.Linear(3, 3)
+    x = torch.randn(4, 3)
+    found = origin(tmp_path, model, lambda step: smoothed(model, x, torch.tensor([0, 1, 1 if step == BAD else 2, 1])))
+    assert found["op"] in ("aten.div", "aten.reciprocal")
+    assert found["line"].endswith("in weighted: return len(classes) / counts")
+
+
+def cooled(logits, teacher, temperature):
+    p = torch.softmax(teacher / temperature, -1)
+    logq = torch.log_softmax(logits / temperature, -1)
+    return -(p * logq).sum(-1).mean()
+
+
+def test_an_operand_within_the_call_that_gives_the_loss(tmp_path):
+    torch.manual_seed(0)
+    model, x, teacher = nn.Linear(3, 3), torch.randn(4, 3), torch.randn(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, STEPS + 1):
+            temperature = float(BAD - step)
+            loss = cooled(model(x), teacher, temperature)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    found = Recording.load(tmp_path / "run").events("origin")[0]["origin"]
+    assert found["op"] == "aten.div"
+    assert found["line"].endswith("in cooled: p = torch.softmax(teacher / temperature, -1)")

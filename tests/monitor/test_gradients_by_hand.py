@@ -150,7 +150,21 @@ def unit_mean(gradients):
     return mean
 
 
-def test_a_function_that_makes_the_gradients_is_looked_into(tmp_path):
+def generated(gradients):
+    length = sum(g.flatten(1).square().sum(1) for g in gradients.values()).sqrt()
+    for name, g in gradients.items():
+        scaled = g / length.view(-1, *[1] * (g.dim() - 1))
+        yield name, scaled.mean(0)
+
+
+def drawn(weights, step):
+    """Per example; the third has a gradient of zero in step 3."""
+    kept = torch.arange(4) != (2 if step == 3 else 9)
+    return {name: torch.randn(4, *p.shape) * kept.view(4, *[1] * p.dim()) for name, p in weights.items()}
+
+
+@pytest.mark.parametrize("generates", [False, True])
+def test_a_function_that_makes_the_gradients_is_looked_into(tmp_path, generates):
     """What it was given is drawn anew when the statements of the turn are computed again."""
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
@@ -158,12 +172,16 @@ def test_a_function_that_makes_the_gradients_is_looked_into(tmp_path):
     weights = dict(model.named_parameters())
     with watch(model, optimizer, run_dir=tmp_path / "run"):
         for step in range(1, 6):
-            kept = torch.arange(4) != (2 if step == 3 else 9)
-            gradients = {n: torch.randn(4, *p.shape) * kept.view(4, *[1] * p.dim()) for n, p in weights.items()}
-            direction = unit_mean(gradients)
-            for name, p in model.named_parameters():
-                p.grad = direction[name]
+            gradients = drawn(weights, step)
+            if generates:
+                for name, g in generated(gradients):
+                    weights[name].grad = g
+            else:
+                direction = unit_mean(gradients)
+                for name, p in model.named_parameters():
+                    p.grad = direction[name]
             optimizer.step()
     (event,) = Recording.load(tmp_path / "run").events("origin")
     assert (event["step"], event["origin"]["op"], event["origin"]["phase"]) == (3, "aten.div", "backward")
-    assert event["origin"]["line"].endswith("in unit_mean: scaled = g / length.view(-1, *[1] * (g.dim() - 1))")
+    function = "generated" if generates else "unit_mean"
+    assert event["origin"]["line"].endswith(f"in {function}: scaled = g / length.view(-1, *[1] * (g.dim() - 1))")

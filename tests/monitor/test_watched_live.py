@@ -1,8 +1,10 @@
 """A step that is watched live ends as it would have ended unwatched, whatever the watch meets."""
 
+import contextlib
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -12,7 +14,7 @@ from finitune.monitor.capture.step import Call
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.origin import operator_watch
 from finitune.monitor.origin.live_watch import LiveWatch
-from finitune.monitor.origin.operator_watch import OperatorWatch
+from finitune.monitor.origin.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.probes import optimizers
 from finitune.monitor.probes.measurement import measure
 from finitune.monitor.probes.modules import Modules
@@ -244,3 +246,31 @@ def test_what_is_measured_of_a_step_is_no_part_of_it(bad):
         measured = measure(1, [loss], [gradient], None, scale=None, scaled=False)
     assert not watch.operators
     assert measured.read().bad is not math.isfinite(bad)
+
+
+class Targets:
+    """Normalised in numpy, by a mean that a hole in the data spoils for good."""
+
+    def __init__(self):
+        self.mean = 0.0
+
+    def __call__(self, values):
+        self.mean = 0.9 * self.mean + 0.1 * values.mean()
+        return torch.from_numpy(values - self.mean).float()
+
+
+def test_numbers_that_torch_has_not_computed_are_an_input(tmp_path):
+    torch.manual_seed(0)
+    model, targets = nn.Linear(2, 1), Targets()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = np.ones((6, 4))
+    data[3, 1] = np.nan
+    with contextlib.suppress(Stopped), watch(model, optimizer, run_dir=tmp_path / "run"):
+        for values in data:
+            loss = nn.functional.smooth_l1_loss(model(torch.ones(4, 2))[:, 0], targets(values))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    for event in Recording.load(tmp_path / "run").events("origin"):
+        assert event["origin"]["phase"] == "input"
+        assert event["origin"]["op"] != LIFTED

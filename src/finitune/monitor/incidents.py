@@ -291,7 +291,7 @@ class Incidents:
         damaged = earlier.is_damaged(model, earlier.lost(loss := self._run.signals["loss"], seen))
         if damaged and earlier.speaks_of(loss, seen):
             news = earlier.is_news(seen.numbers["loss"], seen.numbers["before"])
-            if news and not (self.sighted and self.sighted.is_of(seen.step, seen.symptom)):  # by another optimizer
+            if news and not (self.sighted and self.sighted.event["step"] == seen.step):  # by another optimizer
                 self._sight(watched, reading, capture, seen, last_good=earlier.step, unproved=earlier.ask_again)
         elif damaged is not False or seen.level == "note" or is_beyond_data(loss):
             self._suspect(watched, reading, capture, seen)

@@ -204,9 +204,10 @@ class Investigation:
             self.repeats, self.why_not = True, None
 
     def _results(self) -> Results:
-        """What the calls of the step return when they are made again, where its loss could not be."""
+        """What the calls of the step return when they are made again, where its loss tells too little."""
         model = self.model or LooseTensors.of(self.capture, self.modules.name)
-        if model is None or self.why_not is None or self.group.split or self.limits.why_not(model) is not None:
+        told = self.origin is None and self.why_not is None
+        if told or model is None or self.group.split or self.limits.why_not(model) is not None:
             return {}
         self.passes += 1
         return results_of(self.setting(model))
@@ -227,9 +228,6 @@ class Investigation:
     def is_located(self) -> bool:  # more than the statement
         return self.origin is not None and not self.origin.is_statement
 
-    def is_of(self, step: int, symptom: str) -> bool:
-        return (self.event["step"], self.event["symptom"]) == (step, symptom)
-
     def is_made_in(self, live: LiveWatch) -> bool:
         """Whether a watched step has shown an operator of the loop that makes what this one has as a bad input."""
         own, found = self.origin, live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss")
@@ -241,7 +239,7 @@ class Investigation:
             return True
         found = bad_leaf(all_named_tensors(self.model, self.modules), calls_of(capture))
         if found is None or found.phase == "input":
-            found = live.watch.found(bad_loss=self.event["symptom"] == "nonfinite-loss") or found
+            found = live.found(self.origin, bad_loss=self.event["symptom"] == "nonfinite-loss") or found
             if found is not None and self.by_hand and live.watch.after_backward and found.phase == "forward":
                 found = replace(found, phase="backward")
         self.live, self.compiled = step, live.compiled

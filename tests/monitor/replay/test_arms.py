@@ -354,3 +354,26 @@ def test_an_arm_reaches_the_autocast_that_the_model_itself_turns_on(spelling, dt
     assert {seen["hidden"] for seen in model.seen} == {dtype}
     assert (model.autocast.fast_dtype, model.autocast._enabled) == (torch.float16, True)
     assert torch.autocast.__enter__ is own
+
+
+class HalfAdapter(nn.Module):
+    """Computes in float16 whatever it is given, as code does that spells its casts."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 16)
+
+    def forward(self, input_ids, labels=None):
+        x = torch.full((*input_ids.shape, 8), 3e4)
+        low = F.linear(x.half(), self.inner.weight.half()).to(torch.float16) * 8
+        logits = self.head(low.float())
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def test_casts_that_the_code_spells_are_no_float16_in_float32():
+    model = HalfAdapter()
+    setting = capture_of(model, lambda _: model(input_ids=IDS, labels=IDS))
+    assert not run_arm("again", setting).passed
+    assert run_arm("float32", setting).passed

@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_mode, _push_mode
 
+from finitune.finding import Origin
 from finitune.monitor.capture.step import Call
-from finitune.monitor.origin.operator_watch import OperatorWatch
+from finitune.monitor.origin.operator_watch import LIFTED, OperatorWatch
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.user_code.source_line import running_frames
 
@@ -61,6 +63,15 @@ class LiveWatch:
     @property
     def watch(self) -> OperatorWatch:
         return self._watch
+
+    def found(self, known: Origin | None, *, bad_loss: bool) -> Origin | None:
+        """The first bad value. Of numbers that torch has not computed it is the input that is `known`, with the line
+        that takes them in.
+        """
+        found = self._watch.found(bad_loss=bad_loss)
+        if found is None or found.op != LIFTED:
+            return found
+        return replace(known or found, phase="input", op="input", line=found.line)
 
     @property
     def seconds(self) -> float:

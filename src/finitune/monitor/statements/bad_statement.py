@@ -103,12 +103,16 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
     again = _made_operand(one, statements, values, operand, spelled, partial(bad_tensor_in, minus=False))
     if again is not None and again.is_operator:
         return again
-    return _made_in_call(one, operand) or made_by_expression(one, spelled, values, operand) or made
+    return made_in_call(one, operand) or made_by_expression(one, spelled, values, operand) or made
 
 
-def _made_in_call(one: EndedFrame, operand: Tensor) -> Origin | None:
-    """The operator that makes the operand bad in a function that this one calls, where it comes out again there."""
-    found = maker_of(operand, lambda evaluation: evaluation.returned(one))
+def made_in_call(
+    one: EndedFrame, operand: Tensor, of_models: Mapping[int, Sequence[Any]] | None = None
+) -> Origin | None:
+    """The operator that makes the operand bad in this function or one that it calls, where it comes out again there;
+    `of_models` is what its models return.
+    """
+    found = maker_of(operand, lambda evaluation: evaluation.returned(one), of_models)
     return None if found is None else replace(found, module=None, phase="input")
 
 

@@ -17,12 +17,12 @@ from finitune.monitor.origin.spoilt_buffers import is_in_some_samples
 from finitune.monitor.probes.finite import is_finite, is_inexact
 from finitune.monitor.replay.call_results import Results
 from finitune.monitor.statements.attribute_writers import written_bad
-from finitune.monitor.statements.bad_statement import bad_operand_in, bad_statement, line_of_call
+from finitune.monitor.statements.bad_statement import bad_operand_in, bad_statement, line_of_call, made_in_call
 from finitune.monitor.statements.constructors import made_by_constructor
 from finitune.monitor.statements.given_gradients import bad_gradient
 from finitune.monitor.statements.operator_lines import only_place, only_place_of
 from finitune.monitor.statements.recomputed_loss import bad_backward, bad_forward
-from finitune.monitor.statements.spelled_operands import made_in_attribute, made_in_expression
+from finitune.monitor.statements.spelled_operands import made_in_expression, made_in_statement
 from finitune.monitor.user_code.ended_frames import EndedFrame, ended
 from finitune.monitor.user_code.source_line import described, user_frames
 
@@ -38,11 +38,11 @@ def seen(
     """
     # What a call has kept tells more than what is drawn again.
     first = replace(capture, began=None) if calls_of(capture) else capture
-    found = _seen(own, term, known, losses, first, bad_loss=bad_loss)
+    found = _seen(own, term, known, losses, first, results, bad_loss=bad_loss)
     if found is not None and not found.is_statement:
         return found
     if capture.began is not None and first is not capture:
-        again = _seen(own, term, known, losses, capture, bad_loss=bad_loss)
+        again = _seen(own, term, known, losses, capture, results, bad_loss=bad_loss)
         found = again if again is not None and again.is_operator else found
     if own is None and (found is None or found.is_statement):
         found = _of_results(losses, capture, results, bad_loss=bad_loss) or found
@@ -64,7 +64,7 @@ def _of_results(
 
 def _seen(
     own: Origin | None, term: Place | None, known: Iterable[nn.Module], losses: Sequence[float], capture: Capture,
-    *, bad_loss: bool,
+    results: Callable[[], Results], *, bad_loss: bool,
 ) -> Origin | None:  # fmt: skip
     callers = [one for call in calls_of(capture) for one in call.callers]
     if own is not None and (own.module is not None or own.phase not in ("input", "forward", "backward")):
@@ -108,8 +108,12 @@ def _seen(
         if found is not None:
             return _with_name_of(own, found)
         alike = (operand, -operand)  # what is subtracted is known by what it adds
-        made = (how(user_frames(), one) for how in (made_in_expression, made_in_attribute) for one in alike)
+        made = (how(user_frames(), one) for how in (made_in_expression, made_in_statement) for one in alike)
         found = next((origin for origin in made if origin is not None), None)
+        if found is None and (over := list(ended(callers))):
+            with suppress(Exception):  # what the model raises when it is called again
+                of_models = results()
+                found = next((made for one in over if (made := made_in_call(one, operand, of_models))), None)
         return written_bad(operand) or _with_name_of(own, found)
     if found is not None and not found.is_statement and found.op == own.op and found.phase == own.phase:
         return replace(own, line=found.line, tensor=found.tensor)  # the first in the order in which the program runs

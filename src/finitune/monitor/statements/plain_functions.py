@@ -39,6 +39,7 @@ from finitune.monitor.statements.plain_statements import Returned, Statements, i
 from finitune.monitor.user_code import numpy_arithmetic
 from finitune.monitor.user_code.arithmetic import DICTIONARIES, MISSING, applied_by_name, evaluate
 from finitune.monitor.user_code.ended_frames import EndedFrame
+from finitune.monitor.user_code.generators import YIELDED
 from finitune.monitor.user_code.source_line import is_users
 from finitune.monitor.user_code.source_tree import lambda_of, scope_of
 from finitune.monitor.user_code.sums import comes_out_as
@@ -287,6 +288,8 @@ class Evaluation(Statements):
         known: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:  # fmt: skip
         self.look(self.now)  # at what it is given
+        generates = code is not None and bool(code.co_flags & inspect.CO_GENERATOR)
+        values = {**values, YIELDED: list[Any]()} if generates else values
         now, self._depth = self.now, self._depth + 1
         known, self.known = self.known, known
         try:
@@ -294,6 +297,8 @@ class Evaluation(Statements):
                 return self.value(scope.body, values)
             assert code is not None, "only a lambda may have none"
             self.run(scope.body if isinstance(scope, ast.FunctionDef) else scope, values, code)
+            if generates:
+                return self.made(values[YIELDED])
         except Returned as returned:
             if returned.value is MISSING:
                 raise NotPlain("what is returned") from None
@@ -310,12 +315,14 @@ class Evaluation(Statements):
         return inspect.unwrap(torch.autograd.grad)(outputs, inputs, grad_outputs, **{**options, "retain_graph": True})
 
 
-def maker_of(wanted: Tensor, compute: Callable[[Evaluation], Any]) -> Origin | None:
+def maker_of(
+    wanted: Tensor, compute: Callable[[Evaluation], Any], of_models: Mapping[int, Sequence[Any]] | None = None
+) -> Origin | None:
     """The operator that makes this tensor bad as something of the user's is computed; None where it does not come out
     again on the way, bit for bit.
     """
     watch = OperatorWatch.of_arithmetic()
-    evaluation = Evaluation(lambda: False, wanted=wanted)
+    evaluation = Evaluation(lambda: False, wanted=wanted, of_models=of_models or {})
     evaluation.placed_by(watch)
     with without_warnings(), torch.no_grad(), watch, suppress(*NOT_COMPUTED):
         compute(evaluation)

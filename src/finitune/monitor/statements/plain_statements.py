@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.user_code import numpy_arithmetic
 from finitune.monitor.user_code.arithmetic import FILLS, MISSING, Asked, assign, items_of, or_missing
+from finitune.monitor.user_code.generators import YIELDED
 from finitune.monitor.user_code.source_line import described
 from finitune.monitor.user_code.source_tree import is_state, joins, names_in, parts_without, stored_in, written_in_place
 from finitune.monitor.user_code.torch_arithmetic import NotPlain
@@ -84,6 +85,8 @@ class Statements(Asked):
                 self._state_written(statement, *written, values)
             case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))) if name in _SAY:
                 return
+            case ast.Expr(value=ast.Yield(value=ast.expr() as value)):
+                values[YIELDED].append(self._held(value, values))
             case ast.Expr(value=ast.Call(func=ast.Attribute(attr="backward"))):
                 return  # it writes to gradients alone
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="requires_grad_")) as value):

@@ -14,6 +14,7 @@ from torch import Tensor
 from finitune.finding import Origin
 from finitune.monitor.origin.operator_watch import LIFTED
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation, maker_of
+from finitune.monitor.user_code.bad_tensors import holds_bad_loss
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import described
 from finitune.monitor.user_code.source_tree import is_state, names_in, nodes_in, scope_of, statements_in
@@ -52,14 +53,17 @@ def made_in_expression(frames: Iterable[FrameType], operand: Tensor) -> Origin |
     return None
 
 
-def made_in_attribute(frames: Iterable[FrameType], operand: Tensor) -> Origin | None:
-    """The operator that makes the operand bad on the way to what one of these functions, innermost first, has given to
-    an attribute, as `self.loss = self.criterion(out, y)`, which is computed again.
+def made_in_statement(frames: Iterable[FrameType], operand: Tensor) -> Origin | None:
+    """The operator that makes the operand bad on the way to what one of these functions, innermost first, has computed
+    by a call: a bad loss, or what is given to an attribute, as `self.loss = self.criterion(out, y)`. It is computed
+    again.
     """
     for frame in frames:
         values, scope = {**frame.f_globals, **frame.f_locals}, scope_of(frame.f_code)
         for one in statements_in(scope) if scope is not None else ():
-            if one.line <= frame.f_lineno and isinstance(one.value, ast.Call) and _gives_attribute(one.target):
+            called = any(isinstance(node, ast.Call) for node in ast.walk(one.value))
+            kept = _gives_attribute(one.target) or any(holds_bad_loss(values.get(name)) for name in one.writes)
+            if one.line <= frame.f_lineno and called and kept:
                 found = made_by_expression(frame, one.value, values, operand)
                 if found is not None:
                     return found
