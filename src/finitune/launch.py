@@ -163,6 +163,11 @@ def _why_nothing(marks: Path) -> str:
         )
     if not (marks / "torch").exists():
         return "no training step was seen: no process of this command imported torch"
+    if (marks / "compiled").exists():
+        return (
+            "no training step was seen: backward and step run within a function that torch.compile has compiled, where "
+            "nothing is watched; compile the model alone, or the forward with the loss"
+        )
     return "no training step was seen: no process of this command ran a backward or stepped an optimizer"
 
 

@@ -280,6 +280,31 @@ def test_a_command_without_training_says_so_in_one_line(tmp_path):
     assert "no training step was seen" in done.stderr
 
 
+WITHIN_COMPILED = """
+import torch
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+
+@torch.compile(backend="eager")
+def step(x):
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+
+for _ in range(3):
+    step(torch.randn(4, 4))
+"""
+
+
+def test_a_step_that_is_compiled_as_a_whole_is_seen_or_the_reason_is_said(tmp_path):
+    """Whether the compiler takes the backward into its graph depends on the version of torch."""
+    done = python("-c", WITHIN_COMPILED, cwd=tmp_path)
+    assert done.returncode == 0
+    unseen = "no training step was seen: backward and step run within a function that torch.compile has compiled"
+    assert ("steps, all finite" in done.stderr) is not (unseen in done.stderr)
+
+
 def test_a_command_that_does_not_exist_is_one_line(tmp_path):
     done = guarded("no-such-command-anywhere", cwd=tmp_path)
     assert done.returncode == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -16,6 +17,7 @@ from finitune.gym.inject import inject
 from finitune.injection import Injection
 from finitune.monitor.crash import report_crashes
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.origin.live_watch import compiles
 from finitune.monitor.process import Monitor
 
 AFTER = ("torch",)
@@ -46,6 +48,12 @@ class _Injecting(Monitor):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._faults: list[str] = json.loads(os.environ.get("FINITUNE_INJECT", "[]"))
+
+    def close(self) -> None:
+        stepped = (one for one in self._optimizers if getattr(one.optimizer(), "state", None))
+        if not self.step and compiles() and next(stepped, None) is not None:
+            (Path(os.environ["FINITUNE_MARKS"]) / "compiled").touch()
+        super().close()
 
     def add(self, optimizer: Any, model: nn.Module | None = None) -> Watched:
         watched = super().add(optimizer, model)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from finitune.monitor.capture.step import Capture
-from finitune.monitor.origin.live_watch import compiles
+from finitune.monitor.origin.live_watch import compiles, within_compiled
 from finitune.monitor.probes.measurement import Measured
 
 Judged = tuple[Capture, Measured]
@@ -30,6 +30,8 @@ class CompiledStep:
     def awaits(self, judged: Judged, *, guards: bool, watches: bool) -> bool:
         """Whether an optimizer is to step where that is seen; compiled functions run eagerly then, from now on."""
         if self._is_by_hand or not compiles() or not (watches or (guards and judged[1].read().bad)):
+            return False
+        if within_compiled():  # which has chosen already how its functions run
             return False
         self._judged = judged
         if self._stance is None:

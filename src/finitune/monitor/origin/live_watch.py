@@ -71,7 +71,7 @@ class LiveWatch:
         found = self._watch.found(bad_loss=bad_loss)
         if found is None or found.op != LIFTED:
             return found
-        return replace(known or found, phase="input", op="input", line=found.line)
+        return replace(known or replace(found, tensor="numbers taken in"), phase="input", op="input", line=found.line)
 
     @property
     def seconds(self) -> float:
