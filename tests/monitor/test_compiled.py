@@ -75,17 +75,20 @@ def test_a_step_of_the_optimizer_that_is_compiled_leaves_the_dispatcher_whole(tm
 BAD = 4
 
 
-def trained_by_compiled_steps(run_dir, factor, *, kind=torch.optim.AdamW, dtype=torch.float32, accumulated=1, **given):
-    """Weights and the number of steps in the recording; the loss of step 4 is multiplied by `factor`."""
+def trained_by_compiled_steps(
+    run_dir, factor, *, kind=torch.optim.AdamW, dtype=torch.float32, accumulated=(1, 0), **given
+):
+    """Weights; of the accumulated losses of step 4 one is multiplied by `factor`."""
+    losses, bad = accumulated
     torch.manual_seed(0)
     model = nn.Linear(4, 2, dtype=dtype)
     optimizer = kind(model.parameters(), lr=1e-2, **given)
     update = torch.compile(lambda: optimizer.step(), backend="eager")
     with contextlib.nullcontext() if run_dir is None else watch(model, optimizer, run_dir=run_dir):
         for step in range(1, 9):
-            for _ in range(accumulated):
+            for number in range(losses):
                 loss = model(torch.randn(4, 4, dtype=dtype)).square().mean()
-                (loss * factor if step == BAD else loss).backward()
+                (loss * factor if (step, number) == (BAD, bad) else loss).backward()
             if step != BAD or run_dir is not None or factor == 1:
                 update()
             optimizer.zero_grad()
@@ -95,7 +98,7 @@ def trained_by_compiled_steps(run_dir, factor, *, kind=torch.optim.AdamW, dtype=
 @pytest.mark.parametrize(
     "kind", [functools.partial(torch.optim.AdamW, eps=1e-4), torch.optim.SGD], ids=["adamw", "sgd"]
 )
-@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize("accumulated", [(1, 0), (2, 0), (2, 1)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("factor", [1, math.nan, math.inf, -math.inf])
 def test_a_bad_step_that_is_compiled_is_discarded(factor, dtype, accumulated, kind, tmp_path):

@@ -84,6 +84,8 @@ class Intervals:
         self._leaves: list[Tensor] = []
         self._before: Gradients = NO_GRADIENTS
         self._group: list[MicroStep] = []
+        self._counted = False
+        """The step of this group has a number."""
         self._asked: MicroStep | None = None
         """Of the call of `torch.autograd.grad` that runs."""
         self._of_data = False
@@ -131,8 +133,8 @@ class Intervals:
             self._leaves = foreign.leaves_of(roots, MOST_NODES)
         before = gradients_now(self._leaves)
         if (not any_gradient(before) or before != self._before) and not self._derived.holds(self._leaves):
-            self._group = []  # the gradients of the group before were set to zero, or are others
             self._step_missed()
+            self._group, self._counted = [], False  # the gradients of the group before were set to zero, or are others
 
     def _stepped_unseen(self, watched: Watched) -> bool:
         """Gradients of a backward are gone that no step was seen to use: the step is compiled, or the loop's own."""
@@ -190,8 +192,12 @@ class Intervals:
         return [watched for watched in self._optimizers if watched.number in self._unseen]
 
     def _awaits_step(self, judged: tuple[Capture, Measured]) -> bool:
-        guards, watches = self._run.guards, self._live.running
-        return bool(self._steps_unseen()) and self._compiled.awaits(judged, guards=guards, watches=watches)
+        guards, watches, unseen = self._run.guards, self._live.running, self._steps_unseen()
+        if not unseen or not self._compiled.awaits(judged, guards=guards, watches=watches):
+            return False
+        for one in unseen if self._counted else ():
+            one.last = self._gate.step - 1
+        return True
 
     def _step_missed(self) -> None:
         """The step of the last backward would have come by now."""
@@ -285,7 +291,7 @@ class Intervals:
         if watched is None:
             return
         if len(capture.micro_steps) == 1:
-            self._gate.step += 1
+            self._gate.step, self._counted = self._gate.step + 1, True
             watched.last, watched.steps = self._gate.step, watched.steps + 1
             for one in self._steps_unseen():
                 one.last = self._gate.step
