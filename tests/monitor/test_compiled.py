@@ -82,7 +82,7 @@ def trained_by_compiled_steps(
     losses, bad = accumulated
     torch.manual_seed(0)
     model = nn.Linear(4, 2, dtype=dtype)
-    optimizer = kind(model.parameters(), lr=1e-2, **given)
+    optimizer = kind(model.parameters(), lr=1e-2)
     update = torch.compile(lambda: optimizer.step(), backend="eager")
     with contextlib.nullcontext() if run_dir is None else watch(model, optimizer, run_dir=run_dir):
         for step in range(1, 9):
