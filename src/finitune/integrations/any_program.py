@@ -5,6 +5,7 @@ Used by `finitune run`. What is trained is found by its backwards and its optimi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -43,17 +44,21 @@ def _from_environment(name: str, default: str) -> Any:
 
 
 class _Injecting(Monitor):
-    """Plants the faults of `--inject`, each as soon as there is a model that has its module."""
+    """Plants the faults of `--inject`, each as soon as there is a model that has its module; leaves a mark for the
+    launcher where compiled code has hidden the training.
+    """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._faults: list[str] = json.loads(os.environ.get("FINITUNE_INJECT", "[]"))
 
     def close(self) -> None:
-        stepped = (one for one in self._optimizers if getattr(one.optimizer(), "state", None))
-        if not self.step and compiles() and next(stepped, None) is not None:
-            (Path(os.environ["FINITUNE_MARKS"]) / "compiled").touch()
         super().close()
+        stepped = any(getattr(one.optimizer(), "state", None) for one in self._optimizers)
+        marks = os.environ.get("FINITUNE_MARKS")
+        if marks and stepped and not self.step and compiles():
+            with contextlib.suppress(OSError):  # the launcher has ended
+                (Path(marks) / "compiled").touch()
 
     def add(self, optimizer: Any, model: nn.Module | None = None) -> Watched:
         watched = super().add(optimizer, model)

@@ -12,9 +12,9 @@ import torch
 
 from finitune.monitor.capture.step import Capture
 from finitune.monitor.origin.live_watch import compiles, within_compiled
-from finitune.monitor.probes.measurement import Measured
+from finitune.monitor.probes.measurement import Reading
 
-Judged = tuple[Capture, Measured]
+Judged = tuple[Capture, Reading]
 """What a backward has left."""
 
 
@@ -27,11 +27,11 @@ class CompiledStep:
         self._is_by_hand = False
         """No step came where one was awaited: the loop updates by itself."""
 
-    def awaits(self, judged: Judged, *, guards: bool, watches: bool) -> bool:
-        """Whether an optimizer is to step where that is seen; compiled functions run eagerly then, from now on."""
-        if self._is_by_hand or not compiles() or not (watches or (guards and judged[1].read().bad)):
-            return False
-        if within_compiled():  # which has chosen already how its functions run
+    def awaits(self, judged: Judged) -> bool:
+        """Whether the optimizer may step within a compiled function; compiled functions run eagerly then, from now on,
+        so that its step is seen.
+        """
+        if self._is_by_hand or not compiles() or within_compiled():  # which has chosen how its functions run
             return False
         self._judged = judged
         if self._stance is None:

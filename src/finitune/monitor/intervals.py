@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from finitune.monitor.capture.step import Capture, MicroStep
 from finitune.monitor.capture.step_calls import Calls
-from finitune.monitor.compiled_step import CompiledStep
+from finitune.monitor.compiled_step import CompiledStep, Judged
 from finitune.monitor.gate import Gate
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
@@ -28,7 +28,7 @@ from finitune.monitor.loop_writes import LoopWrites
 from finitune.monitor.micro_steps import NO_GRADIENTS, Pending, any_gradient, gradients_now
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import foreign, model_calls, optimizer_steps
-from finitune.monitor.probes.measurement import NOTHING_MEASURED, Gradients, Measured, confirmed, measure
+from finitune.monitor.probes.measurement import NOTHING_MEASURED, Gradients, Reading, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
 from finitune.monitor.probes.optimizers import BeforeStep
 from finitune.monitor.probes.references import reference_to
@@ -92,7 +92,7 @@ class Intervals:
         """It asks for the gradient of what is no parameter."""
         self._derived = Unchanged({})
         """By what a derivative of this step is derived again."""
-        self._first_of_data: tuple[Capture, Measured] | None = None
+        self._first_of_data: Judged | None = None
         self._unseen: set[int] = set()
         """Numbers of optimizers whose steps are not seen."""
         self._compiled = CompiledStep()
@@ -100,7 +100,7 @@ class Intervals:
         """A watch has begun after the last backward was judged, and makes the compiled step of that one eager."""
         self._versions: dict[int, tuple[int, ...]] = {}
         """Of the weights of optimizers that were not seen to step, when the last backward ended."""
-        self._doubtful: dict[int, list[tuple[Capture, Measured]]] = {}
+        self._doubtful: dict[int, list[Judged]] = {}
         """What was measured of optimizers of which it is not yet known whether they step unseen."""
         self._unclaimed = 0
         self._searched = 0
@@ -157,11 +157,11 @@ class Intervals:
         self._begin(watched.parameters())
         waiting = [micro for micro in self._pending.micro_steps if number in micro.touched]
         doubtful = self._doubtful.setdefault(number, [])
-        doubtful.append(self._measured(waiting[-1:], watched.gradients()))
+        doubtful.append(self._judged(waiting[-1:], watched.gradients()))
         if len(doubtful) == CERTAIN:
             self._unseen.add(number)
-            for capture, measured in doubtful:
-                self._take(capture, measured)
+            for judged in doubtful:
+                self._take(*judged)
 
     def _steps(self, watched: Watched) -> bool:
         """An optimizer of these parameters is seen to step."""
@@ -181,19 +181,20 @@ class Intervals:
                 return  # an optimizer may yet step on copies of these
         self._begin(leaves)
         self._group.append(micro)
-        gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
-        judged = self._measured(self._group, gradients) if gradients else None
-        if judged is not None and not self._awaits_step(judged):
-            self._take(*judged)
-            self._eager_again = self._live.running
+        if gradients := [leaf.grad for leaf in leaves if leaf.grad is not None]:
+            judged = self._judged(self._group, gradients)
+            if not self._awaits_step(judged):
+                self._take(*judged)
+                self._eager_again = self._live.running
         self._before = gradients_now(leaves)
 
     def _steps_unseen(self) -> list[Watched]:
         return [watched for watched in self._optimizers if watched.number in self._unseen]
 
-    def _awaits_step(self, judged: tuple[Capture, Measured]) -> bool:
-        guards, watches, unseen = self._run.guards, self._live.running, self._steps_unseen()
-        if not unseen or not self._compiled.awaits(judged, guards=guards, watches=watches):
+    def _awaits_step(self, judged: Judged) -> bool:
+        matters = self._live.running or (self._run.guards and judged[1].bad)
+        unseen = self._steps_unseen() if matters else []
+        if not unseen or not self._compiled.awaits(judged):
             return False
         for one in unseen if self._counted else ():
             one.last = self._gate.step - 1
@@ -254,16 +255,16 @@ class Intervals:
         if micro is None or not gradients:
             return
         self._group.append(micro)
-        measured = self._measured(self._group, gradients)
+        judged = self._judged(self._group, gradients)
         if self._of_data:
             self._unclaimed += 1
             if self._unclaimed < UNCLAIMED:
-                self._first_of_data = measured
+                self._first_of_data = judged
                 return
             if self._first_of_data is not None:
                 self._take(*self._first_of_data)
                 self._first_of_data = None
-        self._take(*measured)
+        self._take(*judged)
 
     def _begin(self, leaves: Sequence[Tensor]) -> None:
         self._update.holds(leaves)
@@ -275,7 +276,7 @@ class Intervals:
             entries = [e for root in modules.owners(leaves) for e in entry_points(root, leaves)]
             model_calls.observe_more(entries)
 
-    def _measured(self, on: Sequence[MicroStep], gradients: Sequence[Tensor]) -> tuple[Capture, Measured]:
+    def _judged(self, on: Sequence[MicroStep], gradients: Sequence[Tensor]) -> Judged:
         capture = Capture(micro_steps=list(on))
         scale = capture.scale
         weights = [p.detach() for p in self._update.parameters()]
@@ -284,9 +285,9 @@ class Intervals:
         measured = measure(
             self._gate.step, capture.roots, gradients, None, scale=scale, scaled=scale is not None, more=more
         )
-        return capture, measured
+        return capture, confirmed(measured.read(), measured)
 
-    def _take(self, capture: Capture, measured: Measured) -> None:
+    def _take(self, capture: Capture, reading: Reading) -> None:
         watched = self._watched
         if watched is None:
             return
@@ -297,9 +298,8 @@ class Intervals:
                 one.last = self._gate.step
         elif watched.bad_in_a_row:
             return  # this step is known to be bad
-        measured.step = self._gate.step
+        reading.step = self._gate.step
         watched.written_by_loop = self._update.parameters()
-        reading = confirmed(measured.read(), measured)
         live = self._live.taken()
         if reading.more.get(WEIGHTS) == 0:
             self._incidents.bad_weights(watched, reading, self._writes.made(watched.written_by_loop))

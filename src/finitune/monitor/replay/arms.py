@@ -20,9 +20,9 @@ from finitune.monitor.probes.embeddings import input_embedding, vocabulary_size
 from finitune.monitor.probes.optimizers import fresh_state, parameters_of
 from finitune.monitor.probes.padding import IGNORED_LABEL, Run, in_reverse, on_the_other_side, one_row_at_a_time
 from finitune.monitor.replay.attention import PLAIN, TORCHS, by_mathematics, kernel_of, on_copies, take_kernel
-from finitune.monitor.replay.casts import CastsInstead
 from finitune.monitor.replay.empty_rows import EmptyRows
 from finitune.monitor.replay.fewer_rows import without
+from finitune.monitor.replay.float32_casts import Float32Casts
 from finitune.monitor.replay.rerun import Setting
 from finitune.monitor.replay.rounding import ByChance, Rounding, no_room, to_nearest
 from finitune.monitor.replay.trial import refuse_large
@@ -40,7 +40,7 @@ def again(setting: Setting) -> Iterator[None]:
 def float32(setting: Setting) -> Iterator[None]:
     """Parameters, inputs and compute in float32, also where the code of the program casts to float16."""
     setting.dtype = torch.float32
-    with _cast_parameters(setting.model, torch.float32), CastsInstead(torch.float32):
+    with _cast_parameters(setting.model, torch.float32), Float32Casts():
         yield
 
 
@@ -89,7 +89,7 @@ def module_float32(setting: Setting, name: str) -> Iterator[None]:
         if torch.is_autocast_enabled(device):
             back = torch.get_autocast_dtype(device)
         args, kwargs = pytree.tree_map(lambda leaf: _to(leaf, torch.float32), (args, kwargs))
-        with torch.autocast(device, enabled=False), CastsInstead(torch.float32):
+        with torch.autocast(device, enabled=False), Float32Casts():
             out = own(*args, **kwargs)
         return pytree.tree_map(lambda leaf: _to(leaf, back), out)
 

@@ -96,7 +96,6 @@ def _statement(frame: FrameType | Callback, statement: ast.stmt, left: Gradients
     """What has made a variable bad that the statement reads; else nothing is known but the statement, or the `line`
     within it.
     """
-    within = [one for one in ast.walk(statement) if isinstance(one, ast.stmt)]
     read = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     if isinstance(frame, FrameType):
         for name in sorted(read & frame.f_locals.keys()):
@@ -104,7 +103,8 @@ def _statement(frame: FrameType | Callback, statement: ast.stmt, left: Gradients
             made = made_variable(frame, name, bad) if bad is not None else None
             if made is not None and made.is_operator:
                 return replace(made, module=None, phase="backward")
-    simple = next((one for one in within if not hasattr(one, "body") and _writes(one)), statement)
+    within = (one for one in ast.walk(statement) if isinstance(one, ast.stmt) and not hasattr(one, "body"))
+    simple = next(filter(_writes, within), statement)
     line = line or described(frame.f_code.co_filename, simple.lineno, frame.f_code.co_name)
     return Origin(module=None, op="backward", phase="backward", dtype=dtype_name(left[0][0].dtype), line=line)
 

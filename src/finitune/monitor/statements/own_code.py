@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 
 from torch import Tensor, nn
 
@@ -36,6 +37,7 @@ def seen(
     `known` are the modules that were looked at, `losses` what was handed to the backwards of the `capture`, `results`
     what its calls return when they are made again.
     """
+    results = cache(results)  # which runs the model
     # What a call has kept tells more than what is drawn again.
     first = replace(capture, began=None) if calls_of(capture) else capture
     found = _seen(own, term, known, losses, first, results, bad_loss=bad_loss)
