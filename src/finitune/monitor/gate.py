@@ -315,6 +315,10 @@ class Gate:
             self._consider(watched, reading, deferred.capture, acted=True)
         self.finish(watched, reading, deferred.capture, deferred.seconds)
 
+    def has_discarded(self, watched: Watched) -> bool:
+        self.settle(watched)
+        return watched.discarded
+
     def scaler_skipped(self, watched: Watched) -> None:
         """GradScaler.step has returned without calling the optimizer."""
         on, pairs, clip = self._pending.of(watched.number), watched.update.gradients(), watched.unclipped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -293,6 +293,11 @@ class Optimizers:
         held = {id(p) for p in parameters_of(optimizer)}
         recent = (one for one in self if one.last == now > 0)
         return next((one for one in recent if held and {id(p) for p in one.parameters()} == held), None)
+
+    def training(self, parameters: Iterable[Any]) -> list[Watched]:
+        """Those that train any of these."""
+        ids = {id(p) for p in parameters}
+        return [one for one in self if any(id(p) in ids for p in one.parameters())]
 
     def remove(self, optimizer: Any) -> None:
         self._known.pop(id(optimizer), None)

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +291,11 @@ class Monitor:
         """Rows of the input embedding of the model that is trained; None where there is none."""
         return self._listener.vocabulary()
 
+    def has_discarded(self, parameters: Iterable[Any]) -> bool:
+        """Whether the last step of an optimizer of any of these was discarded."""
+        training = self._optimizers.training(parameters)
+        return any(self._gate.has_discarded(watched) for watched in training)
+
     def hold_back_saves(self) -> None:
         """Checkpoints go into the recording instead of their own places: this run is only there to be watched."""
         self._checkpoints.held_back = self.run_dir / "saves"
@@ -327,8 +332,7 @@ class Monitor:
         what += f", {unknown} not measured" if unknown else ""
         more = f", {suspicions} suspicion{'s' * (suspicions > 1)}" if suspicions else ""
         steps = f"{self.step} step{'s' * (self.step > 1)}"
-        text = f"{steps}, {what}{more}; recorded in {self.run_dir}"
-        self._run.speech.say_at_the_end(text)
+        self._run.speech.say_at_the_end(f"{steps}, {what}{more}; recorded in {self.run_dir}")
         if self._gate.healing is not None and (lines := self._gate.healing.summary()):
             self._run.speech.say(*lines)
 
