@@ -14,6 +14,8 @@ from finitune.series import Series
 
 
 class Stepped:
+    name = "SGD"
+
     def __init__(self, *, is_measured_by_others=False, last=2, frozen=False):
         self.is_measured_by_others = is_measured_by_others
         self.last = last
@@ -21,6 +23,16 @@ class Stepped:
 
     def parameters(self):
         return self._parameters
+
+
+class Run:
+    """In which no optimizer has a loss of its own beside another."""
+
+    def __init__(self, signals):
+        self.signals = signals
+
+    def signals_of(self, _optimizer, _step):
+        return self.signals
 
 
 def signals(**values):
@@ -37,12 +49,12 @@ def rising(monkeypatch):
 
 @pytest.mark.parametrize(("measured", "level"), [(False, "suspicion"), (True, "note")])
 def test_how_far_a_loss_is_from_its_level_is_noted_where_others_measure_it(rising, measured, level):
-    found = Sightings([]).at(2, rising, Stepped(is_measured_by_others=measured))
+    found = Sightings([], Run(rising)).at(2, rising, Stepped(is_measured_by_others=measured))
     assert [(one.symptom, one.level) for one in found] == [("divergence", level), ("zero-loss", "suspicion")]
 
 
 def test_the_loss_of_a_step_is_that_of_the_first_optimizer(rising):
-    seen = Sightings([])
+    seen = Sightings([], Run(rising))
     seen.at(2, rising, Stepped(is_measured_by_others=True))
     second = seen.at(2, rising, Stepped(is_measured_by_others=False))
     assert second[0].level == "note"
@@ -54,7 +66,7 @@ def test_the_loss_of_a_step_is_that_of_the_first_optimizer(rising):
 def test_a_critic_whose_weights_are_frozen_while_the_generator_steps(rising, last, frozen, level):
     """Under one that is frozen and has never stepped, as a teacher, a loss is its own."""
     critic, generator = Stepped(last=last, frozen=frozen), Stepped()
-    seen = Sightings([generator, critic])
+    seen = Sightings([generator, critic], Run(rising))
     assert seen.at(2, rising, generator)[0].level == level
     critic.parameters()[0].requires_grad_()
     assert seen.at(2, rising, critic)[0].level == level
@@ -65,13 +77,13 @@ def test_a_critic_that_is_frozen_for_good(monkeypatch):
     rising = signals(loss=[1.0] * 39 + [500.0])
     found = [Sighting(step=40, text="", symptom="divergence")]
     monkeypatch.setattr(sightings, "sightings", lambda _signals, step: found if step == 40 else [])
-    assert Sightings([generator, critic]).at(40, rising, generator)[0].level == "suspicion"
+    assert Sightings([generator, critic], Run(rising)).at(40, rising, generator)[0].level == "suspicion"
 
 
 @pytest.mark.usefixtures("rising")
 def test_what_is_beyond_data_is_said_whoever_measures_it():
     far = signals(loss=[1.0] * 40 + [1e12] * 8)
-    assert Sightings([]).at(2, far, Stepped(is_measured_by_others=True))[0].level == "suspicion"
+    assert Sightings([], Run(far)).at(2, far, Stepped(is_measured_by_others=True))[0].level == "suspicion"
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -94,3 +106,25 @@ def test_a_generator_whose_critic_drops_what_its_backward_left(tmp_path, togethe
                 second.zero_grad()
         flags = [watched.is_measured_by_others for watched in monitor._optimizers]
     assert flags == [not together, False]
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(0.1, []), (2.5, ["divergence"])])
+def test_the_loss_of_the_optimizer_that_steps_second_diverges(tmp_path, rate, expected):
+    """The first one's is healthy; that of the second has a curvature of 1: a rate above 2 is too high."""
+    torch.manual_seed(0)
+    body, head = nn.Linear(4, 3), nn.Linear(3, 1, bias=False)
+    first, second = torch.optim.Adam(body.parameters(), lr=1e-2), torch.optim.SGD(head.parameters(), lr=rate)
+    with finitune.watch(body, first, run_dir=tmp_path / "run"):
+        finitune.watch(head, second)
+        for _ in range(60):
+            x = torch.randn(16, 4)
+            first.zero_grad()
+            nn.functional.cross_entropy(body(x), x[:, :3].argmax(1)).backward()
+            first.step()
+            second.zero_grad()
+            white = torch.randn(64, 3)
+            (head(white) - white.sum(1, keepdim=True)).square().mean().div(2).backward()
+            second.step()
+    incidents = finitune.Recording.load(tmp_path / "run").events("incident")
+    assert sorted({one["symptom"] for one in incidents}) == expected
+    assert {one["optimizer"] for one in incidents} == ({"SGD (optimizer 2)"} if expected else set())

@@ -41,6 +41,7 @@ from finitune.monitor.speech import lines_of_crash
 from finitune.monitor.statements.computed_rates import bad_rate
 from finitune.monitor.statements.weight_edits import Written
 from finitune.monitor.step_row import read_early
+from finitune.series import Series
 
 MAX_INVESTIGATIONS, MAX_LIVE_WATCHES = 20, 3
 LOCATED_LIVE = ("nonfinite-loss", "nonfinite-gradient", "loss-scale-collapse")
@@ -54,7 +55,7 @@ class Incidents:
         self._facts: dict[str, Any] | None = None
         self._described_by: int | None = None  # the number of an optimizer; 0 stands for one
         self._earlier: dict[int, EarlierBatch] = {}
-        self._sightings = Sightings(optimizers)
+        self._sightings = Sightings(optimizers, run)
         self.sighted: Investigation | None = None  # the newest incident of finite numbers
         self.open: Investigation | None = None
         self._open_for: int | None = None
@@ -109,7 +110,7 @@ class Incidents:
         inquiry = self._inquiry(watched, reading, capture, "nonfinite-update", reading.what, acted=reading.skipped)
         inquiry.event["bad"] = [self._run.modules.name(p) for p in bad[:100]]
         if (rate := reading.more.get("lr", learning_rate(watched.optimizer()))) is not None:
-            self._run.signals["lr"].add(reading.step, float(rate))
+            inquiry.signals["lr"].add(reading.step, float(rate))
         inquiry.blame_update_of(inquiry.event["bad"][0], dtype_name(bad[0].dtype), reading.made_by or bad_rate(rate))
         self._opened(inquiry, watched)
         self._record_and_tell(inquiry, watched, watched.group.first(reading.own_bad, device_of(watched.model)))
@@ -149,9 +150,8 @@ class Incidents:
         model = watched.model
         again = lambda _: []  # noqa: E731
         if model is not None and capture.runnable is None:
-            again = partial(
-                own_gradients, Setting(model=model, capture=capture, scale=reading.scale, group=watched.group)
-            )
+            setting = Setting(model=model, capture=capture, scale=reading.scale, group=watched.group)
+            again = partial(own_gradients, setting)
         seen = check.judge(summed, again)
         if seen is None or reading.bad:
             return
@@ -171,10 +171,9 @@ class Incidents:
         """The program ended in an exception; `seen` is a weight that is not finite, or what a live watch has found."""
         self._count += 1
         event = {"id": self._run.recorder.earlier_incidents + self._count, "level": "incident", "symptom": "crash"}
-        open_ = self.open.event["id"] if self.open is not None else None
         self._run.recorder.event(
             "incident", step=step, **event, text=f"the program ended in {text}", action="none", settles=False,
-            after=open_, **fields,
+            after=self.open and self.open.event["id"], **fields,
         )  # fmt: skip
         if seen is not None:
             live = {"live": step} if was_live else {}
@@ -285,10 +284,10 @@ class Incidents:
         self._prove_and_tell(inquiry, beside=self.assisted(watched, speaker))
 
     @randomness_kept()
-    def _diverged(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting) -> None:
+    def _diverged(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting, loss: Series) -> None:
         """An earlier batch decides between divergence and other data."""
         earlier, model = self._earlier[watched.number], None if watched.group.split else watched.model
-        damaged = earlier.is_damaged(model, earlier.lost(loss := self._run.signals["loss"], seen))
+        damaged = earlier.is_damaged(model, earlier.lost(loss, seen))
         if damaged and earlier.speaks_of(loss, seen):
             news = earlier.is_news(seen.numbers["loss"], seen.numbers["before"])
             if news and not (self.sighted and self.sighted.event["step"] == seen.step):  # by another optimizer
@@ -299,13 +298,14 @@ class Incidents:
     def _look_at_signals(self, watched: Watched, reading: Reading, capture: Capture) -> None:
         """Finite, but is something else wrong? Suspicions are said once, and change nothing."""
         earlier = self._earlier.setdefault(watched.number, EarlierBatch())
-        signals = earlier.judged(self._run.signals, watched.model if not watched.group.split else None)
+        own, model = self._run.signals_of(watched.name, reading.step), None if watched.group.split else watched.model
+        signals = earlier.judged(own, model)
         found = self._sightings.at(reading.step, signals, watched)
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:
             earlier.keep(reading.step, capture, reading.losses, signals["loss"])
         elif not earlier.asked_at(reading.step, diverges):
-            self._diverged(watched, reading, capture, diverges)
+            self._diverged(watched, reading, capture, diverges, own["loss"])
         for seen in found:
             died = death(watched, capture, seen, signals) if seen.symptom == "zero-gradient" else None
             if died is not None:
@@ -362,10 +362,10 @@ class Incidents:
         parameters = reading.parameters or [p for p, _ in watched.update.gradients()]
         named = [(names.name(p), norm) for p, norm in zip(parameters, reading.norms.tolist(), strict=False)]
         return Investigation(
-            recorder=self._run.recorder, modules=self._run.modules, signals=self._run.signals,
-            run_facts=self._facts or {}, model=watched.model, optimizer=watched.optimizer(), group=watched.group,
-            past=watched.past, written_by=watched.wrote_last, by_hand=watched.edits_gradients, scale=reading.scale,
-            left=watched.left_gradients, capture=capture, waiting=self.waiting,
+            recorder=self._run.recorder, modules=self._run.modules, run_facts=self._facts or {},
+            signals=self._run.signals_of(watched.name, reading.step), model=watched.model, past=watched.past,
+            optimizer=watched.optimizer(), group=watched.group, written_by=watched.wrote_last, scale=reading.scale,
+            by_hand=watched.edits_gradients, left=watched.left_gradients, capture=capture, waiting=self.waiting,
             event={
                 "step": reading.step, "id": self._run.recorder.earlier_incidents + self._count,
                 "level": "incident", "symptom": symptom, "text": text,

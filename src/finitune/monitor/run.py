@@ -12,7 +12,7 @@ from finitune.monitor.probes.modules import Modules
 from finitune.monitor.speech import Speech
 from finitune.monitor.user_code.source_line import frames_of
 from finitune.recording import Recorder
-from finitune.series import Series
+from finitune.series import Series, Signals
 from finitune.signals import SIGNALS, Level
 
 Mode = Literal["observe", "guard", "heal"]
@@ -34,6 +34,14 @@ class Run:
     """Of each optimizer the most tensors that had a gradient other than zero in a step."""
     signals: dict[str, Series] = field(default_factory=lambda: {name: Series(most=MOST_VALUES) for name in SIGNALS})
 
+    beside: dict[str, dict[str, Series]] = field(default_factory=dict[str, dict[str, Series]])
+    """Of optimizers that step on a loss of their own where another has stepped before: what is their own."""
+
+    def signals_of(self, optimizer: str, step: int) -> Signals:
+        """Where that optimizer has stepped beside another one in this step, with those that are its own."""
+        own = self.beside.get(optimizer)
+        return {**self.signals, **own} if own and own["loss"].last_step == step else self.signals
+
     @property
     def run_dir(self) -> Path:
         return self.recorder.directory
@@ -51,6 +59,7 @@ class Run:
         """What was measured so far was of no step."""
         self.signals.update({name: Series(most=MOST_VALUES) for name in self.signals})
         self.trained.clear()
+        self.beside.clear()
 
     def broken(self, step: int, error: BaseException) -> None:
         """A fault of finitune itself: said once, recorded with its frames, and training goes on."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from finitune.chapter import Sighting, sightings
 from finitune.monitor.earlier_batches import is_beyond_data
 from finitune.monitor.optimizers import Optimizers, Watched
+from finitune.monitor.run import Run
 from finitune.series import Signals
 
 OWN = (
@@ -21,27 +22,33 @@ WGAN.
 
 
 class Sightings:
-    """Of one process. The loss of a step is that of the optimizer that steps first in it."""
+    """Of one process. The loss of a step is that of the optimizer that steps first in it; of another, with a loss of
+    its own, is seen whether that diverges.
+    """
 
-    def __init__(self, optimizers: Optimizers) -> None:
-        self._optimizers = optimizers
+    def __init__(self, optimizers: Optimizers, run: Run) -> None:
+        self._optimizers, self._run = optimizers, run
         self._step, self._measured_by_others = 0, False
 
     def at(self, step: int, signals: Signals, watched: Watched) -> list[Sighting]:
-        """Of `step`, which `watched` has just made, and of the one before, whose update is measured later. How far a
-        loss is from its level is no more than noted where weights that another optimizer trains measure it: that of a
-        generator rises as its critic learns.
-        """
-        found = [*sightings(signals, step - 1), *sightings(signals, step)]
+        """Of `step`, which `watched` has just made, and of the one before, whose update is measured later."""
+        loss, of_step = signals["loss"], self._run.signals["loss"]
+        has_own = self._run.signals_of(watched.name, step) is not self._run.signals
+        shared = signals if not has_own else {n: series for n, series in signals.items() if n != "loss"}
+        found = [*sightings(shared, step - 1), *sightings(shared, step)]
         is_first, self._step = step != self._step, step
         if is_first:
             self._measured_by_others = watched.is_measured_by_others
-        if not any(seen.symptom in OF_A_LEVEL for seen in found) or is_beyond_data(signals["loss"]):
+        if _is_of_level(found) and not is_beyond_data(of_step if has_own else loss):
+            self._measured_by_others |= is_first and self._freezes_another(watched, step)
+            found = _noted(found) if self._measured_by_others else found
+        if not has_own:
             return found
-        self._measured_by_others |= is_first and self._freezes_another(watched, step)
-        if not self._measured_by_others:
-            return found
-        return [replace(seen, level="note") if seen.symptom in OF_A_LEVEL else seen for seen in found]
+        own = [seen for seen in sightings({"loss": loss}, step) if seen.symptom == "divergence"]
+        if own and not is_beyond_data(loss):
+            measured = watched.is_measured_by_others or self._freezes_another(watched, step)
+            own = _noted(own) if measured else own
+        return [*found, *own]
 
     def _freezes_another(self, watched: Watched, step: int) -> bool:
         """Weights that another optimizer trains by turns want no gradient while this one steps."""
@@ -50,3 +57,14 @@ class Sightings:
             and not any(parameter.requires_grad for parameter in one.parameters())
             for one in self._optimizers
         )  # fmt: skip
+
+
+def _is_of_level(found: list[Sighting]) -> bool:
+    return any(seen.symptom in OF_A_LEVEL for seen in found)
+
+
+def _noted(found: list[Sighting]) -> list[Sighting]:
+    """How far a loss is from its level is no more than a note where weights that another optimizer trains measure it:
+    that of a generator rises as its critic learns.
+    """
+    return [replace(seen, level="note") if seen.symptom in OF_A_LEVEL else seen for seen in found]

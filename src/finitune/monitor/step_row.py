@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.probes.optimizers import learning_rate
-from finitune.monitor.run import Run
+from finitune.monitor.run import MOST_VALUES, Run
 from finitune.monitor.samples import OF_UPDATE
-from finitune.series import Signals
+from finitune.series import Series, Signals
+
+OF_EACH = ("loss", "lr")
+"""What each of several optimizers has of its own."""
 
 
 def read_early(signals: Signals, reading: Reading) -> None:
@@ -68,6 +71,10 @@ def _record_beside(
     for name, value in amended.items():
         signals[name].add(reading.step, value)
     run.recorder.step(reading.step, **amended)
+    if reading.losses and reading.loss != signals["loss"].last:
+        own = run.beside.setdefault(watched.name, {name: Series(most=MOST_VALUES) for name in OF_EACH})
+        for name in OF_EACH:
+            own[name].add(reading.step, math.nan if (value := row[name]) is None else value)
     run.recorder.beside(reading.step, optimizer=watched.name, **row)
 
 
