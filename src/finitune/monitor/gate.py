@@ -98,7 +98,7 @@ class Gate:
         self._is_open, watched.stepping_on = True, on
         watched.look_for_edits(scaled=any(micro.scale is not None for micro in on))
         self._optimizers.edit_gradients |= watched.edits_gradients
-        capture = Capture(micro_steps=list(on), began=self._pending.began)
+        capture = Capture(micro_steps=list(on), began=self._pending.began, waiting=tuple(self._pending.micro_steps))
         bad, measured, reading = self._verdict(watched, capture, pairs)
         alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients

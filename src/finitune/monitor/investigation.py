@@ -22,7 +22,8 @@ from finitune.monitor.loss_graph.objective import Place, is_factor, node_at, sam
 from finitune.monitor.not_repeated import why_not_repeated
 from finitune.monitor.origin.frame_modules import is_inner, module_of
 from finitune.monitor.origin.live_watch import LiveWatch, compiles
-from finitune.monitor.origin.locate import all_named_tensors, bad_leaf, calls_of, locate, locate_in_calls
+from finitune.monitor.origin.locate import all_named_tensors, bad_leaf, calls_of, locate
+from finitune.monitor.origin.runnable_parts import locate_in_parts
 from finitune.monitor.origin.spoilt_buffers import made_by_step
 from finitune.monitor.origin.waiting_calls import made_by_call
 from finitune.monitor.probes.modules import Modules
@@ -166,7 +167,7 @@ class Investigation:
             return
         self.why_not = why_not_runnable(self.setting(model))
         if self.why_not is not None:
-            self._run_calls_again(model)
+            self._run_parts_again(model)
             return
         try:
             located = locate(self.setting(model))
@@ -188,17 +189,13 @@ class Investigation:
         if self.repeats is False and (why := why_not_repeated(self, observed)) is not None:
             self.why_not, self.repeats = why, None
 
-    def _run_calls_again(self, model: nn.Module) -> None:
-        """The loss cannot be run again; where it is not finite, what it was computed of may not have been either."""
-        unable = self.group.split or self.limits.why_not(model) is not None or not calls_of(self.capture)
-        if unable or self.event["symptom"] != "nonfinite-loss":
+    def _run_parts_again(self, model: nn.Module) -> None:
+        """Where the whole step cannot be; what a loss was computed of may have been bad already."""
+        if self.group.split or self.limits.why_not(model) is not None:
             return
-        try:
-            self.origin = locate_in_calls(self.setting(model))
-        except Exception:  # as of the whole step
-            return
-        finally:
-            empty_cache(model)
+        bad_loss = self.event["symptom"] == "nonfinite-loss"
+        self.origin, self.term = locate_in_parts(self.setting(model), self.modules.name, bad_loss=bad_loss)
+        empty_cache(model)
         self.passes += 1
         if self.origin is not None:
             self.repeats, self.why_not = True, None

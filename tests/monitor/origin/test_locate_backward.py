@@ -147,6 +147,31 @@ def test_a_function_of_the_users_own_in_a_forward_that_is_run_again_names_its_mo
     assert (origin.module, origin.op, origin.phase) == ("1", "aten.div", "backward")
 
 
+class Recomputed(torch.autograd.Function):
+    """The square; its backward computes its input again, with a graph, from what it put out."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.square())
+        return x.square()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (squared,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = (squared / (squared * 0)).requires_grad_()
+            out = x.square()
+        return torch.autograd.grad(out, x, gradient)[0]
+
+
+def test_the_line_of_a_backward_that_computes_with_a_graph():
+    model = nn.Linear(4, 4)
+    model.forward = lambda _=None: Recomputed.apply(nn.functional.linear(torch.ones(2, 4), model.weight)).sum()
+    origin = locate(capture_of(model, model)).origin
+    assert (origin.op, origin.phase) == ("aten.div", "backward")
+    assert origin.line.endswith("in backward: x = (squared / (squared * 0)).requires_grad_()")
+
+
 def test_what_is_trained_within_reentrant_checkpoints_alone_gets_its_gradients():
     """As in adapters: the parameters lie on no path of the outer graph, and `torch.autograd.grad` finds none."""
     model = nn.Sequential(nn.Linear(4, 4), Narrow(4, 4)).requires_grad_(False)

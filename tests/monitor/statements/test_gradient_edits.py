@@ -216,6 +216,48 @@ def test_gradients_that_were_bad_when_they_came_are_not_blamed_on_what_is_made_o
     assert found is None
 
 
+HOOK = "hook"  # this file, which runs as well, does not speak of setting one
+PROJECTED = """
+import random
+random.seed(0)
+w = torch.ones(2, requires_grad=True)
+
+def flat(loss):
+    return torch.autograd.grad(loss, [w], retain_graph={kept})[0].flatten()
+
+def project(gradients):
+    units = []
+    for g in gradients:
+        units.append(g / g.norm())
+    order = list(range(len(units)))
+    random.shuffle(order)
+    return sum(units[n] for n in order)
+
+def update(x):
+    losses = {{"a": (w * x).sum(), "b": (w * x.flip(0)).sum()}}
+    merged = project([flat(loss) for loss in losses.values()])
+    w.grad = merged.view_as(w)
+    if w.grad.isnan().any():
+        found()
+
+for x in (torch.tensor([1.0, 2.0]), torch.zeros(2)):
+    update(x)
+"""
+
+
+@pytest.mark.parametrize(("kept", "defined"), [(True, ""), (False, ""), (True, f"w.register_{HOOK}(print)")])
+def test_what_a_function_makes_of_gradients_that_it_asks_for_by_a_graph_that_is_kept(kept, defined):
+    """Where the graph is gone, or hooks would be called once more, nothing is said."""
+    left = []
+    program = PROJECTED.format(kept=kept).replace("def flat", f"{defined}\ndef flat")
+    found = user_program.found(program, lambda: bad_edit(left, asked=True), left=left)
+    if not kept or defined:
+        assert found is None
+        return
+    assert (found.op, found.phase, found.rows) == ("aten.div", "backward", None)
+    assert found.line.endswith("in project: units.append(g / g.norm())")
+
+
 CALLBACK = """
 class EvenGradients:
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):

@@ -176,6 +176,8 @@ class MicroStep:
     objective: Objective | None = None
     unreadable: str | None = None
     """Why there is no objective."""
+    derived: Objective | None = None
+    """What the backward began from, where that was no loss and the loop gave it a gradient."""
     scale: Tensor | None = None
     """By which a GradScaler multiplied the loss, shape [1], on the device."""
     scaler: Any = None
@@ -209,6 +211,10 @@ class Capture:
     micro_steps: list[MicroStep] = field(default_factory=list[MicroStep])
     began: Randomness | None = None
     """Random numbers as the step before has left them, without those of numpy."""
+    waiting: tuple[MicroStep, ...] = ()
+    """All whose step is still to come, of whatever optimizer: one of them may have made a gradient that these were
+    given.
+    """
 
     @property
     def roots(self) -> list[Tensor]:
@@ -222,6 +228,7 @@ class Capture:
 
     def forget_callers(self) -> None:
         """The verdict on the step is acted on: what its functions held is kept no longer, whoever keeps its batch."""
+        self.waiting = ()
         for micro in self.micro_steps:
             micro.given = None
             for call in micro.calls:

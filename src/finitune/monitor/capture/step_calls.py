@@ -16,6 +16,7 @@ from finitune.monitor.capture.outputs import output_tensors
 from finitune.monitor.capture.step import Call, MicroStep, objective_of
 from finitune.monitor.loss_graph import objective
 from finitune.monitor.loss_graph.objective import Objective
+from finitune.monitor.probes import given_weights
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.leaves import leaves_of
 from finitune.monitor.user_code.ended_frames import remembered
@@ -25,6 +26,7 @@ MAX_CALLS = 16
 which each call is fed by the one before, more are kept, but how they are fed is read only where the loss is known to be
 bad: that would cost more than a recurrent cell. Where the step before had one, the next is taken for one as well.
 """
+NO_LOSS = "backward was given no single number"
 LONGEST_CHAIN = 512
 """Calls that feed one another, beyond which none is kept."""
 
@@ -85,6 +87,8 @@ class Calls:
             call = Call.of(module, args, kwargs, self._calls)
             call.carried = self._carried.before(module)
             del self._calls[: 1 - MAX_CALLS]
+        if given_weights.are_computed(module):
+            call.unfed = "its weights are computed in the step, and given to it by functional_call"
         self._calls.append(call)
         return call
 
@@ -122,14 +126,17 @@ class Calls:
         try:
             if packed:
                 raise objective.NotReadable("its tensors are packed by hooks")
-            if len(roots) != 1 or micro.root is None:
-                raise objective.NotReadable("backward was given no single number")
-            if chain >= MAX_CALLS and not self._is_worth_reading(chain, micro.root):
+            if len(roots) != 1:
+                raise objective.NotReadable(NO_LOSS)
+            if chain >= MAX_CALLS and (micro.root is None or not self._is_worth_reading(chain, micro.root)):
                 raise objective.NotReadable(f"more than {MAX_CALLS} calls of modules feed one another")
             self._feed()
             with _disable_current_modes():  # a live watch must not see how nodes are read
                 calls, read = self._objective(roots[0], [*earlier, *self._calls])
-            micro.objective = read
+            if micro.root is None:
+                micro.derived, micro.unreadable = read, NO_LOSS
+            else:
+                micro.objective = read
             # Calls whose outputs the loss does not use need not be run again.
             micro.calls = _used(calls, read)
             used = {id(call) for call in micro.calls}

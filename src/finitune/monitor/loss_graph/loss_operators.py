@@ -87,6 +87,8 @@ RESHAPES = (
 CHOOSES = ("WhereBackward0", "MaskedFillBackward0")
 """What goes into them is what comes out where it was chosen; elsewhere it does not matter."""
 WEIGHT = "torch::autograd::AccumulateGrad"
+TIMES_GRADIENT = "times the gradient"
+"""No node: a number whose derivative is that of a tensor whose backward was given a gradient."""
 """A trained tensor that the loop uses in its loss by itself, as for a penalty."""
 SEVERAL = (
     "UnbindBackward0", "SplitBackward0", "LinalgSlogdetBackward0", "LinalgSvdBackward0", "LinalgEighBackward0",
@@ -260,6 +262,7 @@ _summed: Operator = (_dimensions, lambda kept, x: torch.sum(x, **kept))
 _softened: Operator = (_saved("beta", "threshold"), lambda kept, x: F.softplus(x, **kept))
 
 OPERATORS: dict[str, Operator] = {
+    TIMES_GRADIENT: (lambda _: {}, lambda kept, x: (x * kept["gradient"]).sum()),
     WEIGHT: (lambda node: {"variable": node.variable}, lambda kept: kept["variable"]),
     "MulBackward0": (_operands, _two(lambda a, b: a * b)),
     "DivBackward0": (_denominator, _two(lambda a, b: a / b)),

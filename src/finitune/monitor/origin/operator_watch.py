@@ -353,7 +353,7 @@ class OperatorWatch(TorchDispatchMode):
         self._term = creator.term if creator else None
         if creator is None:
             return None, user_line(), None
-        in_python = isinstance(node, BackwardCFunction) and not torch.is_grad_enabled()  # a backward of the user's own
+        in_python = isinstance(node, BackwardCFunction)  # a backward of the user's own
         return creator.module, (user_line() if in_python else None) or creator.line, None
 
     def place_of(self, node: Any) -> tuple[str | None, str | None]:

@@ -57,6 +57,8 @@ class Setting:
     group: Group = ALONE
     """The ranks that run it together; alone, an operator that communicates is refused."""
     limits: Limits = field(default_factory=Limits)
+    of_inputs: bool = False
+    """Take the gradients of what the calls were given too, where that wants them."""
     past: Any = None
     """The last steps of the run, where they were kept (`finitune.monitor.heal.past.Past`)."""
     summing: nn.Parameter | None = None
@@ -218,6 +220,8 @@ def trained_in(setting: Setting) -> list[nn.Parameter]:
     """What the captured step can have given a gradient: of the modules that are called, and of the loss by itself."""
     objectives = [micro.objective for micro in setting.capture.micro_steps if micro.objective is not None]
     alone = [term.kept["variable"] for one in objectives for term in terms(one.whole) if term.name == WEIGHT]
+    given = leaves_of([(call.args, call.kwargs) for call in _calls(setting)]) if setting.of_inputs else []
+    alone += [leaf for leaf in given if isinstance(leaf, Tensor) and leaf.is_leaf]
     found = [*(p for model in setting.models for p in trainable(model)), *(p for p in alone if p.requires_grad)]
     return list({id(p): p for p in found}.values())
 
@@ -230,11 +234,14 @@ def silences_hooks(model: nn.Module, but_of: str | None = None) -> bool:
     return any(but_of is None or not str(getattr(hook, "__module__", "")).startswith(f"{but_of}.") for hook in hooks)
 
 
+def _calls(setting: Setting) -> list[Call]:
+    return [call for micro in setting.capture.micro_steps for call in micro.calls]
+
+
 @contextmanager
 def _untouched(setting: Setting) -> Iterator[None]:
     """The models, and the sources of random numbers that the program has handed to them or keeps in variables."""
-    calls = [call for micro in setting.capture.micro_steps for call in micro.calls]
-    given = leaves_of([(call.args, call.kwargs) for call in calls])
+    given = leaves_of([(call.args, call.kwargs) for call in _calls(setting)])
     with untouched(*setting.models), sources_kept([*given, *attributes(setting.optimizer)]):
         yield
 

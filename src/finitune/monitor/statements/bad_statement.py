@@ -33,7 +33,9 @@ from finitune.monitor.statements.attribute_writers import made_by_writers
 from finitune.monitor.statements.bad_value_operators import only_maker_in_loop, only_maker_within, spelled_in
 from finitune.monitor.statements.branches import without_untaken
 from finitune.monitor.statements.earlier_draws import go_back
+from finitune.monitor.statements.ended_loops import made_in_ended_loop
 from finitune.monitor.statements.known_results import result_of
+from finitune.monitor.statements.overwritten import overwritten, seen_by, written_after
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation, maker_of
 from finitune.monitor.statements.plain_statements import StateSpoilt
 from finitune.monitor.statements.running_transforms import calls_of_transforms, made_in_transform
@@ -55,7 +57,6 @@ from finitune.monitor.user_code.source_tree import (
     statements_in,
 )
 from finitune.monitor.user_code.sums import comes_out_as, is_bad_alike
-from finitune.monitor.user_code.torch_arithmetic import NotPlain
 from finitune.monitor.user_code.variables import models_called, value_of
 
 HELD = "what is held"
@@ -218,7 +219,7 @@ def _origin(
         with suppress(*NOT_COMPUTED):
             go_back(began, frame, statements[:at])
             operator = _operator(statements, at, values, name, by_a_call, draws=True)
-    operator = operator or by_a_call()
+    operator = operator or by_a_call() or made_in_ended_loop(frame, statements, at, values, name)
     computed = bad.requires_grad or _transforms(one, values) or is_of_model(frame, statements, at, values)
     phase = "forward" if computed else "input"
     overwrites = bool(one.reads & one.writes)
@@ -304,7 +305,7 @@ def _operator(
     cannot be computed again without calling what is the user's, or comes out in another way.
     """
     watch = OperatorWatch.of_arithmetic()
-    lost, seen = _lost(statements, at), values.get(name)
+    lost, seen = overwritten(statements, at), values.get(name)
     expression = statements[at].expression
     if (appended := _appended(statements[at].value)) is not None and type(seen) is list and seen:
         expression, seen = appended, seen[-1]
@@ -313,7 +314,7 @@ def _operator(
     evaluation.placed_by(watch)
     try:
         with without_warnings(), torch.enable_grad():
-            given = {**values, **{each: _seen_by(statements, at, each, values) for each in lost}}
+            given = {**values, **{each: seen_by(statements, at, each, values) for each in lost}}
             with watch:
                 value = evaluation.value(expression, given)
     except StateSpoilt:
@@ -359,29 +360,6 @@ def _spoilt_state(evaluation: Evaluation) -> Origin | None:
         return None
     origin = leaf_origin("forward", state.name, state.value, found)
     return replace(origin, op=f"aten.{state.operator}" if state.operator else "forward", peak=None, line=state.line)
-
-
-def _lost(statements: list[Statement], at: int) -> frozenset[str]:
-    """The variables that the statement reads and whose values are no longer those that it saw."""
-    one = statements[at]
-    return one.reads & (one.writes | written_after(statements, at))
-
-
-def _seen_by(statements: list[Statement], at: int, name: str, values: Mapping[str, Any]) -> Any:
-    """The value of a variable that was overwritten since, from the statement that wrote it before."""
-    before = [n for n in range(at) if name in statements[n].writes]
-    made = statements[before[-1]] if before else None
-    if made is None or made.target is None:
-        raise NotPlain(name)
-    lost = {each: _seen_by(statements, before[-1], each, values) for each in _lost(statements, before[-1])}
-    written: dict[str, Any] = {}
-    assign(made.target, Evaluation(lambda: False).value(made.expression, {**values, **lost}), written)
-    return written[name]
-
-
-def written_after(statements: list[Statement], at: int) -> set[str]:
-    """The variables whose values are no longer those that the statement saw or wrote."""
-    return {name for later in statements[at + 1 :] for name in later.writes}
 
 
 def executed(frame: FrameType | EndedFrame) -> list[Statement]:

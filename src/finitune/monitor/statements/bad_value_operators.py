@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.loss import _Loss
+from torch.utils.checkpoint import checkpoint
 
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_line import described, is_users
@@ -110,7 +111,7 @@ def makers_in(
         if _is_whole_power(node):
             continue
         operation = _name(node) if isinstance(node, ast.Call) else type(node.op)
-        called = value_of(node.func, values) if isinstance(node, ast.Call) else None
+        called = _called(node, values) if isinstance(node, ast.Call) else None
         function, own = function_behind(called, of_models=True)
         if function is not None and is_users(function.__code__.co_filename):
             yield from _within(function, own, depth)
@@ -126,6 +127,12 @@ def makers_in(
             yield (f"aten.{made}", line) if line is not None else None
         elif isinstance(operation, str) and not hasattr(Tensor, operation) and operation not in _HARMLESS:
             raise LookupError(operation)
+
+
+def _called(call: ast.Call, values: Mapping[str, Any]) -> Any:
+    """What is called in it, by torch where that is given it to be computed twice."""
+    called = value_of(call.func, values)
+    return value_of(call.args[0], values) if called is checkpoint and call.args else called
 
 
 def _within(function: FunctionType, own: Any, depth: int) -> Iterator[Maker | None]:

@@ -58,8 +58,12 @@ def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
     by_backward = any(gradient is not None for _, gradient in left)
     edits = _edits(_BACKWARDS) if by_backward else _edits(_ASKS) if asked else _of_iteration()
     edits = edits or (_of_callbacks() if by_backward else [])
-    if not edits or (asked and any(_reads_what_is_bad(frame, statements) for frame, statements in edits)):
-        return None
+    own = [(frame, statements) for frame, statements in edits if isinstance(frame, FrameType)] if asked else []
+    bad = [(frame, *one) for frame, statements in own for one in _bad_variables(frame, statements)]
+    if not edits or bad:
+        made = (made_variable(*one) for one in bad)
+        first = next((one for one in made if one is not None and one.is_operator), None)
+        return first and replace(first, module=None, phase="backward", rows=None)
     watch = OperatorWatch.of_arithmetic()
     evaluation = Edits(watch, [p for p, _ in left])
     with without_warnings(), torch.enable_grad(), _given(left):
@@ -84,12 +88,12 @@ def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
     return _statement(*wrote[0], left) if len(wrote) == 1 and not asked else None
 
 
-def _reads_what_is_bad(frame: FrameType | Callback, statements: list[ast.stmt]) -> bool:
-    """A variable that they do not write, such as a gradient that was asked for."""
-    values = {**frame.f_globals, **frame.f_locals}
+def _bad_variables(frame: FrameType, statements: list[ast.stmt]) -> Iterator[tuple[str, Tensor]]:
+    """Those that they read and do not write, such as a gradient that was asked for."""
     names = [node for one in statements for node in ast.walk(one) if isinstance(node, ast.Name)]
-    read = {name.id for name in names} - {name.id for name in names if isinstance(name.ctx, ast.Store)}
-    return any(bad_tensor_in(values.get(name), minus=True) is not None for name in read)
+    for name in sorted({n.id for n in names} - {n.id for n in names if isinstance(n.ctx, ast.Store)}):
+        if (bad := bad_tensor_in(frame.f_locals.get(name), minus=True)) is not None:
+            yield name, bad
 
 
 def _statement(frame: FrameType | Callback, statement: ast.stmt, left: Gradients, line: str | None = None) -> Origin:

@@ -12,8 +12,9 @@ import ast
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+import linecache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import isnan
 from numbers import Real
 from types import CodeType, FunctionType, MappingProxyType, MethodType
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.checkpoint import checkpoint
 
 from finitune.finding import Origin
 from finitune.monitor.origin.frame_modules import names_of_inner
@@ -40,7 +42,7 @@ from finitune.monitor.user_code import numpy_arithmetic
 from finitune.monitor.user_code.arithmetic import DICTIONARIES, MISSING, applied_by_name, evaluate
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.generators import YIELDED
-from finitune.monitor.user_code.source_line import is_users
+from finitune.monitor.user_code.source_line import is_users, user_frames
 from finitune.monitor.user_code.source_tree import lambda_of, scope_of
 from finitune.monitor.user_code.sums import comes_out_as
 from finitune.monitor.user_code.torch_arithmetic import NotPlain, is_distribution
@@ -57,6 +59,7 @@ NOT_COMPUTED = (
 _LISTS = (nn.Module.parameters, nn.Module.named_parameters, nn.Module.buffers, nn.Module.named_buffers)
 _PARTS = ("get_input_embeddings", "get_output_embeddings", "get_submodule", "get_parameter", "get_buffer")
 """Methods of models that give a part of theirs."""
+_OF_CHECKPOINT = (*inspect.signature(checkpoint).parameters, "preserve_rng_state")
 _OF_DICTS = ("items", "keys", "values")
 _NO_RESULT = (ast.Tuple(elts=[]), MISSING)
 
@@ -85,8 +88,6 @@ class Evaluation(Statements):
         """The first operation of numbers or numpy that made something bad, where no operator of torch did before."""
         self.of_number = False
         """What is looked for was made of a number that is NaN."""
-        self.gave_bad = False
-        """A model that cannot be computed again was given NaN or +inf."""
         self._began = torch.autograd._get_sequence_nr()
         self._depth = 0
         self._ended = {one.f_code: one for one in ended}
@@ -107,10 +108,20 @@ class Evaluation(Statements):
             if self._ended:
                 node, values = self._with_returned(node, values)
             return evaluate(node, values, self)
+        with self._within():
+            return self.value(node, values)
+
+    def statements(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> None:
+        """Run them on these `values`, which they change. Raises as `value` does."""
+        with self._within():
+            self.run(body, values, code)
+
+    @contextmanager
+    def _within(self) -> Iterator[None]:
         self._is_within = True
         try:
             with self._made:
-                return self.value(node, values)
+                yield
         finally:
             self._is_within = False
 
@@ -197,6 +208,11 @@ class Evaluation(Statements):
         if _are_known(args, named):
             if isinstance(called, FunctionType) and inspect.unwrap(called) is inspect.unwrap(torch.autograd.grad):
                 return self._gradients(*args, **named)
+            if called is checkpoint:
+                function, *rest = args
+                return self._call(
+                    function, "checkpoint", rest, {k: v for k, v in named.items() if k not in _OF_CHECKPOINT}
+                )
             if is_transformed(called):
                 return with_functions(called, self._again)(*args, **named)
             if called is torch.func.functional_call:
@@ -308,11 +324,18 @@ class Evaluation(Statements):
         return None
 
     def _gradients(self, outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> Any:
-        """Of what was computed here: a graph that was there before may have hooks of the user's, and ends with use."""
+        """Of what was computed here, or through a graph that the user keeps and that has no hooks of theirs."""
         nodes = nodes_behind([outputs] if isinstance(outputs, Tensor) else outputs)
-        if any(node._sequence_nr() < self._began for node in nodes):
+        is_kept = options.get("retain_graph") or options.get("create_graph")
+        if any(node._sequence_nr() < self._began for node in nodes) and (not is_kept or _sets_hooks()):
             raise NotPlain("gradients through a graph of the user's")
         return inspect.unwrap(torch.autograd.grad)(outputs, inputs, grad_outputs, **{**options, "retain_graph": True})
+
+
+def _sets_hooks() -> bool:
+    """The files whose functions run speak of hooks on tensors, which no node shows."""
+    files = {frame.f_code.co_filename for frame in user_frames()}
+    return any("register_hook" in line for file in files for line in linecache.getlines(file))
 
 
 def maker_of(

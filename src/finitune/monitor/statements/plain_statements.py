@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from finitune.monitor.probes.finite import is_finite
+from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.user_code import numpy_arithmetic
 from finitune.monitor.user_code.arithmetic import FILLS, MISSING, Asked, assign, items_of, or_missing
 from finitune.monitor.user_code.generators import YIELDED
@@ -45,6 +45,8 @@ class Statements(Asked):
         self.spoilt: SpoiltState | None = None
         """What an object keeps, NaN or infinite after a statement that wrote finite numbers to it."""
         self.now: str | None = None
+        self.gave_bad = False
+        """What cannot be computed again was given NaN or +inf."""
         self.known: Mapping[str, Any] = {}
         """The variables of the function that is computed which are known, whether they can be computed or not."""
         self.found, self._was_found = found, False
@@ -59,13 +61,16 @@ class Statements(Asked):
         raise NotImplementedError
 
     def run(self, body: Sequence[ast.stmt], values: dict[str, Any], code: CodeType) -> None:
-        for statement in body:
+        for n, statement in enumerate(body):
             self._left -= 1
             if self._left < 0:
                 raise NotPlain("too many statements")
             self.now = line = described(code.co_filename, statement.lineno, code.co_name)
             try:
                 self.compute(statement, values, code)
+            except NotPlain:
+                self.gave_bad |= any(_holds_bad(values.get(name)) for name in names_in(body[n:]))
+                raise
             finally:
                 self.look(line)
 
@@ -224,6 +229,14 @@ def is_bad(value: Any) -> bool:
     """A tensor, number or array of numpy that holds NaN or an infinity."""
     with _disable_current_modes():
         return not is_finite(value) if isinstance(value, Tensor) else numpy_arithmetic.is_bad(value)
+
+
+def _holds_bad(value: Any) -> bool:
+    """It is, or a list or tuple of them holds, a tensor with NaN or +inf: -inf alone is a mask."""
+    with _disable_current_modes():
+        parts = value if isinstance(value, list | tuple) else [value]
+        found = [places(part, limit=0) for part in parts if isinstance(part, Tensor) and not is_finite(part)]
+    return any(one.nan or one.inf for one in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

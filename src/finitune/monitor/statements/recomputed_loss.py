@@ -26,10 +26,11 @@ from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.graph_nodes import nodes_behind
 from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.probes.surroundings import Randomness
-from finitune.monitor.statements.bad_statement import Statement, bad_operand_in, executed, written_after
+from finitune.monitor.statements.bad_statement import Statement, bad_operand_in, executed
 from finitune.monitor.statements.earlier_draws import go_back
 from finitune.monitor.statements.new_tensors import MadeHere
 from finitune.monitor.statements.operator_lines import roots_of
+from finitune.monitor.statements.overwritten import written_after
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.user_code.arithmetic import assign
 from finitune.monitor.user_code.bad_tensors import as_leaf, bad_tensor_in, has_graph

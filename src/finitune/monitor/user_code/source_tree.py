@@ -191,7 +191,7 @@ def is_in_place(method: str) -> bool:
     return method.endswith("_") and not method.endswith("__")
 
 
-def names_in(nodes: list[Any]) -> frozenset[str]:
+def names_in(nodes: Iterable[Any]) -> frozenset[str]:
     return frozenset(n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name))
 
 
