@@ -128,3 +128,20 @@ def test_the_loss_of_the_optimizer_that_steps_second_diverges(tmp_path, rate, ex
     incidents = finitune.Recording.load(tmp_path / "run").events("incident")
     assert sorted({one["symptom"] for one in incidents}) == expected
     assert {one["optimizer"] for one in incidents} == ({"SGD (optimizer 2)"} if expected else set())
+
+
+def test_the_rate_of_the_second_optimizer_is_no_signal_of_the_step(tmp_path):
+    """It is held back at first, as a critic that learns too fast is."""
+    torch.manual_seed(0)
+    models = nn.Linear(4, 3), nn.Linear(4, 3)
+    optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in models]
+    with finitune.watch(models[0], optimizers[0], run_dir=tmp_path / "run"):
+        finitune.watch(models[1], optimizers[1])
+        for step in range(40):
+            optimizers[1].param_groups[0]["lr"] = 1e-6 if step < 20 else 1e-3
+            for model, optimizer in zip(models, optimizers, strict=True):
+                x = torch.randn(16, 4)
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), x[:, :3].argmax(1)).backward()
+                optimizer.step()
+    assert finitune.Recording.load(tmp_path / "run").events("incident") == []

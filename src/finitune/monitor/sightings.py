@@ -8,6 +8,7 @@ from finitune.chapter import Sighting, sightings
 from finitune.monitor.earlier_batches import is_beyond_data
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.run import Run
+from finitune.monitor.step_row import OF_EACH
 from finitune.series import Signals
 
 OWN = (
@@ -32,14 +33,14 @@ class Sightings:
 
     def at(self, step: int, signals: Signals, watched: Watched) -> list[Sighting]:
         """Of `step`, which `watched` has just made, and of the one before, whose update is measured later."""
-        loss, of_step = signals["loss"], self._run.signals["loss"]
-        has_own = self._run.signals_of(watched.name, step) is not self._run.signals
-        shared = signals if not has_own else {n: series for n, series in signals.items() if n != "loss"}
-        found = [*sightings(shared, step - 1), *sightings(shared, step)]
+        loss, of_first = signals["loss"], self._run.signals
+        has_own = self._run.signals_of(watched.name, step) is not of_first
+        judged = signals if not has_own else {n: s for n, s in signals.items() if n not in OF_EACH}
+        found = [*sightings(judged, step - 1), *sightings(judged, step)]
         is_first, self._step = step != self._step, step
         if is_first:
             self._measured_by_others = watched.is_measured_by_others
-        if _is_of_level(found) and not is_beyond_data(of_step if has_own else loss):
+        if _is_of_level(found) and not is_beyond_data(of_first["loss"] if has_own else loss):
             self._measured_by_others |= is_first and self._freezes_another(watched, step)
             found = _noted(found) if self._measured_by_others else found
         if not has_own:
