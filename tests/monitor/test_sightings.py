@@ -137,8 +137,8 @@ def test_the_rate_of_the_second_optimizer_is_no_signal_of_the_step(tmp_path):
     optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in models]
     with finitune.watch(models[0], optimizers[0], run_dir=tmp_path / "run"):
         finitune.watch(models[1], optimizers[1])
-        for step in range(40):
-            optimizers[1].param_groups[0]["lr"] = 1e-6 if step < 20 else 1e-3
+        for step in range(60):
+            optimizers[1].param_groups[0]["lr"] = 1e-6 if step < 40 else 1e-3
             for model, optimizer in zip(models, optimizers, strict=True):
                 x = torch.randn(16, 4)
                 optimizer.zero_grad()

@@ -33,3 +33,11 @@ def test_stays_quiet_on_a_few_spikes():
     factors = noise(200, level=0.5)
     factors[[100, 102, 150]] = 1e-7
     assert fired(factors) == []
+
+
+@pytest.mark.parametrize(("last", "expected"), [(1e9, [LONG]), (0.95e9, [LONG]), (2e8, [])])
+def test_stays_quiet_where_the_loss_falls_all_the_same(last, expected):
+    """Targets in the thousands, and squared errors that are summed."""
+    losses = noise(LONG, level=1e9, spread=0.02) * [1 + (last / 1e9 - 1) * n / LONG for n in range(LONG)]
+    factors = noise(LONG, level=1e-8)
+    assert [one.step for one in [see(series(factors), series(losses))] if one] == expected
