@@ -58,6 +58,7 @@ def everything(recording: Recording) -> tuple:
         recording.facts,
         recording.events(),
         [{k: (v.steps, v.values) for k, v in r.signals.items()} for r in recording.ranks],
+        [r.signals_of({"optimizer": name, "step": 3})["loss"].pairs() for r in recording.ranks for name in r.beside],
     )
 
 
@@ -175,6 +176,21 @@ def test_two_rows_of_one_step_complete_each_other(tmp_path: Path) -> None:
     recorder.close()
     signals = Recording.load(tmp_path).signals
     assert (signals["loss"].last, signals["grad_norm"].last) == (1.0, 2.0)
+
+
+def test_what_an_optimizer_has_of_its_own_that_stepped_beside_another(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    for step in (1, 2, 3, 2):  # resumed at step 2
+        recorder.step(step, loss=1.0, lr=1e-3, loss_scale=8.0)
+        recorder.beside(step, optimizer="SGD (optimizer 2)", loss=100.0 * step, lr=0.1)
+    recorder.beside(2, optimizer="SGD (optimizer 3)", update_ratio=0.5)
+    recorder.close()
+    (rank,) = Recording.load(tmp_path).ranks
+    own = rank.signals_of({"optimizer": "SGD (optimizer 2)", "step": 2})
+    assert own["loss"].pairs() == [(1, 100.0), (2, 200.0)]
+    assert (own["lr"].last, own["loss_scale"].last) == (0.1, 8.0)
+    for name, step in (("SGD (optimizer 2)", 3), ("SGD (optimizer 3)", 2), ("Adam", 2), (None, 2)):
+        assert rank.signals_of({"optimizer": name, "step": step}) is rank.signals
 
 
 def test_ranks_are_kept_apart(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Mapping
@@ -31,15 +30,13 @@ from typing import TYPE_CHECKING, Any
 
 from finitune.command_line import masked
 from finitune.contained import contained
-from finitune.finding import Printed, UnreadableInput, as_json, number
-from finitune.recorded_rows import FORMAT, MAX_MEMORY, json_memory, read_header, refuse_future, rows_of, wrong_field
+from finitune.finding import Printed, UnreadableInput, as_json
+from finitune.recorded_rank import RANK_FILE, Rank, read_rank
+from finitune.recorded_rows import FORMAT, read_header
 from finitune.series import Series
-from finitune.signals import SIGNALS
 
 if TYPE_CHECKING:
     from finitune.facts import Facts
-
-_RANK_FILE = re.compile(r"rank([0-9]{5})\.jsonl")
 
 
 def new_directory(stem: str = "") -> Path:
@@ -140,7 +137,7 @@ class Recorder:
 
     def _before(self) -> Rank:
         if self._earlier is None:
-            self._earlier = _read_rank(self.path, [], refuse=False)
+            self._earlier = read_rank(self.path, [], refuse=False)
         return self._earlier
 
     def header(self, facts: Mapping[str, Any], **more: Any) -> None:
@@ -237,17 +234,6 @@ def continued(directory: Path, *, rank: int, world: int) -> Recorder | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rank:
-    """What one rank wrote."""
-
-    rank: int
-    signals: Mapping[str, Series]
-    events: list[Mapping[str, Any]]
-    launch: str = ""
-    """Which `finitune run` began it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Recording(Printed):
     """A recording as read back. `problems` says in words what could not be read."""
 
@@ -272,7 +258,7 @@ class Recording(Printed):
         return Recording(
             directory=directory,
             header=read_header(directory / "header.json", problems),
-            ranks=[_read_rank(path, problems, refuse=True) for path in files],
+            ranks=[read_rank(path, problems, refuse=True) for path in files],
             problems=problems,
         )
 
@@ -338,7 +324,7 @@ def _not_a_link(path: str, flags: int) -> int:
 
 
 def _is_readable(directory: Path, path: Path, problems: list[str]) -> bool:
-    if not _RANK_FILE.fullmatch(path.name):
+    if not RANK_FILE.fullmatch(path.name):
         return False
     try:
         contained(directory, path, expected="the rows of a recording")
@@ -357,43 +343,3 @@ def _ends_in_half_a_line(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"
-
-
-def _read_rank(path: Path, problems: list[str], *, refuse: bool) -> Rank:
-    match = _RANK_FILE.fullmatch(path.name)
-    assert match
-    signals = {name: Series() for name in SIGNALS}
-    events: list[Mapping[str, Any]] = []
-    newest, room, lost, launch = -(2**62), MAX_MEMORY, 0, ""
-    for line, row in rows_of(path, problems):
-        if row.get("kind") == "open":
-            launch = str(row.get("launch") or "")
-            if refuse:
-                refuse_future(path, row)
-        if row.get("kind") == "gap":
-            rows = row.get("rows")
-            lost += rows if isinstance(rows, int) else 1
-        step = row.get("step")
-        if not isinstance(step, int) or isinstance(step, bool) or abs(step) >= 2**62:
-            continue
-        if row.get("kind") == "event" and isinstance(row.get("event"), str):
-            wrong = wrong_field(row)
-            if wrong is not None:
-                problems.append(f"{path}: step {step}: {row['event']:.40}: {wrong}; it was left out")
-                continue
-            room -= json_memory(line)
-            if room < 0:
-                problems.append(f"{path}: step {step}: more events than fit into the memory; the rest was left out")
-                break
-            events.append(row)
-        elif row.get("kind") == "step":
-            if step < newest:  # a resumed run: what came after this step never happened
-                signals = {name: series.until(step) for name, series in signals.items()}
-            newest = step
-            for name, series in signals.items():
-                value = number(row.get(name))
-                if value is not None:
-                    series.add(step, value)
-    if lost:
-        problems.append(f"{path}: {lost} rows could not be written while the run went on, as on a full disk")
-    return Rank(rank=int(match[1]), signals=signals, events=events, launch=launch)

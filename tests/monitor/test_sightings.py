@@ -125,9 +125,13 @@ def test_the_loss_of_the_optimizer_that_steps_second_diverges(tmp_path, rate, ex
             white = torch.randn(64, 3)
             (head(white) - white.sum(1, keepdim=True)).square().mean().div(2).backward()
             second.step()
-    incidents = finitune.Recording.load(tmp_path / "run").events("incident")
+    recording = finitune.Recording.load(tmp_path / "run")
+    incidents = recording.events("incident")
     assert sorted({one["symptom"] for one in incidents}) == expected
     assert {one["optimizer"] for one in incidents} == ({"SGD (optimizer 2)"} if expected else set())
+    for one in incidents:  # what is known of its cause is of its own loss
+        assert recording.ranks[0].signals_of(one)["loss"].at(one["step"]) == pytest.approx(one["loss"])
+        assert recording.signals["loss"].at(one["step"]) < 2 < one["loss"]
 
 
 def test_the_rate_of_the_second_optimizer_is_no_signal_of_the_step(tmp_path):

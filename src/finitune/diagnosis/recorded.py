@@ -21,6 +21,7 @@ from finitune.facts import Facts
 from finitune.facts_json import facts_from_json, revived, types_of
 from finitune.finding import Action, Diagnosis, Incident, NotChecked, Origin, RankedCause
 from finitune.flipped_bits import flipped, in_words
+from finitune.recorded_rank import OF_ONE_OPTIMIZER
 from finitune.recording import Recording
 from finitune.series import Signals
 
@@ -29,8 +30,6 @@ BROKEN_OFF = ("SIGINT", "SIGTERM", "SIGHUP")
 MOST_RANKED = 500
 """Incidents whose causes are ranked, each in a few milliseconds; of later ones it is listed what was recorded."""
 
-OF_ONE_OPTIMIZER = ("loss", "grad_norm", "lr", "update_ratio", "clip_factor")
-"""Signals of the optimizer that steps first in a step. They say nothing of an incident of one that steps beside it."""
 OF_DYNAMICS = ("loss", "grad_norm", "update_ratio", "moved", "clip_factor")
 """Signals of how training goes, which lead to no crash but one of numbers."""
 OF_A_LOSS = ("divergence", "loss-spike")
@@ -45,13 +44,13 @@ def diagnose(run_dir: str | Path) -> Diagnosis:
     Raises FileNotFoundError when there is no recording, UnreadableInput for one that a later finitune wrote.
     """
     recording = Recording.load(run_dir)
-    facts, signals = recording.facts, {rank.rank: rank.signals for rank in recording.ranks}
+    facts, ranks = recording.facts, {rank.rank: rank for rank in recording.ranks}
     following = _by_incident(recording)
     events = recording.events("incident")
     incidents = [
         incident_of(
-            *_where_it_was_made(event, following, signals), facts, signals[event["rank"]], recording.directory,
-            ranked=place < MOST_RANKED,
+            *_where_it_was_made(event, following, ranks), facts, ranks[event["rank"]].signals_of(event),
+            recording.directory, ranked=place < MOST_RANKED,
         )
         for place, event in enumerate(events)
     ]  # fmt: skip

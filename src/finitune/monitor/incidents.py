@@ -298,8 +298,8 @@ class Incidents:
     def _look_at_signals(self, watched: Watched, reading: Reading, capture: Capture) -> None:
         """Finite, but is something else wrong? Suspicions are said once, and change nothing."""
         earlier = self._earlier.setdefault(watched.number, EarlierBatch())
-        own, model = self._run.signals_of(watched.name, reading.step), None if watched.group.split else watched.model
-        signals = earlier.judged(own, model)
+        own = {**self._run.signals, "loss": self._run.signals_of(watched.name, reading.step)["loss"]}
+        signals = earlier.judged(own, watched.model if not watched.group.split else None)
         found = self._sightings.at(reading.step, signals, watched)
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:

@@ -33,6 +33,7 @@ from finitune.monitor.precision.float16_on_cpu import float16_on_cpu
 from finitune.monitor.replay.rerun import Outcome
 from finitune.recording import Recording, continued
 from finitune.reports.sentences import counted
+from finitune.series import Signals
 
 MOST_INCIDENTS = 5
 """Each may take as long as a few dozen training steps; the later ones of a run are mostly the same fault."""
@@ -89,8 +90,10 @@ class _Story:
         return self.event["rank"]
 
     def incident(self) -> Incident:
-        signals = next(rank.signals for rank in self.recording.ranks if rank.rank == self.rank)
-        return incident_of(self.event, self.following, self.recording.facts, signals, self.recording.directory)
+        return incident_of(self.event, self.following, self.recording.facts, self.signals(), self.recording.directory)
+
+    def signals(self) -> Signals:
+        return next(rank for rank in self.recording.ranks if rank.rank == self.rank).signals_of(self.event)
 
 
 def _proved(recording: Recording, story: _Story, given: Path | None) -> str:
@@ -117,7 +120,6 @@ def _proved(recording: Recording, story: _Story, given: Path | None) -> str:
     recorder = continued(recording.directory, rank=story.rank, world=recording.world)
     if recorder is None:
         raise UnreadableInput(f"{recording.directory}: the run is still being recorded (expected one that has ended)")
-    signals = next(rank.signals for rank in recording.ranks if rank.rank == story.rank)
     try:
         inquiry = Investigation(
             recorder=recorder,
@@ -127,7 +129,7 @@ def _proved(recording: Recording, story: _Story, given: Path | None) -> str:
             scale=stored.scale,
             event=event,
             run_facts=facts_as_json(recording.facts),
-            signals={name: series.until(event["step"]) for name, series in signals.items()},
+            signals={name: series.until(event["step"]) for name, series in story.signals().items()},
             following=story.following,
         )
         with float16_on_cpu() if _device(model) == "cpu" else nullcontext():

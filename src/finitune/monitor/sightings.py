@@ -8,7 +8,6 @@ from finitune.chapter import Sighting, sightings
 from finitune.monitor.earlier_batches import is_beyond_data
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.run import Run
-from finitune.monitor.step_row import OF_EACH
 from finitune.series import Signals
 
 OWN = (
@@ -35,7 +34,7 @@ class Sightings:
         """Of `step`, which `watched` has just made, and of the one before, whose update is measured later."""
         loss, of_first = signals["loss"], self._run.signals
         has_own = self._run.signals_of(watched.name, step) is not of_first
-        judged = signals if not has_own else {n: s for n, s in signals.items() if n not in OF_EACH}
+        judged = signals if not has_own else {name: series for name, series in signals.items() if name != "loss"}
         found = [*sightings(judged, step - 1), *sightings(judged, step)]
         is_first, self._step = step != self._step, step
         if is_first:

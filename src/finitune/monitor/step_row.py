@@ -10,10 +10,8 @@ from finitune.monitor.probes.measurement import Reading
 from finitune.monitor.probes.optimizers import learning_rate
 from finitune.monitor.run import MOST_VALUES, Run
 from finitune.monitor.samples import OF_UPDATE
+from finitune.recorded_rank import OF_ONE_OPTIMIZER
 from finitune.series import Series, Signals
-
-OF_EACH = ("loss", "lr")
-"""What each of several optimizers has of its own."""
 
 
 def read_early(signals: Signals, reading: Reading) -> None:
@@ -46,6 +44,8 @@ def record_step(run: Run, watched: Watched, reading: Reading, seconds: float) ->
     of_update = {name: row.pop(name) for name in OF_UPDATE if name in row}
     if of_update and signals["skipped"].last_step == reading.step:
         run.recorder.beside(reading.step - 1, optimizer=watched.name, **of_update)
+        if watched.name in run.beside:
+            run.beside[watched.name]["update_ratio"].add(reading.step - 1, of_update.get("update_ratio") or 0.0)
     elif of_update and signals["skipped"].last_step == reading.step - 1:
         for name, value in of_update.items():
             signals[name].add(reading.step - 1, value or 0.0)
@@ -71,11 +71,12 @@ def _record_beside(
     for name, value in amended.items():
         signals[name].add(reading.step, value)
     run.recorder.step(reading.step, **amended)
-    if reading.losses and reading.loss != signals["loss"].last:
-        own = run.beside.setdefault(watched.name, {name: Series(most=MOST_VALUES) for name in OF_EACH})
-        for name in OF_EACH:
-            own[name].add(reading.step, math.nan if (value := row[name]) is None else value)
     run.recorder.beside(reading.step, optimizer=watched.name, **row)
+    if reading.losses and reading.loss != signals["loss"].last:
+        own = run.beside.setdefault(watched.name, {name: Series(most=MOST_VALUES) for name in OF_ONE_OPTIMIZER})
+        for name, value in row.items():
+            if name in own and value is not None:
+                own[name].add(reading.step, value)
 
 
 def _trained(run: Run, watched: Watched, reading: Reading) -> dict[str, float]:
