@@ -43,6 +43,29 @@ def test_a_loss_of_vectors_whose_gradient_is_passed_on(tmp_path, grads):
     assert "return -gaps.sqrt().mean()" in origin["line"]
 
 
+def test_a_backward_with_a_gradient_in_closed_form(tmp_path):
+    """The only one of its step; two samples are the same in the bad step, and their distance has no derivative."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 7):
+            x = torch.randn(4, 3)
+            x[1] = x[0] if step == BAD else x[1]
+            out = model(x)
+            distances = (out - out.roll(1, 0)).square().sum(1).sqrt()
+            optimizer.zero_grad()
+            distances.backward(gradient=(distances.detach() - 1.0) / len(x))
+            optimizer.step()
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    (incident,) = recording.events("incident")
+    assert (incident["step"], incident["symptom"]) == (BAD, "nonfinite-gradient")
+    origin = recording.events("origin")[0]["origin"]
+    assert (origin["phase"], origin["op"]) == ("backward", "aten.div")
+    assert origin["line"].endswith("distances = (out - out.roll(1, 0)).square().sum(1).sqrt()")
+
+
 class Direction(nn.Module):
     """Divides by the length of what it is given; its derivative at zero is not finite."""
 

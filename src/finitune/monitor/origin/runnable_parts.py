@@ -43,7 +43,8 @@ def _micro_steps(setting: Setting, name: Callable[[Tensor], str]) -> Iterator[Se
     micro_steps = setting.capture.micro_steps
     if any(micro.given is not None and not is_finite(micro.given.tensor) for micro in micro_steps):
         micro_steps = setting.capture.waiting or micro_steps
-    for micro in map(_as_loss, micro_steps) if len(micro_steps) > 1 else ():
+    is_whole = len(micro_steps) == 1 and micro_steps[0].derived is None  # which cannot be run again
+    for micro in map(_as_loss, micro_steps) if not is_whole else ():
         capture = replace(setting.capture, micro_steps=[micro])
         model = setting.model if micro.calls else LooseTensors.of(capture, name)
         if model is not None:
