@@ -129,7 +129,8 @@ def test_the_loss_of_the_optimizer_that_steps_second_diverges(tmp_path, rate, ex
     incidents = recording.events("incident")
     assert sorted({one["symptom"] for one in incidents}) == expected
     assert {one["optimizer"] for one in incidents} == ({"SGD (optimizer 2)"} if expected else set())
-    for one in incidents:  # what is known of its cause is of its own loss
+    for one in incidents:  # its cause is sought in its own loss and settings
+        assert one["facts"]["optimizer"]["name"] == "SGD"
         assert recording.ranks[0].signals_of(one)["loss"].at(one["step"]) == pytest.approx(one["loss"])
         assert recording.signals["loss"].at(one["step"]) < 2 < one["loss"]
 

@@ -26,8 +26,8 @@ def header_written(run: Run, watched: Watched, capture: Capture) -> dict[str, An
     return facts
 
 
-def facts_of_later(watched: Watched, capture: Capture) -> dict[str, Any]:
-    """Precision and optimizer, as JSON, where the run began with another one: adapters are trained after a head."""
+def facts_of_another(watched: Watched, capture: Capture) -> dict[str, Any]:
+    """Precision and optimizer, as JSON, where the header describes another one: of two models, or of a phase before."""
     try:
         from finitune.facts_json import facts_as_json
         from finitune.monitor.probes.live_facts import optimizer_facts

@@ -19,7 +19,7 @@ from finitune.monitor.consequences import consequence, forecast, persistence
 from finitune.monitor.dead_model import death
 from finitune.monitor.earlier_batches import EarlierBatch, is_beyond_data
 from finitune.monitor.experiments import STANDS_STILL, result, try_causes
-from finitune.monitor.header import facts_of_later, header_written
+from finitune.monitor.header import facts_of_another, header_written
 from finitune.monitor.investigation import Investigation
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.origin.live_watch import LiveWatch
@@ -376,7 +376,7 @@ class Incidents:
                 "beside": symptom in LOCATED_LIVE and self._run.signals["skipped"].last_step == reading.step,
                 "action": "skipped-step" if acted or reading.skipped else "none",
                 "settles": False, "last_good": reading.step - 1, "scaler_spent": reading.scaler_spent,
-                "facts": facts_of_later(watched, capture) if watched.born and self._described_by else {},
+                "facts": facts_of_another(watched, capture) if self._described_by not in (None, watched.number) else {},
             },
         )  # fmt: skip
 
