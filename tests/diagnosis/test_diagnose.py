@@ -77,3 +77,13 @@ def test_the_rank_that_saw_the_operator_is_named(tmp_path: Path, level: str) -> 
     assert incident.origin is not None
     found = incident.rank, incident.origin.op
     assert found == ((1, "aten.exp") if level == "incident" else (0, "forward"))
+
+
+def test_of_several_ranks_the_one_that_died_first_comes_first(tmp_path: Path) -> None:
+    """The other ends in an error of its connection, later and in the same step."""
+    ranks = [Recorder(tmp_path, rank=rank, world=2) for rank in (0, 1)]
+    for rank, text in ((1, "IndexError: index out of range in self"), (0, "RuntimeError: Connection closed by peer")):
+        ranks[rank].event("incident", step=11, id=1, symptom="crash", text=f"the program ended in {text}")
+    for recorder in ranks:
+        recorder.close()
+    assert [incident.rank for incident in finitune.diagnose(tmp_path).incidents] == [1, 0]

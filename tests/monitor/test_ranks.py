@@ -163,3 +163,60 @@ def test_where_finitune_fails_on_one_rank_the_other_does_not_wait(tmp_path):
     recording = Recording.load(tmp_path / "run")
     assert {event["rank"] for event in recording.events("broken")} == {1}
     assert {event["step"] for event in recording.events("incident")} == set(FAULTS)
+
+
+GATHERED = """
+import json, sys
+import torch, torch.distributed as dist
+from torch import nn
+import finitune
+
+torch.set_num_threads(1)
+out = sys.argv[2]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Linear(4, 3, bias=False))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+generator = torch.Generator().manual_seed(rank)
+
+class Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.chunk(dist.get_world_size())[dist.get_rank()]
+
+def on_sphere(z):
+    return z / z.norm(dim=1, keepdim=True)
+
+def contrast(a, b):
+    return nn.functional.cross_entropy(a @ Gather.apply(b).T, torch.arange(len(a)) + rank * len(a))
+
+with finitune.watch(model, optimizer, run_dir=out + "/run"):
+    for step in range(1, 8):
+        x = torch.randn(6, 4, generator=generator)
+        if rank == 1 and step == 4:
+            x[2] = 0
+        a, b = on_sphere(model(x)).chunk(2)
+        loss = contrast(a, b) + contrast(b, a)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+with open(f"{out}/history{rank}.json", "w") as file:
+    json.dump([all(bool(p.isfinite().all()) for p in model.parameters())], file)
+dist.destroy_process_group()
+"""
+
+
+def test_the_rank_that_made_what_all_gather_is_named(tmp_path):
+    """The losses of both are NaN, and no rank can run its step again by itself; one knows the operator."""
+    codes, said, histories = two_ranks(tmp_path, {}, source=GATHERED)
+    assert (codes, histories) == ([0, 0], [[True], [True]]), said
+    (incident,) = diagnose(tmp_path / "run").incidents
+    assert (incident.step, incident.rank, incident.origin.op) == (4, 1, "aten.div")
+    assert "in on_sphere: return z / z.norm(dim=1, keepdim=True)" in incident.origin.line

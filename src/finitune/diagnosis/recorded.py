@@ -19,7 +19,7 @@ from finitune.diagnosis.ranking import SHOWN, experiments_of, rank
 from finitune.evidence import STRONG
 from finitune.facts import Facts
 from finitune.facts_json import facts_from_json, revived, types_of
-from finitune.finding import Action, Diagnosis, Incident, NotChecked, Origin, RankedCause
+from finitune.finding import Action, Diagnosis, Incident, NotChecked, Origin, RankedCause, number
 from finitune.flipped_bits import flipped, in_words
 from finitune.recorded_rank import OF_ONE_OPTIMIZER
 from finitune.recording import Recording
@@ -46,7 +46,7 @@ def diagnose(run_dir: str | Path) -> Diagnosis:
     recording = Recording.load(run_dir)
     facts, ranks = recording.facts, {rank.rank: rank for rank in recording.ranks}
     following = _by_incident(recording)
-    events = recording.events("incident")
+    events = sorted(recording.events("incident"), key=_when)
     incidents = [
         incident_of(
             *_where_it_was_made(event, following, ranks), facts, ranks[event["rank"]].signals_of(event),
@@ -68,6 +68,11 @@ def diagnose(run_dir: str | Path) -> Diagnosis:
         not_checked=[NotChecked(input="recording", why=why) for why in problems],
         steps=steps,
     )
+
+
+def _when(event: Mapping[str, Any]) -> tuple[int, float]:
+    """Of several ranks: where one has died, the others end in an error of their connection."""
+    return event["step"], number(event.get("time")) or 0.0
 
 
 def _unexplained_end(recording: Recording, steps: int) -> Incident | None:

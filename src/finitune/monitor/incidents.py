@@ -264,8 +264,7 @@ class Incidents:
         inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
         if live is not None:
             inquiry.locate_live(live, capture, reading.step)
-        first = group.first(bool(inquiry.repeats) and inquiry.origin is not None, device)
-        speaker = first if first is not None else group.first(reading.own_bad, device)
+        speaker = group.first_of(*inquiry.knows, reading.own_bad, device=device)
         repeats = group.agree(bool(inquiry.repeats), device=device)[0]
         # A scaler that will find a scale low enough is the loop's own business, however long it takes.
         unscaled_bad = may_settle and repeats and result(inquiry, "loss-scale-1") != "finite"

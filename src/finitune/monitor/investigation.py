@@ -222,6 +222,11 @@ class Investigation:
         return outcome
 
     @property
+    def knows(self) -> tuple[bool, bool]:
+        """It is bad again, for a reason that is known; the operator is known that made it."""
+        return bool(self.repeats) and self.origin is not None, self.origin is not None and self.origin.is_operator
+
+    @property
     def is_located(self) -> bool:  # more than the statement
         return self.origin is not None and not self.origin.is_statement
 

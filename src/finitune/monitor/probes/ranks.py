@@ -81,6 +81,11 @@ class Group:
         (lowest,) = self.reduced(values, "MIN").tolist()
         return None if lowest >= self.size else int(lowest)
 
+    def first_of(self, *flags: bool, device: torch.device | str = "cpu") -> int | None:
+        """The same for the first of the flags that some rank has set; all ranks give as many."""
+        found = (self.first(flag, device) for flag in flags)
+        return next((rank for rank in found if rank is not None), None)
+
     @property
     def rank(self) -> int:
         """Within the group, from 0."""
