@@ -220,3 +220,54 @@ def test_the_rank_that_made_what_all_gather_is_named(tmp_path):
     (incident,) = diagnose(tmp_path / "run").incidents
     assert (incident.step, incident.rank, incident.origin.op) == (4, 1, "aten.div")
     assert "in on_sphere: return z / z.norm(dim=1, keepdim=True)" in incident.origin.line
+
+
+ON_ITS_OWN = """
+import json, sys
+import torch, torch.distributed as dist
+from torch import nn
+import finitune
+
+torch.set_num_threads(1)
+reduces, out = json.loads(sys.argv[1])["reduces"], sys.argv[2]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = nn.Linear(4, 1, bias=False)
+
+class UnitSteps(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            if reduces:
+                dist.all_reduce(torch.zeros(1))
+            p -= 0.1 * p.grad / p.grad.norm()
+
+optimizer = UnitSteps(model.parameters(), {})
+generator = torch.Generator().manual_seed(rank)
+try:
+    with finitune.watch(model, optimizer, run_dir=out + "/run"):
+        for step in range(1, 8):
+            x = torch.randn(6, 4, generator=generator) * (rank == 0 or step != 4)
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step()
+finally:
+    with open(f"{out}/history{rank}.json", "w") as file:
+        json.dump([all(bool(p.isfinite().all()) for p in model.parameters())], file)
+"""
+
+
+@pytest.mark.parametrize("reduces", [False, True])
+def test_a_rank_of_no_known_group_keeps_its_weights_and_ends(tmp_path, reduces):
+    """Its own optimizer makes NaN of a gradient of zero. One that talks to the other rank is not stepped once more."""
+    codes, said, histories = two_ranks(tmp_path, {"reduces": reduces}, timeout=60, source=ON_ITS_OWN)
+    assert codes[1] == 3, said
+    assert codes[0] == 0 or reduces
+    assert histories == [[True], [True]]
+    assert (tmp_path / "run" / "last-good" / "model.safetensors").is_file()
+    incident, *_ = diagnose(tmp_path / "run").incidents
+    assert (incident.step, incident.rank, incident.symptom) == (4, 1, "nonfinite-update")
+    if not reduces:
+        assert (incident.origin.op, incident.origin.phase) == ("aten.div", "optimizer")
+        assert incident.origin.line.endswith("in step: p -= 0.1 * p.grad / p.grad.norm()")

@@ -39,6 +39,8 @@ from finitune.monitor.threads import EachThread
 if TYPE_CHECKING:
     from finitune.monitor.heal.policy import Healing
 
+NO_GROUP = "no group of ranks is known, and a rank never skips a step alone"
+
 
 class Gate:
     """The steps of one process. `step` is the last optimizer step that was begun, from 1."""
@@ -100,17 +102,16 @@ class Gate:
         self._optimizers.edit_gradients |= watched.edits_gradients
         capture = Capture(micro_steps=list(on), began=self._pending.began, waiting=tuple(self._pending.micro_steps))
         bad, measured, reading = self._verdict(watched, capture, pairs)
-        alone = watched.group.size > 1 and not watched.group.known
         leaves_it = watched.update.skips_overflows and reading is not None and reading.bad_gradients
         taken_back = runs or (not skippable and is_foreign(watched.optimizer()))
         leaves_it = leaves_it or (taken_back and watched.before is None)
-        discard = bad and self._run.guards and not leaves_it and not alone
+        discard = bad and self._run.guards and not leaves_it and not watched.group.is_unknown
         if reading is not None and not bad and self.spikes is not None:
             discard = self.spikes.skips(watched, reading)
         if discard:
             self.discard(watched, skippable=skippable, runs=runs)
         watched.reading, watched.kept = reading, None
-        if not bad and self._run.guards and watched.group.size == 1:
+        if not bad and self._run.guards and (watched.group.size == 1 or watched.group.is_unknown):
             self._safely(self._keep, watched)
         if reading is not None and measured is not None:
             reading.parameters = [p for p, _ in pairs]
@@ -119,8 +120,8 @@ class Gate:
                 self._safely(self.healing.treat, watched, reading, measured.unclipped)
             elif self.healing is not None:
                 self._safely(self.healing.step_follows, watched, reading, capture, measured.unclipped)
-            if bad and alone and self._run.guards:
-                self._stop("no group of ranks is known, and a rank never skips a step alone", watched)
+            if bad and watched.group.is_unknown and self._run.guards:
+                self._stop(NO_GROUP, watched)
         return not (watched.discarded and skippable)
 
     def _safely(self, method: Callable[..., None], *args: Any, **kwargs: Any) -> None:
@@ -209,14 +210,12 @@ class Gate:
         """A step has returned, or raised."""
         watched.update.restore_gradients()
         watched.left_gradients = []
-        before, watched.before = watched.before, None
-        reading, watched.reading = watched.reading, None
+        (before, reading), watched.before, watched.reading = (watched.before, watched.reading), None, None
         on, watched.stepping_on = watched.stepping_on, []
         evaluation, watched.evaluation = watched.evaluation, None
         if before is not None and watched.discarded:
             before.restore()
-        kept, watched.kept = watched.kept, None
-        ungated, watched.ungated = watched.ungated, None
+        (kept, ungated), watched.kept, watched.ungated = (watched.kept, watched.ungated), None, None
         self._is_open = failed
         if failed:
             return
@@ -277,7 +276,7 @@ class Gate:
         kept.restore()
         watched.discarded, reading.more = True, {**reading.more, SPOILS: 1.0}
         name = self._run.modules.name(reading.spoilt[0])
-        reading.made_by = bad_operator(watched.optimizer(), kept, name, watched.arguments, watched.first_gradients)
+        reading.made_by = bad_operator(watched, kept, name)
         self._consider(watched, reading, Capture(micro_steps=on), acted=True)
 
     def finish(self, watched: Watched, reading: Reading, capture: Capture, seconds: float | None = None) -> None:
@@ -289,6 +288,7 @@ class Gate:
         if self.healing is not None:
             self._safely(self.healing.step_ended, watched, reading)
         why = self._incidents.over(watched, reading, capture, alone=not self._pendings.apart)
+        why = NO_GROUP if reading.spoilt and watched.discarded and watched.group.is_unknown else why
         if why is not None:
             self._stop(why, watched)
         if self.healing is not None:

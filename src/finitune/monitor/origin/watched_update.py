@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from finitune.finding import Origin
 from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.optimizers import BeforeStep
 from finitune.monitor.probes.surroundings import randomness_kept
+from finitune.monitor.replay.limits import Limits
 from finitune.monitor.user_code.held_sources import attributes, sources_kept
 
+if TYPE_CHECKING:
+    from finitune.monitor.optimizers import Watched
 
-def bad_operator(
-    optimizer: Any, before: BeforeStep, name: str, arguments: tuple[tuple[Any, ...], dict[str, Any]],
-    gradients: Iterable[tuple[Tensor, Tensor]] | None = None,
-) -> Origin | None:  # fmt: skip
-    """The first operator of the update that makes something bad of finite numbers, on its way to the parameter `name`;
-    None where none is seen. Weights and state are those of before the step, then and afterwards; it is taken with
-    these `arguments`, and where it has changed the gradients by itself, with those `gradients`.
+
+def bad_operator(watched: Watched, before: BeforeStep, name: str) -> Origin | None:
+    """The first operator of its update that makes something bad of finite numbers, on its way to the parameter `name`;
+    None where none is seen, or where it talks to other ranks. Weights and state are those of before the step, then and
+    afterwards; it is taken with the same arguments, and where it has changed the gradients by itself, with those of
+    before.
     """
+    optimizer, gradients = watched.optimizer(), watched.first_gradients
     left = [(p, p.grad) for p, _ in gradients or ()]
     watch = OperatorWatch.of_arithmetic(goes_on=True)
     try:
-        args, kwargs = arguments
+        args, kwargs = watched.arguments
+        alone = Limits.of_the_investigation().alone(watched.group)
         kept, printed = sources_kept(attributes(optimizer)), redirect_stdout(StringIO())  # which has been printed
-        with randomness_kept(), kept, printed, watch, torch.no_grad():
+        with randomness_kept(), kept, printed, watch, alone, torch.no_grad():
             for p, gradient in gradients or ():
                 p.grad = gradient
             type(optimizer).step(optimizer, *args, **kwargs)

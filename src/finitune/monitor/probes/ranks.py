@@ -81,6 +81,11 @@ class Group:
         (lowest,) = self.reduced(values, "MIN").tolist()
         return None if lowest >= self.size else int(lowest)
 
+    @property
+    def is_unknown(self) -> bool:
+        """There are several ranks, and it is not known which train together: none may act alone."""
+        return self.size > 1 and not self.known
+
     def first_of(self, *flags: bool, device: torch.device | str = "cpu") -> int | None:
         """The same for the first of the flags that some rank has set; all ranks give as many."""
         found = (self.first(flag, device) for flag in flags)
