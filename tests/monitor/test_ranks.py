@@ -271,3 +271,49 @@ def test_a_rank_of_no_known_group_keeps_its_weights_and_ends(tmp_path, reduces):
     if not reduces:
         assert (incident.origin.op, incident.origin.phase) == ("aten.div", "optimizer")
         assert incident.origin.line.endswith("in step: p -= 0.1 * p.grad / p.grad.norm()")
+
+
+LEAVES_OUT = """
+import json, sys
+import torch, torch.distributed as dist
+from torch import nn
+import finitune
+
+torch.set_num_threads(1)
+out = sys.argv[2]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Linear(4, 1), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.one(x), self.other(x)
+
+model = nn.parallel.DistributedDataParallel(Heads())
+optimizer = torch.optim.Adagrad(model.parameters(), lr=1e-2)
+said = ""
+try:
+    with finitune.watch(model, optimizer, run_dir=out + "/run"):
+        for step in range(1, 6):
+            one, other = model(torch.randn(6, 4))
+            loss = one.square().mean() + (other.square().mean() if rank == 0 or step != 3 else 0)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+except RuntimeError as error:
+    said = str(error)
+with open(f"{out}/history{rank}.json", "w") as file:
+    json.dump([step, said], file)
+"""
+
+
+def test_a_rank_that_leaves_out_a_head_fails_as_without_finitune(tmp_path):
+    """It does not wait for those that wait in their backward for its gradients: its next forward says what is wrong."""
+    _, printed, (_, second) = two_ranks(tmp_path, {}, timeout=60, source=LEAVES_OUT)
+    step, said = second
+    assert step == 4, printed
+    assert said.startswith("Expected to have finished reduction in the prior iteration")

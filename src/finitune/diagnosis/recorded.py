@@ -70,9 +70,10 @@ def diagnose(run_dir: str | Path) -> Diagnosis:
     )
 
 
-def _when(event: Mapping[str, Any]) -> tuple[int, float]:
-    """Of several ranks: where one has died, the others end in an error of their connection."""
-    return event["step"], number(event.get("time")) or 0.0
+def _when(event: Mapping[str, Any]) -> tuple[bool, int, float]:
+    """Step by step; then crashes, as they came: where one rank has died, others end in an error of their connection."""
+    crashed = event.get("symptom") == "crash"
+    return crashed, 0 if crashed else event["step"], number(event.get("time")) or 0.0
 
 
 def _unexplained_end(recording: Recording, steps: int) -> Incident | None:

@@ -15,9 +15,10 @@ import inspect
 import math
 import os
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -48,8 +49,10 @@ class Group:
     handle: Any = None
     """A process group; None for all ranks, or where there is only this one."""
     size: int = 1
-    known: bool = True
+    found: bool = True
     """False where processes are connected and nothing says which of them train this model."""
+    engine: Callable[[], Any] = lambda: None
+    """The DistributedDataParallel whose ranks they are."""
     replicated: bool = True
     """Each rank is to hold the same weights; False where the loop has only been seen to sum something else."""
     sharded: bool = False
@@ -80,6 +83,13 @@ class Group:
         values = torch.tensor([float(self.size if not flag else own)], device=self._device(device))
         (lowest,) = self.reduced(values, "MIN").tolist()
         return None if lowest >= self.size else int(lowest)
+
+    @property
+    def known(self) -> bool:
+        """Which ranks train this model, and that all of them come to this step: where a batch has left out a part of
+        it, DistributedDataParallel may still wait for its gradients on another rank.
+        """
+        return self.found and _has_reduced(self.engine())
 
     @property
     def is_unknown(self) -> bool:
@@ -146,14 +156,25 @@ def group_of(parameters: Sequence[Tensor], optimizer: Any = None) -> Group:
     if wrapped is not None:
         joining = getattr(getattr(wrapped, "_join_config", None), "enable", False)
         if joining:  # ranks whose data has ended take part in the model's own collectives only
-            return Group(size=torch.distributed.get_world_size(wrapped.process_group), known=False)
+            return Group(size=torch.distributed.get_world_size(wrapped.process_group), found=False)
         split = type(wrapped).__name__ == "FullyShardedDataParallel"
-        return _group(wrapped.process_group, sharded=split, split=split)
-    return Group(size=torch.distributed.get_world_size(), known=False)
+        return replace(_group(wrapped.process_group, sharded=split, split=split), engine=weakref.ref(wrapped))
+    return Group(size=torch.distributed.get_world_size(), found=False)
 
 
 def _group(handle: Any, *, sharded: bool, split: bool) -> Group:
     return Group(handle=handle, size=torch.distributed.get_world_size(handle), sharded=sharded, split=split)
+
+
+def _has_reduced(engine: Any) -> bool:
+    """All gradients of the last backward; True where nothing tells."""
+    check = getattr(engine, "_check_reducer_finalized", None)
+    try:
+        if check is not None:
+            check()
+    except RuntimeError:  # which its next forward will raise
+        return False
+    return True
 
 
 def _zero_group(parameters: Sequence[Tensor]) -> Any:
