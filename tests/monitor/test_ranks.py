@@ -317,3 +317,43 @@ def test_a_rank_that_leaves_out_a_head_fails_as_without_finitune(tmp_path):
     step, said = second
     assert step == 4, printed
     assert said.startswith("Expected to have finished reduction in the prior iteration")
+
+
+SQUEEZES = """
+import json, sys
+import torch, torch.distributed as dist
+from torch import nn
+import finitune
+
+torch.set_num_threads(1)
+out = sys.argv[2]
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Linear(4, 1))
+
+def squeeze(group, bucket):
+    wire = bucket.buffer().half()
+    return dist.all_reduce(wire, group=group, async_op=True).get_future().then(
+        lambda done: bucket.buffer().copy_(done.value()[0]) / dist.get_world_size(group)
+    )
+
+model.register_comm_hook(dist.group.WORLD, squeeze)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+with finitune.watch(model, optimizer, run_dir=out + "/run"):
+    for step in range(1, 6):
+        optimizer.zero_grad()
+        (model(torch.randn(6, 4)) * (1e6 if step == 3 and rank == 1 else 1)).square().sum().backward()
+        optimizer.step()
+with open(f"{out}/history{rank}.json", "w") as file:
+    json.dump([all(bool(p.isfinite().all()) for p in model.parameters())], file)
+"""
+
+
+def test_a_hook_of_the_users_own_on_the_communication(tmp_path):
+    """Its collectives run within the backward, in which the reducer is locked; it makes inf of what float16 cannot hold."""
+    codes, said, histories = two_ranks(tmp_path, {}, timeout=60, source=SQUEEZES)
+    assert (codes, histories) == ([0, 0], [[True], [True]]), said
+    (incident,) = diagnose(tmp_path / "run").incidents
+    assert (incident.step, incident.symptom, incident.action) == (3, "nonfinite-gradient", "skipped-step")
+    assert not any(cause.cause == "hardware-fault-sdc" and cause.strength != "guess" for cause in incident.causes)

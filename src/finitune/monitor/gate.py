@@ -86,7 +86,7 @@ class Gate:
             self.discard(watched, skippable=skippable, runs=runs)
             return not skippable
         self._safely(self.settle, watched)
-        watched.discarded, watched.reading = False, None
+        watched.step_begins()
         on = self._pending.of(watched.number)
         pairs = watched.update.gradients()
         begun = on or self.step or self._pending.micro_steps

@@ -104,6 +104,7 @@ class Watched:
     """A wrong reduction was reported."""
     _update: Update | None = None
     _group: Group | None = None
+    _at_step: Group | None = None
     _model: weakref.ref[nn.Module] | None = None
 
     @property
@@ -122,6 +123,7 @@ class Watched:
         return tuple([parameter._version for parameter in self.parameters()])
 
     def backward_begins(self) -> None:
+        self._at_step = None
         self.before_gradients = NO_GRADIENTS if self.emptied else gradients_now(self.parameters())
         self.emptied = False
 
@@ -169,7 +171,13 @@ class Watched:
             # ZeRO 3 gives its optimizer flat copies, and shards the parameters of the model.
             parts = [*self.parameters(), *(self.model.parameters() if self.model is not None else ())]
             self._group = known = group_of(parts, self.optimizer())
-        return known
+        return self._at_step or known
+
+    def step_begins(self) -> None:
+        """Nothing is known of it; whether all ranks come to it is found out once."""
+        self.discarded, self.reading, self._at_step = False, None, None
+        group = self.group
+        self._at_step = group.at_a_step() if group.size > 1 else None
 
     def reduced_over(self, handle: Any, *, gradients: bool) -> None:
         """The loop sums over this process group by itself, so that these are the ranks that train it; where it sums the

@@ -49,7 +49,7 @@ class Group:
     handle: Any = None
     """A process group; None for all ranks, or where there is only this one."""
     size: int = 1
-    found: bool = True
+    known: bool = True
     """False where processes are connected and nothing says which of them train this model."""
     engine: Callable[[], Any] = lambda: None
     """The DistributedDataParallel whose ranks they are."""
@@ -84,12 +84,11 @@ class Group:
         (lowest,) = self.reduced(values, "MIN").tolist()
         return None if lowest >= self.size else int(lowest)
 
-    @property
-    def known(self) -> bool:
-        """Which ranks train this model, and that all of them come to this step: where a batch has left out a part of
-        it, DistributedDataParallel may still wait for its gradients on another rank.
+    def at_a_step(self) -> Group:
+        """The same where all of them come to the step that begins now. Where a batch has left out a part of the model,
+        DistributedDataParallel may still wait for its gradients on another rank: there no collective may come between.
         """
-        return self.found and _has_reduced(self.engine())
+        return self if _has_reduced(self.engine()) else replace(self, known=False)
 
     @property
     def is_unknown(self) -> bool:
@@ -156,10 +155,10 @@ def group_of(parameters: Sequence[Tensor], optimizer: Any = None) -> Group:
     if wrapped is not None:
         joining = getattr(getattr(wrapped, "_join_config", None), "enable", False)
         if joining:  # ranks whose data has ended take part in the model's own collectives only
-            return Group(size=torch.distributed.get_world_size(wrapped.process_group), found=False)
+            return Group(size=torch.distributed.get_world_size(wrapped.process_group), known=False)
         split = type(wrapped).__name__ == "FullyShardedDataParallel"
         return replace(_group(wrapped.process_group, sharded=split, split=split), engine=weakref.ref(wrapped))
-    return Group(size=torch.distributed.get_world_size(), found=False)
+    return Group(size=torch.distributed.get_world_size(), known=False)
 
 
 def _group(handle: Any, *, sharded: bool, split: bool) -> Group:
@@ -167,10 +166,10 @@ def _group(handle: Any, *, sharded: bool, split: bool) -> Group:
 
 
 def _has_reduced(engine: Any) -> bool:
-    """All gradients of the last backward; True where nothing tells."""
+    """All gradients of the last backward; True where nothing tells. In a backward the reducer is locked."""
     check = getattr(engine, "_check_reducer_finalized", None)
     try:
-        if check is not None:
+        if check is not None and torch._C._current_autograd_node() is None:
             check()
     except RuntimeError:  # which its next forward will raise
         return False

@@ -315,6 +315,8 @@ def _operator(
     try:
         with without_warnings(), torch.enable_grad():
             given = {**values, **{each: seen_by(statements, at, each, values) for each in lost}}
+            if any(bad_tensor_in(given[each], minus=True) is not None for each in lost):
+                return None  # it was bad before
             with watch:
                 value = evaluation.value(expression, given)
     except StateSpoilt:
