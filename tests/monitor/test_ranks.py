@@ -351,7 +351,7 @@ with open(f"{out}/history{rank}.json", "w") as file:
 
 
 def test_a_hook_of_the_users_own_on_the_communication(tmp_path):
-    """Its collectives run within the backward, in which the reducer is locked; it makes inf of what float16 cannot hold."""
+    """Its collectives run within the backward, in which the reducer is locked; float16 cannot hold all."""
     codes, said, histories = two_ranks(tmp_path, {}, timeout=60, source=SQUEEZES)
     assert (codes, histories) == ([0, 0], [[True], [True]]), said
     (incident,) = diagnose(tmp_path / "run").incidents

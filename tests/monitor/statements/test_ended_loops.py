@@ -72,4 +72,24 @@ def test_of_a_loop_in_the_function_that_runs(tmp_path):
             optimizer.step()
     origin = Recording.load(tmp_path / "run").events("origin")[0]["origin"]
     assert (origin["op"], origin["tensor"]) == ("aten.sqrt", "level")
+    assert origin["peak"] is not None, "it was computed, not only read"
     assert "in drain: flow = 0.5 * torch.sqrt(level)" in origin["line"]
+
+
+def test_what_is_computed_of_a_bad_batch_is_not_what_made_it(tmp_path):
+    """A -inf that the loop itself has put into its batch, in a loop over micro-batches whose model makes NaN of it."""
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 7):
+            optimizer.zero_grad()
+            for part in range(2):
+                x = torch.ones(3, 2)
+                if (step, part) == (BAD, 1):
+                    x[1] = float("-inf")
+                loss = model(x).square().mean() / 2
+                loss.backward()
+            optimizer.step()
+    origin = Recording.load(tmp_path / "run").events("origin")[0]["origin"]
+    assert (origin["phase"], origin["op"]) == ("input", "input")

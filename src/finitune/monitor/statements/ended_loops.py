@@ -16,9 +16,11 @@ from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.statements.overwritten import overwritten, seen_by
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.statements.plain_statements import StateSpoilt
+from finitune.monitor.user_code.bad_tensors import bad_tensor_in
 from finitune.monitor.user_code.ended_frames import EndedFrame
 from finitune.monitor.user_code.source_tree import Statement, holds_line, loops_at, scope_of
 from finitune.monitor.user_code.sums import comes_out_as, is_bad_alike
+from finitune.monitor.user_code.torch_arithmetic import NotPlain
 
 
 def made_in_ended_loop(
@@ -32,17 +34,24 @@ def made_in_ended_loop(
     loop = next((one for one in around if not holds_line(one, frame.f_lineno)), None)
     if loop is None:
         return None
-    watch = OperatorWatch.of_arithmetic()
-    evaluation = Evaluation(lambda: watch.found(bad_loss=True) is not None)
+    watch, there = OperatorWatch.of_arithmetic(), dict[str, Any]()
+
+    def found() -> bool:
+        made = watch.found(bad_loss=True) is not None
+        if not made and bad_tensor_in(there.get(name), minus=True) is not None:
+            raise NotPlain(name)  # no operator has made it bad, and what is computed of it has not either
+        return made
+
+    evaluation = Evaluation(found)
     evaluation.placed_by(watch)
     try:
         with without_warnings(), torch.enable_grad():
-            before = {**values, **dict(_before(loop, statements, values))}
+            there |= {**values, name: None, **dict(_before(loop, statements, values))}
             with watch:
-                evaluation.statements([loop], before, frame.f_code)
+                evaluation.statements([loop], there, frame.f_code)
     except (*NOT_COMPUTED, StateSpoilt):
         return None
-    made, seen, again = watch.found(bad_loss=True), values.get(name), before.get(name)
+    made, seen, again = watch.found(bad_loss=True), values.get(name), there.get(name)
     if made is None or made.op == LIFTED or not (comes_out_as(again, seen) or is_bad_alike(seen, again)):
         return None
     return replace(made, line=made.line or evaluation.line)
