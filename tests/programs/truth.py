@@ -113,7 +113,8 @@ def _verdict(report: Report | None) -> str:
 def _incidents(report: Report | None, *, suspicions: bool) -> list[dict[str, Any]]:
     found = [] if report is None else report.get("incidents", [])
     kept = [i for i in found if suspicions or i.get("level", "incident") == "incident"]
-    return sorted(kept, key=lambda incident: incident.get("step") or 0)
+    # Ranks that crash are listed as they died, which may be in different steps.
+    return sorted(kept, key=lambda one: math.inf if one.get("symptom") == "crash" else one.get("step") or 0)
 
 
 def _exit(truth: Truth, watched: Ended) -> str:
