@@ -165,7 +165,7 @@ def test_where_finitune_fails_on_one_rank_the_other_does_not_wait(tmp_path):
     assert {event["step"] for event in recording.events("incident")} == set(FAULTS)
 
 
-GATHERED = """
+BEGINS = """
 import json, sys
 import torch, torch.distributed as dist
 from torch import nn
@@ -176,6 +176,10 @@ out = sys.argv[2]
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
+"""
+GATHERED = (
+    BEGINS
+    + """
 model = nn.parallel.DistributedDataParallel(nn.Linear(4, 3, bias=False))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
 generator = torch.Generator().manual_seed(rank)
@@ -211,6 +215,7 @@ with open(f"{out}/history{rank}.json", "w") as file:
     json.dump([all(bool(p.isfinite().all()) for p in model.parameters())], file)
 dist.destroy_process_group()
 """
+)
 
 
 def test_the_rank_that_made_what_all_gather_is_named(tmp_path):
@@ -222,17 +227,10 @@ def test_the_rank_that_made_what_all_gather_is_named(tmp_path):
     assert "in on_sphere: return z / z.norm(dim=1, keepdim=True)" in incident.origin.line
 
 
-ON_ITS_OWN = """
-import json, sys
-import torch, torch.distributed as dist
-from torch import nn
-import finitune
-
-torch.set_num_threads(1)
-reduces, out = json.loads(sys.argv[1])["reduces"], sys.argv[2]
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-torch.manual_seed(0)
+ON_ITS_OWN = (
+    BEGINS
+    + """
+reduces = json.loads(sys.argv[1])["reduces"]
 model = nn.Linear(4, 1, bias=False)
 
 class UnitSteps(torch.optim.Optimizer):
@@ -256,6 +254,7 @@ finally:
     with open(f"{out}/history{rank}.json", "w") as file:
         json.dump([all(bool(p.isfinite().all()) for p in model.parameters())], file)
 """
+)
 
 
 @pytest.mark.parametrize("reduces", [False, True])
@@ -273,17 +272,9 @@ def test_a_rank_of_no_known_group_keeps_its_weights_and_ends(tmp_path, reduces):
         assert incident.origin.line.endswith("in step: p -= 0.1 * p.grad / p.grad.norm()")
 
 
-LEAVES_OUT = """
-import json, sys
-import torch, torch.distributed as dist
-from torch import nn
-import finitune
-
-torch.set_num_threads(1)
-out = sys.argv[2]
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-torch.manual_seed(0)
+LEAVES_OUT = (
+    BEGINS
+    + """
 
 class Heads(nn.Module):
     def __init__(self):
@@ -309,6 +300,7 @@ except RuntimeError as error:
 with open(f"{out}/history{rank}.json", "w") as file:
     json.dump([step, said], file)
 """
+)
 
 
 def test_a_rank_that_leaves_out_a_head_fails_as_without_finitune(tmp_path):
@@ -319,17 +311,9 @@ def test_a_rank_that_leaves_out_a_head_fails_as_without_finitune(tmp_path):
     assert said.startswith("Expected to have finished reduction in the prior iteration")
 
 
-SQUEEZES = """
-import json, sys
-import torch, torch.distributed as dist
-from torch import nn
-import finitune
-
-torch.set_num_threads(1)
-out = sys.argv[2]
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-torch.manual_seed(0)
+SQUEEZES = (
+    BEGINS
+    + """
 model = nn.parallel.DistributedDataParallel(nn.Linear(4, 1))
 
 def squeeze(group, bucket):
@@ -348,6 +332,7 @@ with finitune.watch(model, optimizer, run_dir=out + "/run"):
 with open(f"{out}/history{rank}.json", "w") as file:
     json.dump([all(bool(p.isfinite().all()) for p in model.parameters())], file)
 """
+)
 
 
 def test_a_hook_of_the_users_own_on_the_communication(tmp_path):

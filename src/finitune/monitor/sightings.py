@@ -39,7 +39,8 @@ class Sightings:
         is_first, self._step = step != self._step, step
         if is_first:
             self._measured_by_others = watched.is_measured_by_others
-        if _is_of_level(found) and not is_beyond_data(of_first["loss"] if has_own else loss):
+        of_level = any(seen.symptom in OF_A_LEVEL for seen in found)
+        if of_level and not is_beyond_data(of_first["loss"] if has_own else loss):
             self._measured_by_others |= is_first and self._freezes_another(watched, step)
             found = _noted(found) if self._measured_by_others else found
         if not has_own:
@@ -57,10 +58,6 @@ class Sightings:
             and not any(parameter.requires_grad for parameter in one.parameters())
             for one in self._optimizers
         )  # fmt: skip
-
-
-def _is_of_level(found: list[Sighting]) -> bool:
-    return any(seen.symptom in OF_A_LEVEL for seen in found)
 
 
 def _noted(found: list[Sighting]) -> list[Sighting]:
