@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch.distributions import Dirichlet, kl_divergence
@@ -120,23 +121,36 @@ def test_an_operand_that_depends_on_what_the_model_has_returned(tmp_path):
     assert found["line"].endswith("in weighted: return len(classes) / counts")
 
 
+def cooled_after(logits, teacher, temperature):
+    logq = torch.log_softmax(logits / temperature, -1)
+    p = torch.softmax(teacher / temperature, -1)
+    return -(p * logq).sum(-1).mean()
+
+
 def cooled(logits, teacher, temperature):
     p = torch.softmax(teacher / temperature, -1)
     logq = torch.log_softmax(logits / temperature, -1)
     return -(p * logq).sum(-1).mean()
 
 
-def test_an_operand_within_the_call_that_gives_the_loss(tmp_path):
+@pytest.mark.parametrize(
+    ("cooled", "line"),
+    [
+        (cooled, "in cooled: p = torch.softmax(teacher / temperature, -1)"),
+        (cooled_after, "in cooled_after: logq = torch.log_softmax(logits / temperature, -1)"),
+    ],
+)
+def test_an_operand_within_the_call_that_gives_the_loss(tmp_path, cooled, line):
+    """The first operator of the call is named, also where the operand comes from a later one."""
     torch.manual_seed(0)
-    model, x, teacher = nn.Linear(3, 3), torch.randn(4, 3), torch.randn(4, 3)
+    model, ids, teacher = Tagger().bert.train(False), torch.arange(4).view(2, 2), torch.randn(2, 2, 12)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with watch(model, optimizer, run_dir=tmp_path / "run"):
         for step in range(1, STEPS + 1):
-            temperature = float(BAD - step)
-            loss = cooled(model(x), teacher, temperature)
+            loss = cooled(model(input_ids=ids).last_hidden_state, teacher, float(BAD - step))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
     found = Recording.load(tmp_path / "run").events("origin")[0]["origin"]
     assert found["op"] == "aten.div"
-    assert found["line"].endswith("in cooled: p = torch.softmax(teacher / temperature, -1)")
+    assert found["line"].endswith(line)

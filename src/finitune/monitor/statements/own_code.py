@@ -109,14 +109,7 @@ def _seen(
         found = next((origin for origin in made if origin is not None), None)
         if found is not None:
             return _with_name_of(own, found)
-        alike = (operand, -operand)  # what is subtracted is known by what it adds
-        made = (how(user_frames(), one) for how in (made_in_expression, made_in_statement) for one in alike)
-        found = next((origin for origin in made if origin is not None), None)
-        if found is None and (over := list(ended(callers))):
-            with suppress(Exception):  # what the model raises when it is called again
-                of_models = results()
-                found = next((made for one in over if (made := made_in_call(one, operand, of_models))), None)
-        return written_bad(operand) or _with_name_of(own, found)
+        return written_bad(operand) or _with_name_of(own, _made_operand(operand, list(ended(callers)), results))
     if found is not None and not found.is_statement and found.op == own.op and found.phase == own.phase:
         return replace(own, line=found.line, tensor=found.tensor)  # the first in the order in which the program runs
     line = _line(term)
@@ -126,6 +119,18 @@ def _seen(
         again = bad_backward(losses, list(ended(callers)))
         line = again.line if again is not None and again.op == own.op else None
     return replace(own, line=line) if line else None
+
+
+def _made_operand(operand: Tensor, over: Sequence[EndedFrame], results: Callable[[], Results]) -> Origin | None:
+    """The operator that makes the operand bad in a function that still runs, or in one that has ended."""
+    of_models: Results = {}
+    alike = (operand, -operand)  # what is subtracted is known by what it adds
+    found = next((made for one in alike if (made := made_in_expression(user_frames(), one))), None)
+    if found is None:
+        with suppress(Exception):  # what the model raises when it is called again
+            of_models = results()
+        found = next((made for one in alike if (made := made_in_statement(user_frames(), one, of_models))), None)
+    return found or next((made for one in over if (made := made_in_call(one, operand, of_models))), None)
 
 
 def _with_name_of(own: Origin, found: Origin | None) -> Origin | None:

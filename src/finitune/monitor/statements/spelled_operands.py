@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -29,12 +29,13 @@ def expression_of(frame: FrameType | EndedFrame, values: Mapping[str, Any], want
 
 
 def made_by_expression(
-    frame: FrameType | EndedFrame, spelled: ast.expr | None, values: Mapping[str, Any], operand: Tensor
-) -> Origin | None:
+    frame: FrameType | EndedFrame, spelled: ast.expr | None, values: Mapping[str, Any], operand: Tensor,
+    of_models: Mapping[int, Sequence[Any]] | None = None,
+) -> Origin | None:  # fmt: skip
     """The operator that makes it bad as the expression is computed; None where that is a variable's name."""
     if spelled is None:
         return None
-    found = maker_of(operand, lambda evaluation: evaluation.value(spelled, values))
+    found = maker_of(operand, lambda evaluation: evaluation.value(spelled, values), of_models)
     if found is None or found.op == LIFTED:
         return None
     line = found.line or described(frame.f_code.co_filename, spelled.lineno, frame.f_code.co_name)
@@ -53,10 +54,12 @@ def made_in_expression(frames: Iterable[FrameType], operand: Tensor) -> Origin |
     return None
 
 
-def made_in_statement(frames: Iterable[FrameType], operand: Tensor) -> Origin | None:
+def made_in_statement(
+    frames: Iterable[FrameType], operand: Tensor, of_models: Mapping[int, Sequence[Any]]
+) -> Origin | None:
     """The operator that makes the operand bad on the way to what one of these functions, innermost first, has computed
     by a call: a bad loss, or what is given to an attribute, as `self.loss = self.criterion(out, y)`. It is computed
-    again.
+    again, with what the models returned.
     """
     for frame in frames:
         values, scope = {**frame.f_globals, **frame.f_locals}, scope_of(frame.f_code)
@@ -64,7 +67,7 @@ def made_in_statement(frames: Iterable[FrameType], operand: Tensor) -> Origin | 
             called = any(isinstance(node, ast.Call) for node in ast.walk(one.value))
             kept = _gives_attribute(one.target) or any(holds_bad_loss(values.get(name)) for name in one.writes)
             if one.line <= frame.f_lineno and called and kept:
-                found = made_by_expression(frame, one.value, values, operand)
+                found = made_by_expression(frame, one.value, values, operand, of_models)
                 if found is not None:
                     return found
     return None
