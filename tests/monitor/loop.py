@@ -215,3 +215,15 @@ def discards_one_step(loop, run_dir):
     assert skipped.values.tolist() == [float(step == loop.bad) for step in skipped.steps.tolist()]
     assert recording.signals["grad_norm"].steps.tolist() == list(range(1, loop.taken + 1))
     return recording
+
+
+def origin(tmp_path, model, loss_of):
+    """The first that is named in a loop with the losses `loss_of(step)`, of which that of step 3 is bad."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 5):
+            optimizer.zero_grad()
+            loss_of(step).backward()
+            optimizer.step()
+    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    return event["origin"]

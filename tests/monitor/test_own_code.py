@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.monitor.loop import BAD, origin
 from torch import nn
 from torch.distributions import Beta, Independent, Normal
 
@@ -15,59 +16,6 @@ from finitune.monitor import investigation
 from finitune.monitor.user_code.sums import sums
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
-
-BAD = 3
-
-
-def origin(tmp_path, model, loss_of):
-    """That of a loop whose step 3 is bad."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with watch(model, optimizer, run_dir=tmp_path / "run"):
-        for step in range(1, 5):
-            optimizer.zero_grad()
-            loss_of(step).backward()
-            optimizer.step()
-    event, *_ = Recording.load(tmp_path / "run").events("origin")
-    return event["origin"]
-
-
-class Book(nn.Module):
-    def __init__(self, *values):
-        super().__init__()
-        self.register_buffer("codes", torch.tensor(values))
-
-    def forward(self, z):
-        return (z - self.codes).square().mean()
-
-
-class Holder:
-    """An agent that has its modules as attributes, and trains in a method."""
-
-    def __init__(self, tmp_path, book):
-        self.book, self.model, self.path = book, nn.Linear(2, 2), tmp_path
-
-    def train(self):
-        def loss(step):
-            if step == BAD:
-                self.book.codes.div_(torch.zeros(2))
-            elif step > BAD:
-                self.book.codes.fill_(1.0)
-            return self.book(self.model(torch.ones(3, 2)))
-
-        return origin(self.path, self.model, loss)
-
-
-def test_a_codebook_that_nobody_trains(tmp_path):
-    seen = Holder(tmp_path, Book(0.0, 1.0)).train()
-    assert (seen["phase"], seen["tensor"]) == ("parameter", "self.book.codes")
-
-
-def test_a_bad_module_that_is_held_but_explains_nothing_is_not_blamed(tmp_path):
-    torch.manual_seed(0)
-    model, _bad = nn.Linear(2, 2), Book(math.nan, 1.0)  # in a frame that runs
-    x = torch.ones(3, 2)
-    seen = origin(tmp_path, model, lambda step: (model(x) / (step != BAD)).square().mean())
-    assert seen["phase"] != "parameter"
 
 
 @pytest.mark.parametrize("which", ["weight", "pos_weight"])
@@ -210,155 +158,6 @@ def test_a_target_that_a_model_puts_out_is_no_sample_of_the_data(tmp_path):
     )  # fmt: skip
     assert "in forward: return torch.log(" in first["origin"]["line"]
     assert "bad-data-sample" not in {event["arm"] for event in recording.events("arm")}
-
-
-def test_the_line_that_hands_a_bad_batch_to_the_model(tmp_path):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
-
-    def evaluate():
-        return model(torch.ones(4, 2))
-
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with watch(model, optimizer, run_dir=tmp_path / "run"):
-        for step in range(1, 5):
-            x = torch.randn(4, 2)
-            x[1, 0] = math.inf if step == BAD else 0.0
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
-    assert evaluate() is not None
-    event, *_ = Recording.load(tmp_path / "run").events("origin")
-    assert event["origin"]["tensor"] == "input 0"
-    assert "model(x).square().mean().backward()" in event["origin"]["line"]
-
-
-def test_the_line_of_a_function_that_has_handed_a_bad_batch_to_the_model(tmp_path):
-    model = nn.Linear(2, 1)
-
-    def compute_loss(inputs):
-        return model(inputs["x"]).square().mean()
-
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batches = iter([torch.full((4, 2), math.inf if step == BAD else 1.0) for step in range(1, 5)])
-    with watch(model, optimizer, run_dir=tmp_path / "run"):
-        for _ in range(1, 5):
-            optimizer.zero_grad()
-            compute_loss({"x": next(batches)}).backward()
-            optimizer.step()
-    event, *_ = Recording.load(tmp_path / "run").events("origin")
-    assert event["origin"]["tensor"] == "input 0"
-    assert event["origin"]["line"].endswith('in compute_loss: return model(inputs["x"]).square().mean()')
-
-
-class Running(nn.Module):
-    """Keeps the mean of all that it was given."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(2))
-        self.head = nn.Linear(2, 1)
-
-    def forward(self, x):
-        self.mean.lerp_(x.mean(0), 0.1)
-        return self.head(x - self.mean)
-
-
-def test_a_bad_batch_comes_before_the_statistics_that_it_has_spoilt(tmp_path):
-    torch.manual_seed(0)
-    model = Running()
-    seen = origin(tmp_path, model, lambda step: model(torch.full((4, 2), math.inf if step == BAD else 1.0)).sum())
-    assert (seen["phase"], seen["tensor"]) == ("input", "input 0")
-
-
-class Counts(nn.Module):
-    """It keeps what it was given, in a buffer that its own forward reads."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("kept", torch.ones(3))
-        self.head = nn.Linear(3, 1)
-
-    def forward(self, x):
-        self.kept = 0.5 * self.kept + x.sum(0) / x.sum()
-        return self.head(x / self.kept)
-
-
-def test_a_buffer_that_the_step_has_spoilt_is_not_its_source(tmp_path):
-    torch.manual_seed(0)
-    model = Counts()
-    seen = origin(tmp_path, model, lambda step: model(torch.full((4, 3), 0.0 if step == BAD else 1.0)).sum())
-    assert (seen["phase"], seen["op"], seen["divisor"]) == (
-        "forward",
-        "aten.div",
-        "1 of 1 elements of the divisor are 0",
-    )
-    assert seen["line"].endswith("self.kept = 0.5 * self.kept + x.sum(0) / x.sum()")
-    assert model.kept.isnan().all(), "it is left as the step left it"
-
-
-def test_a_buffer_that_was_spoilt_between_two_steps_is_the_source(tmp_path):
-    torch.manual_seed(0)
-    model = Counts()
-
-    def loss(step):
-        if step == BAD:
-            model.kept[1] = math.nan
-        return model(torch.ones(4, 3)).sum()
-
-    seen = origin(tmp_path, model, loss)
-    assert (seen["phase"], seen["tensor"]) == ("parameter", "kept")
-
-
-def test_a_replay_leaves_a_buffer_that_the_step_has_put_in_place_of_another(tmp_path):
-    model, left = Counts(), []
-
-    def loss(step):
-        assert step == 1 or model.kept is left[-1]
-        value = model(torch.rand(4, 3)).sum() * (math.nan if step == BAD else 1.0)
-        left.append(model.kept)
-        return value
-
-    assert origin(tmp_path, model, loss)["op"] == "aten.mul"
-
-
-class Stream:
-    """Batches of a generator function of the user's, one of which holds the root of a negative number."""
-
-    def __iter__(self):
-        for step in range(1, 5):
-            x = torch.ones(4, 2)
-            x[2] -= 2.0 * (step == BAD)
-            yield torch.sqrt(x), step
-
-
-@pytest.mark.parametrize("loop", ["for", "enumerate", "next"])
-def test_the_statement_of_a_generator_that_the_batch_comes_from(tmp_path, loop):
-    model = nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with watch(model, optimizer, run_dir=tmp_path / "run"):
-        if loop == "for":
-            for x, _step in Stream():
-                take_step(model, optimizer, x)
-        elif loop == "enumerate":
-            for _n, (x, _step) in enumerate(Stream()):
-                take_step(model, optimizer, x)
-        else:
-            batches = iter(Stream())
-            for _n in range(4):
-                x, _step = next(batches)
-                take_step(model, optimizer, x)
-    event, *_ = Recording.load(tmp_path / "run").events("origin")
-    assert (event["origin"]["op"], event["origin"]["phase"]) == ("aten.sqrt", "input")
-    assert event["origin"]["line"].endswith("in __iter__: yield torch.sqrt(x), step")
-    assert event["origin"]["tensor"] == "x"
-
-
-def take_step(model, optimizer, x):
-    optimizer.zero_grad()
-    loss = model(x).sum()
-    loss.backward()
-    optimizer.step()
 
 
 def test_a_step_that_is_watched_live_lasts_until_that_of_the_same_optimizer(tmp_path):
@@ -614,34 +413,6 @@ def test_an_operator_in_a_module_whose_loss_an_attribute_holds(tmp_path):
     event, *_ = Recording.load(tmp_path / "run").events("origin")
     assert (event["origin"]["op"], event["origin"]["phase"]) == ("aten.log", "input")
     assert event["origin"]["line"].endswith("in forward: waited = days.log()")
-
-
-class Codebook(nn.Module):
-    """Writes a mean of what it is given through `data`, which counts no writes."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(2))
-
-    def forward(self, z):
-        self.mean.data.lerp_(z.detach().mean(0), 0.1)
-        return z + 0.1 * self.mean
-
-
-def test_a_codebook_that_a_bad_sample_has_spoilt_is_not_the_origin(tmp_path):
-    torch.manual_seed(0)
-    encoder, codebook, decoder = nn.Linear(3, 2), Codebook(), nn.Linear(2, 3)
-    optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()])
-    with watch(encoder, optimizer, run_dir=tmp_path / "run"):
-        for step in range(1, BAD + 1):
-            x = torch.randn(4, 3)
-            x[1, 2] = math.nan if step == BAD else 0.0
-            loss = (decoder(codebook(encoder(x))) - x).abs().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    event, *_ = Recording.load(tmp_path / "run").events("origin")
-    assert (event["origin"]["phase"], event["origin"]["rows"]) == ("input", [1])
 
 
 def test_a_line_that_its_own_step_has_told_is_not_that_of_another_step(tmp_path):
