@@ -148,3 +148,35 @@ def test_a_codebook_that_a_bad_sample_has_spoilt_is_not_the_origin(tmp_path):
             optimizer.step()
     event, *_ = Recording.load(tmp_path / "run").events("origin")
     assert (event["origin"]["phase"], event["origin"]["rows"]) == ("input", [1])
+
+
+class Centroids(nn.Module):
+    """Follows the mean of the samples that chose each, in a row of its buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("means", torch.eye(2))
+
+    @torch.no_grad()
+    def follow(self, x, chosen):
+        for n in range(2):
+            self.means[n] = 0.9 * self.means[n] + 0.1 * x[chosen == n].mean(0)
+
+
+class Assigned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encode, self.centroids = nn.Linear(2, 2), Centroids()
+
+    def forward(self, x, chosen):
+        z = self.encode(x)
+        self.centroids.follow(z, chosen)
+        return (z[:, None] - self.centroids.means.clone()).square().mean()
+
+
+def test_a_row_of_a_buffer_that_the_step_has_spoilt(tmp_path):
+    torch.manual_seed(0)
+    model, x = Assigned(), torch.randn(4, 2)
+    seen = origin(tmp_path, model, lambda step: model(x, torch.tensor([0, 0, 1, 1]) * (step != BAD)))
+    assert (seen["op"], seen["module"]) == ("aten.mean", "centroids")
+    assert seen["line"].endswith("in follow: self.means[n] = 0.9 * self.means[n] + 0.1 * x[chosen == n].mean(0)")

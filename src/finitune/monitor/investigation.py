@@ -323,8 +323,8 @@ class Investigation:
 
     def record_origin(self) -> None:
         own = self.origin
-        if own is not None and own.module is None and own.line and own.phase in ("forward", "backward"):
-            self.origin = replace(own, module=module_of(own.line, self.modules))
+        if own is not None and own.line and own.phase in ("forward", "backward"):
+            self.origin = replace(own, module=module_of(own.line, self.modules, own.module))
         self.record_event(
             "origin", origin=self.origin, repeats=self.repeats, bit_for_bit=self.bit_for_bit, passes=self.passes,
             layers=self.layers, why_not=self.why_not, live=self.live, compiled=self.compiled,

@@ -43,3 +43,28 @@ def test_none_where_several_are_of_the_class_or_the_line_is_in_none():
     assert module_at(Model.training_step) is None, "the whole model is no module within another"
     assert module_at(at) is None
     assert module_of("user_program.py:3: loss = x.log()", Modules()) is None
+
+
+class Router(nn.Module):
+    def forward(self, x):
+        return x
+
+    def follow(self, x):
+        return x.mean(0)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = Router()
+
+    def forward(self, x):
+        return self.router.follow(self.router(x))
+
+
+def test_a_method_of_a_module_within_the_one_that_runs():
+    modules, model = Modules(), nn.Sequential(Block(), Block(), Router())
+    modules.add(model)
+    within = {name: module_of(at(Router.follow), modules, name) for name in ("0", "1", "2", "1.router", "")}
+    assert within == {"0": "0.router", "1": "1.router", "2": "2", "1.router": "1.router", "": ""}
+    assert module_of(at(Block.forward), modules, "1") == "1"

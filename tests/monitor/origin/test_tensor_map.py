@@ -31,3 +31,12 @@ def test_a_new_tensor_in_the_place_of_one_that_is_gone_is_not_known():
     assert [what for _, what in known.living()] == [["gone"]]
     known.clear()
     assert not known.has(tensor)
+
+
+def test_what_is_known_of_a_row_is_known_of_the_whole():
+    known, table = TensorMap[str](), torch.zeros(3, 2)
+    row = table[1]
+    known.add(row, "mean")
+    known.add(table[1], "mean")
+    assert known.of([table, row]) == ["mean"]
+    assert not known.has(table[2])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from types import FunctionType
@@ -55,20 +55,34 @@ def modules_of_variables() -> Iterator[nn.Module]:
     return islice((module for frame in user_frames() for _, module in _modules(frame.f_locals)), MOST_MODULES)
 
 
-def module_of(line: str, modules: Modules) -> str | None:
+def module_of(line: str, modules: Modules, running: str | None = None) -> str | None:
     """The name of the module within another in whose method the line stands, as `user_line` gives it; None where it
     stands in none, or several are of that class. Where none of those that train is meant, as where functional_call is
-    given weights, it is one that a variable holds.
+    given weights, it is one that a variable holds. Where the forward of one is `running`, it is that one, or the only
+    one within it that has such a method.
     """
-    place = _IN_FUNCTION.match(line)
-    if place is None:
-        return None
-    file, number, function = place[1], int(place[2]), place[3]
+    if running is not None:
+        return _of_running(running, line, modules)
     for inner in (_inner(modules), _inner_of_variables()):
-        held = {id(module): name for name, module in inner if _holds(type(module), file, number, function)}
+        held = {id(module): name for name, module in _holding(line, inner)}
         if held:
             return next(iter(held.values())) if len(held) == 1 else None
     return None
+
+
+def _of_running(running: str, line: str, modules: Modules) -> str:
+    roots = {id(root) for root in modules.roots()}
+    held = {"" if id(module) in roots else name for name, module in _holding(line, modules.module_names())}
+    within = [name for name in held if name.startswith(f"{running}." if running else "")]
+    return within[0] if len(within) == 1 and running not in held else running
+
+
+def _holding(line: str, named: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, nn.Module]]:
+    """Those with the method in which the line stands."""
+    place = _IN_FUNCTION.match(line)
+    if place is not None:
+        file, number, function = place[1], int(place[2]), place[3]
+        yield from (one for one in named if _holds(type(one[1]), file, number, function))
 
 
 def runs_in_forward(line: str, modules: Modules) -> bool:

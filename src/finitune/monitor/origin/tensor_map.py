@@ -12,19 +12,24 @@ Known = TypeVar("Known")
 
 
 class TensorMap(Generic[Known]):
-    """Several things may be known of a tensor. A look-up takes as long among many tensors as among few: a backward of
-    the user's may run ten thousand operators.
+    """Several things may be known of a tensor; what is known of a view is known of all that it is a part of, as where
+    a row of a buffer is written. A look-up takes as long among many tensors as among few: a backward of the user's may
+    run ten thousand operators.
     """
 
     def __init__(self) -> None:
         self._known: list[Known] = []
-        self._of: dict[int, tuple[weakref.ref[Tensor], list[int]]] = {}
+        self._numbers: dict[int, int] = {}
+        self._of: dict[int, tuple[weakref.ref[Tensor], set[int]]] = {}
 
     def add(self, tensor: Tensor, known: Known) -> None:
-        if not self.has(tensor):  # the number of one that is gone may be that of another
-            self._of[id(tensor)] = weakref.ref(tensor), []
-        self._of[id(tensor)][1].append(len(self._known))
-        self._known.append(known)
+        number = self._numbers.setdefault(id(known), len(self._known))
+        self._known += [known] if number == len(self._known) else []  # which keeps its identity its own
+        for each in (tensor, tensor._base):
+            if each is not None:
+                if not self.has(each):  # the number of one that is gone may be that of another
+                    self._of[id(each)] = weakref.ref(each), set()
+                self._of[id(each)][1].add(number)
 
     def has(self, tensor: Tensor) -> bool:
         return (found := self._of.get(id(tensor))) is not None and found[0]() is tensor
@@ -38,7 +43,7 @@ class TensorMap(Generic[Known]):
         """Each tensor that is still there, with what is known of it."""
         for reference, numbers in self._of.values():
             if (tensor := reference()) is not None:
-                yield tensor, [self._known[number] for number in numbers]
+                yield tensor, [self._known[number] for number in sorted(numbers)]
 
     def latest(self) -> Iterator[Known]:
         """All that is known, what was added last first."""
@@ -46,4 +51,5 @@ class TensorMap(Generic[Known]):
 
     def clear(self) -> None:
         self._known.clear()
+        self._numbers.clear()
         self._of.clear()
