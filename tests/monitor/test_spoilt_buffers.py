@@ -8,6 +8,7 @@ import torch
 from tests.monitor.loop import BAD, origin
 from torch import nn
 
+from finitune.monitor.replay.limits import Limits
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -180,3 +181,28 @@ def test_a_row_of_a_buffer_that_the_step_has_spoilt(tmp_path):
     seen = origin(tmp_path, model, lambda step: model(x, torch.tensor([0, 0, 1, 1]) * (step != BAD)))
     assert (seen["op"], seen["module"]) == ("aten.mean", "centroids")
     assert seen["line"].endswith("in follow: self.means[n] = 0.9 * self.means[n] + 0.1 * x[chosen == n].mean(0)")
+
+
+class Moments(nn.Module):
+    """Normalises by the moments of the batch, and keeps their mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(2))
+
+    def forward(self, x):
+        out = (x - x.mean(0)) * torch.rsqrt(x.square().mean(0) - x.mean(0) ** 2)
+        self.keep(out.detach())
+        return out
+
+    def keep(self, out):
+        self.mean.lerp_(out.mean(0), 0.1)
+
+
+def test_a_buffer_may_have_been_finite_before_a_step_that_is_not_run_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(Limits, "why_not", lambda *_, **__: "too little memory")
+    torch.manual_seed(0)
+    model, batches = nn.Sequential(Moments(), nn.Linear(2, 1)), torch.randn(5, 4, 2)
+    batches[BAD] = 0.0
+    assert origin(tmp_path, model, lambda step: model(batches[step]).sum()) is None
+    assert model[0].mean.isnan().all()

@@ -24,7 +24,7 @@ from finitune.monitor.origin.frame_modules import is_inner, module_of
 from finitune.monitor.origin.live_watch import LiveWatch, compiles
 from finitune.monitor.origin.locate import all_named_tensors, bad_leaf, calls_of, locate
 from finitune.monitor.origin.runnable_parts import locate_in_parts
-from finitune.monitor.origin.spoilt_buffers import made_by_step
+from finitune.monitor.origin.spoilt_buffers import made_by_step, may_be_of_step
 from finitune.monitor.origin.waiting_calls import made_by_call
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.probes.optimizers import parameters_of
@@ -114,10 +114,9 @@ class Investigation:
     def find_origin(self, observed: Outcome | None) -> None:
         """Name what is bad without any run where a weight or the batch is; run the step once more under watch."""
         with self.timed("locate"):
-            try:
+            known = None
+            with suppress(Exception):  # a device error, a tensor of a kind that cannot be looked at
                 known = bad_leaf(all_named_tensors(self.model, self.modules), calls_of(self.capture))
-            except Exception:  # a device error, a tensor of a kind that cannot be looked at
-                known = None
             later = known is None and self.event["symptom"] == "nonfinite-gradient"
             spoilt, edit = self._spoilt(known), later_edit(self.left, self.optimizer, self.capture) if later else None
             if (made := spoilt or edit) is not None and made.is_operator:
@@ -128,9 +127,11 @@ class Investigation:
             if edit is not None and self.origin is None:
                 self.origin, self.repeats, self.edited = edit, None, True
             if known is not None:
-                self.origin, self.repeats = known, True if self.repeats is None else self.repeats
-                self.why_not = None
+                without, why_not = (self.origin, self.repeats), self.why_not
+                self.origin, self.repeats, self.why_not = known, self.repeats is None or self.repeats, None
                 self._made_by_write()
+                if why_not is not None and self.origin is known and may_be_of_step(known, self.model, self.modules):
+                    (self.origin, self.repeats), self.why_not = without, why_not
             try:
                 bad_loss = self.event["symptom"] == "nonfinite-loss"
                 if self.origin is not None and self.origin.phase == "input" and not self.origin.is_operator:
@@ -144,8 +145,7 @@ class Investigation:
             except Exception as error:  # a variable that cannot be looked at
                 found, self.event["statements_missing"] = None, f"{type(error).__name__}: {str(error)[:200]}"
             if found is not None:
-                own = self.origin
-                same = own is not None and own.phase == found.phase not in ("input", "parameter")
+                same = (own := self.origin) is not None and own.phase == found.phase not in ("input", "parameter")
                 self.term = self.term if same and found.tensor is None else None
                 computed = self.repeats is False and not found.is_statement  # again, by its own code
                 self.origin, self.repeats = found, computed or self.repeats
@@ -240,8 +240,8 @@ class Investigation:
         if self.is_located and self.origin is not None and self.origin.phase != "input":
             return True
         found = bad_leaf(all_named_tensors(self.model, self.modules), calls_of(capture))
-        if found is None or found.phase == "input":
-            found = live.found(self.origin, bad_loss=self.event["symptom"] == "nonfinite-loss") or found
+        if found is None or found.phase == "input" or may_be_of_step(found, self.model, self.modules):
+            found = live.found(self.origin, left=found, bad_loss=self.event["symptom"] == "nonfinite-loss")
             if found is not None and self.by_hand and live.watch.after_backward and found.phase == "forward":
                 found = replace(found, phase="backward")
         self.live, self.compiled = step, live.compiled

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, _pop_
 
 from finitune.finding import Origin
 from finitune.monitor.capture.step import Call
-from finitune.monitor.origin.operator_watch import LIFTED, OperatorWatch
+from finitune.monitor.origin.operator_watch import LIFTED, UNSEEN, OperatorWatch
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.user_code.source_line import running_frames
 
@@ -64,12 +64,14 @@ class LiveWatch:
     def watch(self) -> OperatorWatch:
         return self._watch
 
-    def found(self, known: Origin | None, *, bad_loss: bool) -> Origin | None:
-        """The first bad value. Of numbers that torch has not computed it is the input that is `known`, with the line
-        that takes them in.
+    def found(self, known: Origin | None, *, left: Origin | None, bad_loss: bool) -> Origin | None:
+        """The first bad value; what the step has `left` bad where no operator was seen to make one. Of numbers that
+        torch has not computed it is the input that is `known`, with the line that takes them in.
         """
         found = self._watch.found(bad_loss=bad_loss)
-        if found is None or found.op != LIFTED:
+        if found is None or (found.op == UNSEEN and left is not None and left.phase == "parameter"):
+            return left
+        if found.op != LIFTED:
             return found
         return replace(known or replace(found, tensor="numbers taken in"), phase="input", op="input", line=found.line)
 

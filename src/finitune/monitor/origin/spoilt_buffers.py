@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.finding import Origin
-from finitune.monitor.origin.locate import calls_of, locate
+from finitune.monitor.origin.locate import all_named_tensors, calls_of, is_written, locate
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.replay.rerun import Setting, why_not_runnable
@@ -45,6 +45,11 @@ def _was_bad_before(setting: Setting) -> bool:
     """Something that is carried from step to step, of which it is known how it stood before this one, was bad."""
     carried = (one.value for call in calls_of(setting.capture) for one in call.carried)
     return any(isinstance(value, Tensor) and not is_finite(value) for value in carried)
+
+
+def may_be_of_step(known: Origin, model: nn.Module | None, modules: Modules) -> bool:
+    """What is bad after the step is a buffer that steps write, which may have been finite before it."""
+    return any(name == known.tensor and is_written(tensor) for name, tensor in all_named_tensors(model, modules))
 
 
 def is_in_some_samples(origin: Origin) -> bool:
