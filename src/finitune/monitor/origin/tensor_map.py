@@ -24,7 +24,8 @@ class TensorMap(Generic[Known]):
 
     def add(self, tensor: Tensor, known: Known) -> None:
         number = self._numbers.setdefault(id(known), len(self._known))
-        self._known += [known] if number == len(self._known) else []  # which keeps its identity its own
+        if number == len(self._known):
+            self._known.append(known)  # while it is kept here, its identity is that of no other
         for each in (tensor, tensor._base):
             if each is not None:
                 if not self.has(each):  # the number of one that is gone may be that of another
