@@ -217,13 +217,18 @@ def discards_one_step(loop, run_dir):
     return recording
 
 
-def origin(tmp_path, model, loss_of):
-    """The first that is named in a loop with the losses `loss_of(step)`, of which that of step 3 is bad."""
+def recorded(tmp_path, model, loss_of):
+    """The recording of a loop with the losses `loss_of(step)`, of which that of step 3 is bad."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     with watch(model, optimizer, run_dir=tmp_path / "run"):
         for step in range(1, 5):
             optimizer.zero_grad()
             loss_of(step).backward()
             optimizer.step()
-    event, *_ = Recording.load(tmp_path / "run").events("origin")
+    return Recording.load(tmp_path / "run")
+
+
+def origin(tmp_path, model, loss_of):
+    """The first that is named in that loop."""
+    event, *_ = recorded(tmp_path, model, loss_of).events("origin")
     return event["origin"]

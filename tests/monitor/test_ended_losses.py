@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.monitor.loop import BAD, recorded
 from torch import nn
 from torch.distributions import Dirichlet, kl_divergence
 from transformers import BertConfig, BertModel
@@ -11,18 +12,12 @@ from transformers import BertConfig, BertModel
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
-STEPS, BAD, LENGTH = 4, 3, 60
+STEPS, LENGTH = 4, 60
 
 
 def origin(tmp_path, model, loss_of):
     torch.manual_seed(0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with watch(model, optimizer, run_dir=tmp_path / "run"):
-        for step in range(1, STEPS + 1):
-            optimizer.zero_grad()
-            loss_of(step).backward()
-            optimizer.step()
-    recording = Recording.load(tmp_path / "run")
+    recording = recorded(tmp_path, model, loss_of)
     assert not recording.events("broken")
     (incident,) = recording.events("incident")
     assert incident["step"] == BAD

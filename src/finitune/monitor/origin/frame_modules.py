@@ -71,8 +71,8 @@ def module_of(line: str, modules: Modules, running: str | None = None) -> str | 
 
 
 def _of_running(running: str, line: str, modules: Modules) -> str:
-    roots = {id(root) for root in modules.roots()}
-    held = {"" if id(module) in roots else name for name, module in _holding(line, modules.module_names())}
+    named = [*(("", root) for root in modules.roots()), *_inner(modules)]
+    held = {name for name, _ in _holding(line, named)}
     within = [name for name in held if name.startswith(f"{running}." if running else "")]
     return within[0] if len(within) == 1 and running not in held else running
 

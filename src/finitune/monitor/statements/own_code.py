@@ -109,7 +109,7 @@ def _seen(
         found = next((origin for origin in made if origin is not None), None)
         if found is not None:
             return _with_name_of(own, found)
-        return written_bad(operand) or _with_name_of(own, _made_operand(operand, list(ended(callers)), results))
+        return written_bad(operand) or _with_name_of(own, _operand_maker(operand, list(ended(callers)), results))
     if found is not None and not found.is_statement and found.op == own.op and found.phase == own.phase:
         return replace(own, line=found.line, tensor=found.tensor)  # the first in the order in which the program runs
     line = _line(term)
@@ -121,7 +121,7 @@ def _seen(
     return replace(own, line=line) if line else None
 
 
-def _made_operand(operand: Tensor, over: Sequence[EndedFrame], results: Callable[[], Results]) -> Origin | None:
+def _operand_maker(operand: Tensor, over: Sequence[EndedFrame], results: Callable[[], Results]) -> Origin | None:
     """The operator that makes the operand bad in a function that still runs, or in one that has ended."""
     of_models: Results = {}
     alike = (operand, -operand)  # what is subtracted is known by what it adds
