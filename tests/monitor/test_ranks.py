@@ -272,6 +272,41 @@ def test_a_rank_of_no_known_group_keeps_its_weights_and_ends(tmp_path, reduces):
         assert incident.origin.line.endswith("in step: p -= 0.1 * p.grad / p.grad.norm()")
 
 
+ADVERSARIES = (
+    BEGINS
+    + """
+generator, critic = map(nn.parallel.DistributedDataParallel, (nn.Linear(3, 4), nn.Linear(4, 1)))
+optimizers = [torch.optim.RMSprop(model.parameters(), lr=1e-2) for model in (critic, generator)]
+torch.manual_seed(rank)
+with finitune.watch(critic, optimizers[0], run_dir=out + "/run"):
+    finitune.watch(generator, optimizers[1])
+    for step in range(1, 8):
+        seen = critic(torch.cat([torch.randn(6, 4), generator(torch.randn(6, 3)).detach()]))
+        optimizers[0].zero_grad()
+        (seen[6:].mean() - seen[:6].mean()).backward()
+        optimizers[0].step()
+        critic.requires_grad_(False)
+        optimizers[1].zero_grad()
+        critic.module(generator(torch.randn(6, 3))).mean().neg().backward()
+        optimizers[1].step()
+        critic.requires_grad_(True)
+with open(f"{out}/history{rank}.json", "w") as file:
+    json.dump([float(p.detach().sum()) for p in critic.parameters()], file)
+dist.destroy_process_group()
+"""
+)
+
+
+def test_a_critic_that_is_frozen_while_the_generator_is_trained(tmp_path):
+    codes, said, (first, second) = two_ranks(tmp_path, {}, source=ADVERSARIES)
+    assert codes == [0, 0], said
+    assert first == second
+    recording = Recording.load(tmp_path / "run")
+    assert not recording.events("broken")
+    assert not recording.events("incident")
+    assert max(recording.signals["reduction_error"].values) < 1e-5, "its gradients are compared all the same"
+
+
 LEAVES_OUT = (
     BEGINS
     + """

@@ -314,3 +314,37 @@ def test_an_update_with_a_closure_is_taken_once_more(tmp_path, named):
     assert (origin["phase"], origin["op"]) == ("optimizer", "aten.reciprocal")
     assert "curvature = 1.0 / torch.dot(moved, changed)" in origin["line"]
     assert model.weight.isfinite().all()
+
+
+class Centred(torch.optim.Optimizer):
+    """Gradients are divided in place by their mean magnitude, then handed to the optimizer that it wraps."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+        self.base = torch.optim.SGD(self.param_groups, lr=1e-2, momentum=0.9)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad.div_(p.grad.abs().mean())
+        self.base.step()
+
+
+def test_an_operator_that_writes_to_the_gradients_is_named(tmp_path):
+    torch.manual_seed(0)
+    model, unused = nn.Linear(4, 1), 3
+    optimizer, momenta = Centred(model.parameters()), []
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            optimizer.zero_grad()
+            out = model(torch.rand(8, 4))
+            ((out - 1).square().mean() if step != unused else out.sub(out.detach()).square().mean()).backward()
+            optimizer.step()
+            momenta.append([entry["momentum_buffer"].clone() for entry in optimizer.base.state.values()])
+    recording = Recording.load(tmp_path / "run")
+    assert [event["step"] for event in recording.events("incident")] == [unused]
+    (origin,) = (event["origin"] for event in recording.events("origin"))
+    assert (origin["op"], origin["phase"]) == ("aten.div", "optimizer")
+    assert "p.grad.div_(p.grad.abs().mean())" in origin["line"]
+    assert all(map(torch.equal, momenta[unused - 1], momenta[unused - 2])), "also of the optimizer that it wraps"

@@ -11,6 +11,7 @@ from finitune.chapter import Sighting
 from finitune.monitor.capture.carried_state import Carried
 from finitune.monitor.capture.settings import as_set, settings_of
 from finitune.monitor.capture.step import Call, Capture
+from finitune.monitor.loss_graph.term_weights import is_weighted_otherwise
 from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
 from finitune.monitor.run import MOST_VALUES
@@ -43,7 +44,9 @@ class EarlierBatch:
         """The loss of the divergence that was reported last, and the level that the run had left."""
         self._again = True
         self._fresh: dict[str, Series] = {}
-        """What the data decide, since the data changed: the loss rose, while an earlier batch had the loss it had."""
+        """What the data decide, since the data changed: the loss rose, while an earlier batch had the loss it had; or
+        since the loop has weighed the terms of its loss in another way.
+        """
 
     @property
     def step(self) -> int:
@@ -82,8 +85,9 @@ class EarlierBatch:
         self._asked, self._asked_of = step, seen
         return False
 
-    def judged(self, signals: Signals, model: nn.Module | None) -> Signals:
-        """The signals as symptoms should see them after the newest step: those of the data since the data changed.
+    def judged(self, signals: Signals, model: nn.Module | None, capture: Capture) -> Signals:
+        """The signals as symptoms should see them after the newest step, which `capture` holds: those of the data since
+        the data changed.
 
         Where the loss jumps, an earlier batch says at once whether the weights or the data have changed.
         """
@@ -93,15 +97,35 @@ class EarlierBatch:
         if is_beyond_data(signals["loss"]):
             return signals
         jump = self._jump(signals["loss"])
-        damaged = self.is_damaged(model, math.sqrt(jump)) if jump is not None else None
+        damaged = None
+        if jump is not None and not self.is_of_another_loss(capture):
+            damaged = self.is_damaged(model, math.sqrt(jump))
         if damaged is False:
-            self._fresh = {name: Series(most=MOST_VALUES) for name in OF_DATA}
+            self._begin_anew()
         elif damaged:  # a loss of such weights measures nothing later on
             self._next = max(self._next, step + LEVEL)
         for name, fresh in self._fresh.items():
             if signals[name].last_step == step:
                 fresh.add(step, signals[name].last)
         return {**signals, **self._fresh}
+
+    def is_of_another_loss(self, capture: Capture) -> bool:
+        """The loop weighs the terms of its loss in another way than in the step that is kept, of which the present loss
+        is no rise. What is judged begins anew, and another batch is kept.
+        """
+        if self._kept is None:
+            return False
+        (kept, *_), (now, *_) = self._kept[1].micro_steps, capture.micro_steps or [None]
+        if now is None or kept.objective is None or now.objective is None:
+            return False
+        if not is_weighted_otherwise(now.objective, kept.objective):
+            return False
+        self._kept, self._next = None, 0
+        self._begin_anew()
+        return True
+
+    def _begin_anew(self) -> None:
+        self._fresh = {name: Series(most=MOST_VALUES) for name in OF_DATA}
 
     def _jump(self, loss: Series) -> float | None:
         """By how much the loss leaves its level at its newest step, None where it does not."""

@@ -20,17 +20,17 @@ from finitune.monitor.live_step import LiveStep
 from finitune.monitor.loop_writes import LoopWrites
 from finitune.monitor.micro_steps import Pending, all_zero
 from finitune.monitor.optimizers import BadEvaluation, Deferred, Optimizers, Watched, step_of
-from finitune.monitor.origin.watched_update import bad_operator
 from finitune.monitor.probes.finite import are_finite
 from finitune.monitor.probes.foreign import is_foreign
-from finitune.monitor.probes.measurement import NOTHING_MEASURED, SPOILS, Measured, Reading, any_bad, confirmed
-from finitune.monitor.probes.optimizers import BeforeStep, TorchUpdate, kept_before
+from finitune.monitor.probes.measurement import NOTHING_MEASURED, SPOILS, UNDONE, Measured, Reading, any_bad, confirmed
+from finitune.monitor.probes.optimizers import BeforeStep
 from finitune.monitor.probes.readback import Readback
 from finitune.monitor.probes.resumed_steps import steps_before
 from finitune.monitor.probes.schedules import Schedules
 from finitune.monitor.run import Run
 from finitune.monitor.samples import WEIGHTS, WEIGHTS_BEFORE
 from finitune.monitor.spikes import Spikes
+from finitune.monitor.spoilt_updates import keep, keep_ungated, taken_back
 from finitune.monitor.step_measures import StepMeasures, is_of_device
 from finitune.monitor.step_places import LastPlace, StepPlace
 from finitune.monitor.step_row import record_step
@@ -39,6 +39,7 @@ from finitune.monitor.threads import EachThread
 if TYPE_CHECKING:
     from finitune.monitor.heal.policy import Healing
 
+TORN = "some ranks have taken the update before back and others have not, so that they hold different weights"
 NO_GROUP = "no group of ranks is known, and a rank never skips a step alone"
 
 
@@ -91,7 +92,7 @@ class Gate:
         pairs = watched.update.gradients()
         begun = on or self.step or self._pending.micro_steps
         if not pairs:
-            self._safely(self._keep_ungated, watched)
+            self._safely(keep_ungated, watched)
             return True
         if not begun and all_zero([gradient for _, gradient in pairs]):
             return True  # a framework that has its optimizer make its state
@@ -111,8 +112,14 @@ class Gate:
         if discard:
             self.discard(watched, skippable=skippable, runs=runs)
         watched.reading, watched.kept = reading, None
-        if not bad and self._run.guards and (watched.group.size == 1 or watched.group.is_unknown):
-            self._safely(self._keep, watched)
+        undone = 0.0 if reading is None else reading.more.get(UNDONE, 0.0)
+        if 0 < undone < 1:
+            self._safely(self._incidents.undone.report_alone, watched, by_each=True)
+            self._stop(TORN, watched)
+        elif undone:
+            self._safely(self._incidents.undone.report_together, watched)
+        if not bad and self._run.guards and watched.group.sees_alike:
+            self._safely(keep, watched)
         if reading is not None and measured is not None:
             reading.parameters = [p for p, _ in pairs]
             self._safely(self._consider, watched, reading, capture, acted=discard, summed=measured.extra)
@@ -247,14 +254,6 @@ class Gate:
             self.writes.keep_more(watched.parameters())
         self.finish(watched, reading, Capture(micro_steps=on))
 
-    def _keep(self, watched: Watched) -> None:
-        watched.kept = kept_before(watched.optimizer(), watched.each_parameter())
-
-    def _keep_ungated(self, watched: Watched) -> None:
-        alone = type(watched.update) is TorchUpdate and watched.group.size == 1
-        kept = kept_before(watched.optimizer(), watched.each_parameter()) if alone else None
-        watched.ungated = (kept, watched.versions()) if kept is not None else None
-
     def _stepped_without_gradients(self, watched: Watched, on: list[MicroStep], kept: BeforeStep) -> None:
         """An optimizer of the program's own was given its update as an argument, and has written it."""
         self._number(watched, on)
@@ -270,14 +269,8 @@ class Gate:
 
     def undo_spoilt(self, watched: Watched, reading: Reading, on: list[MicroStep], kept: BeforeStep) -> None:
         """The update of finite gradients may have spoilt weights or their state, which are then what they were."""
-        reading.spoilt = kept.spoilt()
-        if not reading.spoilt:
-            return
-        kept.restore()
-        watched.discarded, reading.more = True, {**reading.more, SPOILS: 1.0}
-        name = self._run.modules.name(reading.spoilt[0])
-        reading.made_by = bad_operator(watched, kept, name)
-        self._consider(watched, reading, Capture(micro_steps=on), acted=True)
+        if taken_back(watched, reading, kept, self._run.modules):
+            self._consider(watched, reading, Capture(micro_steps=on), acted=True)
 
     def finish(self, watched: Watched, reading: Reading, capture: Capture, seconds: float | None = None) -> None:
         """A step is over and its verdict known: record it, and see whether the run must end."""
@@ -370,6 +363,7 @@ class Gate:
 
     def ended(self, watched: Watched) -> None:
         """The program has ended: what its last update, or a statement after it, did to weights shows in no step."""
+        self._incidents.undone.report_alone(watched)
         unknown = watched.finite_weights and not watched.bad_in_a_row and watched.group.size == 1
         if unknown and not are_finite([p.detach() for p in watched.parameters()]):
             watched.written_by_loop = watched.parameters()

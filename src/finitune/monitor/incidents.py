@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from finitune.chapter import Sighting
@@ -27,8 +26,7 @@ from finitune.monitor.origin.locate import bad_parameter
 from finitune.monitor.probes.finite import is_finite
 from finitune.monitor.probes.measurement import Reading, of_modules
 from finitune.monitor.probes.modules import device_of
-from finitune.monitor.probes.names import dtype_name
-from finitune.monitor.probes.optimizers import learning_rate, may_make_nan
+from finitune.monitor.probes.optimizers import may_make_nan
 from finitune.monitor.probes.ranks import local
 from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.reduction import ReductionCheck
@@ -38,7 +36,7 @@ from finitune.monitor.run import Run
 from finitune.monitor.settling import has_collapsed, is_spent, settles
 from finitune.monitor.sightings import OWN, Sightings
 from finitune.monitor.speech import lines_of_crash
-from finitune.monitor.statements.computed_rates import bad_rate
+from finitune.monitor.spoilt_updates import UndoneUpdates, blame_update
 from finitune.monitor.statements.weight_edits import Written
 from finitune.monitor.step_row import read_early
 from finitune.series import Series
@@ -56,6 +54,7 @@ class Incidents:
         self._described_by: int | None = None  # the number of an optimizer; 0 stands for one
         self._earlier: dict[int, EarlierBatch] = {}
         self._sightings = Sightings(optimizers, run)
+        self.undone = UndoneUpdates(self._record_and_tell)
         self.sighted: Investigation | None = None  # the newest incident of finite numbers
         self.open: Investigation | None = None
         self._open_for: int | None = None
@@ -100,7 +99,6 @@ class Incidents:
     @randomness_kept()
     def bad_update(self, watched: Watched, reading: Reading, capture: Capture) -> None:
         """Loss and gradients were finite, the weights that the optimizer makes of them are not."""
-        bad = reading.spoilt or [p for p in reading.parameters if p.dtype == torch.float16] or reading.parameters
         self.describe_run(watched, capture)
         watched.bad_in_a_row += 1
         self.bad_steps += 1
@@ -108,12 +106,12 @@ class Incidents:
             self._continue(watched, reading, acted=reading.skipped)
             return
         inquiry = self._inquiry(watched, reading, capture, "nonfinite-update", reading.what, acted=reading.skipped)
-        inquiry.event["bad"] = [self._run.modules.name(p) for p in bad[:100]]
-        if (rate := reading.more.get("lr", learning_rate(watched.optimizer()))) is not None:
-            inquiry.signals["lr"].add(reading.step, float(rate))
-        inquiry.blame_update_of(inquiry.event["bad"][0], dtype_name(bad[0].dtype), reading.made_by or bad_rate(rate))
+        blame_update(inquiry, watched, reading)
         self._opened(inquiry, watched)
-        self._record_and_tell(inquiry, watched, watched.group.first(reading.own_bad, device_of(watched.model)))
+        if reading.spoilt and watched.group.size > 1 and watched.group.known:
+            self.undone.add(inquiry, watched, knows=reading.made_by is not None)
+        else:
+            self._record_and_tell(inquiry, watched, watched.group.first(reading.own_bad, device_of(watched.model)))
 
     @randomness_kept()
     def bad_weights(self, watched: Watched, reading: Reading, written: Written | None = None) -> None:
@@ -286,6 +284,8 @@ class Incidents:
     def _diverged(self, watched: Watched, reading: Reading, capture: Capture, seen: Sighting, loss: Series) -> None:
         """An earlier batch decides between divergence and other data."""
         earlier, model = self._earlier[watched.number], None if watched.group.split else watched.model
+        if not is_beyond_data(loss) and earlier.is_of_another_loss(capture):
+            return
         damaged = earlier.is_damaged(model, earlier.lost(loss, seen))
         if damaged and earlier.speaks_of(loss, seen):
             news = earlier.is_news(seen.numbers["loss"], seen.numbers["before"])
@@ -298,7 +298,7 @@ class Incidents:
         """Finite, but is something else wrong? Suspicions are said once, and change nothing."""
         earlier = self._earlier.setdefault(watched.number, EarlierBatch())
         own = {**self._run.signals, "loss": self._run.signals_of(watched.name, reading.step)["loss"]}
-        signals = earlier.judged(own, watched.model if not watched.group.split else None)
+        signals = earlier.judged(own, watched.model if not watched.group.split else None, capture)
         found = self._sightings.at(reading.step, signals, watched)
         diverges = next((seen for seen in found if seen.symptom == "divergence"), None)
         if diverges is None:

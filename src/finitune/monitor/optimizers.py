@@ -80,6 +80,8 @@ class Watched:
     stepping_on: list[MicroStep] = field(default_factory=list[MicroStep])
     discarded: bool = False
     """The last step was."""
+    undone: bool = False
+    """The last step was taken back after it, as this rank has seen what it made of the weights."""
     arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
     """Of the step that runs now, where it was given no closure."""
     given: bool = False

@@ -67,7 +67,7 @@ class ReductionCheck:
         self._group = group
         self._total = sum(p.numel() for _, p in self._named)
         self._sums: dict[int, Tensor] = {}
-        self._handles: list[Any] = []
+        self._handles: dict[int, Any] = {}
         self._step = 0
         self._never_reduced: set[str] | None = None
         self._local: list[Tensor] = []
@@ -78,13 +78,15 @@ class ReductionCheck:
         return step <= FIRST or step % EVERY == 0
 
     def begin(self, step: int) -> None:
-        """Before every backward of a step, the first of which counts. Calls no collective."""
-        if step == self._step:
-            return  # one more micro-step
-        self.leave()  # a step that was skipped was not looked at
-        self._step = step
+        """Before every backward of a step. Calls no collective. A parameter that is frozen now, as those of a critic
+        while the generator is trained, gets nothing of it.
+        """
+        if step != self._step:
+            self.leave()  # a step that was skipped was not looked at
+            self._step = step
         if self.looks_at(step):
-            self._handles = [p.register_hook(self._adder(p)) for _, p in self._named]
+            more = (p for _, p in self._named if p.requires_grad and id(p) not in self._handles)
+            self._handles |= {id(p): p.register_hook(self._adder(p)) for p in more}
 
     def flat(self, step: int, gradients: Gradients) -> Tensor | None:
         """What is to be summed over the ranks, of the same length on each; None in a step that is not looked at."""
@@ -144,9 +146,9 @@ class ReductionCheck:
         return Look(worst=worst, names=wrong, looked_at=len(judged), repeats=same)
 
     def leave(self) -> None:
-        for handle in self._handles:
+        for handle in self._handles.values():
             handle.remove()
-        self._handles, self._sums = [], {}
+        self._handles, self._sums = {}, {}
 
     def _slice(self, tensor: Tensor) -> Tensor:
         """Evenly spaced elements: its share of all, and 64 at least."""

@@ -12,7 +12,7 @@ from finitune.monitor.capture.step import Capture
 from finitune.monitor.optimizers import Watched
 from finitune.monitor.probes import activations
 from finitune.monitor.probes.activations import Activations
-from finitune.monitor.probes.measurement import SPOILS, Measured, Reading, confirmed, measure, shares_of
+from finitune.monitor.probes.measurement import SPOILS, UNDONE, Measured, Reading, confirmed, measure, shares_of
 from finitune.monitor.probes.optimizers import learning_rate, will_spoil
 from finitune.monitor.reduction import ReductionCheck
 from finitune.monitor.run import Run
@@ -71,6 +71,8 @@ class StepMeasures:
             more, (extra, replicas) = {}, unknown
         more |= {"lr": rate} if isinstance(rate, Tensor) else {}
         more |= {SPOILS: spoils} if spoils is not None else {}
+        more |= {UNDONE: 1.0} if watched.undone else {}
+        watched.undone = False
         scaled = own_scale is not None or update.gradients_are_scaled
         return measure(
             step, capture.roots, gradients, unclipped, scale=scale, scaled=scaled, group=group, shares=shares,
@@ -120,10 +122,13 @@ class StepMeasures:
 
     def backward_begins(self, step: int, watched: Watched) -> None:
         """A backward is about to add to the gradients of this optimizer, for the step of that number."""
-        self._samples_of(watched).backward_begins()
-        check = self._reduction_of(watched)
-        if check is not None:
-            check.begin(step)
+        try:
+            self._samples_of(watched).backward_begins()
+            check = self._reduction_of(watched)
+            if check is not None:
+                check.begin(step)
+        except Exception as error:  # the step is judged without them
+            self._broken(error)
 
     def backward_ended(self, watched: Watched) -> None:
         self._samples_of(watched).backward_ended()

@@ -26,15 +26,15 @@ def bad_operator(watched: Watched, before: BeforeStep, name: str) -> Origin | No
     afterwards; it is taken with the same arguments, and where it has changed the gradients by itself, with those of
     before.
     """
-    optimizer, gradients = watched.optimizer(), watched.first_gradients
-    left = [(p, p.grad) for p, _ in gradients or ()]
+    optimizer, gradients = watched.optimizer(), watched.first_gradients or before.gradients
+    left = [(p, p.grad) for p, _ in gradients]
     watch = OperatorWatch.of_arithmetic(goes_on=True)
     try:
         args, kwargs = watched.arguments
         alone = Limits.of_the_investigation().alone(watched.group)
         kept, printed = sources_kept(attributes(optimizer)), redirect_stdout(StringIO())  # which has been printed
         with randomness_kept(), kept, printed, watch, alone, torch.no_grad():
-            for p, gradient in gradients or ():
+            for p, gradient in gradients:
                 p.grad = gradient
             type(optimizer).step(optimizer, *args, **kwargs)
     except Exception:  # what it computed before, as it runs a backward of its own, was computed as then

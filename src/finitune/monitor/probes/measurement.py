@@ -118,6 +118,8 @@ ASKS = "asks"
 """Among the further signals: how many ranks have seen an incident of finite numbers, for all to look into together."""
 SPOILS = "spoils"
 """Among the further signals: the update itself would not be finite."""
+UNDONE = "undone"
+"""Among the further signals: on what share of the ranks the update before was taken back after it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -294,16 +296,16 @@ def measure(
         parts = group.sharded and known is None  # else every rank has the norm of the whole
         squares = torch.nan_to_num(total.square().to(number), posinf=0.0) if parts else place(0.0)
         own_sum = place(0.0 if replicas is None else replicas)
-        spoils = place(more.get(SPOILS, 0.0))
+        spoils, undone = place(more.get(SPOILS, 0.0)), place(more.get(UNDONE, 0.0))
         own = torch.maximum(own, (spoils > 0).to(number))
         asked = [] if asks is None else [place(float(asks))]
         shared = group.reduced(torch.cat([
-            flags, torch.stack([squares, own_sum, own_sum.square(), spoils, *asked]),
+            flags, torch.stack([squares, own_sum, own_sum.square(), spoils, undone, *asked]),
             *([] if extra is None else [extra.to(number)]),
         ]))  # fmt: skip
         flags, total = shared[:2], shared[2].sqrt() if parts else total
-        extra = None if extra is None else shared[6 + len(asked) :]
-        more |= {SPOILS: shared[5], **({ASKS: shared[6]} if asked else {})}
+        extra = None if extra is None else shared[7 + len(asked) :]
+        more |= {SPOILS: shared[5], UNDONE: shared[6] / group.size, **({ASKS: shared[7]} if asked else {})}
         if replicas is not None:
             mean, square = shared[3] / group.size, shared[4] / group.size
             more["replica_error"] = (square - mean.square()).clamp_min(0).sqrt() / mean.abs().clamp_min(1e-30)

@@ -27,13 +27,15 @@ _HIDES = ("torch", "numpy", "builtins")
 
 
 class StateKept:
-    """Tensors are copied, and given back into the same tensors; containers hold the same objects again.
+    """Tensors are copied, and given back into the same tensors; containers hold the same objects again. So is what the
+    optimizers keep that it wraps.
 
     LBFGS adds to its history and never writes to what is in it: of that the lists alone are kept.
     """
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
+        self._inner = [StateKept(inner) for inner in _wrapped_by(optimizer)]
         self._attributes = attributes_of(optimizer)
         self._tensors: dict[int, tuple[Tensor, Tensor]] = {}
         self._held: dict[int, tuple[Any, Any]] = {}
@@ -59,6 +61,8 @@ class StateKept:
                 self._keep(inner, depth - 1)
 
     def restore(self) -> None:
+        for inner in self._inner:
+            inner.restore()
         for name, value in self._attributes.items():
             setattr(self._optimizer, name, value)
         for there, kept in self._held.values():
@@ -70,6 +74,13 @@ class StateKept:
         with torch.no_grad():
             for there, kept in self._tensors.values():
                 there.detach().copy_(kept)
+
+
+def _wrapped_by(optimizer: Any) -> list[torch.optim.Optimizer]:
+    """Optimizers that are its attributes; those with the same parameters and state that stand for it are none."""
+    own = getattr(optimizer, "state", None)
+    held = (value for value in own_attributes(optimizer).values() if isinstance(value, torch.optim.Optimizer))
+    return [inner for inner in held if inner is not optimizer and inner.state is not own]
 
 
 def _stored(tensor: Tensor) -> list[Tensor]:
@@ -99,7 +110,8 @@ def attributes_of(optimizer: Any) -> dict[str, Any]:
 def leaves_kept(optimizer: Any) -> list[Any]:
     """What its state and attributes hold, at whatever depth."""
     state = optimizer.state.values() if isinstance(optimizer, torch.optim.Optimizer) else ()
-    return _leaves([*state, *attributes_of(optimizer).values()])
+    within = [leaf for inner in _wrapped_by(optimizer) for leaf in leaves_kept(inner)]
+    return [*_leaves([*state, *attributes_of(optimizer).values()]), *within]
 
 
 def can_be_put_back(thing: Any) -> bool:

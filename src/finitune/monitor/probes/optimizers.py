@@ -209,6 +209,8 @@ class BeforeStep:
 
     def __init__(self, optimizer: Any, parameters: Iterable[Any]) -> None:
         self._weights = [(p, p.detach().clone()) for p in parameters]
+        self.gradients: list[tuple[Any, Tensor]] = []
+        """Copies for a step that may write to them, which `restore` leaves as they are."""
         self._state = StateKept(optimizer)
         groups = optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else []
         self._numbers = [
@@ -242,7 +244,11 @@ def kept_before(optimizer: Any, parameters: Iterable[Any]) -> BeforeStep | None:
     kept, parameters = leaves_kept(optimizer), list(parameters)
     held = {id(t): t for t in (*parameters, *kept) if isinstance(t, Tensor)}
     can = all(map(is_plain, kept)) and are_small(list(held.values()), MOST_KEPT)
-    return BeforeStep(optimizer, parameters) if can else None
+    if not can:
+        return None
+    before = BeforeStep(optimizer, parameters)
+    before.gradients = [(p, p.grad.detach().clone()) for p in parameters if p.grad is not None]
+    return before
 
 
 def _has_state(entries: Any) -> bool:

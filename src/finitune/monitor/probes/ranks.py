@@ -91,6 +91,11 @@ class Group:
         return self if _has_reduced(self.engine()) else replace(self, known=False)
 
     @property
+    def sees_alike(self) -> bool:
+        """Each rank holds all weights, as every other, and sees for itself what an update has made of them."""
+        return self.size == 1 or (self.replicated and not self.sharded)
+
+    @property
     def is_unknown(self) -> bool:
         """There are several ranks, and it is not known which train together: none may act alone."""
         return self.size > 1 and not self.known
