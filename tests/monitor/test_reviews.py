@@ -22,6 +22,7 @@ from finitune.monitor.probes.module_state import attributes_kept
 from finitune.monitor.process import Stopped
 from finitune.monitor.replay.limits import Limits
 from finitune.monitor.watch import watch
+from finitune.recording import Recording
 
 
 def trained(model, run_dir, *, bad=3, steps=5, value=float("nan"), optimizer=None, mode="guard"):
@@ -133,6 +134,36 @@ def test_a_context_that_the_replay_lacks_is_no_fault_of_the_hardware(tmp_path):
             optimizer.zero_grad()
     (incident,) = diagnose(tmp_path / "run").incidents
     assert "replace-hardware" not in [remedy.name for one in incident.causes for remedy in one.remedies]
+
+
+def test_gradients_of_weights_that_the_loop_moves_and_puts_back_are_no_fault_of_the_hardware(tmp_path):
+    """Sharpness-aware minimisation by hand, where all margins are met: loss and first gradient are zero."""
+    torch.manual_seed(0)
+    model, hinge = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), nn.MultiMarginLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=tmp_path / "run"):
+        for step in range(1, 6):
+            x, y = torch.randn(6, 4), torch.randint(3, (6,))
+            if step == 4:
+                x *= 1e4
+                y = model(x).argmax(1)
+            hinge(model(x), y).backward()
+            with torch.no_grad():
+                kept = [p.clone() for p in model.parameters()]
+                scale = 0.05 / torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+                for p in model.parameters():
+                    p.add_(p.grad * scale)
+            optimizer.zero_grad()
+            hinge(model(x), y).backward()
+            with torch.no_grad():
+                for p, was in zip(model.parameters(), kept, strict=True):
+                    p.copy_(was)
+            optimizer.step()
+            optimizer.zero_grad()
+    (incident,) = diagnose(tmp_path / "run").incidents
+    assert (incident.step, incident.reproducible, list(incident.causes)) == (4, None, [])
+    (origin,) = Recording.load(tmp_path / "run").events("origin")
+    assert "of other weights" in origin["why_not"]
 
 
 def test_hooks_of_a_reducer_run_once(tmp_path):

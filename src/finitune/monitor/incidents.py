@@ -375,6 +375,7 @@ class Incidents:
                 "beside": symptom in LOCATED_LIVE and self._run.signals["skipped"].last_step == reading.step,
                 "action": "skipped-step" if acted or reading.skipped else "none",
                 "settles": False, "last_good": reading.step - 1, "scaler_spent": reading.scaler_spent,
+                "weights_moved": watched.has_moved and not reading.bad_update,
                 "facts": facts_of_another(watched, capture) if self._described_by not in (None, watched.number) else {},
             },
         )  # fmt: skip

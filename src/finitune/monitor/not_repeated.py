@@ -24,6 +24,8 @@ def why_not_repeated(inquiry: Investigation, observed: Outcome | None) -> str | 
         return "a term of the loss without a graph was not kept, so the step cannot be run again as it was"
     if inquiry.by_hand and not bad_loss:
         return "the loop's own code changed the gradients after the backward, and may have made it"
+    if inquiry.event.get("weights_moved"):
+        return "the gradients are those of other weights, which the loop has written since the backward"
     if observed is not None and not bad_loss and not inquiry.bit_for_bit:
         return "the loss did not come out the same, so something of the step is missing in the replay"
     return None

@@ -45,6 +45,8 @@ class Watched:
     """As the last backward left them; None where it was not looked at."""
     is_wrapped: bool = False
     """Its step is called by another optimizer, which does more around it."""
+    at_backward: tuple[Tensor, int] | None = None
+    """The first parameter that has a gradient, and its version when the last backward ended."""
     emptied: bool = False
     """Its gradients were set to None since the last backward."""
     measured_by_loop: bool = False
@@ -132,6 +134,8 @@ class Watched:
     def backward_ended(self) -> bool:
         """Whether it has changed gradients. To look at each is slow, and not done where nothing depends on it."""
         self._keep_gradients()
+        first = next((p for p in self.each_parameter() if p.grad is not None), None)
+        self.at_backward = None if first is None else (first, first._version)
         if self.measured_by_loop and self.before_gradients == NO_GRADIENTS:
             self.after_gradients = None
             return any(p.grad is not None for p in self.each_parameter())
@@ -149,6 +153,11 @@ class Watched:
             now = gradients_now(self.parameters())
             self.gradients_written = clip is None and now != left
             self.edits_gradients |= self.gradients_written or (clip is not None and clip.is_among_edits(left, now))
+
+    @property
+    def has_moved(self) -> bool:
+        """The loop has written its weights since the last backward, as one that takes gradients beside them does."""
+        return self.at_backward is not None and self.at_backward[0]._version != self.at_backward[1]
 
     def _keep_gradients(self) -> None:
         """What the loop may spoil is copied, where that is cheap."""
