@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("lightning")
 
 from finitune.integrations import LightningCallback  # noqa: E402
+from finitune.monitor.watch import watch  # noqa: E402
 from finitune.recording import Recording  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -101,3 +102,67 @@ def test_a_fault_of_our_own_leaves_the_training_alone(tmp_path, monkeypatch, cap
     trainer, _ = fit(pl, tmp_path, bad=())
     assert trainer.global_step == 8
     assert "this training is not watched (RuntimeError: ours)" in capsys.readouterr().err
+
+
+def two_inputs(pl):
+    """A module whose forward takes other arguments than its training step, and divides by what may be 0."""
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x, counts):
+            return self.layer(x).squeeze(1) / counts
+
+        def training_step(self, batch, _index=0):
+            x, counts, y = batch
+            return torch.nn.functional.mse_loss(self(x, counts), y)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=1e-2)
+
+    torch.manual_seed(0)
+    data = torch.utils.data.TensorDataset(torch.randn(18, 4), torch.ones(18), torch.randn(18))
+    data.tensors[1][7] = 0  # of step 3
+    return Module(), torch.utils.data.DataLoader(data, batch_size=3)
+
+
+def of_trainer(pl, directory):
+    module, loader = two_inputs(pl)
+    pl.Trainer(
+        accelerator="cpu", strategy="ddp", devices=1, use_distributed_sampler=False, max_epochs=1, logger=False,
+        default_root_dir=directory,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[LightningCallback()],
+    ).fit(module, loader)  # fmt: skip
+    return directory / "finitune"
+
+
+def of_fabric(pl, directory):
+    fabric = importlib.import_module("lightning.fabric").Fabric(accelerator="cpu", devices=1, strategy="ddp")
+    fabric.launch()
+    module, loader = two_inputs(pl)
+    model, optimizer = fabric.setup(module, module.configure_optimizers())
+    model.mark_forward_method("training_step")
+    with watch(module, optimizer, run_dir=directory):
+        for batch in loader:
+            loss = model.training_step(batch)
+            optimizer.zero_grad()
+            fabric.backward(loss)
+            optimizer.step()
+    return directory
+
+
+@pytest.mark.parametrize("of", [of_trainer, of_fabric])
+def test_a_step_that_goes_through_the_forward_of_a_wrapper_is_run_again(tmp_path, of):
+    """Lightning has DistributedDataParallel call `training_step` as if it were the forward."""
+    try:
+        recording = Recording.load(of(importlib.import_module(PACKAGES[0]), tmp_path))
+    finally:
+        torch.distributed.destroy_process_group()
+    assert [event["step"] for event in recording.events("incident")] == [3]
+    (event,) = recording.events("origin")
+    assert (event["repeats"], event["origin"]["op"]) == (True, "aten.div")
+    assert "return self.layer(x).squeeze(1) / counts" in event["origin"]["line"]
+    assert not recording.events("broken")

@@ -218,3 +218,27 @@ def test_a_model_that_is_given_whole_numbers_alone_compares_with_classes(tmp_pat
         (earlier,) = watched._incidents._earlier.values()
         seen = Sighting(step=2, text="", level="note", numbers={"loss": 8.0, "before": 2.0})
         assert earlier.speaks_of(Series([1], [2.2]), seen) == whole
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_each_token_has_lost_is_of_classes_where_the_model_is_given_labels(tmp_path, named):
+    """As TRL's trainers compute it; what a policy is given under another name may be its own actions."""
+
+    class Language(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(9, 9)
+
+        def forward(self, ids, labels=None, actions=None):
+            wanted = actions if labels is None else labels
+            return self.table(ids).log_softmax(-1).gather(-1, wanted.unsqueeze(-1))
+
+    torch.manual_seed(0)
+    model, ids = Language(), torch.arange(8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=tmp_path / "run") as watched:
+        (-model(ids, **{"labels" if named else "actions": ids + 1})).sum().div(8).backward()
+        optimizer.step()
+        (earlier,) = watched._incidents._earlier.values()
+        seen = Sighting(step=2, text="", level="note", numbers={"loss": 8.0, "before": 2.0})
+        assert earlier.speaks_of(Series([1], [2.2]), seen) == named

@@ -11,6 +11,7 @@ from finitune.chapter import Sighting
 from finitune.monitor.capture.carried_state import Carried
 from finitune.monitor.capture.settings import as_set, settings_of
 from finitune.monitor.capture.step import Call, Capture
+from finitune.monitor.loss_graph.output_losses import is_output, is_sum_of_output
 from finitune.monitor.loss_graph.term_weights import is_weighted_otherwise
 from finitune.monitor.probes.surroundings import randomness_kept
 from finitune.monitor.replay.rerun import Setting, losses_of
@@ -144,7 +145,9 @@ class EarlierBatch:
         micro = self._kept[1].micro_steps[0] if self._kept else None
         if micro is None or micro.objective is None:
             return False
-        return bool(micro.objective.targets) or (micro.objective.is_output and any(map(_is_given_classes, micro.calls)))
+        of_tokens = is_sum_of_output(micro.objective) and any(map(_has_labels, micro.calls))
+        of_model = is_output(micro.objective) and any(map(_is_given_classes, micro.calls))
+        return bool(micro.objective.targets) or of_tokens or of_model
 
     def is_news(self, loss: float, before: float) -> bool:
         """True for the first divergence from the level `before`, for the first after the loss was back there, and for
@@ -198,10 +201,13 @@ class EarlierBatch:
 
 def _is_given_classes(call: Call) -> bool:
     """It computes the loss itself, of whole numbers under the name of labels, or of nothing else, as `model(x, y)`."""
-    labels = call.kwargs.get("labels")
     given = [tensor for tensor, _ in call.versions]
-    whole = len(given) > 1 and not any(tensor.is_floating_point() for tensor in given)
-    return whole or (isinstance(labels, torch.Tensor) and not labels.is_floating_point())
+    return _has_labels(call) or (len(given) > 1 and not any(tensor.is_floating_point() for tensor in given))
+
+
+def _has_labels(call: Call) -> bool:
+    labels = call.kwargs.get("labels")
+    return isinstance(labels, torch.Tensor) and not labels.is_floating_point()
 
 
 def _began_at(loss: Series) -> float:

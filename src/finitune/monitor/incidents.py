@@ -222,7 +222,7 @@ class Incidents:
 
     def loss_seen(self, live: LiveWatch, micro: MicroStep, root: Tensor) -> None:
         """A step that is watched live is about to run its backward from `root`."""
-        inquiry = self.open
+        inquiry = self.open if self.open and self.open.following else None  # else another rank has reported it
         if inquiry is not None and inquiry.find_line(live, micro, root) and inquiry.origin is not None:
             inquiry.record_origin()
             does = "goes into the loss" if inquiry.origin.phase == "input" else "was made"

@@ -72,6 +72,8 @@ class Watched:
     evaluation: BadEvaluation | None = None
     kept: BeforeStep | None = None
     """Of a step whose update may be bad although its gradients are not, by arithmetic that is not known."""
+    steps_write_gradients: bool = False
+    """An own optimizer writes to the gradients, as one that centres them does."""
     ungated: tuple[BeforeStep, tuple[int, ...]] | None = None
     """Of a call for which no parameter has a gradient, with `versions`: it is a step where it writes, as of what it is
     given.

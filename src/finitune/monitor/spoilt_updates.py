@@ -21,8 +21,12 @@ from finitune.monitor.statements.computed_rates import bad_rate
 
 
 def keep(watched: Watched) -> None:
-    """Copies before a step that may have to be taken back; None where nothing speaks for them."""
+    """Copies before a step that may have to be taken back; None where nothing speaks for them. Of the gradients too,
+    where an earlier step has written to these.
+    """
     watched.kept = kept_before(watched.optimizer(), watched.each_parameter())
+    if watched.kept is not None:
+        watched.kept.look_at_gradients(copied=watched.steps_write_gradients)
 
 
 def keep_ungated(watched: Watched) -> None:
@@ -34,6 +38,7 @@ def keep_ungated(watched: Watched) -> None:
 
 def taken_back(watched: Watched, reading: Reading, kept: BeforeStep, modules: Modules) -> bool:
     """Whether the update has spoilt weights, which are then what they were, as is the state of the optimizer."""
+    watched.steps_write_gradients |= kept.has_written_gradients
     reading.spoilt = kept.spoilt()
     if not reading.spoilt:
         return False

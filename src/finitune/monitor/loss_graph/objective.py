@@ -127,14 +127,6 @@ class Objective:
         return self.weights or any(term.name not in OPERATORS for term in terms(self.whole))
 
     @property
-    def is_output(self) -> bool:
-        """The loss is an output of the model itself, but for what it is multiplied with or divided by."""
-        of = self.whole
-        while isinstance(of, Term) and of.name in ("MulBackward0", "DivBackward0"):
-            of = next((each for each in of.inputs if each is not None), None) if None in of.inputs else None
-        return isinstance(of, int)
-
-    @property
     def factor(self) -> float:
         """The numbers that the loop has multiplied its loss with, and not divided it by, last of all."""
         found, of = 1.0, self.whole

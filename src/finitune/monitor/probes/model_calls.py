@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from torch import nn
 
+from finitune.monitor.probes.redirected_calls import is_redirected
 from finitune.monitor.probes.torch_calls import unobservable
 
 
@@ -77,8 +78,8 @@ def _wrap(kind: type) -> None:
     above: Any = super
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        # Under the compiler both tests fold to constants, so that nothing of this is in its graph.
-        if unobservable() or not _listener or not is_observed(self):
+        # Under the compiler the first test folds to a constant, so that nothing of this is in its graph.
+        if unobservable() or not _listener or not is_observed(self) or is_redirected(self):
             return own(self, *args, **kwargs) if own else above(kind, self).__call__(*args, **kwargs)
         token = _begin(self, args, kwargs)
         output, failed = None, True

@@ -77,10 +77,11 @@ class StateKept:
 
 
 def _wrapped_by(optimizer: Any) -> list[torch.optim.Optimizer]:
-    """Optimizers that are its attributes; those with the same parameters and state that stand for it are none."""
+    """Optimizers that its attributes hold; one of the same state that stands for it is none."""
     own = getattr(optimizer, "state", None)
-    held = (value for value in own_attributes(optimizer).values() if isinstance(value, torch.optim.Optimizer))
-    return [inner for inner in held if inner is not optimizer and inner.state is not own]
+    held = leaves_of([value for name, value in own_attributes(optimizer).items() if name not in _OF_TORCH])
+    found = {id(one): one for one in held if isinstance(one, torch.optim.Optimizer)}
+    return [inner for inner in found.values() if inner is not optimizer and inner.state is not own]
 
 
 def _stored(tensor: Tensor) -> list[Tensor]:

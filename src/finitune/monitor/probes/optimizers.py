@@ -210,13 +210,24 @@ class BeforeStep:
     def __init__(self, optimizer: Any, parameters: Iterable[Any]) -> None:
         self._weights = [(p, p.detach().clone()) for p in parameters]
         self.gradients: list[tuple[Any, Tensor]] = []
-        """Copies for a step that may write to them, which `restore` leaves as they are."""
+        """Copies for a step that writes to them, which `restore` leaves as they are."""
+        self._versions: list[tuple[Tensor, int]] = []
         self._state = StateKept(optimizer)
         groups = optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else []
         self._numbers = [
             (group, {name: value for name, value in group.items() if isinstance(value, int | float)})
             for group in groups
         ]
+
+    def look_at_gradients(self, *, copied: bool) -> None:
+        """Whether the step will write to them is seen after it."""
+        held = [(p, gradient) for p, _ in self._weights if (gradient := p.grad) is not None]
+        self._versions = [(gradient, gradient._version) for _, gradient in held]
+        self.gradients = [(p, gradient.detach().clone()) for p, gradient in held] if copied else []
+
+    @property
+    def has_written_gradients(self) -> bool:
+        return any(gradient._version != version for gradient, version in self._versions)
 
     def restore(self) -> None:
         with torch.no_grad():
@@ -244,11 +255,7 @@ def kept_before(optimizer: Any, parameters: Iterable[Any]) -> BeforeStep | None:
     kept, parameters = leaves_kept(optimizer), list(parameters)
     held = {id(t): t for t in (*parameters, *kept) if isinstance(t, Tensor)}
     can = all(map(is_plain, kept)) and are_small(list(held.values()), MOST_KEPT)
-    if not can:
-        return None
-    before = BeforeStep(optimizer, parameters)
-    before.gradients = [(p, p.grad.detach().clone()) for p in parameters if p.grad is not None]
-    return before
+    return BeforeStep(optimizer, parameters) if can else None
 
 
 def _has_state(entries: Any) -> bool:
