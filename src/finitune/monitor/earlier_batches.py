@@ -11,6 +11,7 @@ from finitune.chapter import Sighting
 from finitune.monitor.capture.carried_state import Carried
 from finitune.monitor.capture.settings import as_set, settings_of
 from finitune.monitor.capture.step import Call, Capture
+from finitune.monitor.loss_graph.objective import Objective
 from finitune.monitor.loss_graph.output_losses import is_output, is_sum_of_output
 from finitune.monitor.loss_graph.term_weights import is_weighted_otherwise
 from finitune.monitor.probes.surroundings import randomness_kept
@@ -114,12 +115,8 @@ class EarlierBatch:
         """The loop weighs the terms of its loss in another way than in the step that is kept, of which the present loss
         is no rise. What is judged begins anew, and another batch is kept.
         """
-        if self._kept is None:
-            return False
-        (kept, *_), (now, *_) = self._kept[1].micro_steps, capture.micro_steps or [None]
-        if now is None or kept.objective is None or now.objective is None:
-            return False
-        if not is_weighted_otherwise(now.objective, kept.objective):
+        now, then = _objective(capture), _objective(self._kept[1]) if self._kept else None
+        if now is None or then is None or not is_weighted_otherwise(now, then):
             return False
         self._kept, self._next = None, 0
         self._begin_anew()
@@ -142,12 +139,13 @@ class EarlierBatch:
         """
         if seen.numbers["loss"] > VERY_FAR * _began_at(loss):
             return True
-        micro = self._kept[1].micro_steps[0] if self._kept else None
-        if micro is None or micro.objective is None:
+        objective = _objective(self._kept[1]) if self._kept else None
+        if self._kept is None or objective is None:
             return False
-        of_tokens = is_sum_of_output(micro.objective) and any(map(_has_labels, micro.calls))
-        of_model = is_output(micro.objective) and any(map(_is_given_classes, micro.calls))
-        return bool(micro.objective.targets) or of_tokens or of_model
+        calls = self._kept[1].micro_steps[0].calls
+        of_tokens = is_sum_of_output(objective) and any(map(_has_labels, calls))
+        of_model = is_output(objective) and any(map(_is_given_classes, calls))
+        return bool(objective.targets) or of_tokens or of_model
 
     def is_news(self, loss: float, before: float) -> bool:
         """True for the first divergence from the level `before`, for the first after the loss was back there, and for
@@ -197,6 +195,11 @@ class EarlierBatch:
         except Exception:
             return None
         return not math.isfinite(now) or now / loss > max(RISE, times)
+
+
+def _objective(capture: Capture) -> Objective | None:
+    """Of its first micro-step, the only one of a batch that is kept."""
+    return capture.micro_steps[0].objective if capture.micro_steps else None
 
 
 def _is_given_classes(call: Call) -> bool:
