@@ -195,6 +195,18 @@ def test_a_constant_that_is_computed_in_the_sum_is_known_with_an_earlier_batch(t
         assert earlier.is_damaged(model, 1.3) is True
 
 
+def speaks(tmp_path, model, loss_of):
+    """Whether the batch of one step is a fair measure of the model."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=tmp_path / "run") as watched:
+        optimizer.zero_grad()
+        loss_of().backward()
+        optimizer.step()
+        (earlier,) = watched._incidents._earlier.values()
+        seen = Sighting(step=2, text="", level="note", numbers={"loss": 8.0, "before": 2.0})
+        return earlier.speaks_of(Series([1], [2.2]), seen)
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_model_that_is_given_whole_numbers_alone_compares_with_classes(tmp_path, whole):
     class Language(nn.Module):
@@ -208,16 +220,9 @@ def test_a_model_that_is_given_whole_numbers_alone_compares_with_classes(tmp_pat
 
     torch.manual_seed(0)
     model = Language()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with watch(model, optimizer, run_dir=tmp_path / "run") as watched:
-        ids = torch.arange(8)
-        targets = ids + 1 if whole else (ids + 1).float()
-        optimizer.zero_grad()
-        model(ids, targets).backward()
-        optimizer.step()
-        (earlier,) = watched._incidents._earlier.values()
-        seen = Sighting(step=2, text="", level="note", numbers={"loss": 8.0, "before": 2.0})
-        assert earlier.speaks_of(Series([1], [2.2]), seen) == whole
+    ids = torch.arange(8)
+    targets = ids + 1 if whole else (ids + 1).float()
+    assert speaks(tmp_path, model, lambda: model(ids, targets)) == whole
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -235,10 +240,5 @@ def test_what_each_token_has_lost_is_of_classes_where_the_model_is_given_labels(
 
     torch.manual_seed(0)
     model, ids = Language(), torch.arange(8)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with watch(model, optimizer, run_dir=tmp_path / "run") as watched:
-        (-model(ids, **{"labels" if named else "actions": ids + 1})).sum().div(8).backward()
-        optimizer.step()
-        (earlier,) = watched._incidents._earlier.values()
-        seen = Sighting(step=2, text="", level="note", numbers={"loss": 8.0, "before": 2.0})
-        assert earlier.speaks_of(Series([1], [2.2]), seen) == named
+    wanted = {"labels" if named else "actions": ids + 1}
+    assert speaks(tmp_path, model, lambda: (-model(ids, **wanted)).sum().div(8)) == named

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from finitune.monitor.earlier_batches import RISE
 from finitune.monitor.loss_graph.objective import number_of, read
 from finitune.monitor.loss_graph.term_weights import is_weighted_otherwise
 from finitune.monitor.watch import watch
@@ -42,10 +43,10 @@ def small(a):
     ],
 )
 def test_what_is_another_loss(now, then, differ):
-    assert is_weighted_otherwise(objective(now), objective(then)) == differ
+    assert is_weighted_otherwise(objective(now), objective(then), far=RISE) == differ
 
 
-def distilled(run_dir, mix_of, rate_of=lambda _: 0.05):
+def distilled(run_dir, mix_of, rate_of):
     """The incidents of a student that learns from a teacher first, and then from labels, which are another matter."""
     torch.manual_seed(0)
     teacher, student = nn.Linear(6, 4), nn.Linear(6, 4)

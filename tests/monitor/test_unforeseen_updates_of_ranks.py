@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from tests.monitor.test_ranks import STEPS, two_ranks
+from tests.monitor.test_ranks import BEGINS, STEPS, two_ranks
 
 from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
 
-SCRIPT = """
-import hashlib, json, math, sys
-import torch, torch.distributed as dist
-from torch import nn
-import finitune
+SCRIPT = (
+    BEGINS
+    + """
+import hashlib
 
-torch.set_num_threads(1)
-faults, out, steps = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-dist.init_process_group("gloo")
-rank, step = dist.get_rank(), 0
-torch.manual_seed(0)
+faults, steps, step = json.loads(sys.argv[1]), int(sys.argv[3]), 0
 
 class Normalised(torch.optim.Optimizer):
     def __init__(self, parameters, lr=0.05):
@@ -83,6 +78,7 @@ finally:
         json.dump(history, file)
 dist.destroy_process_group()
 """
+)
 OWN, WRAPPING = "Normalised(ddp.parameters())", "Wrapping(torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9))"
 
 

@@ -22,7 +22,9 @@ from finitune.series import Series, Signals, usual_low
 from finitune.symptoms.divergence import BEYOND, VERY_FAR
 
 RISE = 1.3
-"""A damaged model has a loss on an earlier batch this many times the one it had then."""
+"""A damaged model has a loss on an earlier batch this many times the one it had then; so far may the factors of terms
+move before a loss is another one.
+"""
 ASK_EVERY = 32
 AGAIN = 8
 """Steps after which a divergence of which nothing was proved is looked at once more: its batch may have been odd."""
@@ -116,7 +118,7 @@ class EarlierBatch:
         is no rise. What is judged begins anew, and another batch is kept.
         """
         now, then = _objective(capture), _objective(self._kept[1]) if self._kept else None
-        if now is None or then is None or not is_weighted_otherwise(now, then):
+        if now is None or then is None or not is_weighted_otherwise(now, then, far=RISE):
             return False
         self._kept, self._next = None, 0
         self._begin_anew()

@@ -140,7 +140,7 @@ class Watched:
         self.at_backward = None if first is None else (first, first._version)
         if self.measured_by_loop and self.before_gradients == NO_GRADIENTS:
             self.after_gradients = None
-            return any(p.grad is not None for p in self.each_parameter())
+            return first is not None
         self.after_gradients = gradients_now(self.parameters())
         return self.after_gradients != self.before_gradients
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from finitune.monitor.loss_graph import node_operators
 from finitune.monitor.loss_graph.added_constants import spelled, with_constant
 from finitune.monitor.loss_graph.joins import REST, runs_without_graph
-from finitune.monitor.loss_graph.known_values import MANY, MAX_NODES, Edge, Value, into, known_values, positive
+from finitune.monitor.loss_graph.known_values import MANY, MAX_NODES, SCALES, Edge, Value, into, known_values, positive
 from finitune.monitor.loss_graph.loss_operators import (
     CHOOSES,
     DROPS_CONSTANT,
@@ -64,6 +64,23 @@ class Term:
     name: str
     kept: Kept
     inputs: tuple[Input, ...]
+
+    @property
+    def operand(self) -> Input:
+        """Its one input with a graph; None where it has none, or several."""
+        with_graph = [each for each in self.inputs if each is not None]
+        return with_graph[0] if len(with_graph) == 1 else None
+
+    @property
+    def times(self) -> float | None:
+        """The number that its operand is multiplied with, or divided by; None for any other operator."""
+        constants = [number for side in ("left", "right") if (number := self.kept.get(side)) is not None]
+        if self.name not in SCALES or len(constants) != 1 or torch.as_tensor(constants[0]).numel() != 1:
+            return None
+        number = float(constants[0])
+        if self.name == "MulBackward0":
+            return number
+        return 1.0 / number if self.kept.get("left") is None and number else None
 
 
 Input = Term | int | None
@@ -130,15 +147,8 @@ class Objective:
     def factor(self) -> float:
         """The numbers that the loop has multiplied its loss with, and not divided it by, last of all."""
         found, of = 1.0, self.whole
-        while isinstance(of, Term) and of.name in ("MulBackward0", "DivBackward0"):
-            constants = [kept for kept in (of.kept["left"], of.kept["right"]) if kept is not None]
-            if len(constants) != 1 or (isinstance(constants[0], Tensor) and constants[0].numel() != 1):
-                break
-            number = float(constants[0])
-            if of.name == "DivBackward0" and (of.kept["left"] is not None or not number):
-                break
-            found = found * number if of.name == "MulBackward0" else found / number
-            of = next((each for each in of.inputs if each is not None), None)
+        while isinstance(of, Term) and (times := of.times) is not None:
+            found, of = found * times, of.operand
         return found
 
     def bad_operand(self) -> tuple[str, Tensor, Place] | None:
@@ -293,12 +303,10 @@ class _Walk:
 
 def _scaled(whole: Term | int, times: float) -> Term | None:
     """That many times a product with a number; None for what is none."""
-    if not isinstance(whole, Term) or whole.name != "MulBackward0":
+    if not isinstance(whole, Term) or whole.name != "MulBackward0" or whole.times is None:
         return None
-    sides = [side for side in ("left", "right") if whole.kept[side] is not None]
-    if len(sides) != 1 or (isinstance(number := whole.kept[sides[0]], Tensor) and number.numel() != 1):
-        return None
-    return replace(whole, kept={**whole.kept, sides[0]: number * times})
+    side = "left" if whole.kept["left"] is not None else "right"
+    return replace(whole, kept={**whole.kept, side: whole.kept[side] * times})
 
 
 def _read(
