@@ -71,10 +71,10 @@ def risk_of(optimizer: Optimizer, adapter: Adapter | None = None, training: Trai
     return risk
 
 
-def measured_update(update_ratio: Series | None, lr: Series | None) -> float | None:
+def measured_update(lr: Series | None, *ratios: Series | None) -> float | None:
     """The smallest update that was measured, relative to the weights (those that begin at zero move far at first), at
     the rate of now.
     """
-    known = [(step, ratio) for step, ratio in update_ratio.pairs() if ratio > 0] if update_ratio is not None else []
+    known = [(step, ratio) for series in ratios if series is not None for step, ratio in series.pairs() if ratio > 0]
     rates = [lr.last / lr.at(step) if lr is not None and lr.at(step) > 0 else 1.0 for step, _ in known]
     return min((ratio * rate for (_, ratio), rate in zip(known, rates, strict=True)), default=None)

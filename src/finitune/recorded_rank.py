@@ -17,7 +17,7 @@ from finitune.signals import SIGNALS
 RANK_FILE = re.compile(r"rank([0-9]{5})\.jsonl")
 MOST_BESIDE = 64
 """Optimizers of which own signals are kept."""
-OF_ONE_OPTIMIZER = ("loss", "grad_norm", "lr", "update_ratio", "clip_factor")
+OF_ONE_OPTIMIZER = ("loss", "grad_norm", "lr", "update_ratio", "first_update_ratio", "clip_factor")
 """Signals of the optimizer that steps first in a step. They say nothing of an incident of one that steps beside it."""
 
 

@@ -120,6 +120,14 @@ CATALOGUE = (
         "own",
     ),
     _signal(
+        "first_update_ratio",
+        "ratio",
+        "the same of steps in which a run begins: no level that later ones are compared with",
+        "economy",
+        "steps 2, 4 and 8, at most 65,536 elements",
+        "own",
+    ),
+    _signal(
         "moved",
         "fraction",
         "of the sampled elements with a gradient other than zero, those that the update changed",

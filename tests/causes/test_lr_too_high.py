@@ -27,6 +27,13 @@ def test_an_update_that_was_measured_at_another_rate_counts_at_the_rate_of_now()
     assert rose > stayed
 
 
+def test_an_update_of_the_first_steps_is_one_that_was_measured():
+    """The rate of step 1, at which the usual ones begin, is 0 where it warms up."""
+    known = {"loss": CLIMB, "lr": series(0, *[0.1] * 5), "update_ratio": Series([1], [0.0])}
+    large, small = (weighed(**known, first_update_ratio=Series([2, 4], [ratio] * 2)) for ratio in (0.2, 0.001))
+    assert large > weighed(**known) > small
+
+
 def test_one_update_that_was_measured_as_many_times_the_weights_is_enough():
     first = {"loss": series(1.06), "optimizer": Optimizer(name="Adam", lr=1e12), "incident": {"step": 2}}
     ruined, small = (weighed(**first, update_ratio=Series([1], [ratio])) for ratio in (1e13, 0.01))

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from finitune.monitor.samples import _update_in_numbers
+from finitune.monitor.watch import watch
+from finitune.recording import Recording
 
 LARGE = torch.full((8,), 1e-2)
 
@@ -41,3 +43,17 @@ def test_of_a_weight_that_begins_at_zero_an_update_is_no_part():
     other -= 1e-3
     assert float(_update_in_numbers(taken, {})["update_ratio"]) == pytest.approx(1e-3, rel=1e-3)
     assert math.isnan(_update_in_numbers(taken[:1], {})["update_ratio"])
+
+
+def test_of_the_first_steps_the_size_of_the_update_is_known(tmp_path):
+    """Beside the levels that later updates are compared with: first steps are of another size, as those of RAdam."""
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, run_dir=tmp_path):
+        for _ in range(20):
+            model(torch.ones(2, 4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    signals = Recording.load(tmp_path).signals
+    assert [step for step, _ in signals["first_update_ratio"].pairs()] == [2, 4, 8]
+    assert [step for step, _ in signals["update_ratio"].pairs()] == [1, 17]

@@ -28,8 +28,7 @@ a divergence of an adaptive optimizer, whose step size does not depend on the si
 ## References
 
 ssbuild/chatglm_finetuning#28 (LoRA at 5e-3 fails, at 2e-5 converges), haotian-liu/LLaVA#918, kohya-ss/sd-scripts#201
-(one group at 100 times the rate of the other), zai-org/GLM-4#174, axolotl-ai-cloud/axolotl#1434,
-jumon/whisper-finetuning#13.
+(one group at 100 times the rate), zai-org/GLM-4#174, axolotl-ai-cloud/axolotl#1434, jumon/whisper-finetuning#13.
 """
 
 from __future__ import annotations
@@ -125,6 +124,7 @@ def weigh(
     optimizer: Optimizer | None = None,
     grad_norm: Series | None = None,
     update_ratio: Series | None = None,
+    first_update_ratio: Series | None = None,
     lr: Series | None = None,
     origin: Origin | None = None,
     incident: Mapping[str, Any] | None = None,
@@ -135,7 +135,7 @@ def weigh(
     if incident and incident.get("step") == 1 and incident.get("last_good") == 0:
         yield evidence("learning rate", -DECISIVE, "no update had been taken yet")
         return
-    measured = measured_update(update_ratio, lr)
+    measured = measured_update(lr, update_ratio, first_update_ratio)
     found = [finding.severity for finding in foresee(optimizer)] if optimizer and measured is None else []
     if incident and incident.get("symptom") == "nonfinite-gradient":
         loss = loss.until(incident["step"] - 1)  # that of the bad batch itself is no climb

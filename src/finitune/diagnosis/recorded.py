@@ -30,7 +30,7 @@ BROKEN_OFF = ("SIGINT", "SIGTERM", "SIGHUP")
 MOST_RANKED = 500
 """Incidents whose causes are ranked, each in a few milliseconds; of later ones it is listed what was recorded."""
 
-OF_DYNAMICS = ("loss", "grad_norm", "update_ratio", "moved", "clip_factor")
+OF_DYNAMICS = ("loss", "grad_norm", "update_ratio", "first_update_ratio", "moved", "clip_factor")
 """Signals of how training goes, which lead to no crash but one of numbers."""
 OF_A_LOSS = ("divergence", "loss-spike")
 """Symptoms of finite losses that a single weight makes as large."""

@@ -25,12 +25,14 @@ from finitune.monitor.probes.ranks import local
 from finitune.monitor.run import Run
 
 UPDATE_EVERY, BATCH_EVERY, EMBEDDING_EVERY, REPLICAS_EVERY = 16, 64, 256, 50
+FIRST_UPDATES = (2, 4, 8)
+"""Their size is looked at too: a run may climb before step 17, and a warm-up begins at a rate of 0."""
 TENSORS, ELEMENTS = 64, 1024
 """Of the trained tensors so many are sampled at a time, in turn, and so many elements of each."""
 WEIGHTS = "weights_finite"
 WEIGHTS_BEFORE = "weights_finite_before"
 """Not recorded: what trained weights that are not finite lead to is an incident. The second is of the first step."""
-OF_UPDATE = ("update_ratio", "moved", "unmoved_tensors")
+OF_UPDATE = ("update_ratio", "first_update_ratio", "moved", "unmoved_tensors")
 BATCH_ELEMENTS = 64
 ROUNDED = 1e-5
 """Of the largest gradient: smaller ones may be what float32 sums leave of a zero, as of a bias before a batch norm."""
@@ -67,7 +69,7 @@ class Samples:
         if self._first:
             self._first = False
             ready |= {WEIGHTS_BEFORE: all_finite(weights)} if (weights := self._trained()) else {}
-        if step % UPDATE_EVERY == 1:
+        if step % UPDATE_EVERY == 1 or step in FIRST_UPDATES:
             self._taken = self._sampled(step)
         if step % BATCH_EVERY == 1:
             ready |= self._frozen()
@@ -112,7 +114,8 @@ class Samples:
         if weights:
             self._ready[WEIGHTS] = all_finite(weights)
         if self._taken:
-            self._ready |= _update_in_numbers(self._taken, _rates(self._watched.optimizer()))
+            found = _update_in_numbers(self._taken, _rates(self._watched.optimizer()))
+            self._ready |= {"first_update_ratio": found["update_ratio"]} if step in FIRST_UPDATES else found
             self._taken = []
 
     def _trained(self) -> list[Tensor]:

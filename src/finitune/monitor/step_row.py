@@ -45,7 +45,8 @@ def record_step(run: Run, watched: Watched, reading: Reading, seconds: float) ->
     if of_update and signals["skipped"].last_step == reading.step:
         run.recorder.beside(reading.step - 1, optimizer=watched.name, **of_update)
         if watched.name in run.beside:
-            run.beside[watched.name]["update_ratio"].add(reading.step - 1, of_update.get("update_ratio") or 0.0)
+            for name in of_update.keys() & run.beside[watched.name]:
+                run.beside[watched.name][name].add(reading.step - 1, of_update[name] or 0.0)
     elif of_update and signals["skipped"].last_step == reading.step - 1:
         for name, value in of_update.items():
             signals[name].add(reading.step - 1, value or 0.0)
