@@ -73,8 +73,11 @@ def risk_of(optimizer: Optimizer, adapter: Adapter | None = None, training: Trai
 
 def measured_update(lr: Series | None, *ratios: Series | None) -> float | None:
     """The smallest update that was measured, relative to the weights (those that begin at zero move far at first), at
-    the rate of now.
+    the rate of now: by the first of `ratios` that has one.
     """
-    known = [(step, ratio) for series in ratios if series is not None for step, ratio in series.pairs() if ratio > 0]
-    rates = [lr.last / lr.at(step) if lr is not None and lr.at(step) > 0 else 1.0 for step, _ in known]
-    return min((ratio * rate for (_, ratio), rate in zip(known, rates, strict=True)), default=None)
+    for series in ratios:
+        known = [(step, ratio) for step, ratio in series.pairs() if ratio > 0] if series is not None else []
+        if known:
+            rates = [lr.last / lr.at(step) if lr is not None and lr.at(step) > 0 else 1.0 for step, _ in known]
+            return min(ratio * rate for (_, ratio), rate in zip(known, rates, strict=True))
+    return None

@@ -28,19 +28,21 @@ kind = sys.argv[1]
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(8, 16 + 8 * rank * (kind == "unlike")), torch.nn.Tanh())
+sparse = kind == "sparse"
+first = torch.nn.Embedding(8, 16, sparse=True) if sparse else torch.nn.Linear(8, 16 + 8 * rank * (kind == "unlike"))
+model = torch.nn.Sequential(first, torch.nn.Linear(16, 4) if sparse else torch.nn.Tanh())
 if kind == "expert":  # one tensor belongs to its rank alone
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["0.bias"])
-whole = DistributedDataParallel(model) if kind in ("ddp", "changed", "expert") else model
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+whole = DistributedDataParallel(model) if kind in ("ddp", "changed", "expert", "sparse") else model
+optimizer = (torch.optim.SGD if sparse else torch.optim.AdamW)(model.parameters(), lr=1e-2)
 torch.manual_seed(1 + rank)
 for step in range(8):
     for micro in range(2):
-        whole(torch.randn(4, 8)).square().mean().backward()
+        whole(torch.randint(8, (4,)) if sparse else torch.randn(4, 8)).square().mean().backward()
     if kind == "changed":
         for p in model.parameters():
             p.grad += 0.3 * torch.sign(p.grad)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+    torch.nn.utils.clip_grad_norm_(model[1:].parameters() if sparse else model.parameters(), 0.1)
     optimizer.step()
     optimizer.zero_grad()
     if rank == 0:
@@ -84,10 +86,10 @@ def test_stays_quiet_where_the_bucket_is_waited_for(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ddp", "changed", "alone", "unlike", "expert"])
+@pytest.mark.parametrize("kind", ["ddp", "changed", "alone", "unlike", "expert", "sparse"])
 def test_stays_quiet_and_bit_identical(tmp_path, kind):
     """DDP; gradients that the loop changes alike on all ranks; ranks that train for themselves, unlike models, or one
-    tensor each.
+    tensor each; a tensor whose gradients are sparse.
     """
     script = tmp_path / "loop.py"
     script.write_text(LOOP)
@@ -96,4 +98,4 @@ def test_stays_quiet_and_bit_identical(tmp_path, kind):
     assert watched.stdout == start(tmp_path, script, kind, watched=False).stdout
     rows = (tmp_path / "run" / "rank00000.jsonl").read_text().splitlines()
     compared = [json.loads(row)["reduction_error"] for row in rows if re.search("reduction_error", row)]
-    assert len(compared) == (5 if kind in ("ddp", "changed", "expert") else 0)
+    assert len(compared) == (5 if kind in ("ddp", "changed", "expert", "sparse") else 0)

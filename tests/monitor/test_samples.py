@@ -1,11 +1,12 @@
 """What is sampled around an update: a tensor that does not move although something pushes it."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from finitune.monitor.samples import _update_in_numbers
+from finitune.monitor.samples import Samples, _update_in_numbers
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 
@@ -57,3 +58,17 @@ def test_of_the_first_steps_the_size_of_the_update_is_known(tmp_path):
     signals = Recording.load(tmp_path).signals
     assert [step for step, _ in signals["first_update_ratio"].pairs()] == [2, 4, 8]
     assert [step for step, _ in signals["update_ratio"].pairs()] == [1, 17]
+
+
+def test_a_shard_of_which_this_rank_holds_no_element_is_none_of_them():
+    """As that of a bias of one element on the second of two ranks."""
+
+    class Sharded(torch.Tensor):
+        def to_local(self):
+            return self[:0].as_subclass(torch.Tensor)
+
+    whole, sharded = torch.ones(3), torch.ones(1).as_subclass(Sharded)
+    for parameter in (whole, sharded):
+        parameter.grad = torch.ones_like(parameter)
+    samples = Samples(SimpleNamespace(parameters=lambda: [whole, sharded]), SimpleNamespace(mode="guard"))
+    assert [weight is whole for weight, _, _ in samples._sampled(1)] == [True]

@@ -105,6 +105,9 @@ def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):
     assert (gradient.origin.op, gradient.origin.phase) == ("aten.mul", "backward")
     assert "loss = loss + torch.tensor(math.nan)" in constant.origin.line
     assert "not tried        experiments: the model is sharded over ranks" in said[1]
+    late = [event["why_not"] for event in recording.events("origin") if event["step"] == 9]
+    assert late
+    assert all("the loop's own code changed the gradients" in why_not for why_not in late), "no fault of the hardware"
 
 
 @pytest.mark.slow

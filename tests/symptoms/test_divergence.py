@@ -247,6 +247,15 @@ def test_fires_on_a_loss_of_either_sign_that_runs_away(seed):
     assert 200 < steps[0] <= 260
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_fires_on_a_loss_of_either_sign_that_goes_beyond_any_data_early(sign):
+    """An actor and its critic, whose rate has no bound: within ten steps, and the first 48 are not over."""
+    calm = np.random.default_rng(0).standard_normal(35)
+    losses = [*calm, *(sign * 10.0**power for power in (0, 1, 3, 6, 9, 11, 13, 15))]
+    assert suspicions(losses) == [42, 43]
+    assert suspicions(losses[:-3]) == []
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_stays_quiet_on_a_free_energy_that_is_annealed(seed):
     """A variational free energy falls at once where the temperature does; and fires where it climbs as far."""

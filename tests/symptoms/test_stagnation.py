@@ -10,11 +10,12 @@ from finitune.symptoms.stagnation import see
 EVERY = 16
 
 
-def said(shares, *, rates=None, norms=None):
+def said(shares, *, rates=None, norms=None, known=True):
     steps = EVERY * len(shares)
     rates = [1e-5] * steps if rates is None else rates
     norms = [1.0] * steps if norms is None else norms
-    return levels(seen(see, series(shares, every=EVERY), lr=series(rates), grad_norm=series(norms)))
+    rate = {"lr": series(rates)} if known else {}
+    return levels(seen(see, series(shares, every=EVERY), grad_norm=series(norms), **rate))
 
 
 def test_fires_in_the_third_sample_in_which_few_weights_move():
@@ -29,6 +30,11 @@ def test_fires_as_a_note_where_less_than_half_moves():
 def test_fires_as_a_note_at_the_end_of_a_schedule():
     rates = [1e-5] * 80 + [1e-8] * 80
     assert said([0.9] * 5 + [0.001] * 5, rates=rates) == [(128, "note"), (144, "note"), (160, "note")]
+
+
+def test_fires_where_no_rate_is_known_and_few_weights_have_ever_moved():
+    assert said([0.095, 0.08, 0.06, 0.0], known=False)[0] == (48, "suspicion")
+    assert {level for _, level in said([0.5, 0.08, 0.06, 0.01, 0.0, 0.0], known=False)} == {"note"}
 
 
 def test_stays_quiet_in_float32_and_where_a_part_moves():

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from finitune.monitor.gate import Gate
-from finitune.monitor.micro_steps import gradients_now
 from finitune.monitor.optimizers import Watched
+from finitune.monitor.probes.gradient_versions import gradients_now
 from finitune.monitor.probes.optimizers import BeforeStep, skips_whole_call
 from finitune.monitor.probes.torch_calls import is_transformed_now
 

@@ -1,8 +1,8 @@
 """Programs in which no object has a `step`: a step is the interval between two groups of backwards.
 
-The gradients are judged right after the backward, while the weights are still those that made them. Where the update is
-in the loop's own code it cannot be discarded, which is said once; an object whose `step` is given the gradients is not
-called. A fault that persists ends the run.
+The gradients are judged right after the backward, while the weights are still those that made them. An update in the
+loop's own code cannot be discarded, which is said once; an object whose `step` is given the gradients is not called. A
+fault that persists ends the run.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from finitune.monitor.gate import Gate
 from finitune.monitor.incidents import Incidents
 from finitune.monitor.live_step import LiveStep
 from finitune.monitor.loop_writes import LoopWrites
-from finitune.monitor.micro_steps import NO_GRADIENTS, Pending, any_gradient, gradients_now
+from finitune.monitor.micro_steps import Pending
 from finitune.monitor.optimizers import Optimizers, Watched
 from finitune.monitor.probes import foreign, model_calls, optimizer_steps
-from finitune.monitor.probes.measurement import NOTHING_MEASURED, Gradients, Reading, confirmed, measure
+from finitune.monitor.probes.gradient_versions import NO_GRADIENTS, Gradients, any_gradient, gradients_now
+from finitune.monitor.probes.measurement import NOTHING_MEASURED, Reading, confirmed, measure
 from finitune.monitor.probes.modules import entry_points
 from finitune.monitor.probes.optimizers import BeforeStep
 from finitune.monitor.probes.references import reference_to
@@ -44,8 +45,6 @@ UNCLAIMED = 2
 """The first backward whose gradients are no optimizer's may be copied to one, and the first derivative of data may make
 a data set; from this one on the loop updates.
 """
-
-
 A_SCALE = 2.0**8
 """By which a loss is multiplied to keep float16 gradients from zero; weights of terms of a loss are smaller."""
 CERTAIN = 2

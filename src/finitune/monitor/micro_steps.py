@@ -13,24 +13,10 @@ from torch import Tensor
 
 from finitune.monitor.capture.step import Call, MicroStep
 from finitune.monitor.probes.finite import values_of
-from finitune.monitor.probes.measurement import Gradients, versions_of
 from finitune.monitor.probes.surroundings import Randomness
-
-ALL = 2048
-"""Parameters of which every gradient is compared; of more a sample, evenly spaced."""
 
 MOST_ASKED = 16
 """Losses whose gradients were asked for, of one step: as many as a loop of many tasks has."""
-NO_GRADIENTS: Gradients = ([], [])
-
-
-def gradients_now(parameters: Sequence[Tensor]) -> Gradients:
-    stride = -(-len(parameters) // ALL) or 1
-    return versions_of([gradient for p in parameters[::stride] if (gradient := p.grad) is not None])
-
-
-def any_gradient(gradients: Gradients) -> bool:
-    return bool(gradients[0])
 
 
 def all_zero(gradients: Sequence[Tensor]) -> bool:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from finitune.monitor.capture.step import Capture, MicroStep
-from finitune.monitor.micro_steps import NO_GRADIENTS, gradients_now
 from finitune.monitor.probes.finite import is_finite
-from finitune.monitor.probes.measurement import Gradients, Measured, Reading, Unclipped
+from finitune.monitor.probes.gradient_versions import ALL, NO_GRADIENTS, SOME, Gradients, gradients_now
+from finitune.monitor.probes.measurement import Measured, Reading, Unclipped
 from finitune.monitor.probes.modules import Modules, unwrapped
 from finitune.monitor.probes.optimizer_state import are_small
 from finitune.monitor.probes.optimizers import MOST_KEPT, BeforeStep, each_parameter, parameters_of
@@ -41,8 +41,8 @@ class Watched:
     """How often its step was seen to be called."""
     before_gradients: Gradients = NO_GRADIENTS
     """As they were when the present backward began."""
-    after_gradients: Gradients | None = NO_GRADIENTS
-    """As the last backward left them; None where it was not looked at."""
+    after_gradients: Gradients = NO_GRADIENTS
+    """As the last backward left them: of `_looked_at` parameters."""
     is_wrapped: bool = False
     """Its step is called by another optimizer, which does more around it."""
     at_backward: tuple[Tensor, int] | None = None
@@ -50,7 +50,7 @@ class Watched:
     emptied: bool = False
     """Its gradients were set to None since the last backward."""
     measured_by_loop: bool = False
-    """Clipping or a loss scale has read and written the gradients of the last step: it needs no look of ours."""
+    """Clipping or a loss scale has read and written the gradients of the last step: not each is looked at then."""
     gradients_written: bool = False
     """In the present step something else than torch's clipping and scaling has changed them since."""
     edits_gradients: bool = False
@@ -108,6 +108,7 @@ class Watched:
     """Weights that another optimizer trains to another end measure its loss, as a critic does that of a generator."""
     mismatched: bool = False
     """A wrong reduction was reported."""
+    _looked_at: int = ALL
     _update: Update | None = None
     _group: Group | None = None
     _at_step: Group | None = None
@@ -134,15 +135,14 @@ class Watched:
         self.emptied = False
 
     def backward_ended(self) -> bool:
-        """Whether it has changed gradients. To look at each is slow, and not done where nothing depends on it."""
+        """Whether it has changed gradients. To look at each is slow, and not done where clipping will."""
         self._keep_gradients()
         first = next((p for p in self.each_parameter() if p.grad is not None), None)
         self.at_backward = None if first is None else (first, first._version)
-        if self.measured_by_loop and self.before_gradients == NO_GRADIENTS:
-            self.after_gradients = None
-            return first is not None
-        self.after_gradients = gradients_now(self.parameters())
-        return self.after_gradients != self.before_gradients
+        begins = self.measured_by_loop and self.before_gradients == NO_GRADIENTS
+        self._looked_at = SOME if begins else ALL
+        self.after_gradients = gradients_now(self.parameters(), self._looked_at)
+        return first is not None if begins else self.after_gradients != self.before_gradients
 
     def look_for_edits(self, *, scaled: bool) -> None:
         """Before a step: has the loop changed its gradients since the backward by more than clipping? Where these were
@@ -151,8 +151,8 @@ class Watched:
         left, clip = self.after_gradients, self.unclipped
         self.measured_by_loop = clip is not None or scaled
         self.gradients_written = False
-        if left is not None and not scaled:
-            now = gradients_now(self.parameters())
+        if not scaled:
+            now = gradients_now(self.parameters(), self._looked_at)
             self.gradients_written = clip is None and now != left
             self.edits_gradients |= self.gradients_written or (clip is not None and clip.is_among_edits(left, now))
 

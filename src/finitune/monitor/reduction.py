@@ -5,7 +5,8 @@ the optimizer's step the average of these slices over ranks, taken by one blocki
 `.grad`, up to one factor per tensor (sum or mean, clipping, a loss scale). A reduction that was overwritten or mixed
 with another bucket is not, and leaves ranks with different gradients, or with those of another tensor. Where all have
 the same, not far off, the loop itself changed them. A tensor that is never reduced belongs to its rank (experts,
-tensor parallelism). Only where every rank trains the whole model.
+tensor parallelism). Only where every rank trains the whole model; not gradients of sparse layout, as of a sparse
+embedding.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class ReductionCheck:
             return None
         sums = self._sums
         self.leave()
-        held = {id(parameter): gradient for parameter, gradient in gradients}
+        held = {id(parameter): gradient for parameter, gradient in gradients if gradient.layout == torch.strided}
         empty = [self._slice(p).float() * 0 for _, p in self._named]
         self._applied = [self._slice(held[id(p)]).float() if id(p) in held else e
                          for (_, p), e in zip(self._named, empty, strict=True)]  # fmt: skip
@@ -141,7 +142,8 @@ class ReductionCheck:
         once_more = _or_none(again, [p for _, p in self._named])
         same = None
         if once_more:
-            same = all(torch.equal(self._slice(a).float(), b) for a, b in zip(once_more, local, strict=True))
+            dense = [(a, b) for a, b in zip(once_more, local, strict=True) if a.layout == torch.strided]
+            same = all(torch.equal(self._slice(a).float(), b) for a, b in dense)
         wrong = [names[n] for n in judged if off[n] > OFF]
         return Look(worst=worst, names=wrong, looked_at=len(judged), repeats=same)
 
@@ -157,9 +159,14 @@ class ReductionCheck:
 
     def _adder(self, parameter: Tensor) -> Callable[[Tensor], None]:
         def add(gradient: Tensor) -> None:
+            if gradient.layout != torch.strided:  # nor does `flat` look at it
+                return
             known = self._sums.get(id(parameter))
-            part = self._slice(gradient)
-            self._sums[id(parameter)] = part.clone() if known is None else known + part
+            try:
+                part = self._slice(gradient)
+                self._sums[id(parameter)] = part.clone() if known is None else known + part
+            except Exception:  # what is raised here ends the backward
+                self._sums[id(parameter)] = torch.full_like(self._slice(parameter), math.nan)
 
         return add
 

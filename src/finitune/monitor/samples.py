@@ -129,7 +129,8 @@ class Samples:
             return []
         start = (step // UPDATE_EVERY * TENSORS) % len(held)
         chosen = [*held[start:], *held[:start]][:TENSORS]
-        return [(p, _sample(p).clone(), _sample(g)) for p, g in chosen if p.numel() and p.is_floating_point()]
+        taken = ((p, _sample(p), _sample(g)) for p, g in chosen if p.is_floating_point())
+        return [(p, weights.clone(), gradient) for p, weights, gradient in taken if weights.numel()]
 
     def _kept_gradients(self) -> dict[str, Tensor | float]:
         kept, self._kept = self._kept, None

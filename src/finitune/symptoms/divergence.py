@@ -25,12 +25,12 @@ or a sixth lower where it began by guessing. Tensors that never had a gradient b
 
 A loss that is negative now and then, or begins at zero, as in policy gradients, is judged on differences: three
 quarters of the last 32 further from the median of the 128 before than 100 of their deviations, which are at least 0.1:
-TRL's GRPO logs losses up to that size in healthy runs. One that was always below zero, as a density's, falls because it
-learns, or is annealed: there a fall counts from a hundred times its level before. A fall that comes to a level is none;
-one without a bound goes on: of four parts of the last values the last is twice as far as the second, and a quarter
-further than the third. One that swings about zero diverges where its swings grow and grow, as those of two players who
-learn at once (Mescheder et al. 2018, "Which Training Methods for GANs do actually Converge?"): each of four parts
-swings to both sides three times as far as the one before.
+TRL's GRPO logs losses up to that size in healthy runs; or three in a row at 10^8 times the first 16. One that was
+always below zero, as a density's, falls because it learns, or is annealed: there a fall counts from a hundred times
+its level before. A fall that comes to a level is none; one without a bound goes on: of four parts of the last values
+the last is twice as far as the second, and a quarter further than the third. One that swings about zero diverges where
+its swings grow and grow, as those of two players who learn at once (Mescheder et al. 2018, "Which Training Methods for
+GANs do actually Converge?"): each of four parts swings to both sides three times as far as the one before.
 """
 
 from __future__ import annotations
@@ -98,9 +98,7 @@ def _stepped(earlier: Sequence[float], recent: Sequence[float], *, floor: float)
 def _climbed(level: float, earlier: Sequence[float], recent: Sequence[float], *, floor: float) -> bool:
     """Is the loss up from `level` by more than it varies?"""
     rise = math.log((median(recent) + floor) / (level + floor))
-    if rise < math.log(CLIMB):
-        return False
-    return rise > CLIMB_DEVIATIONS * deviation([math.log(one + floor) for one in earlier])
+    return rise > max(math.log(CLIMB), CLIMB_DEVIATIONS * deviation([math.log(one + floor) for one in earlier]))
 
 
 def _early(loss: Series, values: Sequence[float], *, beyond: bool) -> Sighting | None:
@@ -116,8 +114,9 @@ def _early(loss: Series, values: Sequence[float], *, beyond: bool) -> Sighting |
 
 
 def _runaway(loss: Series, values: Sequence[float]) -> Sighting | None:
-    if len(values) < EARLY:
-        return None
+    beyond = min(map(abs, values[-IN_A_ROW:])) > BEYOND * max(LARGE, *map(abs, beginning(loss)))
+    if beyond or len(values) < EARLY:
+        return _sighting(loss, median(values), certain=True) if beyond else None
     swings = outliers.parts_swing(values, PARTS, least=LARGE)
     if swings[-1] > RUNAWAY * swings[0] and all(after > SWELLS * before for before, after in pairwise(swings)):
         text = f"loss {loss.last:.4g}; it swings about zero, further and further: up to {swings[-1]:.4g}"

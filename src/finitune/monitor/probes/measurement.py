@@ -19,16 +19,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from finitune.finding import Origin
 from finitune.monitor.probes.finite import are_finite, as_real, is_finite, largest, norms, values_of
+from finitune.monitor.probes.gradient_versions import Gradients, versions_of
 from finitune.monitor.probes.ranks import ALONE, Group, copies, whole
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-Gradients = tuple[list[int], list[int]]
-"""Identity and version of each gradient that is there."""
-
-
-def versions_of(gradients: Sequence[Tensor]) -> Gradients:
-    return list(map(id, gradients)), [gradient._version for gradient in gradients]
 
 
 @dataclass(slots=True)
