@@ -61,6 +61,7 @@ def core_distributions(wheel: Path) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_wheel_works_with_its_core_dependencies_alone(wheel: Path, tmp_path: Path) -> None:
     """An environment with links to exactly those distributions, so that nothing needs to be fetched."""
     environment = tmp_path / "environment"

@@ -24,6 +24,7 @@ def test_every_path_has_a_budget():
     assert sorted(BUDGETS) == sorted(path.name for path in PATHS + RANKED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_a_path_trains_as_on_the_cpu_and_reads_what_it_is_known_to_read(device, path):
     here, there = Training(path, "counting"), Training(path, "cpu") if path.name != "rate on the device" else None

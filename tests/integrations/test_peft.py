@@ -30,10 +30,12 @@ def watched(run_dir, *args):
     return lines("-m", "finitune", "run", "--run-dir", str(run_dir), "--", sys.executable, str(PROGRAM), *args)
 
 
+@pytest.mark.slow
 def test_healthy_ranks_are_those_of_the_run_alone(tmp_path):
     assert watched(tmp_path / "run", "plain", NO_BATCH) == lines(str(PROGRAM), "plain", NO_BATCH)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "batch"), [("fused", 4), ("plain", 0)])
 def test_averages_take_nothing_from_a_discarded_step(tmp_path, kind, batch):
     *rows, weights = watched(tmp_path / "run", kind, str(batch))

@@ -55,6 +55,7 @@ def test_two_callbacks_on_one_trainer_correct_the_log_once(tmp_path: Path) -> No
     assert [event["step"] for event in Recording.load(tmp_path / "finitune").events("log")] == [3]
 
 
+@pytest.mark.slow
 def test_a_resumed_training_goes_on_counting_and_keeps_the_recording(tmp_path: Path) -> None:
     trainer(tmp_path, rows(16), max_steps=3, save_strategy="steps", save_steps=3).train()
     trainer(tmp_path, rows(16), max_steps=6, save_strategy="no").train(resume_from_checkpoint=True)

@@ -46,6 +46,7 @@ def test_fires_where_the_last_steps_are_not_kept(tmp_path, capsys, monkeypatch):
     assert one.remedy.text.startswith(f"resume from {expected['path']}")
 
 
+@pytest.mark.slow
 def test_stays_quiet_where_the_run_went_back_by_itself(tmp_path):
     loop = Saving(tmp_path / "out", odd=(40,), unit=1e4)
     with watch(loop.model, loop.optimizer, run_dir=tmp_path / "run", mode="heal"):

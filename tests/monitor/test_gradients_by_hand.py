@@ -62,6 +62,7 @@ def test_zeros_before_the_first_step_make_state_and_no_step(tmp_path):
     assert train(tmp_path / "run", zeros)[0] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", [0, 1])
 def test_an_update_at_a_rate_that_is_not_finite_is_not_made(tmp_path, rate, place):

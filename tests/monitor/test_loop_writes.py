@@ -189,6 +189,7 @@ def run(source, directory, **more):
     return Recording.load(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_step_and_the_statement_that_spoilt_them(tmp_path, name):
     source, line = PROGRAMS[name]
@@ -204,6 +205,7 @@ def test_the_step_and_the_statement_that_spoilt_them(tmp_path, name):
     assert line in origin["line"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_finite_ones_are_left_alone(tmp_path, name):
     recording = run(PROGRAMS[name][0], tmp_path / "run", BAD=-1)
@@ -224,6 +226,7 @@ for n in range(1, STEPS + 1):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("when", [BAD, STEPS])
 def test_weights_that_no_later_step_uses(tmp_path, value, when):
@@ -244,6 +247,7 @@ for n in range(1, STEPS + 1):
 """
 
 
+@pytest.mark.slow
 def test_a_statement_before_the_forward_belongs_to_its_step(tmp_path):
     with pytest.raises(Stopped):
         run(TOP, tmp_path / "run")

@@ -207,6 +207,7 @@ def test_a_bad_operand_that_a_loss_computes_itself(tmp_path):
     assert event["origin"]["line"].endswith("target = torch.log(wanted.abs())")
 
 
+@pytest.mark.slow
 def test_a_bad_target_that_an_object_holds_is_a_target(tmp_path):
     """The operator that takes it is the first that puts out something bad, and is not to blame."""
     torch.manual_seed(0)

@@ -104,6 +104,7 @@ def two_ranks(tmp_path, faults, timeout=240, source=SCRIPT):
     return codes, [process.stderr for process in ranks], histories
 
 
+@pytest.mark.slow
 def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):
     codes, said, (first, second) = two_ranks(tmp_path, FAULTS)
     assert codes == [0, 0], said
@@ -153,6 +154,7 @@ history = []
 """
 
 
+@pytest.mark.slow
 def test_where_finitune_fails_on_one_rank_the_other_does_not_wait(tmp_path):
     codes, said, (first, second) = two_ranks(
         tmp_path, FAULTS, timeout=60, source=SCRIPT.replace("history = []\n", FAILS)
@@ -218,6 +220,7 @@ dist.destroy_process_group()
 )
 
 
+@pytest.mark.slow
 def test_the_rank_that_made_what_all_gather_is_named(tmp_path):
     """The losses of both are NaN, and no rank can run its step again by itself; one knows the operator."""
     codes, said, histories = two_ranks(tmp_path, {}, source=GATHERED)
@@ -257,6 +260,7 @@ finally:
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduces", [False, True])
 def test_a_rank_of_no_known_group_keeps_its_weights_and_ends(tmp_path, reduces):
     """Its own optimizer makes NaN of a gradient of zero. One that talks to the other rank is not stepped once more."""
@@ -297,6 +301,7 @@ dist.destroy_process_group()
 )
 
 
+@pytest.mark.slow
 def test_a_critic_that_is_frozen_while_the_generator_is_trained(tmp_path):
     codes, said, (first, second) = two_ranks(tmp_path, {}, source=ADVERSARIES)
     assert codes == [0, 0], said
@@ -338,6 +343,7 @@ with open(f"{out}/history{rank}.json", "w") as file:
 )
 
 
+@pytest.mark.slow
 def test_a_rank_that_leaves_out_a_head_fails_as_without_finitune(tmp_path):
     """It does not wait for those that wait in their backward for its gradients: its next forward says what is wrong."""
     _, printed, (_, second) = two_ranks(tmp_path, {}, timeout=60, source=LEAVES_OUT)
@@ -370,6 +376,7 @@ with open(f"{out}/history{rank}.json", "w") as file:
 )
 
 
+@pytest.mark.slow
 def test_a_hook_of_the_users_own_on_the_communication(tmp_path):
     """Its collectives run within the backward, in which the reducer is locked; float16 cannot hold all."""
     codes, said, histories = two_ranks(tmp_path, {}, timeout=60, source=SQUEEZES)

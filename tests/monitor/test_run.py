@@ -106,6 +106,7 @@ def test_a_program_that_raises_shows_its_own_traceback_first_and_then_the_incide
     assert (crash["symptom"], crash["step"], crash["last_good"]) == ("crash", 2, 2)
 
 
+@pytest.mark.slow
 def test_a_persistent_fault_ends_with_3_and_the_last_good_weights(script, tmp_path):
     import torch
 
@@ -124,6 +125,7 @@ def test_a_persistent_fault_ends_with_3_and_the_last_good_weights(script, tmp_pa
     assert incident.origin.op == "aten.nll_loss_forward"
 
 
+@pytest.mark.slow
 def test_a_program_of_a_library_alone(tmp_path):
     """As `trl sft`: no line that runs is one of the user's."""
     (tmp_path / "site-packages").mkdir()
@@ -138,6 +140,7 @@ def test_a_program_of_a_library_alone(tmp_path):
     assert "step 5" in sick.stderr
 
 
+@pytest.mark.slow
 def test_injected_faults_are_found_at_their_steps(script, tmp_path):
     faults = (
         "nan:0:2",
@@ -177,6 +180,7 @@ def test_an_injection_into_a_module_that_is_not_there_ends_the_program_before_it
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_subprocess_that_trains_is_watched(script, tmp_path):
     launcher = tmp_path / "launch.py"
     launcher.write_text(
@@ -297,6 +301,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.slow
 def test_a_step_that_is_compiled_as_a_whole_is_seen_or_the_reason_is_said(tmp_path):
     """Whether the compiler takes the backward into its graph depends on the version of torch."""
     done = python("-c", WITHIN_COMPILED, cwd=tmp_path)

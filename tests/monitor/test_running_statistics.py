@@ -62,6 +62,7 @@ def put_back(recording):
 @pytest.mark.parametrize(("dtype", "value"), [
     *((torch.float32, value) for value in VALUES), (torch.float64, math.nan), (torch.bfloat16, math.inf),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_after_a_discarded_step_they_are_those_of_the_step_before(tmp_path, capfd, value, dtype):
     loop = Loop(dtype=dtype, value=value)
     recording = loop.watched(tmp_path / "run")
@@ -91,12 +92,14 @@ def test_numbers_of_which_only_the_variance_is_infinite(tmp_path):
     assert finite(loop.seen[-1])
 
 
+@pytest.mark.slow
 def test_a_step_that_a_scaler_skips(tmp_path):
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     recording = Loop(scaler=scaler).watched(tmp_path / "run")
     assert [step for step, _ in put_back(recording)] == [BAD]
 
 
+@pytest.mark.slow
 def test_those_of_before_the_first_step(tmp_path):
     loop = Loop(bad=1)
     recording = loop.watched(tmp_path / "run")

@@ -84,6 +84,7 @@ dist.destroy_process_group()
 FAULTS = {3: "loss", 5: "gradient", 7: "detached loss", 9: "late"}
 
 
+@pytest.mark.slow
 def test_a_fault_on_one_rank_is_discarded_on_both(tmp_path):
     codes, said, histories = two_ranks(tmp_path, FAULTS, source=SCRIPT)
     assert codes == [0, 0], said

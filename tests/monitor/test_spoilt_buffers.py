@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from tests.monitor.loop import BAD, origin
 from torch import nn
@@ -98,6 +99,7 @@ def test_a_buffer_that_the_step_has_spoilt_is_not_its_source(tmp_path):
     assert model.kept.isnan().all(), "it is left as the step left it"
 
 
+@pytest.mark.slow
 def test_a_buffer_that_was_spoilt_between_two_steps_is_the_source(tmp_path):
     torch.manual_seed(0)
     model = Counts()
@@ -199,6 +201,7 @@ class Moments(nn.Module):
         self.mean.lerp_(out.mean(0), 0.1)
 
 
+@pytest.mark.slow
 def test_a_buffer_may_have_been_finite_before_a_step_that_is_not_run_again(tmp_path, monkeypatch):
     monkeypatch.setattr(Limits, "why_not", lambda *_, **__: "too little memory")
     torch.manual_seed(0)

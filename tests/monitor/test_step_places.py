@@ -286,6 +286,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [(1, 1, 1), (1, 1, 2), (2, 1, 1)])
 def test_each_copy_that_is_trained_with_an_optimizer_of_its_own_makes_steps_of_its_own(tmp_path, parts):
     with Monitor(run_dir=tmp_path / "run", everything=True):

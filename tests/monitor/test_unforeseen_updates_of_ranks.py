@@ -82,6 +82,7 @@ dist.destroy_process_group()
 OWN, WRAPPING = "Normalised(ddp.parameters())", "Wrapping(torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9))"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [OWN, WRAPPING])
 def test_each_rank_takes_it_back_and_one_reports_it(tmp_path, optimizer):
     codes, said, (first, second) = two_ranks(tmp_path, {4: "unseen", STEPS: "unseen"}, source=_with(optimizer))
@@ -98,6 +99,7 @@ def test_each_rank_takes_it_back_and_one_reports_it(tmp_path, optimizer):
     assert not Recording.load(tmp_path / "run").events("broken")
 
 
+@pytest.mark.slow
 def test_momentum_that_it_wraps_is_put_back(tmp_path):
     ran: list[list[object]] = []
     for name, faults, skips in (("spoilt", {4: "unseen"}, 0), ("without", {}, 4)):
@@ -107,12 +109,14 @@ def test_momentum_that_it_wraps_is_put_back(tmp_path):
     assert ran[0] == ran[1]
 
 
+@pytest.mark.slow
 def test_one_that_persists_ends_both(tmp_path):
     codes, said, (first, second) = two_ranks(tmp_path, dict.fromkeys(range(4, STEPS + 1), "unseen"), source=_with(OWN))
     assert codes == [3, 3], said
     assert first == second
 
 
+@pytest.mark.slow
 def test_what_one_rank_alone_has_seen_ends_both(tmp_path):
     """Its weights are those of before the update, the others' are not."""
     codes, said, _ = two_ranks(tmp_path, {4: "flipped bit"}, timeout=60, source=_with(OWN))

@@ -101,6 +101,7 @@ class NewtonSteps:
             weight.data -= 0.5 * gradient.detach() / curvature
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [None, torch.nan, torch.inf, -torch.inf])
 def test_derivatives_of_a_derivative_belong_to_its_step(tmp_path, bad):
     torch.manual_seed(0)

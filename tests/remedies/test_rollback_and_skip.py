@@ -4,6 +4,7 @@ from finitune.remedies.rollback_and_skip import propose
 from finitune.repairs.repair import repair
 
 
+@pytest.mark.slow
 def test_fires_where_a_run_has_found_the_batches(tmp_path):
     """Only a run that was healed knows them; what it did is said for the user's data."""
     pytest.importorskip("torch")

@@ -4,6 +4,7 @@ from finitune.remedies.shrink_embedding_updates import propose
 from finitune.repairs.repair import repair
 
 
+@pytest.mark.slow
 def test_fires_where_a_run_has_found_the_embedding(tmp_path):
     pytest.importorskip("torch")
     from tests.monitor.heal.leading import Leading

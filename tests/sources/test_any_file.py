@@ -184,6 +184,7 @@ def test_every_format_has_a_sound_file_here(tmp_path):
     assert known == set(formats().values())
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.sampled_from(CONFIGS), damages())
 def test_damaged_configurations(child, tmp_path, config, damage):

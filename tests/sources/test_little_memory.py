@@ -73,6 +73,7 @@ def test_an_embedding_with_too_many_or_too_wide_rows(model: Path, shape: list[in
     assert "expected at most 4194304 rows" in " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dimensions", "tensors", "lists"])
 def test_odd_headers(model: Path, kind: str) -> None:
     one = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}

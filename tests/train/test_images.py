@@ -85,6 +85,7 @@ def test_the_plan_cuts_no_row_with_an_image(tmp_path: Path) -> None:
     assert written["max_length"] == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["", "use_peft: true\nlora_r: 4\n"], ids=["full", "lora"])
 def test_an_image_text_model_is_trained_through_its_processor(kind: str, tmp_path: Path, capsys: Any) -> None:
     """LLaVA of transformers, on rows with and without an image; what it answers is read off the image."""

@@ -58,6 +58,7 @@ def wait_for_step(run: subprocess.Popen[str], output: Path, step: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_full_training_is_saved_loaded_again_and_recorded(tmp_path: Path, world: Any, capsys: Any) -> None:
     file = config(tmp_path, SHORT + "learning_rate: 3.0e-3\n" + BARE, **world)
     assert train(file) == 0
@@ -76,6 +77,7 @@ def test_a_full_training_is_saved_loaded_again_and_recorded(tmp_path: Path, worl
         train(file)
 
 
+@pytest.mark.slow
 def test_an_adapter_is_merged_and_the_merge_is_what_was_trained(tmp_path: Path, world: Any, capsys: Any) -> None:
     assert train(config(tmp_path, SHORT + LORA + BARE, **world)) == 0
     assert "merged: loaded again, as it was trained" in capsys.readouterr().err
@@ -84,6 +86,7 @@ def test_an_adapter_is_merged_and_the_merge_is_what_was_trained(tmp_path: Path, 
     assert merged["model.layers.0.self_attn.q_proj.weight"].shape == (32, 32)
 
 
+@pytest.mark.slow
 def test_an_adapter_that_is_left_alone_is_loaded_again_too(tmp_path: Path, world: Any, capsys: Any) -> None:
     text = SHORT.replace("max_steps: 6", "max_steps: 1") + LORA + "finitune: {report: false, merge: false}\n"
     assert train(config(tmp_path, text, **world)) == 0
@@ -91,6 +94,7 @@ def test_an_adapter_that_is_left_alone_is_loaded_again_too(tmp_path: Path, world
     assert not (tmp_path / "out" / "merged").exists()
 
 
+@pytest.mark.slow
 def test_a_dtype_that_cannot_hold_the_merge_is_not_taken(
     tmp_path: Path, world: Any, monkeypatch: Any, capsys: Any
 ) -> None:
@@ -107,6 +111,7 @@ def test_a_dtype_that_cannot_hold_the_merge_is_not_taken(
     assert weights(tmp_path / "out" / "merged")["lm_head.weight"].dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_a_4_bit_base_is_merged_as_it_was_multiplied(tmp_path: Path, world: Any, capsys: Any) -> None:
     pytest.importorskip("bitsandbytes")
     assert train(config(tmp_path, SHORT + LORA + "load_in_4bit: true\n" + BARE, **world)) == 0

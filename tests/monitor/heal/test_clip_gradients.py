@@ -26,6 +26,7 @@ def healed(loop, tmp_path):
     return Recording.load(tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [BAD, 15])  # the batch of step 16 would be kept as an earlier one
 def test_the_run_learns_as_if_the_batch_had_been_an_ordinary_one(bad, tmp_path):
     loop, reference = Regression("outlier", steps=60, bad=bad), Regression("", steps=60)
@@ -40,6 +41,7 @@ def test_the_run_learns_as_if_the_batch_had_been_an_ordinary_one(bad, tmp_path):
     assert bad < events[0]["step"] <= bad + 4
 
 
+@pytest.mark.slow
 def test_steps_that_were_clipped_are_taken_again_to_the_same_bits(tmp_path):
     loop = Regression("outliers", steps=BAD + 20)
     before, after = taken_again(loop, tmp_path / "run")

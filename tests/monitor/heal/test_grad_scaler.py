@@ -193,6 +193,7 @@ class Shards:
         return self
 
 
+@pytest.mark.slow
 def test_the_run_goes_back_and_leaves_out_the_batch_that_did_the_damage(tmp_path):
     loop, without = Shards(), Shards().train(left_out=[40])
     events = healed(loop, tmp_path, odd=[40]).events("remedy")
@@ -204,6 +205,7 @@ def test_the_run_goes_back_and_leaves_out_the_batch_that_did_the_damage(tmp_path
     assert statistics.mean(loop.losses[-8:]) == pytest.approx(statistics.mean(without.losses[-8:]), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_rate_that_leaves_float16_before_the_loss_has_climbed(tmp_path):
     """After two steps: no curve speaks of it, only that the step is finite with the weights of before."""
     options = Options(dtype="float16-autocast", clip=None, initial_scale=2.0)
@@ -216,6 +218,7 @@ def test_a_rate_that_leaves_float16_before_the_loss_has_climbed(tmp_path):
     assert statistics.mean(step.loss for step in steps[-5:]) < steps[0].loss
 
 
+@pytest.mark.slow
 def test_a_run_that_diverged_goes_on_at_a_lower_rate(tmp_path):
     run = faults()["lr-too-high"].build("qwen2", tmp_path)
     with float16_on_cpu(), watch(run.model, run.optimizer, run_dir=tmp_path / "run", mode="heal"):

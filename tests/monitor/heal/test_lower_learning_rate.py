@@ -61,6 +61,7 @@ class Loop:
         return self
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip", [None, 0.05])
 @pytest.mark.parametrize("make", [None, lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9)])
 def test_the_last_steps_taken_again_at_their_own_rate_give_the_same_bits(make, clip, tmp_path):
@@ -98,6 +99,7 @@ def squared(prediction, target):
     return ((prediction - target) ** 2).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelled", ["in the loop", "in a function"])
 def test_a_squared_error_by_hand_that_diverges_is_healed(spelled, tmp_path):
     """From one step to the next the outputs grow by some orders of magnitude, and nothing is left of the targets."""
@@ -148,6 +150,7 @@ def test_a_factor_leaves_the_schedule_alone(tmp_path):
     assert recorded == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "step"), [("llama", 5), ("gpt2", 4)], ids=["not finite", "still finite"])
 def test_a_run_that_diverged_goes_on_from_before(family, step, tmp_path, capsys):
     run = faults()["lr-too-high"].build(family, tmp_path)
@@ -162,6 +165,7 @@ def test_a_run_that_diverged_goes_on_from_before(family, step, tmp_path, capsys)
     assert "taken again, from step 1 on at 0.01 times the learning rate" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_undo_gives_the_weights_of_the_bad_step_back(tmp_path):
     run = faults()["lr-too-high"].build("llama", tmp_path)
     with watch(run.model, run.optimizer, run_dir=tmp_path / "run", mode="heal") as watched:
@@ -179,6 +183,7 @@ def test_undo_gives_the_weights_of_the_bad_step_back(tmp_path):
         assert known.past.factor == 1.0
 
 
+@pytest.mark.slow
 def test_steps_before_the_climb_keep_their_rate(tmp_path, capsys):
     """The rate jumps in the middle, far beyond what the run bears."""
     loop = Loop(lambda p: torch.optim.SGD(p, lr=0.05))

@@ -104,6 +104,7 @@ def test_both_go_back_and_leave_out_the_batches_that_did_the_damage(scale, tmp_p
     assert sum("rollback-and-skip: back to the weights" in err for err in said) == 1
 
 
+@pytest.mark.slow
 def test_stays_quiet_where_nothing_is_wrong(tmp_path):
     _, recording, _ = trained(tmp_path)
     assert not recording.events("remedy", "incident")

@@ -23,6 +23,7 @@ def healed(loop, directory, mode="heal"):
     return Recording.load(directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e4, 1e7])
 def test_updates_are_of_their_usual_size_again(unit, tmp_path, capsys):
     stuck, loop, never = Filled(unit, steps=320).train(), Filled(unit, steps=320), Filled(1.0, steps=320).train()

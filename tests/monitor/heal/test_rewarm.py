@@ -54,6 +54,7 @@ def bits(loop):
     return [p.detach().clone() for p in loop.model.parameters()]
 
 
+@pytest.mark.slow
 def test_a_rate_that_is_borne_is_doubled_and_taken_back(tmp_path):
     loop = Loop(rate=0.1)
     watched = watched_with(loop, 0.1, tmp_path)
@@ -67,6 +68,7 @@ def test_a_rate_that_is_borne_is_doubled_and_taken_back(tmp_path):
     assert raised(watched, 200) is None, "what did not hold is not tried again"
 
 
+@pytest.mark.slow
 def test_stays_quiet_where_the_higher_rate_learns_less(tmp_path):
     loop = Loop(rate=60.0)
     watched = watched_with(loop, 0.03, tmp_path)

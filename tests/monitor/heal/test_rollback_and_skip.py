@@ -48,6 +48,7 @@ def healed(loop, directory):
     return [one for one in Recording.load(directory).events("remedy") if one["state"] != "advice"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
@@ -72,12 +73,14 @@ def test_exactly_the_odd_batches_are_left_out(odd, words, tmp_path, capsys):
     assert diagnose(tmp_path / "run").incidents[-1].action == "rolled-back"
 
 
+@pytest.mark.slow
 def test_after_so_many_times_gradients_are_clipped_instead(tmp_path, monkeypatch):
     monkeypatch.setattr(rollback_and_skip, "MOST", 0)
     events = healed(Shards((40,), unit=1e4), tmp_path / "run")
     assert [one["remedy"] for one in events] == ["clip-gradients", "clip-gradients"]
 
 
+@pytest.mark.slow
 def test_stays_quiet_where_the_rate_is_at_fault(tmp_path):
     """A rate that jumps does damage by whatever batch comes."""
     events = healed(Shards(jumps=(40,)), tmp_path / "run")

@@ -50,12 +50,14 @@ def test_the_other_tensors_keep_their_rate(seed, tmp_path, capsys, monkeypatch):
     assert last(loop) < last(slower), "a lower rate for all learns less"
 
 
+@pytest.mark.slow
 def test_steps_that_were_shrunk_are_taken_again_to_the_same_bits(tmp_path):
     loop = Leading(steps=80)
     before, after = taken_again(loop, tmp_path / "run")
     assert after == before
 
 
+@pytest.mark.slow
 def test_stays_quiet_where_every_tensor_has_the_rate(tmp_path):
     events = healed(Leading(alone=False, times=1000.0), tmp_path / "run")
     assert {one["remedy"] for one in events} == {"lower-learning-rate"}

@@ -82,6 +82,7 @@ def test_every_live_remedy_is_here():
     assert set(NAMES) == set(PROGRAMS) | FOR_ITS_STEP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_undo_restores_the_exact_state(name, tmp_path, monkeypatch):
     module = importlib.import_module(f"finitune.monitor.heal.remedies.{name}")

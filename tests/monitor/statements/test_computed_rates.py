@@ -37,6 +37,7 @@ def test_stays_quiet_where_the_rate_is_finite(rate):
     assert users(NOISE, rate) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [
