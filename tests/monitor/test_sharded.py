@@ -1,4 +1,4 @@
-"""FSDP2 over two ranks: each holds a half of every tensor, and a fault on one of them is discarded on both."""
+"""FSDP over two ranks: each holds a half of every tensor, and a fault on one of them is discarded on both."""
 
 from __future__ import annotations
 
@@ -147,3 +147,55 @@ def test_an_inspection_that_raises_on_one_rank_leaves_no_other_waiting(tmp_path)
     (origin,) = [e for e in Recording.load(tmp_path / "run").events("origin") if e["rank"] == 1]
     assert origin["repeats"]
     assert origin["why_not"] == "the step could not be watched: RuntimeError: an operator of a new kind"
+
+
+FIRST_FSDP = """
+import json, sys
+import torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+import finitune
+
+_, out, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+
+class Squared(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x * x)
+
+half = MixedPrecision(param_dtype=torch.float16)
+model = FullyShardedDataParallel(
+    Squared(), device_id=torch.device("cpu"), mixed_precision=half, use_orig_params=True,
+    auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+torch.manual_seed(rank)
+with finitune.watch(model, optimizer, run_dir=out + "/run"):
+    for step in range(1, steps + 1):
+        x, y = torch.randn(8, 6), torch.randint(3, (8,))
+        if (step, rank) == (4, 1):
+            x[2] *= 1e3  # its square is beyond float16
+        nn.functional.cross_entropy(model(x).float(), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+with open(f"{out}/history{rank}.json", "w") as file:
+    json.dump([], file)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_where_no_rank_can_run_its_step_again_that_of_the_bad_loss_reports_it(tmp_path):
+    """The first FSDP. Its reduction spreads the gradients of one rank to the shards of both."""
+    codes, said, _ = two_ranks(tmp_path, {}, source=FIRST_FSDP)
+    assert codes == [0, 0], said
+    (incident,) = Recording.load(tmp_path / "run").events("incident")
+    assert (incident["step"], incident["rank"]) == (4, 1)

@@ -262,7 +262,7 @@ class Incidents:
         inquiry.find_origin(Outcome(losses=reading.losses, norms=reading.norms))
         if live is not None:
             inquiry.locate_live(live, capture, reading.step)
-        speaker = group.first_of(*inquiry.knows, reading.own_bad, device=device)
+        speaker = group.first_of(*inquiry.knows, *reading.at_fault, device=device)
         repeats = group.agree(bool(inquiry.repeats), device=device)[0]
         # A scaler that will find a scale low enough is the loop's own business, however long it takes.
         unscaled_bad = may_settle and repeats and result(inquiry, "loss-scale-1") != "finite"

@@ -159,6 +159,11 @@ class Reading:
         return bool(self.more.get(SPOILS)) and not self.bad_loss and not self.bad_gradients
 
     @property
+    def at_fault(self) -> tuple[bool, bool]:
+        """Is the loss of this rank not finite; is anything on it? A reduction spreads bad gradients to each."""
+        return not all(map(math.isfinite, self.losses)), self.own_bad
+
+    @property
     def loss(self) -> float:
         return sum(self.losses) / self.scale if self.losses else math.nan
 
