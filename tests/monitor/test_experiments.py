@@ -36,7 +36,7 @@ def test_a_sum_over_samples_is_not_healed_by_taking_each_by_itself(tmp_path, sum
         loss.backward()
         optimizer.step()
         (earlier,) = watched._incidents._earlier.values()
-        _, capture, _ = earlier._kept
+        capture = earlier.batch()
         level = float(loss.detach()) / (8 if sums else 1)
         inquiry = SimpleNamespace(
             capture=capture, event={"symptom": "divergence", "loss": float(loss.detach()) * 10},
@@ -89,7 +89,7 @@ def test_a_loss_as_large_as_those_of_other_batches_has_not_diverged(tmp_path, no
         loss.backward()
         optimizer.step()
         (earlier,) = watched._incidents._earlier.values()
-        _, capture, _ = earlier._kept
+        capture = earlier.batch()
         levels = (0.1 * float(loss.detach()) * (noise * torch.randn(40)).exp()).tolist()
         inquiry = SimpleNamespace(
             capture=capture, event={"symptom": "nonfinite-loss"}, signals={"loss": Series(range(1, 41), levels)},

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import math
+import weakref
 
 import pytest
 import torch
@@ -25,8 +28,7 @@ def test_what_is_kept_of_a_line_search_is_one_evaluation_of_its_closure(tmp_path
         for _ in range(4):
             loop.step()
         (earlier,) = watched._incidents._earlier.values()
-        _, capture, _ = earlier._kept
-        assert len(capture.micro_steps) == 1
+        assert len(earlier.batch().micro_steps) == 1
 
 
 def test_forwards_without_backward_are_not_hoarded(tmp_path):
@@ -242,3 +244,48 @@ def test_what_each_token_has_lost_is_of_classes_where_the_model_is_given_labels(
     model, ids = Language(), torch.arange(8)
     wanted = {"labels" if named else "actions": ids + 1}
     assert speaks(tmp_path, model, lambda: (-model(ids, **wanted)).sum().div(8)) == named
+
+
+def test_a_model_that_the_loop_has_replaced_is_not_kept(tmp_path):
+    """Nor is its batch: it says nothing of the model that is trained now, of which another is kept."""
+
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watch(model, optimizer, run_dir=tmp_path / "run") as watched:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).square().mean().backward()
+            optimizer.step()
+        (earlier,) = watched._incidents._earlier.values()
+        assert earlier.batch().micro_steps[0].calls[0].module is model
+        was, model, optimizer = weakref.ref(model), copy.deepcopy(model), None
+        gc.collect()
+        assert was() is None
+        assert earlier.batch() is None
+
+
+def fetched(model, optimizer):
+    """How often what the loop packs is taken out again, in steps with a penalty of its own beside the loss."""
+    times = 0
+
+    def unpack(tensor):
+        nonlocal times
+        times += 1
+        return tensor
+
+    for _ in range(3):
+        optimizer.zero_grad()
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, unpack):
+            loss = (model(torch.ones(2, 4)) - 1).square().mean()
+        model.weight.square().sum().backward()
+        loss.backward()
+        optimizer.step()
+    return times
+
+
+def test_what_a_loop_packs_is_taken_out_as_often_as_without_finitune(tmp_path):
+    models = [nn.Linear(4, 1), nn.Linear(4, 1)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    with watch(models[0], optimizers[0], run_dir=tmp_path / "run"):
+        watched = fetched(models[0], optimizers[0])
+    assert watched == fetched(models[1], optimizers[1])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import weakref
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -10,7 +12,7 @@ from torch import nn
 from finitune.chapter import Sighting
 from finitune.monitor.capture.carried_state import Carried
 from finitune.monitor.capture.settings import as_set, settings_of
-from finitune.monitor.capture.step import Call, Capture
+from finitune.monitor.capture.step import Call, Capture, MicroStep
 from finitune.monitor.loss_graph.objective import Objective
 from finitune.monitor.loss_graph.output_losses import is_output, is_sum_of_output
 from finitune.monitor.loss_graph.term_weights import is_weighted_otherwise
@@ -34,11 +36,18 @@ JUMP, LEVEL = 3.0, 16
 """A loss this many times the largest of so many steps before has jumped."""
 
 
+NO_MODULE = nn.Module()
+
+
 class EarlierBatch:
-    """Keeps references to one micro-batch of an earlier step: of the first, then of ever rarer ones."""
+    """Keeps references to one micro-batch of an earlier step: of the first, then of ever rarer ones. A model that the
+    loop replaces is not kept alive by it.
+    """
 
     def __init__(self) -> None:
         self._kept: tuple[int, Capture, float] | None = None
+        """Its step, the batch without the modules that were called, and its loss."""
+        self._modules: list[weakref.ref[nn.Module]] = []
         self._settings: list[Carried] = []
         """What its model was set to in it."""
         self._next = 1
@@ -72,9 +81,24 @@ class EarlierBatch:
         for objective in objectives:
             objective.look_up_constants(cheap=False)  # which is done ever more rarely
         if one.runnable is None and all(objective.knows_constants for objective in objectives):
-            self._kept = (step, one, losses[0])
-            self._settings = settings_of([call.module for micro in one.micro_steps for call in micro.calls])
+            modules = [call.module for micro in one.micro_steps for call in micro.calls]
+            self._kept = (step, Capture(micro_steps=list(map(_without_modules, one.micro_steps))), losses[0])
+            self._modules = [weakref.ref(module, self._forget) for module in modules]
+            self._settings = settings_of(modules)
             self._next = 2 * step
+
+    def batch(self) -> Capture | None:
+        """The one that is kept; None where there is none."""
+        modules = [found for module in self._modules if (found := module()) is not None]
+        if self._kept is None or len(modules) < len(self._modules):
+            return None
+        return Capture(micro_steps=[
+            replace(micro, calls=[replace(call, module=modules.pop(0)) for call in micro.calls])
+            for micro in self._kept[1].micro_steps
+        ])  # fmt: skip
+
+    def _forget(self, _: weakref.ref[nn.Module]) -> None:
+        self._kept, self._modules, self._settings, self._next = None, [], [], 0
 
     def asked_at(self, step: int, seen: Sighting) -> bool:
         """True when the question was put only a few steps ago: not where it is a suspicion now what was a note, or the
@@ -188,8 +212,8 @@ class EarlierBatch:
         """
         if self._kept is None or model is None or times is None:
             return None
-        _, capture, loss = self._kept
-        if capture.runnable is not None:
+        capture, loss = self.batch(), self._kept[2]
+        if capture is None or capture.runnable is not None:
             return None
         try:
             with torch.no_grad(), as_set(self._settings):
@@ -197,6 +221,10 @@ class EarlierBatch:
         except Exception:
             return None
         return not math.isfinite(now) or now / loss > max(RISE, times)
+
+
+def _without_modules(micro: MicroStep) -> MicroStep:
+    return replace(micro, calls=[replace(call, module=NO_MODULE, within=[]) for call in micro.calls])
 
 
 def _objective(capture: Capture) -> Objective | None:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from finitune.monitor.probes.finite import as_real
 from finitune.monitor.probes.ranks import Group
 
 Gradients = Sequence[tuple[Tensor, Tensor]]
@@ -155,7 +156,7 @@ class ReductionCheck:
     def _slice(self, tensor: Tensor) -> Tensor:
         """Evenly spaced elements: its share of all, and 64 at least."""
         wanted = max(LEAST, ELEMENTS * tensor.numel() // self._total)
-        return tensor.detach().reshape(-1)[:: max(1, tensor.numel() // wanted)]
+        return as_real(tensor.detach()).reshape(-1)[:: max(1, tensor.numel() // wanted)]
 
     def _adder(self, parameter: Tensor) -> Callable[[Tensor], None]:
         def add(gradient: Tensor) -> None:

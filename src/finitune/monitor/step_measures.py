@@ -125,7 +125,9 @@ class StepMeasures:
         try:
             self._samples_of(watched).backward_begins()
             check = self._reduction_of(watched)
-            if check is not None:
+            if check is not None and watched.evaluations and watched.gated:
+                check.leave()  # a closure is evaluated again, and the first time was judged
+            elif check is not None:
                 check.begin(step)
         except Exception as error:  # the step is judged without them
             self._broken(error)

@@ -29,6 +29,10 @@ bad: that would cost more than a recurrent cell. Where the step before had one, 
 NO_LOSS = "backward was given no single number"
 LONGEST_CHAIN = 512
 """Calls that feed one another, beyond which none is kept."""
+STAY_PACKED = 2
+"""Steps of optimizers within which a graph that was packed by hooks of the program may be used: an actor's and its
+critic's.
+"""
 
 
 class Calls:
@@ -39,7 +43,8 @@ class Calls:
         self._depth = 0
         self._within: Call | None = None
         """The call within the present one that is running now."""
-        self._packed = False
+        self._packed = 0
+        """Steps until no tensors of before may be packed by hooks of the program any more."""
         self._chain = 0
         """How many calls in a row were fed by earlier ones, as those of a recurrent cell are."""
         self._is_long = False
@@ -109,7 +114,7 @@ class Calls:
 
     def packs(self) -> None:
         """Hooks on saved tensors are set: outside the model they are not read, as what they keep can be taken once."""
-        self._packed = self._packed or self._depth == 0
+        self._packed = STAY_PACKED if self._depth == 0 else self._packed
 
     def micro_step(self, roots: list[Tensor], earlier: Sequence[Call] = ()) -> MicroStep:
         """What the backward of `roots` closes; a retained graph may use `earlier` calls of the step once more."""
@@ -120,11 +125,10 @@ class Calls:
                 scalars[0].reshape(()).clone()
             )  # fmt: skip
         self._depth, self._within = 0, None  # a forward that was interrupted has not come back
-        packed, self._packed = self._packed, False
         chain, self._chain = self._chain, 0
         self._is_long = chain >= MAX_CALLS
         try:
-            if packed:
+            if self._packed:
                 raise objective.NotReadable("its tensors are packed by hooks")
             if len(roots) != 1:
                 raise objective.NotReadable(NO_LOSS)
@@ -174,9 +178,13 @@ class Calls:
                     return calls, whole
         return inner, read
 
-    def forget(self) -> None:
-        """What was called before belongs to no later backward."""
-        self._calls, self._depth, self._within, self._chain = [], 0, None, 0
+    def step_ended(self, *, alone: bool) -> None:
+        """Of an optimizer. What was called before belongs to no later backward where there is no other; with several
+        models a call may wait for the backward of another.
+        """
+        self._packed = max(self._packed - 1, 0)
+        if alone:  # also evaluations
+            self._calls, self._depth, self._within, self._chain = [], 0, None, 0
 
 
 def _tensors_in(*values: Any) -> list[Tensor]:
