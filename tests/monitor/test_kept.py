@@ -13,9 +13,10 @@ from tests.monitor.loop import SETUPS, Loop, batch
 from torch import nn
 
 from finitune.chapter import Sighting
-from finitune.monitor.capture.step import Capture
+from finitune.monitor.capture.step import Capture, MicroStep
 from finitune.monitor.capture.step_calls import LONGEST_CHAIN, MAX_CALLS
 from finitune.monitor.earlier_batches import EarlierBatch
+from finitune.monitor.micro_steps import Pending
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
 from finitune.series import Series
@@ -289,3 +290,13 @@ def test_what_a_loop_packs_is_taken_out_as_often_as_without_finitune(tmp_path):
     with watch(models[0], optimizers[0], run_dir=tmp_path / "run"):
         watched = fetched(models[0], optimizers[0])
     assert watched == fetched(models[1], optimizers[1])
+
+
+def test_a_backward_waits_for_no_optimizer_that_is_gone():
+    pending, micro = Pending(), MicroStep(touched={1, 2})
+    pending.micro_steps = [micro]
+    pending.stepped(2, [micro])
+    pending.begin({1, 2})
+    assert pending.micro_steps == [micro]
+    pending.begin({2})
+    assert pending.micro_steps == []

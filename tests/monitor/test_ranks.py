@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import textwrap
@@ -274,6 +275,7 @@ def test_a_rank_of_no_known_group_keeps_its_weights_and_ends(tmp_path, reduces):
     if not reduces:
         assert (incident.origin.op, incident.origin.phase) == ("aten.div", "optimizer")
         assert incident.origin.line.endswith("in step: p -= 0.1 * p.grad / p.grad.norm()")
+        assert re.search(r"^finitune: rank 0: \d+ steps, all finite;", said[0], re.MULTILINE), "of this rank alone"
 
 
 ADVERSARIES = (

@@ -14,6 +14,7 @@ from finitune.monitor.capture.crash_facts import facts_of_batch, facts_of_frames
 from finitune.monitor.process import Monitor, Stopped
 from finitune.monitor.statements.raising_statement import facts_of_raised
 from finitune.monitor.step_places import StepPlace
+from finitune.monitor.user_code.frame_variables import locals_of
 from finitune.monitor.user_code.source_line import described, is_ours, is_users
 
 LONGEST = 1000
@@ -97,7 +98,7 @@ def record_crash(
             ],
             thread=thread.name if thread is not None else None,
             places=[StepPlace(frame=id(f), code=f.f_code, line=n) for f, n in frames],
-            ends_step=any(isinstance(f.f_locals.get('self'), lr_scheduler.LRScheduler) for f in raised_in),
+            ends_step=any(isinstance(locals_of(f).get('self'), lr_scheduler.LRScheduler) for f in raised_in),
         )  # fmt: skip
     except Exception as failed:  # the user's own error has been shown already
         monitor.broken(failed)

@@ -133,7 +133,7 @@ class Listener:
         self._training_begins()
         self._interrupted()
         self._see_threads(roots)
-        self._pending.begin()
+        self._pending.begin({watched.number for watched in self._optimizers})
         micro = self._calls.micro_step(roots, self._pending.calls())
         micro.given = GivenGradient.among(gradients)
         self._gate.loss_seen(roots, micro)

@@ -36,8 +36,12 @@ class Pending:
     began: Randomness | None = None
     """See `Capture.began`."""
 
-    def begin(self) -> None:
-        """A backward is about to run: what touched no optimizer and was stepped on belongs to the past."""
+    def begin(self, there: set[int]) -> None:
+        """A backward is about to run: what touched no optimizer and was stepped on belongs to the past, and so does an
+        optimizer that is not `there` any more.
+        """
+        for micro in self.micro_steps:
+            micro.touched &= there
         self.micro_steps = [micro for micro in self.micro_steps if micro.touched or not micro.used]
         self.asked, self.spent = [], None
 

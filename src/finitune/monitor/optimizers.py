@@ -223,6 +223,11 @@ class Watched:
     def parameters(self) -> list[Any]:
         return list(self.each_parameter())
 
+    @property
+    def deciding(self) -> set[int]:
+        """How many ranks decide on its steps together, 0 where it is not known which; empty before the first step."""
+        return set() if self._group is None else {self._group.size if self._group.known else 0}
+
     def count(self) -> int:
         """How many parameters it trains."""
         groups = getattr(self.optimizer(), "param_groups", None)
@@ -275,16 +280,23 @@ class Optimizers:
         """
         self._known: dict[int, Watched] = {}
         self._count = 0
+        self._decided: set[int] = set()
+        """How many ranks have decided together on the steps of those that are gone."""
 
     def __iter__(self) -> Iterator[Watched]:
         for identity, known in list(self._known.items()):
             if known.optimizer() is None:
+                self._decided |= known.deciding
                 self._known.pop(identity, None)  # another thread may have done so
             else:
                 yield known
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def decided_together(self, world: int) -> bool:
+        """All ranks of `world` have decided on every step of each."""
+        return self._decided.union(*(known.deciding for known in self._known.values())) <= {world}
 
     @property
     def several(self) -> bool:

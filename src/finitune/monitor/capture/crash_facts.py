@@ -15,6 +15,7 @@ from finitune.monitor.capture.step import Call
 from finitune.monitor.probes.finite import is_finite, places
 from finitune.monitor.probes.out_of_range import Flags
 from finitune.monitor.probes.padding import IGNORED_LABEL
+from finitune.monitor.user_code.frame_variables import locals_of
 
 MOST_INPUTS = 8
 """Whose sizes are said of one call."""
@@ -44,8 +45,8 @@ def facts_of_frames(frames: Sequence[FrameType]) -> list[dict[str, Any]]:
     `frames` are those of the traceback. Nothing is read of tensors on an accelerator, which may be lost.
     """
     called = [f for f in frames if f.f_globals.get("__name__") == "torch.nn.functional"]
-    stepped = [own for f in frames if isinstance(own := f.f_locals.get("self"), Optimizer)]
-    found = [_fact_of_call(frame.f_code.co_name, frame.f_locals) for frame in called[-1:]]
+    stepped = [own for f in frames if isinstance(own := locals_of(f).get("self"), Optimizer)]
+    found = [_fact_of_call(frame.f_code.co_name, locals_of(frame)) for frame in called[-1:]]
     found += [_fact_of_rate(optimizer) for optimizer in stepped[-1:]]
     return [fact for fact in found if fact is not None]
 

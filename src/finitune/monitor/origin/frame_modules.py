@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from finitune.finding import Origin
 from finitune.monitor.origin.locate import bad_leaf, is_written, named_tensors
 from finitune.monitor.probes.modules import Modules
+from finitune.monitor.user_code.frame_variables import locals_of
 from finitune.monitor.user_code.source_line import user_frames
 
 MOST_MODULES = 64
@@ -33,7 +34,7 @@ def bad_tensor(known: set[int], *, written: bool) -> Origin | None:
     """
     left = MOST_MODULES
     for frame in user_frames():
-        for name, module in _modules(frame.f_locals):
+        for name, module in _modules(locals_of(frame)):
             if id(module) in known or not left:
                 continue
             left -= 1
@@ -52,7 +53,7 @@ def _may_write(module: nn.Module, tensor: Tensor) -> bool:
 
 def modules_of_variables() -> Iterator[nn.Module]:
     """Those that variables of the running frames hold."""
-    return islice((module for frame in user_frames() for _, module in _modules(frame.f_locals)), MOST_MODULES)
+    return islice((module for frame in user_frames() for _, module in _modules(locals_of(frame))), MOST_MODULES)
 
 
 def module_of(line: str, modules: Modules, running: str | None = None) -> str | None:

@@ -15,6 +15,7 @@ from finitune.monitor.probes.finite import places
 from finitune.monitor.statements.bad_statement import made_variable
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
 from finitune.monitor.user_code.ended_frames import EndedFrame
+from finitune.monitor.user_code.frame_variables import locals_of
 from finitune.monitor.user_code.source_line import is_users
 from finitune.monitor.user_code.source_tree import holds_line, names_in, scope_of
 
@@ -35,12 +36,12 @@ def facts_of_raised(trace: Sequence[tuple[FrameType, int]]) -> list[dict[str, An
 
 def _where_it_raised(frame: FrameType, line: int) -> EndedFrame:
     """The frame itself has gone on since, to the end of a `with` or through a `finally`."""
-    return EndedFrame(f_code=frame.f_code, f_globals=frame.f_globals, f_locals=frame.f_locals, f_lineno=line)
+    return EndedFrame(f_code=frame.f_code, f_globals=frame.f_globals, f_locals=locals_of(frame), f_lineno=line)
 
 
 def _bad_variables(frame: EndedFrame) -> Iterator[dict[str, Any]]:
     for name in sorted(_names_read(frame))[:MOST_NAMES]:
-        value = frame.f_locals.get(name)
+        value = locals_of(frame).get(name)
         held = [one for one in pytree.tree_leaves(value) if isinstance(one, Tensor)]
         away = any(one.device.type != "cpu" for one in held)
         bad = None if away else bad_tensor_in(value, minus=False)

@@ -35,6 +35,7 @@ from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.user_code.arithmetic import assign
 from finitune.monitor.user_code.bad_tensors import as_leaf, bad_tensor_in, has_graph
 from finitune.monitor.user_code.ended_frames import EndedFrame
+from finitune.monitor.user_code.frame_variables import locals_of
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import names_in
 from finitune.monitor.user_code.sums import comes_out_as
@@ -56,7 +57,7 @@ def bad_backward(
     of each. `began`: the random numbers as the step before has left them.
     """
     for frame in user_frames():
-        names = [name for name, value in frame.f_locals.items() if _is_one_of(value, losses)]
+        names = [name for name, value in locals_of(frame).items() if _is_one_of(value, losses)]
         if names:
             found = (
                 _in_backward(partial(_variable, frame, name, began), ended, draws=began is not None) for name in names
@@ -184,7 +185,7 @@ class _Again:
     values: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.values = {**self.frame.f_globals, **self.frame.f_locals}
+        self.values = {**self.frame.f_globals, **locals_of(self.frame)}
 
     def variable(self, name: str, at: int) -> Any:
         """As statement number `at` saw it, with a graph of its own. Raises NotPlain where it was overwritten since."""

@@ -19,6 +19,7 @@ from torch import nn
 
 from finitune.monitor.probes.gc_objects import living
 from finitune.monitor.probes.modules import unwrapped
+from finitune.monitor.user_code.frame_variables import locals_of
 from finitune.monitor.user_code.source_line import is_ours, is_users, running_frames, user_modules
 from finitune.monitor.user_code.source_tree import scope_of
 from finitune.monitor.user_code.variables import function_behind
@@ -105,6 +106,6 @@ def _attributes(one: Any, names: list[str]) -> dict[str, Any]:
 def _running_objects() -> Iterator[Any]:
     """In whose methods the program runs, innermost first."""
     for frame in running_frames():
-        own = None if is_ours(frame.f_code.co_filename) else frame.f_locals.get("self")
+        own = None if is_ours(frame.f_code.co_filename) else locals_of(frame).get("self")
         if own is not None:
             yield own

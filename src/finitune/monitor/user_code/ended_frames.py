@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from finitune.monitor.probes.surroundings import Randomness
+from finitune.monitor.user_code.frame_variables import locals_of
 from finitune.monitor.user_code.source_line import user_frames
 from finitune.monitor.user_code.source_tree import loops_at, nodes_in, scope_of
 
@@ -53,10 +54,7 @@ def remembered(randomness: Randomness | None = None, acts: tuple[str, ...] = _AC
     for frame in islice(user_frames(), DEEPEST):
         if not _ends(frame.f_code, frame.f_lineno, acts):
             break
-        there = frame.f_locals
-        kept = {name: value for name, value in there.items() if name == "self" or _is_kept(value)}
-        if type(there) is dict:  # up to Python 3.12 the frame itself keeps this copy, and with it what is deleted later
-            there.clear()
+        kept = {name: value for name, value in locals_of(frame).items() if name == "self" or _is_kept(value)}
         found.append(EndedFrame(
             f_code=frame.f_code, f_globals=frame.f_globals, f_locals=kept, f_lineno=frame.f_lineno,
             randomness=randomness,

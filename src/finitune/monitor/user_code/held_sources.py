@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from finitune.monitor.probes.random_sources import state_kept
+from finitune.monitor.user_code.frame_variables import locals_of
 from finitune.monitor.user_code.source_line import user_frames, user_modules
 
 
@@ -31,5 +32,5 @@ def _variables() -> Iterator[Any]:
     frames = list(user_frames())
     spaces = {id(frame.f_globals): frame.f_globals for frame in frames}
     spaces |= {id(space): space for space in user_modules()}
-    for space in (*(frame.f_locals for frame in frames), *spaces.values()):
+    for space in (*(locals_of(frame) for frame in frames), *spaces.values()):
         yield from list(space.values())

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from finitune.monitor.user_code.frame_variables import locals_of
+
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parents[1])
 _WATCHING = ("probes", "origin/operator_watch.py", "replay/limits.py", "statements/new_tensors.py")
@@ -116,9 +118,9 @@ def running_objects() -> set[int]:
     within: set[CodeType] = set()
     for frame in running_frames():
         given = frame.f_code.co_name == "step" and any(
-            getattr(value, "__code__", None) in within for value in frame.f_locals.values()
+            getattr(value, "__code__", None) in within for value in locals_of(frame).values()
         )
         if not given:
-            found |= {id(value) for name, value in frame.f_locals.items() if name in ("self", "cls")}
+            found |= {id(value) for name, value in locals_of(frame).items() if name in ("self", "cls")}
         within.add(frame.f_code)
     return found
