@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import subprocess
 import textwrap
@@ -275,7 +274,7 @@ def test_a_rank_of_no_known_group_keeps_its_weights_and_ends(tmp_path, reduces):
     if not reduces:
         assert (incident.origin.op, incident.origin.phase) == ("aten.div", "optimizer")
         assert incident.origin.line.endswith("in step: p -= 0.1 * p.grad / p.grad.norm()")
-        assert re.search(r"^finitune: rank 0: \d+ steps, all finite;", said[0], re.MULTILINE), "of this rank alone"
+        assert "steps, all finite on rank 0; recorded in" in said[0]
 
 
 ADVERSARIES = (

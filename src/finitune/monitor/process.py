@@ -332,8 +332,8 @@ class Monitor:
         what += f", {unknown} not measured" if unknown else ""
         more = f", {suspicions} suspicion{'s' * (suspicions > 1)}" if suspicions else ""
         steps = f"{self.step} step{'s' * (self.step > 1)}"
-        all_ranks = self._optimizers.decided_together(self._run.speech.world)
-        self._run.speech.say_at_the_end(f"{steps}, {what}{more}; recorded in {self.run_dir}", of_all_ranks=all_ranks)
+        where = "" if self._optimizers.decided_together(self._run.speech.world) else f" on rank {self.rank}"
+        self._run.speech.say_at_the_end(f"{steps}, {what}{where}{more}; recorded in {self.run_dir}")
         if self._gate.healing is not None and (lines := self._gate.healing.summary()):
             self._run.speech.say(*lines)
 

@@ -38,9 +38,9 @@ class Speech:
         except (OSError, ValueError):  # stderr is closed
             return
 
-    def say_at_the_end(self, text: str, *, of_all_ranks: bool) -> None:
+    def say_at_the_end(self, text: str) -> None:
         """Say how the run ended; where stderr is another than the launcher's, as in a notebook, it says it too."""
-        self.say(text, of_all_ranks=of_all_ranks)
+        self.say(text, of_all_ranks=True)
         marks = os.environ.get("FINITUNE_MARKS")
         if marks and stderr_now() != os.environ.get("FINITUNE_STDERR"):
             with contextlib.suppress(OSError):
