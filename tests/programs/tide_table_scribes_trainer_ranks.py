@@ -1,4 +1,4 @@
-# ruff: noqa: B007, E402, E501
+# ruff: noqa: B007, E402
 """Transcribing tide tables: tiny GPT-2 on digit strings, HF Trainer on two ranks, evaluation and save on the way.
 
 Scribes' own corrections count more: a weighted token loss, weights from the marginalia (0 = never checked).
