@@ -300,3 +300,19 @@ def test_a_backward_waits_for_no_optimizer_that_is_gone():
     assert pending.micro_steps == [micro]
     pending.begin({2})
     assert pending.micro_steps == []
+
+
+def test_of_several_models_a_call_waits_until_each_optimizer_has_stepped(tmp_path):
+    models = [nn.Linear(4, 1), nn.Linear(4, 1)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    with watch(models[0], optimizers[0], run_dir=tmp_path / "run") as watched:
+        watch(models[1], optimizers[1])
+        waiting = []
+        for _ in range(2):
+            models[0](torch.ones(2, 4))  # as a generator of which a critic learns
+            for model, optimizer in zip(models, optimizers, strict=True):
+                model(torch.ones(2, 4)).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                waiting.append(len(watched.last_calls()))
+    assert waiting == [1, 0, 1, 0]

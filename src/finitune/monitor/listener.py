@@ -276,7 +276,7 @@ class Listener:
             self.guarded(self._gate.closes, watched, failed=failed)
             self._intervals.step_ended(watched)
             watched.arguments = ((), {})
-            self._calls.step_ended(alone=len(self._optimizers) == 1)
+            self._calls.step_ended(watched.number, {one.number for one in self._optimizers})
 
     def scaler_stepped(self, scaler: Any, optimizer: Any) -> None:
         """GradScaler.step has returned; if it did not call the optimizer, it skipped."""

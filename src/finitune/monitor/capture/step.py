@@ -61,6 +61,8 @@ class Call:
     """The functions that called it and have ended since, innermost first."""
     range_flag: Any = None
     """See `finitune.monitor.probes.out_of_range`."""
+    stepped: set[int] = field(default_factory=set[int])
+    """Numbers of the optimizers that have stepped since, while it waits for a backward."""
 
     def named_inputs(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors among its arguments, with where they stand: `input 0`, `pixel_values`, `input 1['mask']`."""

@@ -178,13 +178,16 @@ class Calls:
                     return calls, whole
         return inner, read
 
-    def step_ended(self, *, alone: bool) -> None:
-        """Of an optimizer. What was called before belongs to no later backward where there is no other; with several
-        models a call may wait for the backward of another.
+    def step_ended(self, number: int, optimizers: set[int]) -> None:
+        """One of the `optimizers` has stepped. With several models a call may wait for the backward of another: what
+        was called before each of them has stepped belongs to no later one, nor do evaluations.
         """
         self._packed = max(self._packed - 1, 0)
-        if alone:  # also evaluations
-            self._calls, self._depth, self._within, self._chain = [], 0, None, 0
+        for call in self._calls:
+            call.stepped.add(number)
+        self._calls = [call for call in self._calls if not optimizers <= call.stepped]
+        if optimizers == {number}:
+            self._depth, self._within, self._chain = 0, None, 0
 
 
 def _tensors_in(*values: Any) -> list[Tensor]:
