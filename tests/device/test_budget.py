@@ -38,6 +38,7 @@ def test_a_healthy_step_of_two_ranks_stays_within_the_budget(device, path):
         assert over(BUDGETS[path.name], costs_on_rank[path.name]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bad", "value"), BAD)
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
 def test_a_bad_step_changes_nothing(device, tmp_path, path, bad, value):

@@ -95,6 +95,7 @@ def trained_by_compiled_steps(
     return [p.detach().clone() for p in model.parameters()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [functools.partial(torch.optim.AdamW, eps=1e-4), torch.optim.SGD], ids=["adamw", "sgd"]
 )

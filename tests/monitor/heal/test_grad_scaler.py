@@ -86,6 +86,7 @@ def healed(loop, directory, **what):
     return recording
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("make", [plain, fused])
 @pytest.mark.parametrize("more", [{}, {"clip": 0.05}, {"accumulate": 2}], ids=["", "clipped", "accumulated"])
@@ -117,6 +118,7 @@ def test_where_the_loop_clips_scaled_gradients_it_is_advice(make, tmp_path, caps
     assert recording.signals["skipped"].values.sum() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [plain, fused])
 @pytest.mark.parametrize("more", [{}, {"clip": 0.05}, {"accumulate": 2}, {"interval": 6}])
 def test_the_last_steps_taken_again_give_the_same_bits(more, make, tmp_path):
