@@ -15,7 +15,7 @@ from torch import nn
 from finitune.chapter import Sighting
 from finitune.monitor.capture.step import Capture, MicroStep
 from finitune.monitor.capture.step_calls import LONGEST_CHAIN, MAX_CALLS
-from finitune.monitor.earlier_batches import EarlierBatch
+from finitune.monitor.earlier_batches import EarlierBatch, Kept
 from finitune.monitor.micro_steps import Pending
 from finitune.monitor.watch import watch
 from finitune.recording import Recording
@@ -135,7 +135,7 @@ def test_how_much_worse_an_earlier_batch_must_be_for_a_rise_to_be_a_divergence(l
     """Adam jumps near a minimum, and comes back: only a loss that is back where the run began is lost for certain."""
     loss = Series(range(1, 201), [*([8.0] * 20), *([0.005] * 180)])
     earlier = EarlierBatch()
-    earlier._kept = (100, Capture(), 0.005)
+    earlier._kept = Kept(100, Capture(), 0.005)
     seen = Sighting(step=200, text="", level=level, numbers={"loss": 0.08, "before": 0.005})
     assert earlier.lost(loss, seen) == pytest.approx(needed)
 
@@ -163,7 +163,7 @@ def test_a_batch_whose_loss_is_zero_is_no_measure(tmp_path):
         loop.step()
         (earlier,) = watched._incidents._earlier.values()
         first = earlier.step
-        earlier.keep(99, Capture(micro_steps=earlier._kept[1].micro_steps), (0.0,), Series([1], [1.0]))
+        earlier.keep(99, Capture(micro_steps=earlier._kept.capture.micro_steps), (0.0,), Series([1], [1.0]))
         assert earlier.step == first == 1
     seen = Sighting(step=100, text="", level="note", numbers={"loss": 8.0, "before": 0.5})
     assert earlier.lost(Series([1, 2], [0.0, 0.0]), seen) == pytest.approx(4.0)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.monitor.test_ranks import STEPS, two_ranks
+from tests.monitor.test_ranks import BEGINS, STEPS, two_ranks
 
 from finitune.diagnosis.recorded import diagnose
 from finitune.recording import Recording
@@ -149,19 +149,11 @@ def test_an_inspection_that_raises_on_one_rank_leaves_no_other_waiting(tmp_path)
     assert origin["why_not"] == "the step could not be watched: RuntimeError: an operator of a new kind"
 
 
-FIRST_FSDP = """
-import json, sys
-import torch, torch.distributed as dist
-from torch import nn
+FIRST_FSDP = (
+    BEGINS
+    + """
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-import finitune
-
-_, out, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-torch.manual_seed(0)
 
 class Squared(nn.Module):
     def __init__(self):
@@ -179,7 +171,7 @@ model = FullyShardedDataParallel(
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 torch.manual_seed(rank)
 with finitune.watch(model, optimizer, run_dir=out + "/run"):
-    for step in range(1, steps + 1):
+    for step in range(1, 7):
         x, y = torch.randn(8, 6), torch.randint(3, (8,))
         if (step, rank) == (4, 1):
             x[2] *= 1e3  # its square is beyond float16
@@ -190,6 +182,7 @@ with open(f"{out}/history{rank}.json", "w") as file:
     json.dump([], file)
 dist.destroy_process_group()
 """
+)
 
 
 @pytest.mark.slow

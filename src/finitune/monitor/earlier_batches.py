@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import weakref
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +14,7 @@ from torch import nn
 from finitune.chapter import Sighting
 from finitune.monitor.capture.carried_state import Carried
 from finitune.monitor.capture.settings import as_set, settings_of
-from finitune.monitor.capture.step import Call, Capture, MicroStep
+from finitune.monitor.capture.step import Call, Capture
 from finitune.monitor.loss_graph.objective import Objective
 from finitune.monitor.loss_graph.output_losses import is_output, is_sum_of_output
 from finitune.monitor.loss_graph.term_weights import is_weighted_otherwise
@@ -37,6 +39,34 @@ JUMP, LEVEL = 3.0, 16
 
 
 NO_MODULE = nn.Module()
+"""In the place of one that is called in a batch that is kept, and may be replaced by the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A micro-batch, which keeps no model alive."""
+
+    step: int
+    capture: Capture
+    """Without the modules that were called."""
+    loss: float
+    modules: Sequence[weakref.ref[nn.Module]] = ()
+    settings: Sequence[Carried] = ()
+    """What its model was set to in it."""
+
+    @staticmethod
+    def of(step: int, capture: Capture, loss: float, gone: Callable[[Any], None]) -> Kept:
+        """`gone` is called when one of its modules is collected."""
+        modules = [call.module for micro in capture.micro_steps for call in micro.calls]
+        return Kept(
+            step, _with_modules(capture, [NO_MODULE] * len(modules)), loss,
+            [weakref.ref(module, gone) for module in modules], settings_of(modules),
+        )  # fmt: skip
+
+    def batch(self) -> Capture | None:
+        """With its modules; None where one is gone."""
+        modules = [found for module in self.modules if (found := module()) is not None]
+        return _with_modules(self.capture, modules) if len(modules) == len(self.modules) else None
 
 
 class EarlierBatch:
@@ -45,11 +75,7 @@ class EarlierBatch:
     """
 
     def __init__(self) -> None:
-        self._kept: tuple[int, Capture, float] | None = None
-        """Its step, the batch without the modules that were called, and its loss."""
-        self._modules: list[weakref.ref[nn.Module]] = []
-        self._settings: list[Carried] = []
-        """What its model was set to in it."""
+        self._kept: Kept | None = None
         self._next = 1
         self._asked = -ASK_EVERY
         self._asked_of: Sighting | None = None
@@ -63,7 +89,7 @@ class EarlierBatch:
 
     @property
     def step(self) -> int:
-        return self._kept[0] if self._kept else 0
+        return self._kept.step if self._kept else 0
 
     def keep(self, step: int, capture: Capture, losses: tuple[float, ...], loss: Series) -> None:
         """Remember the first micro-batch of this step if its turn has come and its loss is finite and above 0, so that
@@ -81,24 +107,15 @@ class EarlierBatch:
         for objective in objectives:
             objective.look_up_constants(cheap=False)  # which is done ever more rarely
         if one.runnable is None and all(objective.knows_constants for objective in objectives):
-            modules = [call.module for micro in one.micro_steps for call in micro.calls]
-            self._kept = (step, Capture(micro_steps=list(map(_without_modules, one.micro_steps))), losses[0])
-            self._modules = [weakref.ref(module, self._forget) for module in modules]
-            self._settings = settings_of(modules)
-            self._next = 2 * step
+            self._kept, self._next = Kept.of(step, one, losses[0], self._forget), 2 * step
 
     def batch(self) -> Capture | None:
         """The one that is kept; None where there is none."""
-        modules = [found for module in self._modules if (found := module()) is not None]
-        if self._kept is None or len(modules) < len(self._modules):
-            return None
-        return Capture(micro_steps=[
-            replace(micro, calls=[replace(call, module=modules.pop(0)) for call in micro.calls])
-            for micro in self._kept[1].micro_steps
-        ])  # fmt: skip
+        return self._kept.batch() if self._kept is not None else None
 
-    def _forget(self, _: weakref.ref[nn.Module]) -> None:
-        self._kept, self._modules, self._settings, self._next = None, [], [], 0
+    def _forget(self, _: object = None) -> None:
+        """It is of another model, or of another loss."""
+        self._kept, self._next = None, 0
 
     def asked_at(self, step: int, seen: Sighting) -> bool:
         """True when the question was put only a few steps ago: not where it is a suspicion now what was a note, or the
@@ -141,10 +158,10 @@ class EarlierBatch:
         """The loop weighs the terms of its loss in another way than in the step that is kept, of which the present loss
         is no rise. What is judged begins anew, and another batch is kept.
         """
-        now, then = _objective(capture), _objective(self._kept[1]) if self._kept else None
+        now, then = _objective(capture), _objective(self._kept.capture) if self._kept else None
         if now is None or then is None or not is_weighted_otherwise(now, then, far=RISE):
             return False
-        self._kept, self._next = None, 0
+        self._forget()
         self._begin_anew()
         return True
 
@@ -165,10 +182,10 @@ class EarlierBatch:
         """
         if seen.numbers["loss"] > VERY_FAR * _began_at(loss):
             return True
-        objective = _objective(self._kept[1]) if self._kept else None
+        objective = _objective(self._kept.capture) if self._kept else None
         if self._kept is None or objective is None:
             return False
-        calls = self._kept[1].micro_steps[0].calls
+        calls = self._kept.capture.micro_steps[0].calls
         of_tokens = is_sum_of_output(objective) and any(map(_has_labels, calls))
         of_model = is_output(objective) and any(map(_is_given_classes, calls))
         return bool(objective.targets) or of_tokens or of_model
@@ -212,19 +229,24 @@ class EarlierBatch:
         """
         if self._kept is None or model is None or times is None:
             return None
-        capture, loss = self.batch(), self._kept[2]
+        capture, loss, settings = self.batch(), self._kept.loss, self._kept.settings
         if capture is None or capture.runnable is not None:
             return None
         try:
-            with torch.no_grad(), as_set(self._settings):
+            with torch.no_grad(), as_set(settings):
                 now = sum(losses_of(Setting(model=model, capture=capture)))
         except Exception:
             return None
         return not math.isfinite(now) or now / loss > max(RISE, times)
 
 
-def _without_modules(micro: MicroStep) -> MicroStep:
-    return replace(micro, calls=[replace(call, module=NO_MODULE, within=[]) for call in micro.calls])
+def _with_modules(capture: Capture, modules: Sequence[nn.Module]) -> Capture:
+    """One for each call, in their order; without the calls that these have made of others."""
+    left = iter(modules)
+    return Capture(micro_steps=[
+        replace(micro, calls=[replace(call, module=next(left), within=[]) for call in micro.calls])
+        for micro in capture.micro_steps
+    ])  # fmt: skip
 
 
 def _objective(capture: Capture) -> Objective | None:

@@ -133,7 +133,7 @@ class Listener:
         self._training_begins()
         self._interrupted()
         self._see_threads(roots)
-        self._pending.begin({watched.number for watched in self._optimizers})
+        self._pending.begin(self._optimizers.numbers)
         micro = self._calls.micro_step(roots, self._pending.calls())
         micro.given = GivenGradient.among(gradients)
         self._gate.loss_seen(roots, micro)
@@ -276,7 +276,7 @@ class Listener:
             self.guarded(self._gate.closes, watched, failed=failed)
             self._intervals.step_ended(watched)
             watched.arguments = ((), {})
-            self._calls.step_ended(watched.number, {one.number for one in self._optimizers})
+            self._calls.step_ended(watched.number, self._optimizers.numbers)
 
     def scaler_stepped(self, scaler: Any, optimizer: Any) -> None:
         """GradScaler.step has returned; if it did not call the optimizer, it skipped."""

@@ -294,6 +294,11 @@ class Optimizers:
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    @property
+    def numbers(self) -> set[int]:
+        """Of those that are there."""
+        return {known.number for known in self}
+
     def decided_together(self, world: int) -> bool:
         """All ranks of `world` have decided on every step of each."""
         return self._decided.union(*(known.deciding for known in self._known.values())) <= {world}

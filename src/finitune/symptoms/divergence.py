@@ -98,7 +98,7 @@ def _stepped(earlier: Sequence[float], recent: Sequence[float], *, floor: float)
 def _climbed(level: float, earlier: Sequence[float], recent: Sequence[float], *, floor: float) -> bool:
     """Is the loss up from `level` by more than it varies?"""
     rise = math.log((median(recent) + floor) / (level + floor))
-    return rise > max(math.log(CLIMB), CLIMB_DEVIATIONS * deviation([math.log(one + floor) for one in earlier]))
+    return rise >= math.log(CLIMB) and rise > CLIMB_DEVIATIONS * deviation([math.log(e + floor) for e in earlier])
 
 
 def _early(loss: Series, values: Sequence[float], *, beyond: bool) -> Sighting | None:
@@ -114,9 +114,10 @@ def _early(loss: Series, values: Sequence[float], *, beyond: bool) -> Sighting |
 
 
 def _runaway(loss: Series, values: Sequence[float]) -> Sighting | None:
-    beyond = min(map(abs, values[-IN_A_ROW:])) > BEYOND * max(LARGE, *map(abs, beginning(loss)))
-    if beyond or len(values) < EARLY:
-        return _sighting(loss, median(values), certain=True) if beyond else None
+    if min(map(abs, values[-IN_A_ROW:])) > BEYOND * max(LARGE, *map(abs, beginning(loss))):
+        return _sighting(loss, median(values), certain=True)
+    if len(values) < EARLY:
+        return None
     swings = outliers.parts_swing(values, PARTS, least=LARGE)
     if swings[-1] > RUNAWAY * swings[0] and all(after > SWELLS * before for before, after in pairwise(swings)):
         text = f"loss {loss.last:.4g}; it swings about zero, further and further: up to {swings[-1]:.4g}"

@@ -114,7 +114,8 @@ class Calls:
 
     def packs(self) -> None:
         """Hooks on saved tensors are set: outside the model they are not read, as what they keep can be taken once."""
-        self._packed = STAY_PACKED if self._depth == 0 else self._packed
+        if self._depth == 0:
+            self._packed = STAY_PACKED
 
     def micro_step(self, roots: list[Tensor], earlier: Sequence[Call] = ()) -> MicroStep:
         """What the backward of `roots` closes; a retained graph may use `earlier` calls of the step once more."""

@@ -21,7 +21,7 @@ from finitune.monitor.origin.locate import leaf_origin
 from finitune.monitor.probes.finite import places
 from finitune.monitor.probes.modules import Modules
 from finitune.monitor.statements.bad_value_operators import Maker, makers_in, only_one
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import variables_of
 from finitune.monitor.user_code.source_line import user_frames, user_modules
 from finitune.monitor.user_code.source_tree import (
     feeding,
@@ -38,7 +38,7 @@ from finitune.monitor.user_code.variables import value_of
 def written_bad(value: Tensor) -> Origin | None:
     """Where the attribute that holds this bad tensor, in a running frame, was made bad; None where that is not sure."""
     for frame in user_frames():
-        scope, values = scope_of(frame.f_code), {**frame.f_globals, **locals_of(frame)}
+        scope, values = scope_of(frame.f_code), variables_of(frame)
         for node in nodes_in(scope) if scope is not None else ():
             if isinstance(node, ast.Attribute) and _is(value_of(node, values), value):
                 return made_by_writers(leaf_origin("input", ast.unparse(node), value, places(value)))

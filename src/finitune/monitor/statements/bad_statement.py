@@ -44,7 +44,7 @@ from finitune.monitor.statements.table_columns import column_written
 from finitune.monitor.user_code.arithmetic import assign
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in, has_graph, holds_any, holds_bad_loss
 from finitune.monitor.user_code.ended_frames import EndedFrame
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import locals_of, variables_of
 from finitune.monitor.user_code.generators import YIELDED, only_takes, waiting, yields
 from finitune.monitor.user_code.model_outputs import is_of_model
 from finitune.monitor.user_code.source_line import described, user_frames
@@ -87,7 +87,7 @@ def bad_operand_in(one: EndedFrame, operand: Tensor) -> Origin | None:
     """
     scope = scope_of(one.f_code)
     statements = sorted(statements_in(scope), key=lambda each: each.line) if scope is not None else []
-    values = {**one.f_globals, **locals_of(one)}
+    values = variables_of(one)
     with randomness_kept(), torch.no_grad():
         if one.randomness is not None:
             one.randomness.restore()
@@ -134,7 +134,7 @@ def _made_operand(
 def line_of_call() -> str | None:
     """The line of the innermost running frame that calls an observed model; None where several do, or none."""
     for frame in user_frames():
-        scope, names = scope_of(frame.f_code), {**frame.f_globals, **locals_of(frame)}
+        scope, names = scope_of(frame.f_code), variables_of(frame)
         nodes = [] if scope is None else nodes_in(scope)
         called = [call for call, m in models_called(nodes, names) if is_observed(m) or is_observed(unwrapped(m))]
         if called:
@@ -148,9 +148,9 @@ def _in_frame(
 ) -> Origin | None:
     """`given` are the bad tensors that frames within this one were given; those that this one was given are added."""
     bad_in = partial(bad_tensor_in, minus=of_input)
-    values = {**frame.f_globals, **locals_of(frame)}
-    losses = {name for name, value in locals_of(frame).items() if not derived and holds_bad_loss(value)}
-    losses = losses or {name for name, value in locals_of(frame).items() if holds_any(value, given)}
+    values, own = variables_of(frame), locals_of(frame)
+    losses = {name for name, value in own.items() if not derived and holds_bad_loss(value)}
+    losses = losses or {name for name, value in own.items() if holds_any(value, given)}
     statements = executed(frame)
     losses = losses or _bad_of_transforms(statements, values, bad_in)
     if not losses:
@@ -260,7 +260,7 @@ def made_in(
     """
     bad_in = bad_in or partial(bad_tensor_in, minus=True)
     statements = [*executed(frame), taken]
-    values = {**frame.f_globals, **locals_of(frame), **dict.fromkeys(taken.writes, value)}
+    values = {**variables_of(frame), **dict.fromkeys(taken.writes, value)}
     at = _first_bad(statements, len(statements) - 1, values, bad_in)
     origin = None if at is None else _origin(frame, statements, at, values, bad_in)
     if at is None or origin is None or (not origin.is_operator and statements[at].reads & statements[at].writes):
@@ -291,8 +291,9 @@ def made_variable(frame: FrameType | EndedFrame, name: str, value: Tensor) -> Or
 def made_in_frames(held: Sequence[Any]) -> Origin | None:
     """The operator that has made one of these bad, where a variable of a running frame holds the same object."""
     for frame in user_frames():
-        for name in [name for name, value in locals_of(frame).items() if any(value is each for each in held)]:
-            found = made_variable(frame, name, locals_of(frame)[name])
+        own = [(name, value) for name, value in locals_of(frame).items() if any(value is each for each in held)]
+        for name, value in own:
+            found = made_variable(frame, name, value)
             if found is not None and found.is_operator:
                 return found
     return None
@@ -377,5 +378,5 @@ def executed(frame: FrameType | EndedFrame) -> list[Statement]:
 
     if scope is None:
         return []
-    values = {**frame.f_globals, **locals_of(frame)}
+    values = variables_of(frame)
     return without_untaken(scope, sorted(statements_in(scope), key=when), values, now)

@@ -18,7 +18,7 @@ from finitune.finding import Origin
 from finitune.monitor.statements.attribute_writers import only_maker_of, user_trees
 from finitune.monitor.statements.bad_statement import made_in
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import variables_of
 from finitune.monitor.user_code.source_line import user_frames
 from finitune.monitor.user_code.source_tree import Statement, names_in, nodes_in, scope_of
 
@@ -65,7 +65,7 @@ def _is_number_in(value: ast.expr) -> bool:
 
 
 def _made_of_tensors(frame: FrameType, value: ast.expr) -> Origin | None:
-    held = {**frame.f_globals, **locals_of(frame)}
+    held = variables_of(frame)
     bad = next((t for name in names_in([value]) if (t := _bad(held.get(name))) is not None), None)
     found = None if bad is None else made_in(frame, Statement.of(value, _RATE), bad)
     return None if found is None else replace(found, module=None, phase="optimizer")

@@ -32,7 +32,7 @@ from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.statements.plain_statements import StateSpoilt
 from finitune.monitor.user_code import numpy_arithmetic
 from finitune.monitor.user_code.arithmetic import MISSING
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import variables_of
 from finitune.monitor.user_code.source_line import user_frames
 from finitune.monitor.user_code.source_tree import nodes_in, scope_of
 from finitune.monitor.user_code.variables import function_behind, value_of
@@ -160,7 +160,7 @@ class _Again:
 def _arguments_of(kind: type, evaluation: Evaluation) -> tuple[list[Any], dict[str, Any]] | None:
     """What the only call of a class in the running frames gives to it, as far as that is known; None without one."""
     for frame in user_frames():
-        scope, values = scope_of(frame.f_code), {**frame.f_globals, **locals_of(frame)}
+        scope, values = scope_of(frame.f_code), variables_of(frame)
         nodes = [] if scope is None else nodes_in(scope)
         calls = [node for node in nodes if isinstance(node, ast.Call) and value_of(node.func, values) is kind]
         if len(calls) == 1:

@@ -11,7 +11,7 @@ import torch
 from finitune.monitor.probes.surroundings import Randomness
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.user_code.ended_frames import EndedFrame
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import variables_of
 from finitune.monitor.user_code.source_tree import Statement, holds_line, loops_at, scope_of
 from finitune.monitor.user_code.sums import comes_out_as
 from finitune.monitor.user_code.torch_arithmetic import NotPlain
@@ -24,7 +24,7 @@ def go_back(to: Randomness, frame: FrameType | EndedFrame, before: Sequence[Stat
     to.restore()
     scope = scope_of(frame.f_code)
     loops = loops_at(scope, frame.f_lineno) if scope is not None else []
-    values = {**frame.f_globals, **locals_of(frame)}
+    values = variables_of(frame)
     for one in before:
         if loops and not holds_line(loops[-1], one.line):
             continue  # once, before the loop

@@ -30,7 +30,7 @@ from finitune.monitor.statements.edits import Edits
 from finitune.monitor.statements.operator_lines import reached
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
 from finitune.monitor.user_code.callbacks import Callback, callbacks
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import locals_of, variables_of
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import before_line, is_in_place, loops_at, scope_of
 
@@ -69,7 +69,7 @@ def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
     evaluation = Edits(watch, [p for p, _ in left])
     with without_warnings(), torch.enable_grad(), _given(left):
         for frame, statements in edits:
-            values = {**frame.f_globals, **locals_of(frame)}
+            values = variables_of(frame)
             for statement in statements:
                 shared = False
                 try:
@@ -92,8 +92,9 @@ def bad_edit(left: Gradients, *, asked: bool = False) -> Origin | None:
 def _bad_variables(frame: FrameType, statements: list[ast.stmt]) -> Iterator[tuple[str, Tensor]]:
     """Those that they read and do not write, such as a gradient that was asked for."""
     names = [node for one in statements for node in ast.walk(one) if isinstance(node, ast.Name)]
+    values = locals_of(frame)
     for name in sorted({n.id for n in names} - {n.id for n in names if isinstance(n.ctx, ast.Store)}):
-        if (bad := bad_tensor_in(locals_of(frame).get(name), minus=True)) is not None:
+        if (bad := bad_tensor_in(values.get(name), minus=True)) is not None:
             yield name, bad
 
 
@@ -103,8 +104,9 @@ def _statement(frame: FrameType | Callback, statement: ast.stmt, left: Gradients
     """
     read = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     if isinstance(frame, FrameType):
-        for name in sorted(read & locals_of(frame).keys()):
-            bad = bad_tensor_in(locals_of(frame)[name], minus=True)
+        values = locals_of(frame)
+        for name in sorted(read & values.keys()):
+            bad = bad_tensor_in(values[name], minus=True)
             made = made_variable(frame, name, bad) if bad is not None else None
             if made is not None and made.is_operator:
                 return replace(made, module=None, phase="backward")

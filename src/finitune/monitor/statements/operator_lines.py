@@ -20,7 +20,7 @@ from torch import nn
 
 from finitune.monitor.loss_graph.node_operators import operator_name
 from finitune.monitor.user_code.callbacks import Callback
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import locals_of, variables_of
 from finitune.monitor.user_code.source_line import described, is_users, user_frames
 from finitune.monitor.user_code.source_tree import SYMBOLS, names_in, scope_of, statements_in
 from finitune.monitor.user_code.variables import function_behind, names_within, value_of
@@ -137,7 +137,7 @@ def reached(frame: FrameType | Callback, nodes: Iterable[ast.AST], *, variables:
     those of global names alone: Python keeps what the variables of a function hold once they are read.
     """
     file, function = frame.f_code.co_filename, frame.f_code.co_name
-    names = {**frame.f_globals, **(locals_of(frame) if variables else {})}
+    names = variables_of(frame) if variables else dict(frame.f_globals)
     return _followed(Code(node=node, file=file, function=function, names=names) for node in nodes)
 
 

@@ -41,6 +41,7 @@ from finitune.monitor.statements.plain_statements import Returned, Statements, i
 from finitune.monitor.user_code import numpy_arithmetic
 from finitune.monitor.user_code.arithmetic import DICTIONARIES, MISSING, applied_by_name, evaluate
 from finitune.monitor.user_code.ended_frames import EndedFrame
+from finitune.monitor.user_code.frame_variables import variables_of
 from finitune.monitor.user_code.generators import YIELDED
 from finitune.monitor.user_code.source_line import is_users, user_frames
 from finitune.monitor.user_code.source_tree import lambda_of, scope_of
@@ -179,7 +180,7 @@ class Evaluation(Statements):
         if not isinstance(scope, ast.FunctionDef):
             raise NotPlain(one.f_code.co_name)
         body = [each for each in scope.body if (each.end_lineno or each.lineno) >= one.f_lineno]
-        return self._result_of(body, {**one.f_globals, **one.f_locals}, one.f_code)
+        return self._result_of(body, variables_of(one), one.f_code)
 
     def _with_returned(self, node: ast.expr, values: Mapping[str, Any]) -> tuple[ast.expr, Mapping[str, Any]]:
         """Calls of functions that have ended replaced by names for what they returned."""

@@ -35,7 +35,7 @@ from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
 from finitune.monitor.user_code.arithmetic import assign
 from finitune.monitor.user_code.bad_tensors import as_leaf, bad_tensor_in, has_graph
 from finitune.monitor.user_code.ended_frames import EndedFrame
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import locals_of, variables_of
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import names_in
 from finitune.monitor.user_code.sums import comes_out_as
@@ -185,7 +185,7 @@ class _Again:
     values: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.values = {**self.frame.f_globals, **locals_of(self.frame)}
+        self.values = variables_of(self.frame)
 
     def variable(self, name: str, at: int) -> Any:
         """As statement number `at` saw it, with a graph of its own. Raises NotPlain where it was overwritten since."""

@@ -15,7 +15,7 @@ from finitune.monitor.origin.operator_watch import OperatorWatch
 from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.probes.transform_calls import given
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import variables_of
 from finitune.monitor.user_code.source_line import user_frames
 from finitune.monitor.user_code.source_tree import nodes_in, scope_of
 from finitune.monitor.user_code.transforms import is_compiled, is_transform, is_transformed
@@ -40,7 +40,7 @@ def made_in_transform() -> Origin | None:
     scope = None if frame is None else scope_of(frame.f_code)
     if frame is None or scope is None:
         return None
-    values = {**frame.f_globals, **locals_of(frame)}
+    values = variables_of(frame)
     calls = calls_of_transforms(nodes_in(scope), values)
     call = next((one for one in calls if one.lineno == frame.f_lineno), None)
     watch = OperatorWatch.of_arithmetic()

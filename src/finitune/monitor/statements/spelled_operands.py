@@ -16,7 +16,7 @@ from finitune.monitor.origin.operator_watch import LIFTED
 from finitune.monitor.statements.plain_functions import NOT_COMPUTED, Evaluation, maker_of
 from finitune.monitor.user_code.bad_tensors import holds_bad_loss
 from finitune.monitor.user_code.ended_frames import EndedFrame
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import variables_of
 from finitune.monitor.user_code.source_line import described
 from finitune.monitor.user_code.source_tree import is_state, names_in, nodes_in, scope_of, statements_in
 from finitune.monitor.user_code.sums import comes_out_as
@@ -48,7 +48,7 @@ def made_in_expression(frames: Iterable[FrameType], operand: Tensor) -> Origin |
     run.
     """
     for frame in frames:
-        values = {**frame.f_globals, **locals_of(frame)}
+        values = variables_of(frame)
         found = made_by_expression(frame, expression_of(frame, values, operand), values, operand)
         if found is not None:
             return found
@@ -63,7 +63,7 @@ def made_in_statement(
     again, with what the models returned.
     """
     for frame in frames:
-        values, scope = {**frame.f_globals, **locals_of(frame)}, scope_of(frame.f_code)
+        values, scope = variables_of(frame), scope_of(frame.f_code)
         for one in statements_in(scope) if scope is not None else ():
             called = any(isinstance(node, ast.Call) for node in ast.walk(one.value))
             kept = _gives_attribute(one.target) or any(holds_bad_loss(values.get(name)) for name in one.writes)

@@ -28,7 +28,7 @@ from finitune.monitor.statements.operator_lines import reached
 from finitune.monitor.statements.plain_statements import Returned
 from finitune.monitor.user_code.bad_tensors import bad_tensor_in
 from finitune.monitor.user_code.callbacks import Callback, callbacks
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import locals_of, variables_of
 from finitune.monitor.user_code.source_line import described, user_frames
 from finitune.monitor.user_code.source_tree import (
     after_line,
@@ -99,7 +99,7 @@ def bad_write(left: Sequence[Left], now: Sequence[Tensor]) -> Written | None:
     computed = True
     with without_warnings(), torch.enable_grad(), _given(left):
         for frame, statements, in_next in [*_parts(after=True), *_of_callbacks(given=True), *_parts(after=False)]:
-            values = _with(stands_for, {**frame.f_globals, **locals_of(frame)})
+            values = _with(stands_for, variables_of(frame))
             values |= {} if in_next or isinstance(frame, Callback) else _counted(frame)
             there = (frame.f_code.co_filename, frame.f_code.co_name)
             for n, one in enumerate(statements):

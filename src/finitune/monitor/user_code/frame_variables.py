@@ -14,7 +14,14 @@ _ONLY_OURS = 3
 
 class _Frame(Protocol):
     @property
+    def f_globals(self) -> Mapping[str, Any]: ...
+    @property
     def f_locals(self) -> Mapping[str, Any]: ...
+
+
+def variables_of(frame: FrameType | _Frame) -> dict[str, Any]:
+    """All that its code can name, in a dictionary of its own."""
+    return {**frame.f_globals, **locals_of(frame)}
 
 
 def locals_of(frame: FrameType | _Frame) -> Mapping[str, Any]:

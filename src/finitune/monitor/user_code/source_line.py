@@ -117,10 +117,11 @@ def running_objects() -> set[int]:
     found: set[int] = set()
     within: set[CodeType] = set()
     for frame in running_frames():
+        values = locals_of(frame)
         given = frame.f_code.co_name == "step" and any(
-            getattr(value, "__code__", None) in within for value in locals_of(frame).values()
+            getattr(value, "__code__", None) in within for value in values.values()
         )
         if not given:
-            found |= {id(value) for name, value in locals_of(frame).items() if name in ("self", "cls")}
+            found |= {id(values[name]) for name in ("self", "cls") if name in values}
         within.add(frame.f_code)
     return found

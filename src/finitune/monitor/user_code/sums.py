@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from finitune.monitor.probes.finite import is_inexact
 from finitune.monitor.probes.quiet import without_warnings
 from finitune.monitor.user_code.arithmetic import evaluate
-from finitune.monitor.user_code.frame_variables import locals_of
+from finitune.monitor.user_code.frame_variables import variables_of
 from finitune.monitor.user_code.source_line import is_users, user_frames
 from finitune.monitor.user_code.source_tree import nodes_in, scope_of
 from finitune.monitor.user_code.variables import function_behind, names_within, value_of
@@ -36,7 +36,7 @@ Sum = tuple[Tensor | None, Tensor]
 def sums(*, cheap: bool = False) -> Iterator[Sum]:
     """With `cheap` nothing is computed but what a name, an attribute or an index stands for."""
     for frame in user_frames():
-        names = {**frame.f_globals, **locals_of(frame)}
+        names = variables_of(frame)
         yield from _sums(frame.f_code, names, 0, iter(range(MOST_CALLS)), cheap=cheap)
 
 
